@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import BadRequest, NotFinished, SessionBusy, TurnNotFound
+from api_client.contract.errors import BadRequest, SessionBusy, TurnNotFinished, TurnNotFound
 from api_client.contract.turn import Outcome, TurnState
 from api_client.contract.worker_order import WorkerOrder
 from api_client.index.search import FoundTurn, Search
-from api_client.index.selection import select
-from api_client.policies.turn_replays import replay_id
+from api_client.index.selection import select_turns
+from api_client.policies.turn_replays import derive_replay_id
 
 #: Action -> turns that it applies to.
 ACTIONS = {"cancel": "unfinished turns", "replay": "finished turns", "drop": "dead letters"}
@@ -20,7 +20,7 @@ _ONLY = {"cancel": "unfinished", "replay": "finished", "drop": "dead"}
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ActionResult:
     """The result of an operator's action on one turn.
 
     ``said`` is cancelled, stopping, replayed, dropped, or why nothing was done. ``before``: the same replay was made
@@ -35,7 +35,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ReplayChange:
     """The differences between a replay and the original turn: another model or last message; empty for no change."""
 
     model: str = ""
@@ -47,18 +47,18 @@ class Change:
         return ", ".join(filter(None, parts))
 
 
-_SAME = Change()
+_SAME = ReplayChange()
 
 
-async def chosen(client: TurnsClient, action: str, search: Search) -> list[FoundTurn]:
+async def select_targets(client: TurnsClient, action: str, search: Search) -> list[FoundTurn]:
     """Return the turns that match a search and to which the action applies, oldest first.
 
     Raises the errors of ``select``.
     """
-    return await select(client.lists, search, only=_ONLY[action])
+    return await select_turns(client.lists, search, only=_ONLY[action])
 
 
-async def act(
+async def carry_out_action(
     client: TurnsClient,
     action: str,
     turn_id: str,
@@ -67,8 +67,8 @@ async def act(
     owner: str | None = None,
     bulk: str = "",
     detail: str = "",
-    change: Change = _SAME,
-) -> Done:
+    change: ReplayChange = _SAME,
+) -> ActionResult:
     """Record an operator's order about one turn in the audit log, carry the order out, and return the result.
 
     Idempotent.
@@ -76,23 +76,23 @@ async def act(
     Raises ``TurnNotFound`` if the turn does not exist or has another owner; ``NotFinished`` for a replay of an
     unfinished turn or a drop of a turn that is no dead letter; ``BadRequest`` for a replay that can never succeed.
     """
-    before = await client.reader.get(turn_id, owner=owner)
+    before = await client.reader.read_turn(turn_id, owner=owner)
     detail = ", ".join(filter(None, (detail, str(change))))
-    async with client.orders.place(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail) as order:
+    async with client.orders.place_order(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail) as order:
         if action == "cancel":
             after = await client.canceller.cancel(turn_id, owner=owner)
             if before.state is TurnState.FINISHED:
                 order.refused = f"was already finished: {before.outcome}"
-                return Done(turn_id, False, order.refused)
-            return Done(turn_id, True, after.outcome.value if after.outcome else "stopping")
+                return ActionResult(turn_id, False, order.refused)
+            return ActionResult(turn_id, True, after.outcome.value if after.outcome else "stopping")
         if action == "replay":
-            known = bool(await client.lists.read([replay_id(turn_id, change.model, change.prompt)]))
-            new = await client.replay(turn_id, model=change.model, prompt=change.prompt)
+            known = bool(await client.lists.read_turns([derive_replay_id(turn_id, change.model, change.prompt)]))
+            new = await client.replay_turn(turn_id, model=change.model, prompt=change.prompt)
             if before.outcome is Outcome.DEAD:
-                await client.dead_letters.drop(turn_id)
-            return Done(turn_id, True, "replayed", new, before=known)
-        await client.dead_letters.drop(turn_id)
-        return Done(turn_id, True, "dropped")
+                await client.dead_letters.drop_letter(turn_id)
+            return ActionResult(turn_id, True, "replayed", new, before=known)
+        await client.dead_letters.drop_letter(turn_id)
+        return ActionResult(turn_id, True, "dropped")
 
 
 async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by: str, detail: str = "") -> str:
@@ -100,9 +100,11 @@ async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by
 
     Raises the errors of ``Workers.order``.
     """
-    whole = await client.workers.find(name)
-    async with client.orders.place(f"worker {order.value}", by=by, detail=" ".join(filter(None, (whole, detail)))):
-        return await client.workers.order(whole, order)
+    whole = await client.workers.find_worker(name)
+    async with client.orders.place_order(
+        f"worker {order.value}", by=by, detail=" ".join(filter(None, (whole, detail)))
+    ):
+        return await client.workers.order_worker(whole, order)
 
 
 async def act_on_all(
@@ -114,20 +116,22 @@ async def act_on_all(
     bulk: str,
     detail: str,
     owner: str | None = None,
-    change: Change = _SAME,
-) -> AsyncGenerator[Done]:
+    change: ReplayChange = _SAME,
+) -> AsyncGenerator[ActionResult]:
     """Apply an action to each turn in sequence and yield each result; a turn that changed meanwhile is not acted on.
 
     May be killed and repeated. Raises ``StoreUnavailable`` if the store fails; the yielded actions are done.
     """
     for turn in turns:
         try:
-            yield await act(client, action, turn.turn_id, by=by, owner=owner, bulk=bulk, detail=detail, change=change)
-        except (TurnNotFound, NotFinished, SessionBusy, BadRequest) as error:
-            yield Done(turn.turn_id, False, str(error))
+            yield await carry_out_action(
+                client, action, turn.turn_id, by=by, owner=owner, bulk=bulk, detail=detail, change=change
+            )
+        except (TurnNotFound, TurnNotFinished, SessionBusy, BadRequest) as error:
+            yield ActionResult(turn.turn_id, False, str(error))
 
 
-def counted(turns: list[FoundTurn]) -> list[dict[str, Any]]:
+def count_by_status(turns: list[FoundTurn]) -> list[dict[str, Any]]:
     """Return the number of turns for each status and model, most frequent first, to show before a bulk action."""
     found: dict[tuple[str, str], int] = {}
     for turn in turns:

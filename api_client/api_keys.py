@@ -78,7 +78,7 @@ class ApiKey:
         return {name: value for name, value in asdict(self).items() if value != _LATER.get(name)}
 
 
-def hash_of(key: str) -> str:
+def hash_key(key: str) -> str:
     """Return the SHA-256 hash under which a key is stored."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -92,14 +92,14 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
         data = json.loads(path.read_text())
         if data["version"] != _VERSION:
             raise ValueError("version")
-        return tuple(_key(entry) for entry in data["keys"])
+        return tuple(_read_key(entry) for entry in data["keys"])
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingsError([f"HELIX_KEYS_FILE={path}: not a file of keys ({type(error).__name__})"]) from error
 
 
-def _key(entry: dict[str, Any]) -> ApiKey:
+def _read_key(entry: dict[str, Any]) -> ApiKey:
     key = ApiKey(**{**entry, "models": tuple(entry["models"])})
     texts = (key.name, key.hash, key.owner, key.revoked_at, *key.models)
     if key.right not in RIGHTS or not all(isinstance(text, str) for text in texts) or len(key.hash) != 64:
@@ -116,7 +116,7 @@ def _key(entry: dict[str, Any]) -> ApiKey:
     )
 
 
-def with_names(path: Path) -> Callable[[str], str]:
+def make_owner_namer(path: Path) -> Callable[[str], str]:
     """Return a function that replaces owner hashes in a text by owner names from the keys file.
 
     Hashes are replaced in ``owner:HASH``, ``owner HASH`` and ``key:HASH``.
@@ -126,53 +126,53 @@ def with_names(path: Path) -> Callable[[str], str]:
     except SettingsError:
         names = {}
 
-    def named(found: re.Match[str]) -> str:
+    def replace_hash(found: re.Match[str]) -> str:
         return found[1] + next((name for known, name in names.items() if known.startswith(found[2])), found[2])
 
-    return lambda text: _OWNER.sub(named, text)
+    return lambda text: _OWNER.sub(replace_hash, text)
 
 
-def sound_keys(path: Path) -> tuple[ApiKey, ...]:
+def read_sound_keys(path: Path) -> tuple[ApiKey, ...]:
     """Return the keys in the file after checking that no key contradicts itself.
 
     Raises ``SettingsError`` if the file is broken or a key contradicts itself, with what to do.
     """
     keys = read_keys(path)
-    problems = [(key.name, problem) for key in keys if (problem := contradiction(key))]
+    problems = [(key.name, problem) for key in keys if (problem := explain_contradiction(key))]
     if problems:
         fix = "revoke it with `turns keys revoke`"
         raise SettingsError([f"HELIX_KEYS_FILE={path}: key {name!r}: {problem}; {fix}" for name, problem in problems])
     return keys
 
 
-def contradiction(key: ApiKey) -> str:
+def explain_contradiction(key: ApiKey) -> str:
     """Return why the rights of a key contradict each other, or an empty string if they do not."""
     if key.right == "operator" and key.forwards_users and key.in_force:
         return "an operator's key cannot speak for users: each of them would see and decide everybody's turns"
     return ""
 
 
-def add(path: Path, key: ApiKey) -> str:
+def add_key(path: Path, key: ApiKey) -> str:
     """Add a new key to the file and return its secret, which cannot be recovered later.
 
     Raises ``SettingsError`` if the name is taken, the key contradicts itself, or the file is broken.
     """
-    if problem := contradiction(key):
+    if problem := explain_contradiction(key):
         raise SettingsError([problem])
     secret = PREFIX + secrets.token_urlsafe(32)
-    with _changing(path) as keys:
+    with _edit_keys(path) as keys:
         if any(other.name == key.name and other.in_force for other in keys):
             raise SettingsError([f"there is a key {key.name!r} already; revoke it first, or take another name"])
-        keys.append(replace(key, hash=hash_of(secret), created_at=_now()))
+        keys.append(replace(key, hash=hash_key(secret), created_at=_now()))
     return secret
 
 
-def revoke(path: Path, name: str) -> None:
+def revoke_key(path: Path, name: str) -> None:
     """Revoke the valid key with this name; the key stays in the file.
 
     Raises ``KeyNotFound`` if no valid key has this name, ``SettingsError`` if the file is broken.
     """
-    with _changing(path) as keys:
+    with _edit_keys(path) as keys:
         for place, key in enumerate(keys):
             if key.name == name and key.in_force:
                 keys[place] = replace(key, revoked_at=_now())
@@ -181,7 +181,7 @@ def revoke(path: Path, name: str) -> None:
 
 
 @contextlib.contextmanager
-def _changing(path: Path) -> Iterator[list[ApiKey]]:
+def _edit_keys(path: Path) -> Iterator[list[ApiKey]]:
     """Lock the keys file, yield its keys for editing, and write them back atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f"{path.name}.lock").open("w") as lock:
@@ -205,27 +205,27 @@ class ApiKeyring:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen = self._stamp()
-        self._keys = sound_keys(path)
+        self._seen = self._read_stamp()
+        self._keys = read_sound_keys(path)
 
     @property
-    def there(self) -> bool:
+    def requires_key(self) -> bool:
         """Return True if the keys file exists; requests then need a key, even if all keys are revoked."""
-        return self._stamp() is not None
+        return self._read_stamp() is not None
 
-    def in_force(self) -> tuple[ApiKey, ...]:
+    def valid_keys(self) -> tuple[ApiKey, ...]:
         """Return the API keys that are valid now, after reading the keys file again if it has changed."""
-        stamp = self._stamp()
+        stamp = self._read_stamp()
         if stamp != self._seen:
             self._seen = stamp
             try:
-                self._keys = sound_keys(self._path)
+                self._keys = read_sound_keys(self._path)
                 log.info("keys.read", keys=len(self._keys))
             except SettingsError as error:
                 log.error("keys.broken", problem=error.problems[0])
         return tuple(key for key in self._keys if key.in_force)
 
-    def _stamp(self) -> tuple[int, int, int] | None:
+    def _read_stamp(self) -> tuple[int, int, int] | None:
         try:
             found = self._path.stat()
         except OSError:
@@ -264,4 +264,4 @@ def read_token(path: Path) -> str:
 def token_hash(path: Path) -> str:
     """Return the hash of the operator's token in the file, or an empty string if there is no token."""
     token = read_token(path)
-    return hash_of(token) if token else ""
+    return hash_key(token) if token else ""

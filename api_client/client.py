@@ -13,7 +13,7 @@ from api_client.broker.announcer import Announcer
 from api_client.budgets.budget_monitor import BudgetMonitor
 from api_client.budgets.spending import BudgetLedger
 from api_client.contract.admission import Admission
-from api_client.contract.errors import NotFinished, SettingsError
+from api_client.contract.errors import SettingsError, TurnNotFinished
 from api_client.contract.intake_pause import IntakePaused
 from api_client.contract.orders import Orders
 from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
@@ -28,23 +28,23 @@ from api_client.notifications.notification_monitor import NotificationMonitor, N
 from api_client.notifications.outbox import Notices
 from api_client.pauses.pause_monitor import PauseMonitor
 from api_client.pauses.pauses import Pauses
-from api_client.policies import Policies
-from api_client.policies.flows import Flows
+from api_client.policies import PolicyFiles
+from api_client.policies.flows import FlowVersions
 from api_client.policies.policy_admission import PolicyChoice, PolicyKeeper
-from api_client.policies.prompts import Prompts
+from api_client.policies.prompts import SessionTemplates
 from api_client.policies.replays import PolicyReplays
-from api_client.policies.turn_replays import replay_id, replay_request
-from api_client.relay_state.allowances import Allowances
+from api_client.policies.turn_replays import build_replay_request, derive_replay_id
+from api_client.relay_state.allowances import SubmissionLimits
 from api_client.relay_state.open_questions import OpenQuestions
-from api_client.relay_state.openwebui_seen import OpenWebUISeen
+from api_client.relay_state.openwebui_seen import OpenWebUIRequests
 from api_client.relay_state.sign_ins import SignIns
 from api_client.relay_state.signed_links import SignedLinks
 from api_client.store import Store
-from api_client.store.audit import Audit
+from api_client.store.audit import AuditLog
 from api_client.turns.canceller import Canceller
 from api_client.turns.finished_turns import FinishedTurns
 from api_client.turns.inbox import Inbox
-from api_client.turns.phase_client import Phases
+from api_client.turns.phase_client import PhaseSubmitter
 from api_client.turns.reader import TurnReader
 from api_client.turns.request_check import RequestCheck
 from api_client.turns.sessions import Sessions
@@ -64,17 +64,17 @@ class TurnsClient:
     def __init__(self, settings: Settings) -> None:
         self.store = Store(settings)
         self.settings = self.store.settings
-        self.policies = Policies(settings)
-        self.flows = Flows(self.store)
-        self.prompts = Prompts(settings)
+        self.policies = PolicyFiles(settings)
+        self.flows = FlowVersions(self.store)
+        self.prompts = SessionTemplates(settings)
         self.policy_replays = PolicyReplays(self.store)
         self._announcer = Announcer(settings)
         self.reader = TurnReader(self.store)
         self.canceller = Canceller(self.store, self.reader, self._announcer)
         self.spending = BudgetLedger(self.store)
-        self.submitter = Submitter(self.store, self._announcer, self.canceller, self._admissions(), IntakePaused)
-        self.phases = Phases(self.store, self.submitter)
-        self.audit = Audit(self.store)
+        self.submitter = Submitter(self.store, self._announcer, self.canceller, self._make_admissions(), IntakePaused)
+        self.phases = PhaseSubmitter(self.store, self.submitter)
+        self.audit = AuditLog(self.store)
         self.orders: Orders = self.audit
         self.inbox = Inbox(self.store, self.reader, self._announcer, self.orders)
         self.dead_letters = DeadLetters(self.store, self.reader)
@@ -94,15 +94,15 @@ class TurnsClient:
         self.figures = FigureReader(self.store)
         self.untraced = FinishedTurns(self.store, "traces")
         # What the relay keeps in the store besides turns.
-        self.allowances = Allowances(self.store)
+        self.allowances = SubmissionLimits(self.store)
         self.open_questions = OpenQuestions(self.store)
         self.sign_ins = SignIns(self.store)
         self.links = SignedLinks(self.store)
         plugin = find_session_files(settings.files)
         self.session_files: StoredSessions | None = plugin.read(self.store) if plugin else None
-        self.openwebui_seen = OpenWebUISeen(self.store)
+        self.openwebui_seen = OpenWebUIRequests(self.store)
 
-    def _admissions(self) -> list[Admission]:
+    def _make_admissions(self) -> list[Admission]:
         """Return the checks that a turn must pass before it is stored, in the order in which they run.
 
         Raises ``SettingsError`` if an installed admission does not load.
@@ -127,15 +127,15 @@ class TurnsClient:
         await self.store.close()
         self._announcer.close()
 
-    async def replay(self, turn_id: str, *, model: str = "", prompt: str = "") -> str:
+    async def replay_turn(self, turn_id: str, *, model: str = "", prompt: str = "") -> str:
         """Submit a finished turn again as a new turn of the same session, and return the new turn's id. Idempotent.
 
         With ``model``, another model is asked; with ``prompt``, another message is sent. Raises ``NotFinished`` if
         the turn has not ended, ``BadRequest`` as ``submit``, and ``TurnNotFound`` or ``StoreUnavailable`` as
         ``get``.
         """
-        turn = await self.reader.get(turn_id)
+        turn = await self.reader.read_turn(turn_id)
         if turn.state is not TurnState.FINISHED:
-            raise NotFinished(turn_id)
-        request = replay_request(turn_id, turn.request, self.settings, self.policies, model=model, prompt=prompt)
-        return await self.submitter.submit(request, turn_id=replay_id(turn_id, model, prompt))
+            raise TurnNotFinished(turn_id)
+        request = build_replay_request(turn_id, turn.request, self.settings, self.policies, model=model, prompt=prompt)
+        return await self.submitter.submit(request, turn_id=derive_replay_id(turn_id, model, prompt))

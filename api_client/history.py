@@ -11,13 +11,13 @@ from api_client.client import TurnsClient
 from api_client.contract.event_kinds import AttemptLost, AttemptStarted
 from api_client.contract.events import Event
 from api_client.contract.process_exit import ProcessExit
-from api_client.workers.reports import exit_of
+from api_client.workers.reports import find_exit
 
 FORMAT = "helix-turns.export/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class WorkerDeath:
     """The loss of a worker process while it worked on a turn.
 
     Attributes:
@@ -37,7 +37,7 @@ class Death:
     exit_code: int | None = None
 
 
-def deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[Death]:
+def find_deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[WorkerDeath]:
     """Return a record of each time a worker was lost during the turn, oldest first; planned hand-overs do not count."""
     workers: dict[int, str] = {}
     found = []
@@ -48,23 +48,23 @@ def deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[D
             case AttemptLost() as lost if lost.during != "shutdown":
                 worker = workers.get(lost.delivery, "")
                 silent = lost.silent_ms / 1000
-                seen = exit_of(exits, worker, heard=event.at - silent, missed=event.at)
+                seen = find_exit(exits, worker, heard=event.at - silent, missed=event.at)
                 how = (str(seen), seen.signal, seen.code) if seen else ("", "", None)
-                found.append(Death(lost.delivery, worker, lost.during, event.at, silent, *how))
+                found.append(WorkerDeath(lost.delivery, worker, lost.during, event.at, silent, *how))
     return found
 
 
-async def export(client: TurnsClient, turn_id: str, *, owner: str | None = None) -> dict[str, Any]:
+async def export_turn(client: TurnsClient, turn_id: str, *, owner: str | None = None) -> dict[str, Any]:
     """Return a turn's record, attempts and events as a JSON-ready dict, with prompts and answers.
 
     Raises the errors of ``TurnReader.get``.
     """
-    turn = await client.reader.get(turn_id, owner=owner)
-    attempts = await client.reader.attempts(turn_id, owner=owner)
+    turn = await client.reader.read_turn(turn_id, owner=owner)
+    attempts = await client.reader.read_attempts(turn_id, owner=owner)
     return {
         "format": FORMAT,
         "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "turn": {**turn.to_dict(), "messages": list(turn.request.messages), "metadata": turn.request.metadata},
         "attempts": [attempt.to_dict() for attempt in attempts],
-        "events": [event.to_dict() for event in await client.reader.events(turn_id)],
+        "events": [event.to_dict() for event in await client.reader.read_events(turn_id)],
     }

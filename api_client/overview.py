@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from api_client.client import TurnsClient
 from api_client.contract.turn import Turn, TurnState
 from api_client.figures.figures import SPANS, Figures
-from api_client.figures.metrics import Account
-from api_client.index.line import line_of
+from api_client.figures.metrics import TurnBalance
+from api_client.index.line import turn_row
 from api_client.index.search import LOOK_AT_MOST, UNFINISHED, Search
-from api_client.workers.fleet import Alert, Fleet, OwnerLine
+from api_client.workers.fleet import Alert, Fleet, OwnerRow
 from api_client.workers.reason import WaitingGroup
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Overview:
     """
 
     at: float
-    account: Account
+    account: TurnBalance
     figures: Figures
     states: dict[str, int]
     working: int
@@ -68,7 +68,7 @@ class Overview:
     suspended_count: int
     suspended: tuple[Turn, ...]
     crashed: tuple[Turn, ...]
-    owners: tuple[OwnerLine, ...]
+    owners: tuple[OwnerRow, ...]
     fleet: Fleet
     alerts: tuple[Alert, ...]
 
@@ -88,14 +88,14 @@ class Overview:
             "waits": [each.to_dict() for each in self.waits],
             "retry_rate": self.retry_rate,
             "figures": self.figures.to_dict(),
-            **{name: [line_of(turn) for turn in turns] for name, turns in lists.items()},
+            **{name: [turn_row(turn) for turn in turns] for name, turns in lists.items()},
             "owners": [asdict(each) for each in self.owners],
             "fleet": asdict(self.fleet),
             "alerts": [each.to_dict() for each in self.alerts],
         }
 
 
-async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) -> Overview:
+async def read_overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) -> Overview:
     """Read the data of the overview page for a time span from the store; each list has at most ``rows`` turns.
 
     ``span`` is a key of ``SPANS``. Raises ``KeyError`` for an unknown span, ``StoreUnavailable`` if the store does not
@@ -103,19 +103,19 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
     """
     now, seconds = time.time(), SPANS[span][0]
     everything, lists = Search(), client.lists
-    unfinished = await lists.unfinished(everything)
-    standing = await client.workers.standing()
+    unfinished = await lists.list_unfinished(everything)
+    standing = await client.workers.read_state()
     working = [each for each in unfinished if each.status not in _WAITING]
-    longest = await lists.read(each.turn_id for each in working[:rows])
-    recent = await lists.newest_finished(everything, since=now - seconds, at_most=SLOWEST_OF)
+    longest = await lists.read_turns(each.turn_id for each in working[:rows])
+    recent = await lists.list_newest_finished(everything, since=now - seconds, at_most=SLOWEST_OF)
     crashed = [each for each in (*reversed(unfinished), *recent) if each.strikes][:rows]
-    dead_count, dead = await lists.dead(rows)
-    suspended_count, suspended = await lists.suspended(rows)
+    dead_count, dead = await lists.read_dead(rows)
+    suspended_count, suspended = await lists.read_suspended(rows)
     states = Counter(each.status for each in unfinished)
     return Overview(
         at=now,
-        account=await client.figures.account(),
-        figures=await client.figures.over(span),
+        account=await client.figures.read_balance(),
+        figures=await client.figures.read_span(span),
         states={state.value: states[state.value] for state in UNFINISHED},
         working=sum(each.turn_id not in standing.lost for each in working),
         lost=standing.lost,
@@ -124,19 +124,19 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
         oldest_waiting=standing.waiting_since,
         cut=len(unfinished) >= LOOK_AT_MOST,
         longest=tuple(longest),
-        attempt_starts=await lists.attempt_starts(longest),
+        attempt_starts=await lists.read_attempt_starts(longest),
         slowest=tuple(
-            await lists.read(
+            await lists.read_turns(
                 each.turn_id
                 for each in sorted(recent, key=lambda each: each.finished_at - each.created_at, reverse=True)[:rows]
             )
         ),
-        latest=tuple(await lists.read(each.turn_id for each in recent[:rows])),
+        latest=tuple(await lists.read_turns(each.turn_id for each in recent[:rows])),
         dead_count=dead_count,
         dead=tuple(dead),
         suspended_count=suspended_count,
         suspended=tuple(suspended),
-        crashed=tuple(await lists.read(each.turn_id for each in crashed)),
+        crashed=tuple(await lists.read_turns(each.turn_id for each in crashed)),
         owners=standing.owners,
         fleet=standing.fleet,
         alerts=standing.alerts,

@@ -27,7 +27,7 @@ class TroubleWatcher:
         while True:
             await asyncio.sleep(Monitor.look_seconds)
             try:
-                await self.look()
+                await self.find_and_report()
                 away = False
             except StoreUnavailable as error:
                 if not away:  # once, however long it lasts
@@ -36,7 +36,7 @@ class TroubleWatcher:
             except Exception:
                 log.exception("watcher.look_failed")
 
-    async def look(self) -> None:
+    async def find_and_report(self) -> None:
         """Search for troubles once and report them, unless another relay has just searched.
 
         Raises ``StoreUnavailable`` if the store does not answer; the next search finds the same troubles.
@@ -45,4 +45,4 @@ class TroubleWatcher:
             for monitor in self._monitors:
                 if await reporter.begin_look(monitor.name, monitor.look_seconds):
                     for trouble in await monitor.find_troubles():
-                        await reporter.report(trouble)
+                        await reporter.report_trouble(trouble)

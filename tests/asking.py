@@ -14,7 +14,7 @@ Workers = Callable[..., WorkerProcess]
 
 async def submitted(client: TurnsClient, text: str = "Push it", **more: object) -> str:
     values = {"model": "helix", "messages": ({"role": "user", "content": text},), "session_id": "s", "locale": "en"}
-    asked = client.policies.apply(TurnRequest(**(values | more)), owner="", named=())  # type: ignore[arg-type]
+    asked = client.policies.apply_policy(TurnRequest(**(values | more)), owner="", named=())  # type: ignore[arg-type]
     return await client.submitter.submit(asked)
 
 
@@ -22,12 +22,12 @@ async def waiting(client: TurnsClient, turn_id: str) -> Turn:
     """The turn, once a person is asked."""
 
     async def suspended() -> bool:
-        turn = await client.reader.get(turn_id)
-        assert turn.outcome is None, [a.completion for a in await client.reader.attempts(turn_id)]
+        turn = await client.reader.read_turn(turn_id)
+        assert turn.outcome is None, [a.completion for a in await client.reader.read_attempts(turn_id)]
         return turn.state is TurnState.SUSPENDED
 
     await wait_until(suspended)
-    return await client.reader.get(turn_id)
+    return await client.reader.read_turn(turn_id)
 
 
 async def killed_before_the_call(
@@ -41,11 +41,11 @@ async def killed_before_the_call(
     async with TurnsClient(settings) as client:
         turn = await waiting(client, await submitted(client, **more))  # type: ignore[arg-type]
         put(points / point, "kill")
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
         await wait_until((points / f"{point}.1").exists)
         workers(settings=settings)
-        turn = await client.reader.result(turn.turn_id, timeout=120)
-        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.suspended"]
+        turn = await client.reader.await_result(turn.turn_id, timeout=120)
+        asked = [event for event in await client.reader.read_events(turn.turn_id) if event.kind == "turn.suspended"]
     assert (len(asked), turn.delivery) == (1, 3), "one asked, one was lost, one let it run"
     return turn
 
@@ -58,7 +58,7 @@ async def killed_after_the_call(
     async with TurnsClient(settings) as client:
         turn = await waiting(client, await submitted(client, **more))  # type: ignore[arg-type]
         before = turn.interruption
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
         await wait_until(ran)
         found = ran()
         first.kill()
@@ -66,7 +66,7 @@ async def killed_after_the_call(
         turn = await waiting(client, turn.turn_id)
         assert turn.interruption.asked["call"] == before.asked["call"]
         assert ran() == found, "nobody has said yes to a second time"
-        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.suspended"]
+        asked = [event for event in await client.reader.read_events(turn.turn_id) if event.kind == "turn.suspended"]
         assert asked[-1].data["reason"] == "asked_again"
-        await client.inbox.decide(turn.turn_id, "reject", by="alice")
-        return await client.reader.result(turn.turn_id, timeout=120)
+        await client.inbox.decide_turn(turn.turn_id, "reject", by="alice")
+        return await client.reader.await_result(turn.turn_id, timeout=120)

@@ -55,13 +55,13 @@ def nothing_blocks(loop: Loop) -> Iterator[None]:
     if not _installed.is_set():
         _installed.set()
         sys.addaudithook(_hook)
-    thread, steps = loop.result_of(_identity()), LongSteps()
+    thread, steps = loop.run_and_wait(_identity()), LongSteps()
     found = _watching[thread] = []
-    loop.result_of(steps.watch())
+    loop.run_and_wait(steps.watch())
     try:
         yield
     finally:
-        loop.result_of(steps.leave())
+        loop.run_and_wait(steps.leave())
         del _watching[thread]
     found += steps.found()
     assert not found, "the event loop was held up by:\n" + "\n".join(found)

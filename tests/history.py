@@ -44,7 +44,7 @@ class Past:
         self._store.hincrby(self._keys.turn(turn_id), "created_at", -int(waited * 1000))
         self._store.zadd(self._keys.finished, {turn_id: int(at * 1000)})
         for size in BUCKETS:
-            self._buckets.setdefault(self._keys.bucket(size, at), Counter()).update(played.counted)
+            self._buckets.setdefault(self._keys.bucket_key(size, at), Counter()).update(played.counted)
         return turn_id
 
     def unfinished(self, turn_id: str, since: float) -> str:

@@ -39,7 +39,7 @@ from worker.processes.programs import fetch_status
 def environ_of(settings: Settings, **more: str) -> dict[str, str]:
     """The environment for a process under these settings: theirs, and nothing of the developer's own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_") and name != "REDIS_URL"}
-    environ = {**kept, **settings.environ(), "PYTHONUNBUFFERED": "1", **more}
+    environ = {**kept, **settings.to_environment(), "PYTHONUNBUFFERED": "1", **more}
     if any(runner.startswith("inline") for runner in settings.models.values()):
         offer(environ)
     return environ
@@ -324,7 +324,7 @@ class Installation:
 
     async def result(self, turn_id: str) -> Turn:
         """The turn once it has ended."""
-        return await self.client.reader.result(turn_id, timeout=120)
+        return await self.client.reader.await_result(turn_id, timeout=120)
 
     async def answer(self, text: str = "hello", session: str = "s", **more: Any) -> Turn:
         """Submit a turn and wait for its end."""
@@ -334,7 +334,7 @@ class Installation:
         """Wait until the turn is in this state."""
 
         async def is_there() -> bool:
-            return (await self.client.reader.get(turn_id)).state == state
+            return (await self.client.reader.read_turn(turn_id)).state == state
 
         await wait_until(is_there)
 

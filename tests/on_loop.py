@@ -11,7 +11,7 @@ from typing import Any
 from api_client.contract.settings import Settings
 from api_client.notifications.outbox import Notices
 from api_client.store import Store
-from api_client.store.audit import Audit
+from api_client.store.audit import AuditLog
 from api_client.turns.record import ledger as product
 
 
@@ -50,7 +50,7 @@ def outbox_of(settings: Settings) -> OnLoop:
 
     def made() -> Notices:
         store = Store(settings)
-        return Notices(store, Audit(store))
+        return Notices(store, AuditLog(store))
 
     return OnLoop(made)
 

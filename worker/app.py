@@ -16,9 +16,9 @@ from celery import signals
 from api_client.broker import celery_settings
 from api_client.contract.errors import SettingsError
 from api_client.contract.plugins import WATCHER, find_plugins, load_plugin
-from api_client.contract.settings import Settings, load, require_store
+from api_client.contract.settings import Settings, load_settings, require_store
 from api_client.contract.tasks import RUN_QUEUE
-from api_client.store.connection import OneConnection
+from api_client.store.connection import SingleConnection
 from api_client.store.half_restored import refuse_half_restored
 from worker.celery.application import TurnsApp, build_own_queue, worker_settings
 from worker.celery.registration import register_tasks
@@ -29,7 +29,7 @@ from worker.processes.program import CHECK_SLOTS_VARIABLE, REFUSED, SUPERVISED
 from worker.turns.engine import Engine
 from worker.turns.leases.replica_watch import ReplicaWatch
 from worker.turns.loops.watching import Watcher
-from worker.turns.warm_agents import keeps_agents
+from worker.turns.warm_agents import can_keep_agents
 from worker.verification.gates.scratch import sweep_scratch
 
 log = structlog.get_logger()
@@ -57,7 +57,7 @@ def create_app(settings: Settings) -> TurnsApp:
 @cache
 def settings_of_process() -> Settings:
     """Return the settings of this worker process, which are read and checked only once."""
-    settings = require_store(load())
+    settings = require_store(load_settings())
     configure_logging(settings)
     try:
         refuse_half_restored(settings)
@@ -66,7 +66,7 @@ def settings_of_process() -> Settings:
     return settings
 
 
-def plugin_watchers(settings: Settings, looking: OneConnection) -> Iterator[Watcher]:
+def plugin_watchers(settings: Settings, looking: SingleConnection) -> Iterator[Watcher]:
     """Yield the watchers that plug-ins add to this process. A watcher that cannot be created is left out."""
     for name in sorted(find_plugins(WATCHER)):
         try:
@@ -82,7 +82,7 @@ def plugin_watchers(settings: Settings, looking: OneConnection) -> Iterator[Watc
 def engine() -> Engine:
     """Return the engine of this process, created on the first call."""
     settings = settings_of_process()
-    looking = OneConnection(settings)
+    looking = SingleConnection(settings)
     watchers = (*plugin_watchers(settings, looking), ReplicaWatch(settings), ObserverFeed(settings, looking))
     name, judges = app.conf.get(_NAME, ""), int(os.environ.get(CHECK_SLOTS_VARIABLE, "2"))
     return Engine(settings, app, IsolatedTasks(settings), watchers, looking, name=name, judges=judges)
@@ -95,7 +95,7 @@ app = create_app(settings_of_process())
 def _on_init(sender: Any, **_: Any) -> None:
     app.conf[_NAME] = sender.hostname
     queues = app.amqp.queues
-    if RUN_QUEUE in queues.consume_from and keeps_agents(settings_of_process()):
+    if RUN_QUEUE in queues.consume_from and can_keep_agents(settings_of_process()):
         queues.select_add(build_own_queue(sender.hostname))
     app.engine = engine()
     app.conf.broker_transport_options = {**app.conf.broker_transport_options, "slots": app.engine.slots}
@@ -119,4 +119,4 @@ def _on_shutting_down(**_: Any) -> None:
 @signals.task_revoked.connect
 def _on_revoked(request: Any, expired: bool, **_: Any) -> None:
     if not expired and (turn_id := request.kwargs.get("turn_id")):
-        engine().loop.begin(lambda: engine().cancel(turn_id))
+        engine().loop.start_work(lambda: engine().cancel_turn(turn_id))

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import ChainTask
 from worker.app import app, settings_of_process
 from worker.processes.isolation import IsolatedTasks
 from worker.turns.engine import Engine
@@ -24,7 +24,7 @@ def main() -> None:
     engine.start()
 
     # The main thread handles signals.
-    link = Link.parse(f"{task}/{attempt}")
+    link = ChainTask.parse(f"{task}/{attempt}")
     work = threading.Thread(target=engine.carry_out_alone, args=(link, turn_id, session_id))
     work.start()
     work.join()

@@ -17,7 +17,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.redaction import redacted, redactor
+from api_client.contract.settings.redaction import make_redactor, redact_value
 
 #: Loggers whose "info" lines are of no use to an operator.
 _QUIET = ("httpx2", "httpcore2", "asyncio", "markdown_it", "celery.worker.strategy", "celery.app.trace")
@@ -91,10 +91,10 @@ class _StreamLogger:
 
 
 def _build_renderers(settings: Settings, stream: TextIO) -> list[Processor]:
-    redact = redactor(settings)
+    redact = make_redactor(settings)
 
     def mask_fields(_logger: Any, _method: str, event: EventDict) -> EventDict:
-        return {name: redacted(value, redact) for name, value in event.items()}
+        return {name: redact_value(value, redact) for name, value in event.items()}
 
     def mask_line(_logger: Any, _method: str, line: Any) -> Any:
         return redact(line)

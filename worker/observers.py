@@ -20,7 +20,7 @@ from api_client.contract.plugins import OBSERVER, UnusablePlugin, find_plugins, 
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from api_client.store import Store
-from api_client.store.connection import OneConnection
+from api_client.store.connection import SingleConnection
 from api_client.turns.finished_turns import FinishedTurns
 from api_client.turns.reader import TurnReader
 
@@ -48,7 +48,7 @@ class ObserverFeed:
     A new observer gets the turns that finish from then on.
     """
 
-    def __init__(self, settings: Settings, connection: OneConnection) -> None:
+    def __init__(self, settings: Settings, connection: SingleConnection) -> None:
         self._store = Store(settings, connection)
         self._reader = TurnReader(self._store)
         self._observers = _load_observers()
@@ -59,19 +59,19 @@ class ObserverFeed:
         """Pass the turns that have finished since the last poll to each observer."""
         for name, observer in self._observers.items():
             turns = FinishedTurns(self._store, f"observer:{name}")
-            await turns.begin()
-            while await self._acquire_role(name) and (batch := await turns.next(_BATCH)):
+            await turns.start_reading()
+            while await self._acquire_role(name) and (batch := await turns.next_batch(_BATCH)):
                 for turn_id in batch.turn_ids:
                     with suppress(TurnNotFound):  # the turn's retention has ended
-                        turn = await self._reader.get(turn_id)
-                        await asyncio.to_thread(observer.observe, turn, await self._reader.events(turn_id))
-                await turns.sent(batch)
+                        turn = await self._reader.read_turn(turn_id)
+                        await asyncio.to_thread(observer.observe, turn, await self._reader.read_events(turn_id))
+                await turns.confirm_batch(batch)
 
     async def leave(self) -> None:
         """Do nothing, because another process continues from the stored position."""
 
     async def _acquire_role(self, name: str) -> bool:
-        key, redis, ask = f"{self._store.keys.prefix}observing:{name}", self._store.redis, self._store.ask
+        key, redis, ask = f"{self._store.keys.prefix}observing:{name}", self._store.redis, self._store.await_reply
         if await ask(redis.set(key, self._me, nx=True, ex=_TAKE_OVER_SECONDS)):
             return True
         held = await ask(redis.get(key)) == self._me.encode()

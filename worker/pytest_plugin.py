@@ -72,11 +72,11 @@ class RulesUnderTest:
             self._read_policy(policy, Path(root))
 
     def _read_policy(self, policy: str | Path, root: Path) -> None:
-        from worker.enforcement.policies import Subject, choose_rules, read_policy
+        from worker.enforcement.policies import PolicySubject, choose_rules, read_policy
 
         named = isinstance(policy, Path) or policy.endswith((".yaml", ".yml"))
         text = Path(policy).read_text(encoding="utf-8") if named else str(policy)
-        chosen = choose_rules(read_policy(text), Subject(), root=root, locale=self.locale)
+        chosen = choose_rules(read_policy(text), PolicySubject(), root=root, locale=self.locale)
         self.validators, self.policy = chosen.validators, chosen.policy
 
     def judge(self, answer: str, **context: Any) -> list[ValidationIssue]:

@@ -21,37 +21,37 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.sentinels import Sentinels
-from api_client.contract.tasks import RUN_QUEUE, Link, chain_of, queue_of
+from api_client.contract.settings.sentinels import SentinelAddress
+from api_client.contract.tasks import RUN_QUEUE, ChainTask, build_chain, choose_queue
 
 #: Counts this process's events, like Celery's logical clock.
 _CLOCK = itertools.count(1)
 
 
-def _uuid() -> str:
+def _create_uuid() -> str:
     digits = os.urandom(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
 def _reply_to() -> str:
     """Return an id for the current thread to use as the ``reply_to`` of Celery messages."""
-    return _name_of(os.getpid(), threading.get_ident())
+    return _thread_id(os.getpid(), threading.get_ident())
 
 
 @lru_cache(maxsize=64)
-def _name_of(pid: int, thread: int) -> str:
+def _thread_id(pid: int, thread: int) -> str:
     return str(uuid.uuid3(uuid.NAMESPACE_OID, f"{uuid.getnode()}-{pid}-{thread}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
+class MessageStamp:
     """The fields that differ between otherwise equal Celery messages: ids, sender and time."""
 
-    root_id: str = field(default_factory=_uuid)
-    next_id: str = field(default_factory=_uuid)
+    root_id: str = field(default_factory=_create_uuid)
+    next_id: str = field(default_factory=_create_uuid)
     reply_to: str = field(default_factory=_reply_to)
-    delivery_tag: str = field(default_factory=_uuid)
-    event_tag: str = field(default_factory=_uuid)
+    delivery_tag: str = field(default_factory=_create_uuid)
+    event_tag: str = field(default_factory=_create_uuid)
     pid: int = field(default_factory=os.getpid)
     host: str = field(default_factory=socket.gethostname)
     clock: int = field(default_factory=_CLOCK.__next__)
@@ -73,71 +73,73 @@ class Announcement:
     event: str
 
 
-def announcement(settings: Settings, link: Link, turn_id: str, session_id: str, stamp: Stamp) -> Announcement:
+def build_announcement(
+    settings: Settings, link: ChainTask, turn_id: str, session_id: str, stamp: MessageStamp
+) -> Announcement:
     """Build the Celery message and the event that announce the task ``link`` of a turn."""
-    message, event = _forms(link)
+    message, event = _task_templates(link)
     prefix = f"{settings.namespace}:celery:"
     given: dict[str, str | int | float] = {
         "turn_id": turn_id,
-        "session_id": _escaped(session_id),
-        "session_shown": _escaped(_quoted(session_id)),
+        "session_id": _escape_json(session_id),
+        "session_shown": _escape_json(_escape_quotes(session_id)),
         "root_id": stamp.root_id,
         "next_id": stamp.next_id,
         "reply_to": stamp.reply_to,
-        "origin": _escaped(stamp.origin),
+        "origin": _escape_json(stamp.origin),
         "pid": stamp.pid,
         "clock": stamp.clock,
         "at": stamp.at,
         "utcoffset": (time.altzone if time.localtime(stamp.at).tm_isdst else time.timezone) / 3600,
     }
     return Announcement(
-        queue=prefix + queue_of(link),
-        message=message.filled(given, stamp.delivery_tag),
+        queue=prefix + choose_queue(link),
+        message=message.fill_template(given, stamp.delivery_tag),
         channel=f"{prefix}/0.celeryev/task.sent",
-        event=event.filled(given, stamp.event_tag),
+        event=event.fill_template(given, stamp.event_tag),
     )
 
 
-class _Form(NamedTuple):
+class _MessageTemplate(NamedTuple):
     """A template for Celery messages, which ``%`` fills with the fields of one message."""
 
     body: str
     around: str
 
-    def filled(self, given: Mapping[str, str | int | float], tag: str) -> str:
+    def fill_template(self, given: Mapping[str, str | int | float], tag: str) -> str:
         body = base64.b64encode((self.body % given).encode()).decode()
         return self.around % {**given, "body": body, "tag": tag}
 
 
-def _text(name: str) -> str:
+def _text_blank(name: str) -> str:
     return f"\0{name}\0"
 
 
-def _number(name: str) -> str:
+def _number_blank(name: str) -> str:
     return f"\0#{name}\0"
 
 
 _BLANK = re.compile(r'"\\u0000#(\w+)\\u0000"|\\u0000(\w+)\\u0000')
 
 
-def _form(value: Any) -> str:
+def _make_template(value: Any) -> str:
     return _BLANK.sub(lambda blank: f"%({blank[1] or blank[2]})s", json.dumps(value))
 
 
 @lru_cache(maxsize=256)
-def _forms(link: Link) -> tuple[_Form, _Form]:
-    first, *rest = chain_of(link, _text("turn_id"), _text("session_id"))
-    shown = _shown(first["kwargs"] | {"session_id": _text("session_shown")})
-    return _message(first, rest, shown), _event(first, shown)
+def _task_templates(link: ChainTask) -> tuple[_MessageTemplate, _MessageTemplate]:
+    first, *rest = build_chain(link, _text_blank("turn_id"), _text_blank("session_id"))
+    shown = _format_kwargs(first["kwargs"] | {"session_id": _text_blank("session_shown")})
+    return _message_template(first, rest, shown), _event_template(first, shown)
 
 
-def _message(first: Mapping[str, Any], rest: list[dict[str, Any]], shown: str) -> _Form:
+def _message_template(first: Mapping[str, Any], rest: list[dict[str, Any]], shown: str) -> _MessageTemplate:
     chain = [
         {
             "task": item["name"],
             "args": [],
             "kwargs": item["kwargs"],
-            "options": {"queue": item["queue"], "task_id": _text("next_id"), "reply_to": _text("reply_to")},
+            "options": {"queue": item["queue"], "task_id": _text_blank("next_id"), "reply_to": _text_blank("reply_to")},
             "subtask_type": None,
             "immutable": True,
         }
@@ -147,7 +149,7 @@ def _message(first: Mapping[str, Any], rest: list[dict[str, Any]], shown: str) -
     headers = {
         "lang": "py",
         "task": first["name"],
-        "id": _text("root_id"),
+        "id": _text_blank("root_id"),
         "shadow": None,
         "eta": None,
         "expires": None,
@@ -155,34 +157,34 @@ def _message(first: Mapping[str, Any], rest: list[dict[str, Any]], shown: str) -
         "group_index": None,
         "retries": 0,
         "timelimit": [None, None],
-        "root_id": _text("root_id"),
+        "root_id": _text_blank("root_id"),
         "parent_id": None,
         "argsrepr": "()",
         "kwargsrepr": shown,
-        "origin": _text("origin"),
+        "origin": _text_blank("origin"),
         "ignore_result": None,
         "replaced_task_nesting": 0,
         "stamped_headers": None,
         "stamps": {},
     }
     properties = {
-        "correlation_id": _text("root_id"),
-        "reply_to": _text("reply_to"),
+        "correlation_id": _text_blank("root_id"),
+        "reply_to": _text_blank("reply_to"),
         "delivery_mode": 2,
         "delivery_info": {"exchange": "", "routing_key": first["queue"]},
         "priority": 0,
     }
-    return _wire(body, headers, properties)
+    return _wrap_envelope(body, headers, properties)
 
 
-def _event(first: Mapping[str, Any], shown: str) -> _Form:
+def _event_template(first: Mapping[str, Any], shown: str) -> _MessageTemplate:
     body = {
-        "hostname": _text("origin"),
-        "utcoffset": _number("utcoffset"),
-        "pid": _number("pid"),
-        "clock": _number("clock"),
-        "uuid": _text("root_id"),
-        "root_id": _text("root_id"),
+        "hostname": _text_blank("origin"),
+        "utcoffset": _number_blank("utcoffset"),
+        "pid": _number_blank("pid"),
+        "clock": _number_blank("clock"),
+        "uuid": _text_blank("root_id"),
+        "root_id": _text_blank("root_id"),
         "parent_id": None,
         "name": first["name"],
         "args": "()",
@@ -193,7 +195,7 @@ def _event(first: Mapping[str, Any], shown: str) -> _Form:
         "queue": first["queue"],
         "exchange": "",
         "routing_key": first["queue"],
-        "timestamp": _number("at"),
+        "timestamp": _number_blank("at"),
         "type": "task-sent",
     }
     properties = {
@@ -201,30 +203,30 @@ def _event(first: Mapping[str, Any], shown: str) -> _Form:
         "delivery_info": {"exchange": "celeryev", "routing_key": "task.sent"},
         "priority": 0,
     }
-    return _wire(body, {"hostname": _text("origin")}, properties)
+    return _wrap_envelope(body, {"hostname": _text_blank("origin")}, properties)
 
 
-def _wire(body: Any, headers: Mapping[str, Any], properties: Mapping[str, Any]) -> _Form:
+def _wrap_envelope(body: Any, headers: Mapping[str, Any], properties: Mapping[str, Any]) -> _MessageTemplate:
     around = {
-        "body": _text("body"),
+        "body": _text_blank("body"),
         "content-encoding": "utf-8",
         "content-type": "application/json",
         "headers": headers,
-        "properties": {**properties, "body_encoding": "base64", "delivery_tag": _text("tag")},
+        "properties": {**properties, "body_encoding": "base64", "delivery_tag": _text_blank("tag")},
     }
-    return _Form(_form(body), _form(around))
+    return _MessageTemplate(_make_template(body), _make_template(around))
 
 
-def _shown(kwargs: Mapping[str, Any]) -> str:
-    texts = {name: f"'{_quoted(value)}'" for name, value in kwargs.items() if isinstance(value, str)}
+def _format_kwargs(kwargs: Mapping[str, Any]) -> str:
+    texts = {name: f"'{_escape_quotes(value)}'" for name, value in kwargs.items() if isinstance(value, str)}
     return "{" + ", ".join(f"'{name}': {texts.get(name, value)}" for name, value in kwargs.items()) + "}"
 
 
-def _quoted(text: str) -> str:
+def _escape_quotes(text: str) -> str:
     return text.replace("'", "\\'")
 
 
-def _escaped(text: str) -> str:
+def _escape_json(text: str) -> str:
     return json.dumps(text)[1:-1]
 
 
@@ -233,7 +235,7 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
 
     There is no late acknowledgement and no result backend, because only the turn's record must survive.
     """
-    sentinels = Sentinels.parse(settings.broker_url)
+    sentinels = SentinelAddress.parse(settings.broker_url)
     return {
         "broker_url": settings.celery_url,
         "task_ignore_result": True,

@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError
 
 from api_client.broker import celery_settings
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import PROBE, Link, chain_of
+from api_client.contract.tasks import PROBE, ChainTask, build_chain
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
@@ -38,23 +38,23 @@ class Announcer:
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="announce")
 
-    async def announce(self, link: Link, turn_id: str, session_id: str, *, preferred: bool = False) -> None:
+    async def announce_task(self, link: ChainTask, turn_id: str, session_id: str, *, preferred: bool = False) -> None:
         """Publish the task ``link`` of a turn. Failures are only logged, because the turn is already stored.
 
         ``preferred`` turns have waited before, and precede turns that were just submitted.
         """
         loop = asyncio.get_running_loop()
-        publishing = loop.run_in_executor(self._thread, self._publish, link, turn_id, session_id, preferred)
+        publishing = loop.run_in_executor(self._thread, self._publish_task, link, turn_id, session_id, preferred)
         done, _ = await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
         if not done:
             log.warning("turn.announce_slow", turn_id=turn_id, link=str(link), seconds=_PATIENCE_SECONDS)
 
-    async def probe(self, queue: str, nonce: str, *, expires: float) -> None:
+    async def publish_probe(self, queue: str, nonce: str, *, expires: float) -> None:
         """Publish a probe message, valid for ``expires`` seconds, to find out if a worker reads the queue."""
-        publishing = asyncio.get_running_loop().run_in_executor(self._thread, self._probe, queue, nonce, expires)
+        publishing = asyncio.get_running_loop().run_in_executor(self._thread, self._send_probe, queue, nonce, expires)
         await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
 
-    def _probe(self, queue: str, nonce: str, expires: float) -> None:
+    def _send_probe(self, queue: str, nonce: str, expires: float) -> None:
         try:
             self._quiet.send_task(
                 PROBE, kwargs={"queue": queue, "nonce": nonce}, queue=queue, expires=expires, retry=False
@@ -62,9 +62,9 @@ class Announcer:
         except (OperationalError, OSError) as error:
             log.warning("probe.not_published", queue=queue, error=type(error).__name__)
 
-    def _publish(self, link: Link, turn_id: str, session_id: str, preferred: bool) -> None:
+    def _publish_task(self, link: ChainTask, turn_id: str, session_id: str, preferred: bool) -> None:
         try:
-            publish_chain(self._app, chain_of(link, turn_id, session_id, preferred=preferred))
+            publish_chain(self._app, build_chain(link, turn_id, session_id, preferred=preferred))
         except Exception as error:  # nobody reads this thread's result, so log every error here
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
 

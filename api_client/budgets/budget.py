@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from api_client.contract.counters import label
-from api_client.contract.owners import owner_named
+from api_client.contract.counters import clean_label
+from api_client.contract.owners import parse_owner
 from api_client.contract.turn import TurnRequest
 
 #: A budget counts as near from this share on.
@@ -21,7 +21,7 @@ ASIDE = "aside|"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class BudgetSpending:
     """A daily budget together with the amount spent and reserved today.
 
     Attributes:
@@ -63,10 +63,14 @@ class Spent:
         return {**asdict(self), "state": self.state}
 
 
-def limits_of(request: TurnRequest, budgets: Mapping[str, float]) -> list[tuple[str, int]]:
+def find_limits(request: TurnRequest, budgets: Mapping[str, float]) -> list[tuple[str, int]]:
     """Return the budgets that a turn counts towards, with their limits in millionths of a US dollar."""
-    named = {"owner": request.owner, "key": request.key and label(request.key), "model": label(request.model)}
-    own, found = _own(budgets), {"all": "all"} if "all" in budgets else {}
+    named = {
+        "owner": request.owner,
+        "key": request.key and clean_label(request.key),
+        "model": clean_label(request.model),
+    }
+    own, found = _own_budgets(budgets), {"all": "all"} if "all" in budgets else {}
     for kind, name in named.items():
         entry = own.get(f"{kind}:{name}", f"{kind}:{EACH}")
         if name and entry in budgets:
@@ -74,31 +78,31 @@ def limits_of(request: TurnRequest, budgets: Mapping[str, float]) -> list[tuple[
     return [(scope, int(budgets[entry] * MICRO)) for scope, entry in found.items()]
 
 
-def _own(budgets: Iterable[str]) -> dict[str, str]:
+def _own_budgets(budgets: Iterable[str]) -> dict[str, str]:
     """Map the internal name of each budget to its entry in the settings."""
     split = {entry: entry.partition(":") for entry in budgets}
     return {
-        f"owner:{owner_named(name)}" if kind == "owner" and name != EACH else entry: entry
+        f"owner:{parse_owner(name)}" if kind == "owner" and name != EACH else entry: entry
         for entry, (kind, _, name) in split.items()
     }
 
 
-def day_of(now: float) -> int:
+def find_day(now: float) -> int:
     """Return when the day that contains ``now`` begins; both times are in seconds since the epoch."""
     return int(now) // DAY_SECONDS * DAY_SECONDS
 
 
-def spent_of(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) -> list[Spent]:
+def list_spending(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) -> list[BudgetSpending]:
     """Return the spending of one day for every budget; the most used budget comes first."""
     named = {scope: amount for scope, amount in stored.items() if "|" not in scope}
-    own = _own(budgets)
+    own = _own_budgets(budgets)
     scopes = {scope: entry for scope, entry in own.items() if not entry.endswith(f":{EACH}")}
     for scope in named:
         entry = own.get(scope, f"{scope.partition(':')[0]}:{EACH}")
         if entry in budgets:
             scopes[scope] = entry
     found = [
-        Spent(
+        BudgetSpending(
             scope=scope,
             budget=entry,
             limit_usd=budgets[entry],
@@ -111,7 +115,7 @@ def spent_of(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) 
     return sorted(found, key=lambda each: (-each.share, each.scope))
 
 
-def highest(spent: Iterable[Spent]) -> dict[str, float]:
+def highest_shares(spent: Iterable[BudgetSpending]) -> dict[str, float]:
     """Return the highest spent part of the limit for each budget entry of the settings."""
     shares: dict[str, float] = {}
     for each in spent:

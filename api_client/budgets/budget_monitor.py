@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from api_client.budgets.budget import DAY_SECONDS, Spent, highest
+from api_client.budgets.budget import DAY_SECONDS, BudgetSpending, highest_shares
 from api_client.budgets.spending import BudgetLedger
 from api_client.workers.monitor import Gauge, Monitor, Trouble
 from api_client.workers.reason import Reason, Wait
@@ -24,7 +24,7 @@ class BudgetMonitor(Monitor):
         meaning = (
             "Part of today's budget that is spent, the highest of all it is measured for; 1: new turns are refused."
         )
-        return [Gauge("helix_budget_spent_ratio", meaning, highest(await self._ledger.today()), "budget")]
+        return [Gauge("helix_budget_spent_ratio", meaning, highest_shares(await self._ledger.read_today()), "budget")]
 
     async def find_troubles(self) -> Sequence[Trouble]:
         """Return a report for each budget that is nearly or fully spent, at most once a day for each."""
@@ -37,16 +37,16 @@ class BudgetMonitor(Monitor):
                 page="/budgets",
                 data={name: getattr(each, name) for name in names},
             )
-            for each in await self._ledger.today()
+            for each in await self._ledger.read_today()
             if each.state != "ok"
         ]
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
         """Return one explanation that new turns wait until tomorrow, if budgets are fully spent."""
-        return find_waits(await self._ledger.today(), now)
+        return find_waits(await self._ledger.read_today(), now)
 
 
-def find_waits(budgets: Iterable[Spent], now: float) -> list[Wait]:
+def find_waits(budgets: Iterable[BudgetSpending], now: float) -> list[Wait]:
     """Return one explanation for all fully spent budgets, or an empty list if there are none."""
     if not (spent := [each for each in budgets if each.state == "spent"]):
         return []

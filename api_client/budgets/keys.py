@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from api_client.contract.keys import KeyNames, named
+from api_client.contract.keys import KeyNames, named_key
 
 
 class BudgetKeys(KeyNames):
     """The Redis key names for the budgets of an installation."""
 
     #: Redis hash: reservations of turns, by turn id (JSON).
-    reservations = named("spending:reserved")
+    reservations = named_key("spending:reserved")
     #: Redis hash: the cost of each model's dearest recent run, in millionths of a dollar.
-    prices = named("spending:prices")
+    prices = named_key("spending:prices")
 
-    def spending(self, day: int) -> str:
+    def spending_key(self, day: int) -> str:
         """Return the key of the Redis hash with the amounts spent on one day."""
-        return self.named(f"spending:{day}")
+        return self.key_named(f"spending:{day}")

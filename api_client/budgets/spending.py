@@ -14,21 +14,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from api_client.budgets.budget import ASIDE, DAY_SECONDS, MICRO, Spent, day_of, limits_of, spent_of
+from api_client.budgets.budget import ASIDE, DAY_SECONDS, MICRO, BudgetSpending, find_day, find_limits, list_spending
 from api_client.budgets.errors import BudgetExceeded
 from api_client.budgets.keys import BudgetKeys
 from api_client.contract.admission import Admission, Submission
-from api_client.contract.counters import label
-from api_client.contract.keys import keys_of
+from api_client.contract.counters import clean_label
+from api_client.contract.keys import keys_for_turn
 from api_client.contract.turn import TurnRequest, TurnState
-from api_client.interruptions.registry import added_runs
+from api_client.interruptions.registry import count_all_added_runs
 from api_client.store import Store
-from api_client.store.commands import Word, plain_script
+from api_client.store.commands import Word, load_plain_script
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-_RESERVE, _SETTLE = (plain_script(Path(__file__).with_name(f"{name}.lua")) for name in ("reserve", "settle"))
+_RESERVE, _SETTLE = (load_plain_script(Path(__file__).with_name(f"{name}.lua")) for name in ("reserve", "settle"))
 #: Lifetime of a day's spending; a turn may end a week after its submission.
 _KEEP_MS = 35 * DAY_SECONDS * 1000
 #: After this time a reservation without a turn is dropped: its relay died before storing the turn.
@@ -43,7 +43,7 @@ _TELLING = {b"passed", b"passed_after_retry", b"passed_by_fallback", b"failed", 
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _Reservation:
     """The money reserved for one unfinished turn; ``guessed`` means that the model's price was unknown."""
 
     turn_id: str
@@ -74,13 +74,18 @@ class BudgetLedger(Admission):
             BudgetExceeded: a budget of the turns has no room.
         """
         aside = [
-            {"id": turn.turn_id, "scopes": scopes, "model": label(turn.request.model), **_most(turn.request)}
+            {
+                "id": turn.turn_id,
+                "scopes": scopes,
+                "model": clean_label(turn.request.model),
+                **_spending_limits(turn.request),
+            }
             for turn in turns
-            if (scopes := limits_of(turn.request, self._budgets)) and not await self._stored(turn)
+            if (scopes := find_limits(turn.request, self._budgets)) and not await self._is_stored(turn)
         ]
         if aside:
-            await self.settle()
-            await self._set_aside(aside)
+            await self.settle_reservations()
+            await self._reserve_turns(aside)
 
     async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
         """Check that the turn's budgets allow another agent run, based on the real costs so far.
@@ -90,17 +95,19 @@ class BudgetLedger(Admission):
         Raises:
             BudgetExceeded: a budget of the turn has no room.
         """
-        scopes = limits_of(request, self._budgets)
+        scopes = find_limits(request, self._budgets)
         if not scopes:
             return
-        await self.settle()
+        await self.settle_reservations()
         if turn_id not in self._days:  # the turn was submitted just now, or before budgets were set
-            await self._set_aside([{"id": turn_id, "scopes": scopes, "model": label(request.model), **_most(request)}])
-        more = await self._set_more_aside(turn_id, label(request.model))
-        now = await self._store.clock_ms() / 1000
-        day = self._days.get(turn_id, day_of(now))
-        stored = await self._store.hash(self._keys.spending(day))
-        for scope, limit in {*scopes, *limits_of(replace(request, model=model), self._budgets)}:
+            await self._reserve_turns(
+                [{"id": turn_id, "scopes": scopes, "model": clean_label(request.model), **_spending_limits(request)}]
+            )
+        more = await self._reserve_one_more(turn_id, clean_label(request.model))
+        now = await self._store.read_clock_ms() / 1000
+        day = self._days.get(turn_id, find_day(now))
+        stored = await self._store.read_hash(self._keys.spending_key(day))
+        for scope, limit in {*scopes, *find_limits(replace(request, model=model), self._budgets)}:
             total, aside = (int(stored.get(f"{before}{scope}".encode(), 0)) for before in ("", ASIDE))
             spent = total - aside + self._at_work.get((day, scope), 0)
             if spent >= limit or (more and total - more >= limit):
@@ -109,25 +116,27 @@ class BudgetLedger(Admission):
                     scope, spent / MICRO, (total - more - spent) / MICRO, limit / MICRO, left, left - now
                 )
 
-    async def _set_more_aside(self, turn_id: str, model: str) -> int:
+    async def _reserve_one_more(self, turn_id: str, model: str) -> int:
         """Reserve another run of a turn if its reservation is used up; return the amount that was added."""
-        record = keys_of(self._store.namespace, turn_id).turn(turn_id)
-        while text := await self._store.send("HGET", self._keys.reservations, turn_id):
-            each = _read(turn_id, text.decode())
-            cost, attempt = await self._store.send("HMGET", record, "cost_used", "attempt")
-            price = int(await self._store.send("HGET", self._keys.prices, model) or 0)
+        record = keys_for_turn(self._store.namespace, turn_id).turn(turn_id)
+        while text := await self._store.send_command("HGET", self._keys.reservations, turn_id):
+            each = _parse_reservation(turn_id, text.decode())
+            cost, attempt = await self._store.send_command("HMGET", record, "cost_used", "attempt")
+            price = int(await self._store.send_command("HGET", self._keys.prices, model) or 0)
             used = int(cost or 0)
             more = used + (price or used // max(1, int(attempt or 1))) - each.amount
-            if more <= 0 or await self._charge(each, each.amount + more, 0):
+            if more <= 0 or await self._charge_turn(each, each.amount + more, 0):
                 return max(0, more)
         return 0
 
-    async def _set_aside(self, turns: list[dict[str, Any]]) -> None:
-        now = await self._store.clock_ms() / 1000
-        day = day_of(now)
+    async def _reserve_turns(self, turns: list[dict[str, Any]]) -> None:
+        now = await self._store.read_clock_ms() / 1000
+        day = find_day(now)
         said = b""
-        with self._store.housekeeping("reservation"):
-            said, *details = await self._store.run(_RESERVE, self._names(day), [json.dumps(turns), day, _KEEP_MS])
+        with self._store.tolerate_failures("reservation"):
+            said, *details = await self._store.run_script(
+                _RESERVE, self._key_names(day), [json.dumps(turns), day, _KEEP_MS]
+            )
         if said in {b"", b"reserved"}:
             return
         scope = details[0].decode()
@@ -138,70 +147,72 @@ class BudgetLedger(Admission):
         seconds = resets_at - now if spent + ahead >= limit else _AGAIN_SECONDS
         raise BudgetExceeded(scope, spent, aside, limit, resets_at, seconds)
 
-    async def _stored(self, turn: Submission) -> bool:
-        keys, key = keys_of(self._store.namespace, turn.turn_id), turn.idempotency_key
+    async def _is_stored(self, turn: Submission) -> bool:
+        keys, key = keys_for_turn(self._store.namespace, turn.turn_id), turn.idempotency_key
         known = [keys.turn(turn.turn_id), *([keys.idempotency(turn.request.owner, key)] if key else [])]
-        return bool(await self._store.send("EXISTS", *known))
+        return bool(await self._store.send_command("EXISTS", *known))
 
-    def _names(self, day: int) -> list[str]:
-        return [self._keys.spending(day), self._keys.reservations, self._keys.prices]
+    def _key_names(self, day: int) -> list[str]:
+        return [self._keys.spending_key(day), self._keys.reservations, self._keys.prices]
 
     async def release(self, turn: Submission) -> None:
         """Give back the reservation of a submitted turn that was not stored."""
-        text = self._budgets and await self._store.send("HGET", self._keys.reservations, turn.turn_id)
-        if text and not await self._stored(replace(turn, idempotency_key="")):
-            await self._charge(_read(turn.turn_id, text.decode()), 0, "")
+        text = self._budgets and await self._store.send_command("HGET", self._keys.reservations, turn.turn_id)
+        if text and not await self._is_stored(replace(turn, idempotency_key="")):
+            await self._charge_turn(_parse_reservation(turn.turn_id, text.decode()), 0, "")
 
-    async def settle(self) -> None:
+    async def settle_reservations(self) -> None:
         """Replace the reserved amounts of turns by the costs that the turns really had."""
-        names = await self._store.hash(self._keys.reservations)
+        names = await self._store.read_hash(self._keys.reservations)
         if not names:
             self._days, self._at_work = {}, {}
         if not names or (len(names) > _MANY and time.monotonic() - self._settled_at < 1.0):
             return
         self._settled_at = time.monotonic()
-        opened, pipe = list[_Open](), self._store.redis.pipeline(transaction=False)
+        opened, pipe = list[_Reservation](), self._store.redis.pipeline(transaction=False)
         for raw, text in names.items():
-            with self._store.housekeeping(f"settlement of {(turn_id := raw.decode())}"):
-                record = keys_of(self._store.namespace, turn_id).turn(turn_id)
-                opened.append(_read(turn_id, text.decode()))
+            with self._store.tolerate_failures(f"settlement of {(turn_id := raw.decode())}"):
+                record = keys_for_turn(self._store.namespace, turn_id).turn(turn_id)
+                opened.append(_parse_reservation(turn_id, text.decode()))
                 pipe.hmget(record, "state", "cost_used", "attempt", "outcome")
-        records = await self._store.ask(pipe.execute(raise_on_error=False))
-        now = await self._store.clock_ms() / 1000
+        records = await self._store.await_reply(pipe.execute(raise_on_error=False))
+        now = await self._store.read_clock_ms() / 1000
         self._days, self._at_work = {each.turn_id: each.day for each in opened}, {}
         for each, record in zip(opened, records, strict=True):
-            with self._store.housekeeping(f"settlement of {each.turn_id}"):
+            with self._store.tolerate_failures(f"settlement of {each.turn_id}"):
                 state, cost, attempt, outcome = record  # an error does not unpack into four values
                 used, runs = int(cost or 0), max(1, int(attempt or 1))
                 for scope in each.scopes if state != _FINISHED else ():
                     self._at_work[each.day, scope] = self._at_work.get((each.day, scope), 0) + used
                 if state == _FINISHED:
-                    await self._charge(each, used, 1, -(-used // runs) if used or outcome in _TELLING else "")
+                    await self._charge_turn(each, used, 1, -(-used // runs) if used or outcome in _TELLING else "")
                 elif state is None and now - each.at > _STORED_WITHIN_SECONDS:
-                    await self._charge(each, 0, "")
+                    await self._charge_turn(each, 0, "")
                 elif used > each.amount or (each.guessed and used):
-                    await self._charge(each, max(used, each.runs * used // runs), 0)
+                    await self._charge_turn(each, max(used, each.runs * used // runs), 0)
 
-    async def today(self) -> list[Spent]:
+    async def read_today(self) -> list[BudgetSpending]:
         """Return today's spending for every budget; the most used budget comes first."""
         if not self._budgets:
             return []
-        await self.settle()
-        day = day_of(await self._store.clock_ms() / 1000)
-        stored = await self._store.hash(self._keys.spending(day))
-        return spent_of({raw.decode(): int(amount) for raw, amount in stored.items()}, self._budgets, day)
+        await self.settle_reservations()
+        day = find_day(await self._store.read_clock_ms() / 1000)
+        stored = await self._store.read_hash(self._keys.spending_key(day))
+        return list_spending({raw.decode(): int(amount) for raw, amount in stored.items()}, self._budgets, day)
 
-    async def _charge(self, reserved: _Open, cost: int, ended: int | str, price: int | str = "") -> bool:
+    async def _charge_turn(self, reserved: _Reservation, cost: int, ended: int | str, price: int | str = "") -> bool:
         args: list[Word] = [reserved.turn_id, reserved.text, cost, ended, price]
-        return bool(await self._store.run(_SETTLE, self._names(reserved.day), args))
+        return bool(await self._store.run_script(_SETTLE, self._key_names(reserved.day), args))
 
 
-def _most(request: TurnRequest) -> dict[str, int]:
+def _spending_limits(request: TurnRequest) -> dict[str, int]:
     """Return how many agent runs a turn may have at most, and the limit of its cost."""
-    return {"runs": request.max_attempts + added_runs(request), "cap": int(request.cost_budget_usd * MICRO)}
+    return {"runs": request.max_attempts + count_all_added_runs(request), "cap": int(request.cost_budget_usd * MICRO)}
 
 
-def _read(turn_id: str, text: str) -> _Open:
+def _parse_reservation(turn_id: str, text: str) -> _Reservation:
     data: dict[str, Any] = json.loads(text)
     amount, runs, scopes = int(data["amount"]), int(data["runs"]), tuple(data["scopes"])
-    return _Open(turn_id, text, int(data["day"]), float(data["at"]), amount, scopes, runs, bool(data.get("guessed")))
+    return _Reservation(
+        turn_id, text, int(data["day"]), float(data["at"]), amount, scopes, runs, bool(data.get("guessed"))
+    )

@@ -16,7 +16,7 @@ _NEVER = tuple(
 )
 
 
-def is_inner(address: str) -> bool:
+def is_internal_address(address: str) -> bool:
     """Return whether an IP address does not belong to the public internet."""
     number = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(number, ipaddress.IPv6Address):

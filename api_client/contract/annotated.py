@@ -7,21 +7,21 @@ from collections.abc import Callable
 from typing import Any
 
 
-def _number(value: Any) -> float:
+def _read_number(value: Any) -> float:
     return value if isinstance(value, int | float) and math.isfinite(value) else 0
 
 
-def _list(value: Any) -> list[Any] | tuple[Any, ...]:
+def _read_list(value: Any) -> list[Any] | tuple[Any, ...]:
     return value if isinstance(value, list | tuple) else ()
 
 
 #: Annotation -> reader of a field.
 READ: dict[str, Callable[[Any], Any]] = {
-    "int": lambda value: int(_number(value)),
-    "float": lambda value: value if _number(value) else 0,
+    "int": lambda value: int(_read_number(value)),
+    "float": lambda value: value if _read_number(value) else 0,
     "str": lambda value: value if isinstance(value, str) else "",
     "bool": bool,
-    "tuple[str, ...]": lambda value: tuple(map(str, _list(value))),
+    "tuple[str, ...]": lambda value: tuple(map(str, _read_list(value))),
     "dict[str, Any]": lambda value: value if isinstance(value, dict) else {},
     "dict[str, Any] | None": lambda value: value if isinstance(value, dict) else None,
     "list[Any] | None": lambda value: value if isinstance(value, list) else None,

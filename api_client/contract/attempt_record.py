@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, field
 from typing import Any, ParamSpec, TypeVar
 
-from api_client.contract.frozen import frozen
+from api_client.contract.frozen import checked_frozen
 from api_client.contract.issue import ValidationIssue
 
 
-@frozen(slots=True, kw_only=True)
+@checked_frozen(slots=True, kw_only=True)
 class AttemptFacts:
     """The record of one agent run of a turn, without its number.
 
@@ -56,7 +56,7 @@ class AttemptFacts:
     last_delivery: int = 0
 
 
-@frozen(slots=True, kw_only=True)
+@checked_frozen(slots=True, kw_only=True)
 class AttemptRecord(AttemptFacts):
     """The record of one agent run of a turn, with its number counted from 1."""
 
@@ -71,5 +71,5 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     return int(text or 0) / 1000

@@ -25,11 +25,11 @@ _ROW = re.compile(r"( |\n)\1{39,}")
 _LATIN_WORD = re.compile(r"\w*[A-Za-z]\w*")
 
 
-class NotShown(ValueError):
+class CallNotShowable(ValueError):
     """Raised when a tool call cannot be shown completely; the message is ``too_long`` or ``with_secret``."""
 
 
-def shown(tool: str, arguments: Mapping[str, Any], secrets: Sequence[str]) -> tuple[str, dict[str, str]]:
+def display_call(tool: str, arguments: Mapping[str, Any], secrets: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Return a tool's name and the arguments of a call, escaped so that a person can read them safely.
 
     Pass ``secrets`` longest first.
@@ -37,50 +37,50 @@ def shown(tool: str, arguments: Mapping[str, Any], secrets: Sequence[str]) -> tu
     Raises:
         NotShown: the call is too long, or names a secret that cannot be masked safely.
     """
-    found = {_named(name): _value(value, secrets) for name, value in arguments.items()}
-    named = _named(tool)
+    found = {_display_name(name): _display_value(value, secrets) for name, value in arguments.items()}
+    named = _display_name(tool)
     if len("".join([named, *found, *found.values()]).encode()) > MAX_SHOWN_BYTES:
-        raise NotShown("too_long")
+        raise CallNotShowable("too_long")
     return named, found
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Return a text in which every invisible or misleading character is replaced by a readable escape."""
-    alien = {at for word in _LATIN_WORD.finditer(text) for at in range(*word.span()) if _is_alien(text[at])}
-    letters = (_written_out(each) if at in alien or _is_unseen(each) else each for at, each in enumerate(text))
+    alien = {at for word in _LATIN_WORD.finditer(text) for at in range(*word.span()) if _is_foreign_letter(text[at])}
+    letters = (_spell_out(each) if at in alien or _is_invisible(each) else each for at, each in enumerate(text))
     return _ROW.sub(lambda row: f"⟦U+{ord(row[1]):04X} ×{len(row[0])}⟧", "".join(letters))
 
 
-def _named(name: str) -> str:
-    return re.sub(r"[\n:,()]", lambda found: _written_out(found[0]), visible(name))
+def _display_name(name: str) -> str:
+    return re.sub(r"[\n:,()]", lambda found: _spell_out(found[0]), escape_invisible(name))
 
 
-def _value(value: Any, secrets: Sequence[str]) -> str:
+def _display_value(value: Any, secrets: Sequence[str]) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if len(text) > MAX_SHOWN_BYTES:
-        raise NotShown("too_long")
-    return _masked(text, secrets) if isinstance(value, str) else f"⟦JSON⟧ {_masked(text, secrets)}"
+        raise CallNotShowable("too_long")
+    return _mask_secrets(text, secrets) if isinstance(value, str) else f"⟦JSON⟧ {_mask_secrets(text, secrets)}"
 
 
-def _masked(text: str, secrets: Sequence[str]) -> str:
+def _mask_secrets(text: str, secrets: Sequence[str]) -> str:
     named = [secret for secret in secrets if secret in text]
     if not named:
-        return visible(text)
+        return escape_invisible(text)
     if not all(map(_HARMLESS.fullmatch, named)):
-        raise NotShown("with_secret")
-    return "⟦secret⟧".join(map(visible, re.split("|".join(map(re.escape, named)), text)))
+        raise CallNotShowable("with_secret")
+    return "⟦secret⟧".join(map(escape_invisible, re.split("|".join(map(re.escape, named)), text)))
 
 
-def _is_unseen(letter: str) -> bool:
+def _is_invisible(letter: str) -> bool:
     if " " <= letter <= "~" or letter == "\n":
         return False
     return letter in _SIGNS or letter in _BLANK or not letter.isprintable() or unicodedata.category(letter) in _MARKS
 
 
-def _is_alien(letter: str) -> bool:
+def _is_foreign_letter(letter: str) -> bool:
     """Return whether a character is a non-Latin letter, such as a Cyrillic letter that looks like a Latin a."""
     return letter.isalpha() and not unicodedata.name(letter, "").startswith("LATIN ")
 
 
-def _written_out(letter: str) -> str:
+def _spell_out(letter: str) -> str:
     return _TAB if letter == "\t" else f"⟦U+{ord(letter):04X}⟧"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 
-def clock_time(at: float, now: float) -> str:
+def format_clock_time(at: float, now: float) -> str:
     """Format a time with its time zone, such as ``14:30 UTC``; a distant time also gets its date."""
     moment = datetime.fromtimestamp(at).astimezone()
     near = abs(at - now) < timedelta(hours=20).total_seconds()

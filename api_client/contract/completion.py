@@ -41,7 +41,7 @@ class ErrorKind(StrEnum):
     LIMIT = "limit"
 
 
-class Fault(StrEnum):
+class ProviderFault(StrEnum):
     """Reasons why a model's provider failed, after which another model may take over."""
 
     #: 429, or the account has no credit.
@@ -54,7 +54,7 @@ class Fault(StrEnum):
     AUTH = "auth"
 
 
-class Why(StrEnum):
+class IncompleteReason(StrEnum):
     """Reasons why an agent run gave no complete answer; each reason has its own message for users."""
 
     #: The run ended by itself without evidence that the agent had finished.
@@ -91,21 +91,21 @@ class Completion:
     verdict: Verdict
     reason: str
     kind: ErrorKind | None = None
-    why: Why | None = None
+    why: IncompleteReason | None = None
     retry_after: float = 0.0
     busy: bool = False
-    fault: Fault | None = None
+    fault: ProviderFault | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def lost(self) -> bool:
+    def killed_from_outside(self) -> bool:
         """Return whether the run was killed from outside, so that it says nothing about the agent."""
         return self.verdict is Verdict.INCOMPLETE and self.evidence.get(KILLED_BY) == OTHERS
 
     @property
-    def spent(self) -> bool:
+    def out_of_credit(self) -> bool:
         """Return whether the run failed because the provider's account has no credit left."""
-        return self.kind is ErrorKind.PERMANENT and self.fault is Fault.LIMIT
+        return self.kind is ErrorKind.PERMANENT and self.fault is ProviderFault.LIMIT
 
     def to_dict(self) -> dict[str, Any]:
         """Return the completion as a JSON-ready dict."""

@@ -80,7 +80,7 @@ COUNTERS: dict[str, CounterDeclaration] = {
 
 
 @lru_cache(maxsize=4096)  # few, and asked for again in each turn
-def counter(name: str, *labels: str) -> str:
+def counter_field(name: str, *labels: str) -> str:
     """Return the Redis hash field for a counter with these labels, given in the order of the declaration.
 
     Raises ``KeyError`` for an unknown counter and ``ValueError`` for a wrong number of labels.
@@ -88,21 +88,21 @@ def counter(name: str, *labels: str) -> str:
     wanted = COUNTERS[name].labels
     if len(labels) != len(wanted):
         raise ValueError(f"{name} has the labels {', '.join(wanted)}")
-    return "|".join((name, *map(label, labels)))
+    return "|".join((name, *map(clean_label, labels)))
 
 
-def timed(name: str, ms: int, *labels: str) -> dict[str, int]:
+def count_duration(name: str, ms: int, *labels: str) -> dict[str, int]:
     """Return the counter increments that record one duration in milliseconds.
 
     Raises ``KeyError`` or ``ValueError`` for an unknown counter or wrong labels.
     """
     bucket = next((str(bound) for bound in BOUNDS_MS if ms <= bound), BEYOND)
-    _, *given = counter(name, *labels).split("|")
+    _, *given = counter_field(name, *labels).split("|")
     return {"|".join((f"{name}.ms", *given)): ms, "|".join((f"{name}.le", *given, bucket)): 1}
 
 
 @lru_cache(maxsize=1024)
-def label(text: str) -> str:
+def clean_label(text: str) -> str:
     """Return a text as a metrics label: printable, short and without the label separator."""
     clean = "".join("_" if letter == "|" or not letter.isprintable() else letter for letter in text)
     return clean[:_LONGEST_LABEL] or NONE
@@ -118,12 +118,12 @@ def read_pending(entry: bytes) -> tuple[float, dict[str, int]]:
     return int(at) / 1000, counted
 
 
-def parse(field: str) -> tuple[str, tuple[str, ...]]:
+def parse_field(field: str) -> tuple[str, tuple[str, ...]]:
     """Split the Redis hash field of a counter into the counter's name and its labels."""
     name, *labels = field.split("|")
     return name, tuple(labels)
 
 
-def model_of(turn: Turn) -> str:
+def model_label(turn: Turn) -> str:
     """Return the metrics label of the model that works on the turn."""
-    return label(turn.stage_model or turn.request.model)
+    return clean_label(turn.stage_model or turn.request.model)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class ErrorCode:
 
 ERROR_CODES: Mapping[str, ErrorCode] = {
     code: ErrorCode(tuple(entry["de"]), tuple(entry["en"]), entry.get("operator", ""))
-    for code, entry in table_beside(__file__).items()
+    for code, entry in load_word_table(__file__).items()
 }
 
 
-def words_of(code: str, locale: str) -> tuple[str, str]:
+def error_words(code: str, locale: str) -> tuple[str, str]:
     """Return two sentences in the user's language: what happened, and what to do about it.
 
     Raises ``KeyError`` for an unknown code.
@@ -42,9 +42,9 @@ def words_of(code: str, locale: str) -> tuple[str, str]:
     return entry.de if locale == "de" else entry.en
 
 
-def sentence(code: str, locale: str, **values: object) -> str:
+def error_sentence(code: str, locale: str, **values: object) -> str:
     """Return the explanation of an error for a user: what happened, followed by what to do.
 
     Raises ``KeyError`` for an unknown code or a missing value of its template.
     """
-    return " ".join(filter(None, words_of(code, locale))).format(**values)
+    return " ".join(filter(None, error_words(code, locale))).format(**values)

@@ -90,7 +90,7 @@ class NotAdmitted(HelixError):
         self.seconds = seconds
 
 
-class NotFinished(HelixError):
+class TurnNotFinished(HelixError):
     """Raised when a request needs a finished turn, or a turn in the dead-letter list, and the turn is neither."""
 
     code = "turn_not_finished"
@@ -109,7 +109,7 @@ class KeyNotFound(HelixError):
         super().__init__(f"no active key {name!r}")
 
 
-class NotSuspended(HelixError):
+class TurnNotSuspended(HelixError):
     """Raised when a decision arrives for a turn that does not wait for a decision.
 
     ``why`` describes the turn's state.

@@ -37,7 +37,7 @@ class Escalation:
     default: str = DecisionKind.REJECT.value
 
     @classmethod
-    def of(cls, request: TurnRequest) -> Escalation | None:
+    def from_request(cls, request: TurnRequest) -> Escalation | None:
         """Return the escalation attached to a request; None if there is none."""
         data = request.attached.get(NAME)
         return cls.from_dict(data) if data else None

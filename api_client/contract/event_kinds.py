@@ -15,7 +15,7 @@ from api_client.contract.issue import ValidationIssue
 from api_client.contract.turn_error import TurnError
 
 
-class _Kind:
+class _EventKind:
     """Base class of event kinds: a name, and a version that rises when a field is removed or changes its meaning."""
 
     __slots__ = ()
@@ -24,7 +24,7 @@ class _Kind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnQueued(_Kind):
+class TurnQueued(_EventKind):
     """The turn is stored; ``position`` counts the turns of this session before it."""
 
     KIND = "turn.queued"
@@ -32,7 +32,7 @@ class TurnQueued(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptStarted(_Kind):
+class AttemptStarted(_EventKind):
     """An agent starts."""
 
     KIND = "attempt.started"
@@ -43,7 +43,7 @@ class AttemptStarted(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptOutput(_Kind):
+class AttemptOutput(_EventKind):
     """A piece of the answer, a draft until the attempt is accepted."""
 
     KIND = "attempt.output"
@@ -52,7 +52,7 @@ class AttemptOutput(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptReset(_Kind):
+class AttemptReset(_EventKind):
     """The draft of this attempt so far is void; the agent begins its text again."""
 
     KIND = "attempt.reset"
@@ -61,7 +61,7 @@ class AttemptReset(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptTool(_Kind):
+class AttemptTool(_EventKind):
     """The agent uses a tool."""
 
     KIND = "attempt.tool"
@@ -71,7 +71,7 @@ class AttemptTool(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptNote(_Kind):
+class AttemptNote(_EventKind):
     """Something worth a line in the status."""
 
     KIND = "attempt.note"
@@ -80,7 +80,7 @@ class AttemptNote(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptCompleted(_Kind):
+class AttemptCompleted(_EventKind):
     """The agent ended; ``usage``, when it was reported: input_tokens, output_tokens, cost_usd."""
 
     KIND = "attempt.completed"
@@ -91,7 +91,7 @@ class AttemptCompleted(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateChecked(_Kind):
+class GateChecked(_EventKind):
     """A gate was run; ``skipped`` is why not, or empty."""
 
     KIND = "gate.checked"
@@ -103,7 +103,7 @@ class GateChecked(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifierStarted(_Kind):
+class VerifierStarted(_EventKind):
     """An independent agent judges the output."""
 
     KIND = "verifier.started"
@@ -112,7 +112,7 @@ class VerifierStarted(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifierJudged(_Kind):
+class VerifierJudged(_EventKind):
     """The independent agent's verdict."""
 
     KIND = "verifier.judged"
@@ -124,7 +124,7 @@ class VerifierJudged(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptAccepted(_Kind):
+class AttemptAccepted(_EventKind):
     """Every active validator accepts; ``issues`` are warnings."""
 
     KIND = "attempt.accepted"
@@ -133,7 +133,7 @@ class AttemptAccepted(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRejected(_Kind):
+class AttemptRejected(_EventKind):
     """Validators found errors; the draft is taken back."""
 
     KIND = "attempt.rejected"
@@ -142,7 +142,7 @@ class AttemptRejected(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptLost(_Kind):
+class AttemptLost(_EventKind):
     """The worker died, froze or handed the attempt over; the draft is taken back."""
 
     KIND = "attempt.lost"
@@ -154,7 +154,7 @@ class AttemptLost(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRetrying(_Kind):
+class TurnRetrying(_EventKind):
     """The agent is asked again, by ``reason``: rejected, incomplete, transient, decided, model (another ``model``)."""
 
     KIND = "turn.retrying"
@@ -169,7 +169,7 @@ class TurnRetrying(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFallback(_Kind):
+class TurnFallback(_EventKind):
     """A fallback is tried on the best answer."""
 
     KIND = "turn.fallback"
@@ -178,7 +178,7 @@ class TurnFallback(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnMended(_Kind):
+class TurnMended(_EventKind):
     """The fallback changed the answer; ``fixed`` are the issues it repaired."""
 
     KIND = "turn.mended"
@@ -190,7 +190,7 @@ class TurnMended(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEscalated(_Kind):
+class TurnEscalated(_EventKind):
     """All attempts failed; ``stage`` 1 asks another ``model``, 2 a person."""
 
     KIND = "turn.escalated"
@@ -202,7 +202,7 @@ class TurnEscalated(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnSuspended(_Kind):
+class TurnSuspended(_EventKind):
     """It waits for an answer to its ``interruption``: question, who may answer, for how long, what silence means."""
 
     KIND = "turn.suspended"
@@ -213,7 +213,7 @@ class TurnSuspended(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnDecided(_Kind):
+class TurnDecided(_EventKind):
     """A person decided, or the time-out did."""
 
     KIND = "turn.decided"
@@ -225,7 +225,7 @@ class TurnDecided(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnPaused(_Kind):
+class TurnPaused(_EventKind):
     """A pause keeps it from starting: of a model, queue, key, owner; breaker, limit. ``until``: epoch seconds or 0."""
 
     KIND = "turn.paused"
@@ -235,14 +235,14 @@ class TurnPaused(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnResumed(_Kind):
+class TurnResumed(_EventKind):
     """The pause that held it back is over."""
 
     KIND = "turn.resumed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnStopping(_Kind):
+class TurnStopping(_EventKind):
     """The turn is asked to stop; its agent is being ended."""
 
     KIND = "turn.stopping"
@@ -250,7 +250,7 @@ class TurnStopping(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFinished(_Kind):
+class TurnFinished(_EventKind):
     """The end, once; ``markers`` are the places of its step markers."""
 
     KIND = "turn.finished"
@@ -266,7 +266,7 @@ class TurnFinished(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogReset(_Kind):
+class LogReset(_EventKind):
     """Is in no log: what this reader saw is void, and the log follows from its first event."""
 
     KIND = "log.reset"
@@ -274,7 +274,7 @@ class LogReset(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown:
+class UnknownEvent:
     """An event kind, or a version of one, that a newer program wrote. Readers skip it."""
 
     KIND: str

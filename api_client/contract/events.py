@@ -34,14 +34,14 @@ from api_client.contract.event_kinds import (
     TurnRetrying,
     TurnStopping,
     TurnSuspended,
-    Unknown,
+    UnknownEvent,
     VerifierJudged,
     VerifierStarted,
 )
 from api_client.contract.interruption import Interruption
-from api_client.contract.issue import issues_data, read_issues
+from api_client.contract.issue import issues_to_dicts, read_issues
 from api_client.contract.turn import Turn
-from api_client.contract.turn_error import TurnError, error_data
+from api_client.contract.turn_error import TurnError, error_to_dict
 
 OfAttempt: TypeAlias = (
     AttemptStarted | AttemptOutput | AttemptReset | AttemptTool | AttemptNote | AttemptCompleted | GateChecked
@@ -51,7 +51,7 @@ OfTurn: TypeAlias = (
     TurnQueued | TurnRetrying | TurnFallback | TurnMended | TurnEscalated | TurnSuspended | TurnDecided | TurnPaused
     | TurnResumed | TurnStopping | TurnFinished
 )  # fmt: skip
-Body: TypeAlias = OfTurn | OfAttempt | LogReset | Unknown
+Body: TypeAlias = OfTurn | OfAttempt | LogReset | UnknownEvent
 
 
 #: Kind of the event ``LogReset``, which no log contains.
@@ -132,12 +132,12 @@ class Event:
         return found
 
 
-def reset(reason: str) -> Event:
+def reset_event(reason: str) -> Event:
     """Return an event that tells a reader to discard all earlier events of the turn."""
     return Event(seq=0, epoch="", at=time.time(), kind=RESET, data={"reason": reason})
 
 
-def end_of(turn: Turn) -> Event:
+def final_event(turn: Turn) -> Event:
     """Build the last event of a finished turn from its record, for readers whose log cannot be read."""
     said = TurnFinished(
         outcome=turn.outcome or "",
@@ -167,7 +167,7 @@ def body_of(kind: str, data: Mapping[str, Any]) -> Body:
     """Create the content of an event from its kind and data; the result is ``Unknown`` for unknown kinds."""
     found = _CLASSES.get(kind)
     if found is None or data.get("version", 1) != found.VERSION:
-        return Unknown(KIND=kind, data=data)
+        return UnknownEvent(KIND=kind, data=data)
     given = dict(_EMPTY[kind])
     for wire, name, read, _ in _WIRES[kind]:
         if wire in data:
@@ -178,7 +178,7 @@ def body_of(kind: str, data: Mapping[str, Any]) -> Body:
 
 def data_of(body: Body) -> dict[str, Any]:
     """Return the content of an event as a JSON-ready dictionary."""
-    if isinstance(body, Unknown):
+    if isinstance(body, UnknownEvent):
         return dict(body.data)
     data: dict[str, Any] = {"version": body.VERSION} if body.VERSION != 1 else {}
     for wire, name, _, default in _WIRES[body.KIND]:
@@ -205,11 +205,11 @@ _READ = {
     "Interruption | None": _read_interruption,
 }
 _WRITTEN: dict[str, Callable[[Any], Any]] = {
-    "tuple[ValidationIssue, ...]": issues_data,
-    "TurnError | None": error_data,
+    "tuple[ValidationIssue, ...]": issues_to_dicts,
+    "TurnError | None": error_to_dict,
     "Interruption | None": lambda asked: asked.to_dict() if asked else {},
 }
-_CLASSES: dict[str, type[Any]] = {kind.KIND: kind for kind in get_args(Body) if kind is not Unknown}
+_CLASSES: dict[str, type[Any]] = {kind.KIND: kind for kind in get_args(Body) if kind is not UnknownEvent}
 #: Kind -> its fields: name on the wire, name in the class, reader, default (MISSING: always written).
 _WIRES: dict[str, list[tuple[str, str, Callable[[Any], Any], Any]]] = {
     name: [(each.name.rstrip("_"), each.name, _READ[str(each.type)], each.default) for each in fields(kind)]

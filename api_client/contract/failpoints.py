@@ -45,7 +45,7 @@ class FailpointError(Exception):
     """Raised by a failpoint that is armed with ``raise``."""
 
 
-class _OfProcess:
+class _ProcessFailpoint:
     """A failpoint that is armed for one process by an environment variable."""
 
     def __init__(self, spec: str) -> None:
@@ -54,7 +54,7 @@ class _OfProcess:
         self._left = int(at or 1)
         self._lock = threading.Lock()
 
-    def action(self, name: str) -> str:
+    def next_action(self, name: str) -> str:
         """Count that the process reached a failpoint; return the action to carry out, or an empty string."""
         if name != self._name:
             return ""
@@ -63,13 +63,13 @@ class _OfProcess:
             return self._action if self._left == 0 else ""
 
 
-class _OfFolder:
+class _FolderFailpoints:
     """Failpoints that are armed by files and whose passes are counted over all processes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def action(self, name: str) -> str:
+    def next_action(self, name: str) -> str:
         """Count that a process reached a failpoint; return the action to carry out, or an empty string."""
         try:
             action, _, at = (self._folder / name).read_text().partition("@")
@@ -77,9 +77,9 @@ class _OfFolder:
             return ""
         if not action:  # the test has opened the file and has not written it yet
             return ""
-        return action if self._pass(name) == int(at or 1) else ""
+        return action if self._count_pass(name) == int(at or 1) else ""
 
-    def _pass(self, name: str) -> int:
+    def _count_pass(self, name: str) -> int:
         for number in count(1):
             try:
                 with (self._folder / f"{name}.{number}").open("x") as mark:
@@ -90,35 +90,35 @@ class _OfFolder:
         raise AssertionError("unreachable")
 
 
-def _armed(spec: str) -> _OfProcess | _OfFolder | None:
+def _read_failpoint(spec: str) -> _ProcessFailpoint | _FolderFailpoints | None:
     if not spec:
         return None
-    return _OfFolder(Path(spec)) if spec.startswith("/") else _OfProcess(spec)
+    return _FolderFailpoints(Path(spec)) if spec.startswith("/") else _ProcessFailpoint(spec)
 
 
-_points = _armed(os.environ.get("HELIX_FAILPOINT", ""))
+_points = _read_failpoint(os.environ.get("HELIX_FAILPOINT", ""))
 
 
-def reach(name: str) -> None:
+def pass_failpoint(name: str) -> None:
     """Mark a place in the code as a failpoint, where tests can inject a fault.
 
     Raises ``FailpointError`` if the action is ``raise``, ``ValueError`` if the action is unknown.
     """
-    if _points is not None and (action := _points.action(name)):
-        _fire(name, action)
+    if _points is not None and (action := _points.next_action(name)):
+        _run_action(name, action)
 
 
-async def arrive(name: str) -> None:
+async def pass_failpoint_async(name: str) -> None:
     """Mark a place in a coroutine as a failpoint, where tests can inject a fault."""
-    if _points is None or not (action := _points.action(name)):
+    if _points is None or not (action := _points.next_action(name)):
         return
     if action.partition(":")[0] in {"sleep", "meet"}:
-        await asyncio.to_thread(_fire, name, action)
+        await asyncio.to_thread(_run_action, name, action)
     else:
-        _fire(name, action)
+        _run_action(name, action)
 
 
-def _fire(name: str, action: str) -> None:
+def _run_action(name: str, action: str) -> None:
     verb, _, argument = action.partition(":")
     match verb:
         case "kill":

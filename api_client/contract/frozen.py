@@ -14,6 +14,6 @@ T = TypeVar("T")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
-def frozen(*, slots: bool = False, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
+def checked_frozen(*, slots: bool = False, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
     """Return a decorator for dataclasses that are compared and hashed like frozen ones."""
     return dataclasses.dataclass(slots=slots, kw_only=kw_only, unsafe_hash=True)

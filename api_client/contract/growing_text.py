@@ -16,36 +16,36 @@ _FENCE = re.compile(r"[ \t>]{0,32}(?:[-*+][ \t]{1,4})?(`{3,}|~{3,})(.*)")
 _QUOTE = re.compile(r" {0,3}>")
 
 
-class _Lines:
+class _LineScanner:
     """Splits a growing text into lines, and joins lines that share a step marker."""
 
     def __init__(self) -> None:
         self._fence = ""
         self.held = ""  # lines that may end inside a marker, with their line ends
 
-    def take(self, line: str) -> list[tuple[str, bool]]:
+    def add_line(self, line: str) -> list[tuple[str, bool]]:
         """Add a line; return the lines that are complete now, each with a flag for code or quotes."""
         line = self.held + line
-        if self._goes_on(line):
+        if self._may_continue(line):
             self.held = f"{line}\n"
             return []
         self.held = ""
-        return self._whole(line)
+        return self._complete_lines(line)
 
-    def _goes_on(self, line: str) -> bool:
+    def _may_continue(self, line: str) -> bool:
         if line.count("\n") >= _MOST_LINE_ENDS or fence_after(self._fence, line)[1]:
             return False
         tail = f"{line[-_MOST_CHARS:]}\n"
         return any(found.end() == len(tail) for found in BEGINNING.finditer(tail))
 
-    def _whole(self, line: str) -> list[tuple[str, bool]]:
+    def _complete_lines(self, line: str) -> list[tuple[str, bool]]:
         first, line_end, rest = line.partition("\n")
         shared = any(found.start() < len(first) < found.end() for found in PATTERN.finditer(line))
         self._fence, in_code = fence_after(self._fence, first)
         if shared or not line_end:
             return [(line, in_code)]
         # No marker after all: return the lines one by one.
-        return [(first, in_code), *(whole for other in rest.split("\n") for whole in self.take(other))]
+        return [(first, in_code), *(whole for other in rest.split("\n") for whole in self.add_line(other))]
 
 
 def fence_after(fence: str, line: str) -> tuple[str, bool]:
@@ -58,7 +58,7 @@ def fence_after(fence: str, line: str) -> tuple[str, bool]:
     return (match[1], True) if match and opens else ("", _QUOTE.match(line) is not None)
 
 
-def _strip(line: str) -> str:
+def _strip_markers(line: str) -> str:
     """Return a line without its step markers, except inside inline code."""
     parts: list[str] = []
     end = ticks = 0
@@ -77,7 +77,7 @@ class VisibleText:
     """
 
     def __init__(self) -> None:
-        self._lines = _Lines()
+        self._lines = _LineScanner()
         self._line = ""  # the last line so far, raw
         self._given = self._scanned = 0  # shown characters of the line, and characters searched for markers
         self._begun = False  # a line was shown already, so the next one starts with a line end
@@ -87,19 +87,19 @@ class VisibleText:
         """Add a piece of the raw answer and return the text that becomes visible."""
         self._line += piece
         *ended, self._line = self._line.split("\n") if "\n" in piece else [self._line]
-        parts = [self._closed(*whole) for line in ended for whole in self._lines.take(line)]
-        text = self._space + "".join(parts) + self._open_line()
+        parts = [self._show_closed_line(*whole) for line in ended for whole in self._lines.add_line(line)]
+        text = self._space + "".join(parts) + self._show_open_line()
         seen = text.rstrip()
         self._space = text[len(seen) :]
         return seen
 
-    def _closed(self, line: str, in_code: bool) -> str:
-        shown = line if in_code else _strip(line)
-        more = self._shown(shown[self._given :]) if shown.strip() or not line.strip() else ""
+    def _show_closed_line(self, line: str, in_code: bool) -> str:
+        shown = line if in_code else _strip_markers(line)
+        more = self._add_shown(shown[self._given :]) if shown.strip() or not line.strip() else ""
         self._given = self._scanned = 0
         return more
 
-    def _open_line(self) -> str:
+    def _show_open_line(self) -> str:
         if self._lines.held:
             return ""  # the line before may end inside a marker and waits for this one
         found = BEGINNING.search(self._line, self._scanned)
@@ -107,11 +107,11 @@ class VisibleText:
         more = self._line[self._given : self._scanned]
         if not (self._given or more.strip()):
             return ""  # a line of white space and markers disappears as a whole
-        more = self._shown(more)
+        more = self._add_shown(more)
         self._given = self._scanned
         return more
 
-    def _shown(self, more: str) -> str:
+    def _add_shown(self, more: str) -> str:
         line_end = "\n" if self._begun and not self._given else ""
         self._begun = True
         return line_end + more

@@ -19,6 +19,6 @@ def is_hand_over(during: str) -> bool:
     return during not in {"running", "validating", ""}
 
 
-def handed_over(during: str) -> str:
+def describe_hand_over(during: str) -> str:
     """Return a description of a hand-over for operators, such as ``handed over: its worker was stopped``."""
     return f"handed over: {_BECAUSE.get(during, 'its worker gave it back')}"

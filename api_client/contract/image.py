@@ -53,20 +53,22 @@ def read_image(url: str) -> Image:
         content = b64decode(url[head.end() :], validate=True)
     except binascii.Error as error:
         raise ValueError("no base64") from error
-    return Image(f"image-{hashlib.sha256(content).hexdigest()[:16]}.{_kind(content)}", b64encode(content).decode())
+    return Image(
+        f"image-{hashlib.sha256(content).hexdigest()[:16]}.{_detect_type(content)}", b64encode(content).decode()
+    )
 
 
-def data_url(name: str, content: bytes) -> str:
+def format_data_url(name: str, content: bytes) -> str:
     """Return an image file as a ``data:`` URL."""
     return f"data:{_MEDIA[name.rpartition('.')[2]]};base64,{b64encode(content).decode()}"
 
 
-def images_named(text: str) -> list[str]:
+def find_image_names(text: str) -> list[str]:
     """Return the names of image files that a text mentions, each name once."""
     return list(dict.fromkeys(_PATH.findall(text)))
 
 
-def _kind(content: bytes) -> str:
+def _detect_type(content: bytes) -> str:
     if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
         return "webp"
     for beginning, kind in _BEGINNINGS.items():

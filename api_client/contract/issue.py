@@ -81,13 +81,13 @@ class ValidationIssue:
         return cls(**values)
 
 
-def _severity(value: Any) -> Severity:
+def _read_severity(value: Any) -> Severity:
     return Severity.WARNING if value == Severity.WARNING else Severity.ERROR
 
 
 #: Each field's name, reader, and value if it is missing.
 _WIRE: list[tuple[str, Callable[[Any], Any], Any]] = [
-    (each.name, READ.get(str(each.type), _severity), "" if each.default is MISSING else each.default)
+    (each.name, READ.get(str(each.type), _read_severity), "" if each.default is MISSING else each.default)
     for each in fields(ValidationIssue)
 ]
 
@@ -98,7 +98,7 @@ def read_issues(value: Any) -> tuple[ValidationIssue, ...]:
     return tuple(ValidationIssue.from_dict(each) for each in listed if isinstance(each, Mapping))
 
 
-def issues_data(issues: Iterable[ValidationIssue]) -> list[dict[str, Any]]:
+def issues_to_dicts(issues: Iterable[ValidationIssue]) -> list[dict[str, Any]]:
     """Return issues as a JSON-ready list of dictionaries."""
     return [issue.to_dict() for issue in issues]
 

@@ -22,22 +22,22 @@ UNTRUSTED_PROXY = "untrusted_proxy"
 BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
 
 
-def named(name: str) -> cached_property[str]:
+def named_key(name: str) -> cached_property[str]:
     """Declare an attribute that holds the Redis key with this name."""
     return cached_property(lambda keys: f"{keys.prefix}{name}")
 
 
-def named_each(before: str, after: str = "", *, hashed: bool = False) -> cached_property[Callable[..., str]]:
+def named_keys(before: str, after: str = "", *, hashed: bool = False) -> cached_property[Callable[..., str]]:
     """Declare an attribute that builds Redis keys from variable names, with the prefix ``before``."""
 
-    def made(keys: KeyNames) -> Callable[..., str]:
-        def key(*names: str) -> str:
+    def make_key_function(keys: KeyNames) -> Callable[..., str]:
+        def make_key(*names: str) -> str:
             name = "\0".join(names)
             return f"{keys.prefix}{before}{session_digest(name) if hashed else name}{after}"
 
-        return key
+        return make_key
 
-    return cached_property(made)
+    return cached_property(make_key_function)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class KeyNames:
     def __post_init__(self) -> None:
         object.__setattr__(self, "prefix", f"{self.namespace}:{{{self.namespace}}}:")
 
-    def named(self, name: str) -> str:
+    def key_named(self, name: str) -> str:
         """Return the Redis key with this name, including the installation's prefix."""
         return self.prefix + name
 
@@ -59,88 +59,88 @@ class Keys(KeyNames):
     """The Redis key names of turns, queues, workers and counters."""
 
     #: Hash: the turn's record.
-    turn = named_each("turn:")
+    turn = named_keys("turn:")
     #: Hash: the turn's request and answer, separate from the record because they may be long.
-    texts = named_each("turn:", ":texts")
+    texts = named_keys("turn:", ":texts")
     #: Stream: the turn's events; one entry a command, one line an event; the entry's id is ``seq-0`` of its last
     #: event.
-    log = named_each("turn:", ":log")
+    log = named_keys("turn:", ":log")
     #: Hash: the attempts, one field for each attempt and fact, such as ``2:issues``.
-    attempts = named_each("turn:", ":attempts")
+    attempts = named_keys("turn:", ":attempts")
     #: Pub/sub channel: the events of the log, for readers that are connected.
-    bell = named_each("turn:", ":bell")
+    bell = named_keys("turn:", ":bell")
     #: List: the session's unfinished turns in order; only the head may run.
-    session = named_each("session:", hashed=True)
+    session = named_keys("session:", hashed=True)
     #: The session's list, by the session's ``session_digest``.
-    session_named = named_each("session:")
+    session_named = named_keys("session:")
     #: String: the worker process that keeps the session's agent for the next message; expires with the agent.
-    affinity = named_each("affinity:", hashed=True)
+    affinity = named_keys("affinity:", hashed=True)
     #: Hash: the current version of each session's files, by ``session_digest``.
-    files = named("files")
+    files = named_key("files")
     #: String: the turn of an idempotency key, and the hash of its request body.
-    idempotency = named_each("idempotency:", hashed=True)
+    idempotency = named_keys("idempotency:", hashed=True)
     #: String: the turn that answers a question, until its caller has the answer (``relay_state.open_questions``).
-    asked = named_each("asked:", hashed=True)
+    asked = named_keys("asked:", hashed=True)
     #: String: when the owner's limit of turns at once is available in full again, in milliseconds.
-    rate = named_each("rate:", hashed=True)
+    rate = named_keys("rate:", hashed=True)
     #: String: when the owner's limit of stored bytes is available in full again, in milliseconds.
-    stored = named_each("stored:", hashed=True)
+    stored = named_keys("stored:", hashed=True)
     #: Sorted set: the owner's unfinished turns at the last look, by the time they were noted.
-    unfinished = named_each("unfinished:", hashed=True)
+    unfinished = named_keys("unfinished:", hashed=True)
 
-    def browser(self, token: str) -> str:
+    def browser_key(self, token: str) -> str:
         """Return the key for a browser's sign-in. The key contains only a hash of the token."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
         return f"{self.prefix}browser:{digest}"
 
     #: String: the secret that signs the relay's links (``api_client.relay_state.SignedLinks``).
-    link_key = named("links:key")
+    link_key = named_key("links:key")
     #: Hash: what Open WebUI was last seen to send (``api_client.relay_state``).
-    openwebui_seen = named("openwebui")
+    openwebui_seen = named_key("openwebui")
     #: Sorted set: turns by the time at which they must be looked at again, in milliseconds of the store's clock.
-    due = named("due")
+    due = named_key("due")
     #: Sorted set: finished turns by the time they finished, in milliseconds.
-    finished = named("finished")
+    finished = named_key("finished")
     #: Sorted set: dead letters by the time they were given up.
-    dead = named("dead")
+    dead = named_key("dead")
     #: Sorted set: turns that wait in the fair queue for their first agent run, by owner (``store/lua/line.lua``).
-    waiting = named("line:waiting")
+    waiting = named_key("line:waiting")
     #: Hash: for each waiting turn what announces it (JSON and message), and the clocks of the fair queue.
-    places = named("line")
+    places = named_key("line")
     #: Sorted set: owners by the virtual time at which their next turn of this priority may start.
-    turns_of = named_each("line:")
+    turns_of = named_keys("line:")
     #: Sorted set: turns that left the fair queue and are not leased yet, by time in milliseconds.
-    let_go = named("line:let_go")
+    let_go = named_key("line:let_go")
     #: Sorted set: turns that count against their owner's limit of agents at once, by owner.
-    at_work = named("line:at_work")
+    at_work = named_key("line:at_work")
     #: Hash: which worker took a probe, by queue; expires after a minute.
-    probe = named_each("probe:")
+    probe = named_keys("probe:")
     #: String: proof that the store accepts writes; expires after a minute.
-    written = named("written")
+    written = named_key("written")
     #: Hash: each worker process's last report on itself (JSON), by process name.
-    workers = named("workers")
+    workers = named_key("workers")
     #: Channel: workers listen to it while the store takes no reports; ``sign`` is time, ``:``, name.
-    alive = named_each("alive:")
+    alive = named_keys("alive:")
     #: Hash: the last report (JSON) of worker processes that exited cleanly, kept for a day.
-    ended_workers = named("workers:ended")
+    ended_workers = named_key("workers:ended")
     #: Hash: orders to worker processes (``WorkerOrder``), by process name.
-    orders = named("orders")
+    orders = named_key("orders")
     #: Stream: exits of worker processes (``ProcessExit``), kept for a month.
-    exits = named("exits")
+    exits = named_key("exits")
     #: Hash: when a reaper last ran, and since when reapers have run without a gap.
-    reapers = named("reapers")
+    reapers = named_key("reapers")
     #: Hash: facts of the installation, such as ``GC_AT``.
-    installation = named("installation")
+    installation = named_key("installation")
     #: Hash: policies (JSON) by their hash, for the workers.
-    policies = named("policies")
+    policies = named_key("policies")
     #: Sorted set: suspended turns by the time they were suspended, in milliseconds.
-    suspended = named("inbox")
+    suspended = named_key("inbox")
     #: Hash: active pauses and circuit breakers of models, by name (``lua/pauses.lua``).
-    pauses = named("pauses")
+    pauses = named_key("pauses")
     #: Sorted set: turns that a pause holds back, by the time the hold began, in milliseconds.
-    held = named("held")
+    held = named_key("held")
     #: List: counters that are not yet in the metrics hashes, one entry a command; see ``counters``.
-    pending = named("metrics:pending")
+    pending = named_key("metrics:pending")
 
     @property
     def of_all_turns(self) -> tuple[str, ...]:
@@ -148,18 +148,18 @@ class Keys(KeyNames):
         return (self.due, self.finished, self.dead, self.suspended, self.pending, self.pauses, self.held)
 
     #: String: how often pending counters were added to the metrics hashes.
-    folds = named("metrics:folds")
+    folds = named_key("metrics:folds")
     #: Hash: counters since the beginning; never expires.
-    totals = named("metrics:total")
+    totals = named_key("metrics:total")
 
-    def bucket(self, size: str, at: float) -> str:
+    def bucket_key(self, size: str, at: float) -> str:
         """Return the key of the counters for the minute, hour or day that contains the time ``at``."""
         seconds = BUCKETS[size]
         return f"{self.prefix}metrics:{size}:{int(at) // seconds * seconds}"
 
-    def metrics(self, at: float) -> list[str]:
+    def metrics_keys(self, at: float) -> list[str]:
         """Return the four keys whose counters a change at the time ``at`` adds to: total, minute, hour and day."""
-        return [self.totals, *(self.bucket(size, at) for size in BUCKETS)]
+        return [self.totals, *(self.bucket_key(size, at) for size in BUCKETS)]
 
 
 def session_digest(session_id: str) -> str:
@@ -168,7 +168,7 @@ def session_digest(session_id: str) -> str:
 
 
 @lru_cache(maxsize=256)  # asked for again with each command of a turn in flight: a process works on fewer
-def keys_of(namespace: str, turn_id: str) -> Keys:
+def keys_for_turn(namespace: str, turn_id: str) -> Keys:
     """Return the Redis key names for a turn. Raises ``ValueError`` if the id is not a turn id."""
     check_turn_id(turn_id)
     return _keys_of_namespace(namespace)

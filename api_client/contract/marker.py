@@ -28,7 +28,7 @@ PATTERN = re.compile(r"<!--\s{0,40}[Ss][Tt][Ee][Pp]\s{0,40}:([^>]{0,200})-->")
 _PIECES = ("!", "-", r"-\s{0,40}", "[Ss]", "[Tt]", "[Ee]", r"[Pp]\s{0,40}", ":")
 
 
-def _beginning() -> re.Pattern[str]:
+def _compile_beginning() -> re.Pattern[str]:
     rest = r"[^>]{0,202}\Z|[^>]{0,200}-->"
     for piece in reversed(_PIECES):
         rest = rf"\Z|{piece}(?:{rest})"
@@ -36,7 +36,7 @@ def _beginning() -> re.Pattern[str]:
 
 
 #: A marker, or text that may become one: a growing text is shown up to here.
-BEGINNING = _beginning()
+BEGINNING = _compile_beginning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +54,17 @@ class Marker:
         return step if step in STEPS else None
 
 
-def marker(step: str) -> str:
+def format_marker(step: str) -> str:
     """Return the HTML comment that marks an answer with this step."""
     return f"<!-- STEP: {step} -->"
 
 
-def candidates(text: str) -> list[Marker]:
+def find_markers(text: str) -> list[Marker]:
     """Return every place in a text that looks like a step marker, in text order."""
     return [Marker(found[1].strip(), found.start(), found.end()) for found in PATTERN.finditer(text)]
 
 
-def spans_of(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
+def spans_of_markers(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
     """Return the positions of an answer's step markers. ``counting`` holds the markers that count, in text order."""
     inner, end = list(counting), len(text)
     while inner and not text[inner[-1].end : end].strip():
@@ -79,7 +79,7 @@ def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
     If ``pairs`` is no list, the markers at the end of the text count.
     """
     if not isinstance(pairs, list):
-        return tuple(span for span in spans_of(text, candidates(text)) if span[1] == len(text))
+        return tuple(span for span in spans_of_markers(text, find_markers(text)) if span[1] == len(text))
     sound, past = list[Span](), 0
     for span in pairs:
         match span:
@@ -93,14 +93,14 @@ def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
     return tuple(sound)
 
 
-def answer_text(text: str, spans: Sequence[Span]) -> str:
+def strip_own_marker(text: str, spans: Sequence[Span]) -> str:
     """Return the answer without the step marker at its end."""
     return text[: spans[-1][0]] if spans and spans[-1][1] == len(text) else text
 
 
-def page_text(text: str, spans: Sequence[Span]) -> str:
+def strip_all_markers(text: str, spans: Sequence[Span]) -> str:
     """Return the answer without any of its step markers, for pages that would show the markers as text."""
-    kept = answer_text(text, spans)
+    kept = strip_own_marker(text, spans)
     pieces: list[str] = []
     past, bare = 0, True  # bare: the line so far is blank
     for start, end in spans:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 
-from api_client.contract.error_codes import ERROR_CODES, sentence, words_of
+from api_client.contract.error_codes import ERROR_CODES, error_sentence, error_words
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 
 #: Endings without validation: outcome -> language -> message.
 GIVEN_UP = {
-    outcome: {locale: sentence(outcome, locale) for locale in ("de", "en")}
+    outcome: {locale: error_sentence(outcome, locale) for locale in ("de", "en")}
     for outcome in ("cancelled", "expired", "dead")
 }
 
@@ -21,65 +21,67 @@ GIVEN_UP = {
 ENDED = ("failed", "incomplete", "refused", "error")
 
 #: Sentences around issues, and reasons why an agent did not finish (``broken_off_*``).
-_WORDS = table_beside(__file__)
+_WORDS = load_word_table(__file__)
 
 
-def line_of(issue: ValidationIssue) -> str:
+def format_issue(issue: ValidationIssue) -> str:
     """Format an issue as one line of text: its code, its place in a file if known, and its message."""
     file, line, message = issue.file, issue.line, issue.message
     place = f"{file}:{line}: " if file and line else f"{file}: " if file and file not in message else ""
     return f"{issue.code}: {place}{message}"
 
 
-def broken_off(why: str, locale: str, reason: str) -> str:
+def explain_break(why: str, locale: str, reason: str) -> str:
     """Return a sentence in the user's language that explains why an agent run gave no answer."""
     if locale != "de":
-        return words_of(why, locale)[0] if why in {"transient", "permanent", "no_credit"} else reason
+        return error_words(why, locale)[0] if why in {"transient", "permanent", "no_credit"} else reason
     known = _WORDS.get(f"broken_off_{why}")
     if why == "refused" and known:
         return f"{known['de']} {reason.partition(': ')[2]}"
     ended = re.search(r"finish_reason [\w:, .-]+", reason)
     if known and ended:
         return f"{known['de'].removesuffix('.')} ({ended[0]})."
-    return str(known["de"]) if known else words_of(why if why in ERROR_CODES else "internal_error", locale)[0]
+    return str(known["de"]) if known else error_words(why if why in ERROR_CODES else "internal_error", locale)[0]
 
 
-def ending(outcome: str, locale: str, lines: list[str], code: str = "") -> str:
+def ending_message(outcome: str, locale: str, lines: list[str], code: str = "") -> str:
     """Return the message to the user about a turn without an answer, with the reasons ``lines``.
 
     ``code`` is the kind of error, whose advice is more precise: a temporary error needs no administrator.
     """
-    first, last = words_of(outcome, locale)
+    first, last = error_words(outcome, locale)
     if outcome == "error" and code in ERROR_CODES:
-        last = words_of(code, locale)[1]
+        last = error_words(code, locale)[1]
     return "\n".join([f"{first.removesuffix('.')}:", *(f"- {line}" for line in lines), last])
 
 
-def rejected(locale: str, lines: list[str], *, note: str, timed_out: bool) -> str:
+def rejection_message(locale: str, lines: list[str], *, note: str, timed_out: bool) -> str:
     """Return the message to the user about a turn that a person rejected or nobody decided in time."""
     if timed_out:
-        why = _say("nobody_decided", locale)
+        why = _translate("nobody_decided", locale)
     elif said := note.strip():
-        why = _say("person_rejected_because", locale, note=said)
+        why = _translate("person_rejected_because", locale, note=said)
     else:
-        why = _say("person_rejected", locale)
-    return ending("failed", locale, [*lines, why])
+        why = _translate("person_rejected", locale)
+    return ending_message("failed", locale, [*lines, why])
 
 
-def consulted(prompt: str, locale: str, hints: list[str]) -> str:
+def escalation_prompt(prompt: str, locale: str, hints: list[str]) -> str:
     """Return the prompt for another model after the first model failed: the task and the known problems.
 
     The other model starts afresh and must give a whole answer.
     """
     task = [prompt, "", "---", ""] if prompt else []
-    return "\n".join([*task, _say("another_failed", locale), *(f"- {hint}" for hint in hints)])
+    return "\n".join([*task, _translate("another_failed", locale), *(f"- {hint}" for hint in hints)])
 
 
-def asked_again(note: str, locale: str, hints: list[str]) -> str:
+def review_prompt(note: str, locale: str, hints: list[str]) -> str:
     """Return the prompt with which an agent tries again after a person's ``note``."""
-    lines = [_say("person_says", locale), "", note.strip()]
-    return "\n".join(lines + (["", _say("still_open", locale), *(f"- {hint}" for hint in hints)] if hints else []))
+    lines = [_translate("person_says", locale), "", note.strip()]
+    return "\n".join(
+        lines + (["", _translate("still_open", locale), *(f"- {hint}" for hint in hints)] if hints else [])
+    )
 
 
-def _say(name: str, locale: str, **values: object) -> str:
+def _translate(name: str, locale: str, **values: object) -> str:
     return str(_WORDS[name]["de" if locale == "de" else "en"]).format(**values)

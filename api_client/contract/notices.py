@@ -34,7 +34,7 @@ _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 5.0, 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notification:
     """A notification about an event that somebody should know of, such as a failed turn.
 
     Attributes:
@@ -61,7 +61,7 @@ class Notice:
         """Return the id by which receivers recognise repeated deliveries of the same notification."""
         return "evt_" + hashlib.sha256(f"{self.kind}\n{self.subject}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    def body(self) -> str:
+    def to_body(self) -> str:
         """Return the notification as JSON in the form of OpenAI's webhook events."""
         data: dict[str, Any] = {
             "id": self.notice_id,
@@ -74,7 +74,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class OutboxEntry:
     """A notification that waits in the outbox for its delivery.
 
     Attributes:
@@ -105,13 +105,13 @@ class Entry:
         data = {"notice_id": self.notice_id, "kind": self.kind, "put_at": self.put_at, "tries": self.tries}
         return {**data, "error": self.error, "body": self.body}
 
-    def stored(self) -> str:
+    def to_json(self) -> str:
         """Return the entry as JSON for the store."""
         data = {"body": self.body, "put_at": round(self.put_at * 1000), "tries": self.tries, "error": self.error}
         return json.dumps({**data, "taken": list(self.taken)})
 
     @classmethod
-    def read(cls, notice_id: str, text: bytes) -> Entry:
+    def from_json(cls, notice_id: str, text: bytes) -> OutboxEntry:
         """Create an entry from its id and the JSON that ``stored`` returned."""
         data: dict[str, Any] = json.loads(text)
         return cls(
@@ -124,7 +124,7 @@ class Entry:
         )
 
 
-def signed(secret: str, notice_id: str, body: str, now: float) -> dict[str, str]:
+def sign_headers(secret: str, notice_id: str, body: str, now: float) -> dict[str, str]:
     """Return the HTTP headers for delivering a webhook, with a signature if there is a secret.
 
     ``secret`` is ``whsec_`` and base64, or any text. ``notice_id`` is the same for each delivery. ``now`` is in

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
-from api_client.contract.declared import nearest
+from api_client.contract.declared import suggest_name
 
 #: Entry point group in which packages register validators (docs/validators.md).
 GROUP = "helix_turns.validators"
@@ -21,11 +21,11 @@ BUILT_IN = ("step_marker", "adr_structure", "file_existence")
 
 def installed_validators() -> Mapping[str, EntryPoint]:
     """Return the entry points of installed validator packages by validator name, without the built-in names."""
-    return _installed(tuple(sys.path))
+    return _load_installed(tuple(sys.path))
 
 
 @lru_cache(maxsize=8)
-def _installed(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+def _load_installed(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     return {entry.name: entry for entry in sorted(entry_points(group=GROUP)) if entry.name not in BUILT_IN}
 
 
@@ -34,7 +34,7 @@ def offered_validators() -> tuple[str, ...]:
     return (*BUILT_IN, *installed_validators())
 
 
-def askable(active: Collection[str]) -> tuple[str, ...]:
+def requestable_validators(active: Collection[str]) -> tuple[str, ...]:
     """Return the validator names that a request may use: those available here and those active by the settings.
 
     An operator may activate a validator on a relay that lacks its package; the workers then offer it.
@@ -42,6 +42,6 @@ def askable(active: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*offered_validators(), *active)))
 
 
-def not_offered(name: str, offered: Sequence[str]) -> str:
+def describe_unknown_validator(name: str, offered: Sequence[str]) -> str:
     """Return the error message about an unknown validator; it suggests the closest name and lists all names."""
-    return f"unknown validator {name[:80]!r}{nearest(name, offered)} (offered: {', '.join(offered) or 'none'})"
+    return f"unknown validator {name[:80]!r}{suggest_name(name, offered)} (offered: {', '.join(offered) or 'none'})"

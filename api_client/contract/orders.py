@@ -20,15 +20,15 @@ class PlacedOrder:
 class Orders(Protocol):
     """Records the orders of operators. Each method raises ``StoreUnavailable`` if the store does not answer."""
 
-    def place(
+    def place_order(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
     ) -> AbstractAsyncContextManager[PlacedOrder]:
         """Record an order that the body of ``async with`` carries out; if the body raises, record the reason too."""
 
-    async def record(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
+    async def write_line(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
         """Record an order and return the id of the record."""
 
-    async def refuse(self, recorded: str, why: str | Exception) -> None:
+    async def add_refusal(self, recorded: str, why: str | Exception) -> None:
         """Add to the record of an order why the order was not carried out."""
 
 

@@ -12,26 +12,26 @@ LOCAL_OWNER = "local"
 
 def owner_of_key(key: str) -> str:
     """Return the owner id for an API key from the setting HELIX_API_KEYS."""
-    return _owner(b"helix-owner", key)
+    return _hash_owner(b"helix-owner", key)
 
 
 def owner_of_name(name: str) -> str:
     """Return the owner id for all API keys that have this name in the keys file."""
-    return _owner(b"helix-owner-name", name)
+    return _hash_owner(b"helix-owner-name", name)
 
 
 def owner_of_user(owner: str, user: str) -> str:
     """Return the owner id for one user on whose behalf a forwarding API key is used."""
-    return _owner(b"helix-owner-user", f"{owner}\0{user}")
+    return _hash_owner(b"helix-owner-user", f"{owner}\0{user}")
 
 
-def owner_named(said: str) -> str:
+def parse_owner(said: str) -> str:
     """Return the owner id for what an operator typed: a key's name, an owner id, or an owner as displayed."""
     last = said.rpartition("/")[2]
     return last if _HASH.fullmatch(last) else said if said in {"", LOCAL_OWNER} else owner_of_name(said)
 
 
-def shown_owner(owner: str, holder: str) -> str:
+def format_owner(owner: str, holder: str) -> str:
     """Format an owner for operators: the key's name, followed by the owner id for one of several users.
 
     ``holder`` is the owner that the turn's key names; empty without a key.
@@ -39,5 +39,5 @@ def shown_owner(owner: str, holder: str) -> str:
     return f"{holder}/{owner}" if holder and owner_of_name(holder) != owner else holder or owner
 
 
-def _owner(kind: bytes, text: str) -> str:
+def _hash_owner(kind: bytes, text: str) -> str:
     return hashlib.sha256(kind + b"\0" + text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -7,7 +7,7 @@ import pkgutil
 from typing import Any
 
 
-def parts_of(package: str, name: str) -> list[Any]:
+def collect_parts(package: str, name: str) -> list[Any]:
     """Return the attribute ``name`` of every module of a package that has such an attribute, ordered by module name.
 
     The package's own ``registry`` module is skipped.

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from api_client.contract.declared import Findings, Invalid, unknown
-from api_client.contract.phase_checks import PHASE, PhaseError, gate_entries, spelled
+from api_client.contract.declared import Findings, InvalidValue, describe_unknown_key
+from api_client.contract.phase_checks import PHASE, PhaseError, list_gates, spell_id
 
 #: Default number of runs of a phase (ADR-025: three).
 DEFAULT_ATTEMPTS = 3
@@ -91,10 +91,10 @@ class Phase:
     def from_dict(cls, data: object) -> Phase:
         """Create a phase from its dictionary form. Raises ``PhaseError``, which names every problem."""
         found = Findings()
-        found.read(PHASE, data)
+        found.read_part(PHASE, data)
         if found.problems:
             raise PhaseError(found.problems)
-        return _read(data)
+        return _build_phase(data)
 
 
 def read_phases(data: object) -> tuple[Phase, ...]:
@@ -103,41 +103,41 @@ def read_phases(data: object) -> tuple[Phase, ...]:
     Raises ``PhaseError``, which names every problem.
     """
     try:
-        return checked_phases(data)
-    except Invalid as error:
+        return read_phases_kind(data)
+    except InvalidValue as error:
         raise PhaseError(error.problems) from None
 
 
-def checked_phases(data: object) -> tuple[Phase, ...]:
+def read_phases_kind(data: object) -> tuple[Phase, ...]:
     """Parse the content of a phases.yaml file. Raises ``Invalid``, which holds every problem."""
     found, prefix, seen = Findings(), list[str](), dict[str, int]()
     if isinstance(data, Mapping):
         known, prefix = ("phases", "name", "description"), ["phases"]
         for key in data:
             if key not in known:
-                found.wrong(unknown(key, known), str(key)[:80], of_key=True)
+                found.add_problem(describe_unknown_key(key, known), str(key)[:80], of_key=True)
         data = data.get("phases")
     entries = data if isinstance(data, list) else []
     if not entries:
-        found.wrong("must be a list of phases with at least one phase", *prefix)
+        found.add_problem("must be a list of phases with at least one phase", *prefix)
     if len(entries) > MAX_PHASES:
-        found.wrong(f"has more than {MAX_PHASES} phases", *prefix)
-        found.end()
+        found.add_problem(f"has more than {MAX_PHASES} phases", *prefix)
+        found.raise_problems()
     for number, entry in enumerate(entries):
-        found.read(PHASE, entry, *prefix, number)
-        name = spelled(entry.get("id")) if isinstance(entry, Mapping) else ""
+        found.read_part(PHASE, entry, *prefix, number)
+        name = spell_id(entry.get("id")) if isinstance(entry, Mapping) else ""
         if name and name in seen:
-            found.wrong(f"phase {seen[name] + 1} has the id {name!r} already", *prefix, number, "id")
+            found.add_problem(f"phase {seen[name] + 1} has the id {name!r} already", *prefix, number, "id")
         seen.setdefault(name, number)
-    found.end()
-    return tuple(map(_read, entries))
+    found.raise_problems()
+    return tuple(map(_build_phase, entries))
 
 
-def _read(data: Any) -> Phase:
+def _build_phase(data: Any) -> Phase:
     """Create a phase from checked data; keys without a value are ignored."""
     data = {key: value for key, value in data.items() if value is not None}
-    name = spelled(data["id"])
-    gates = gate_entries(data.get("quality_gate"))
+    name = spell_id(data["id"])
+    gates = list_gates(data.get("quality_gate"))
     return Phase(
         id=name,
         name=data.get("name", name),
@@ -146,11 +146,11 @@ def _read(data: Any) -> Phase:
         config=dict(data.get("config", {})),
         input_files=tuple(data.get("input_files", ())),
         output_files=tuple(data.get("output_files", ())),
-        quality_gates=tuple(QualityGate(gate["type"], _options(gate)) for gate in gates),
+        quality_gates=tuple(QualityGate(gate["type"], _gate_options(gate)) for gate in gates),
         verify_agent=data.get("verify_agent", False),
         max_attempts=data.get("max_attempts", DEFAULT_ATTEMPTS),
     )
 
 
-def _options(gate: Mapping[str, Any]) -> dict[str, Any]:
+def _gate_options(gate: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in gate.items() if key != "type" and value is not None}

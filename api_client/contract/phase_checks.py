@@ -9,7 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from api_client.contract.declared import Findings, Kind, Problem, each, nearest, noun_of, record, whole, yes
+from api_client.contract.declared import (
+    Findings,
+    Kind,
+    Problem,
+    describe_type,
+    integer_kind,
+    list_kind,
+    read_bool,
+    record_kind,
+    suggest_name,
+)
 from api_client.contract.errors import BadRequest
 from api_client.contract.limits import MAX_ATTEMPTS
 
@@ -37,33 +47,33 @@ class PhaseError(BadRequest):
         self.problems = tuple(problems)
 
 
-def spelled(value: object) -> str:
+def spell_id(value: object) -> str:
     """Return a phase's id as text, because YAML reads ``id: 1`` as a number."""
     number = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if number or isinstance(value, str) else ""
 
 
-def gate_entries(value: Any) -> list[Any]:
+def list_gates(value: Any) -> list[Any]:
     """Return the quality gates of a phase as a list of mappings; a gate may be written as a plain name."""
     entries = value if isinstance(value, list) else [] if value is None else [value]
     return [{"type": entry} if isinstance(entry, str) else entry for entry in entries]
 
 
-def _id(value: object) -> str:
-    if not _ID.fullmatch(spelled(value)):
+def _read_id(value: object) -> str:
+    if not _ID.fullmatch(spell_id(value)):
         raise ValueError("must be 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit")
-    return spelled(value)
+    return spell_id(value)
 
 
-def _type(value: object) -> str:
+def _read_type(value: object) -> str:
     if not isinstance(value, str) or not _TYPE.fullmatch(value):
         raise ValueError("must be a small word such as development, review or documentation")
     return value
 
 
-def _text(value: object) -> str:
+def _read_text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"must be a text, not {noun_of(value)}")
+        raise ValueError(f"must be a text, not {describe_type(value)}")
     if not value.strip():
         raise ValueError("must not be empty")
     if len(value) > MAX_TEXT:
@@ -71,33 +81,33 @@ def _text(value: object) -> str:
     return value
 
 
-def _config(value: object) -> dict[str, Any]:
+def _read_config(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise ValueError(f"must be a mapping with texts as keys, not {noun_of(value)}")
+        raise ValueError(f"must be a mapping with texts as keys, not {describe_type(value)}")
     try:
         length = len(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
         raise ValueError("must hold only texts, numbers, true, false, null, lists and mappings") from None
     found = Findings()
     if length > MAX_CONFIG:
-        found.wrong(f"must have at most {MAX_CONFIG} characters as JSON")
+        found.add_problem(f"must have at most {MAX_CONFIG} characters as JSON")
     if not isinstance(value.get("model", ""), str):
-        found.wrong("must be the name of a model of HELIX_MODELS", "model")
-    found.end()
+        found.add_problem("must be the name of a model of HELIX_MODELS", "model")
+    found.raise_problems()
     return dict(value)
 
 
-def _seconds(value: object) -> float:
+def _read_seconds(value: object) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < float(value) <= 86_400 or not math.isfinite(float(value)):  # type: ignore[arg-type]
         raise ValueError("must be a number of seconds, more than 0 and at most 86400")
     return float(value)  # type: ignore[arg-type]
 
 
-def path_problem(value: object) -> str:
+def explain_bad_path(value: object) -> str:
     """Return why a value is not a valid path below a folder; an empty string if it is valid."""
     if not isinstance(value, str):
-        return f"must be a path, not {noun_of(value)}"
+        return f"must be a path, not {describe_type(value)}"
     if not value.strip() or len(value) > MAX_PATH or not value.isprintable():
         return f"must be a path of 1 to {MAX_PATH} printable characters"
     path = PurePosixPath(value)
@@ -112,7 +122,7 @@ def path_problem(value: object) -> str:
     return ""
 
 
-def folder_problem(value: str) -> str:
+def explain_bad_folder(value: str) -> str:
     """Return why a folder cannot be used for phases; an empty string if it can."""
     path = PurePosixPath(value)
     if not value or path.is_absolute() or ".." in path.parts or "\\" in value or not value.isprintable():
@@ -126,50 +136,50 @@ def folder_problem(value: str) -> str:
     return ""
 
 
-def _path(value: object) -> str:
-    if problem := path_problem(value):
+def _read_path(value: object) -> str:
+    if problem := explain_bad_path(value):
         raise ValueError(problem)
     return str(value)
 
 
-def _output(value: object) -> str:
+def _read_output(value: object) -> str:
     found = Findings()
-    path = found.read(_path, value) or (value if isinstance(value, str) else "")
+    path = found.read_part(_read_path, value) or (value if isinstance(value, str) else "")
     if path.startswith("output/"):
-        found.wrong(f"paths count from the phase's output/ already: write {path[7:]!r}")
+        found.add_problem(f"paths count from the phase's output/ already: write {path[7:]!r}")
     if closed := sorted(CLOSED_TO_AGENTS.intersection(part.lower() for part in PurePosixPath(path).parts)):
-        found.wrong(f"no agent may write {closed[0]!r}: programs of its user obey what is there")
-    found.end()
+        found.add_problem(f"no agent may write {closed[0]!r}: programs of its user obey what is there")
+    found.raise_problems()
     return path
 
 
-def _paths(kind: Kind) -> Kind:
+def _paths_kind(kind: Kind) -> Kind:
     """Return a parser for lists of paths that can exist together, in which no file is also a folder."""
-    listed = each(kind, "paths", MAX_PATHS)
+    listed = list_kind(kind, "paths", MAX_PATHS)
 
-    def read(value: Any) -> tuple[str, ...]:
+    def read_paths(value: Any) -> tuple[str, ...]:
         found, seen = Findings(), list[PurePosixPath]()
         for number, entry in enumerate(value if isinstance(value, list | tuple) else ()):
-            if path_problem(entry):
+            if explain_bad_path(entry):
                 continue
             path = PurePosixPath(entry)
             near = next((other for other in seen if other in path.parents or path in other.parents), None)
             if path in seen:
-                found.wrong(f"names {entry!r} twice", number)
+                found.add_problem(f"names {entry!r} twice", number)
             elif near:
                 file, inside = sorted((str(path), str(near)), key=len)
-                found.wrong(f"{file!r} cannot be a file and the folder of {inside!r}", number)
+                found.add_problem(f"{file!r} cannot be a file and the folder of {inside!r}", number)
             seen.append(path)
-        result: tuple[str, ...] = found.read(listed, value)
-        found.end()
+        result: tuple[str, ...] = found.read_part(listed, value)
+        found.raise_problems()
         return result
 
-    return read
+    return read_paths
 
 
-def _command(value: object) -> object:
+def _read_command(value: object) -> object:
     if isinstance(value, str):
-        return _text(value)
+        return _read_text(value)
     if not isinstance(value, list | tuple) or not value or not all(isinstance(word, str) for word in value):
         raise ValueError("must be a list of words such as [make, test]; a line for the shell needs shell: true")
     if not value[0].strip() or any("\0" in word for word in value):
@@ -177,55 +187,60 @@ def _command(value: object) -> object:
     return value
 
 
-_TEXTS = each(_text, "texts", MAX_PATHS)
-_PROGRAM = {"command": _command, "shell": yes, "seconds": _seconds, "memory_mb": whole(64, 1_048_576, also=0)}
+_TEXTS = list_kind(_read_text, "texts", MAX_PATHS)
+_PROGRAM = {
+    "command": _read_command,
+    "shell": read_bool,
+    "seconds": _read_seconds,
+    "memory_mb": integer_kind(64, 1_048_576, also=0),
+}
 _CRITERIA = {"criteria": _TEXTS}
 
 #: Gate -> kinds of its options.
 GATES: Mapping[str, Mapping[str, Kind]] = {
-    "files_exist": {"files": _paths(_output), **_CRITERIA},
+    "files_exist": {"files": _paths_kind(_read_output), **_CRITERIA},
     "syntax": {"ignore": _TEXTS, **_CRITERIA},
     "tests_pass": _PROGRAM | _CRITERIA,
-    "adr_valid": {"files": _paths(_output), **_CRITERIA},
-    "command": {"name": _text} | _PROGRAM | _CRITERIA,
+    "adr_valid": {"files": _paths_kind(_read_output), **_CRITERIA},
+    "command": {"name": _read_text} | _PROGRAM | _CRITERIA,
 }
 
 
-def _gate(entry: Any) -> Any:
+def _read_gate(entry: Any) -> Any:
     if not isinstance(entry, Mapping):
-        raise ValueError(f"must be the name of a gate, or a mapping with its type, not {noun_of(entry)}")
+        raise ValueError(f"must be the name of a gate, or a mapping with its type, not {describe_type(entry)}")
     found, kind = Findings(), entry.get("type")
     if not isinstance(kind, str) or kind not in GATES:
         there = ", ".join(GATES)
-        found.wrong(f"no gate {str(kind)[:80]!r}{nearest(str(kind), GATES)} (there are: {there})", "type")
-        found.end()
-    found.read(record({"type": _text, **GATES[str(kind)]}, blank=True), entry)
+        found.add_problem(f"no gate {str(kind)[:80]!r}{suggest_name(str(kind), GATES)} (there are: {there})", "type")
+        found.raise_problems()
+    found.read_part(record_kind({"type": _read_text, **GATES[str(kind)]}, blank=True), entry)
     if kind == "command" and entry.get("command") is None:
-        found.wrong("the gate 'command' needs the command to run, such as [make, test]", "command")
+        found.add_problem("the gate 'command' needs the command to run, such as [make, test]", "command")
     if isinstance(entry.get("command"), str) != bool(entry.get("shell")) and entry.get("command") is not None:
-        found.wrong("a list of words runs without a shell; a text needs shell: true", "shell")
-    found.end()
+        found.add_problem("a list of words runs without a shell; a text needs shell: true", "shell")
+    found.raise_problems()
     return entry
 
 
-def _gates(value: Any) -> Any:
-    entries = gate_entries(value)
-    return each(_gate, "gates", MAX_GATES)(entries) if isinstance(value, list) else _gate(entries[0])
+def _read_gates(value: Any) -> Any:
+    entries = list_gates(value)
+    return list_kind(_read_gate, "gates", MAX_GATES)(entries) if isinstance(value, list) else _read_gate(entries[0])
 
 
 #: Kind that reads one phase.
-PHASE = record(
+PHASE = record_kind(
     {
-        "id": _id,
-        "name": _text,
-        "type": _type,
-        "description": _text,
-        "config": _config,
-        "input_files": _paths(_path),
-        "output_files": _paths(_output),
-        "quality_gate": _gates,
-        "verify_agent": yes,
-        "max_attempts": whole(1, MAX_ATTEMPTS),
+        "id": _read_id,
+        "name": _read_text,
+        "type": _read_type,
+        "description": _read_text,
+        "config": _read_config,
+        "input_files": _paths_kind(_read_path),
+        "output_files": _paths_kind(_read_output),
+        "quality_gate": _read_gates,
+        "verify_agent": read_bool,
+        "max_attempts": integer_kind(1, MAX_ATTEMPTS),
     },
     ("id", "description"),
     "a phase",

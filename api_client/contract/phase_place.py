@@ -20,7 +20,7 @@ from api_client.contract.declared import Problem
 from api_client.contract.keys import session_digest
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.contract.phase import Phase
-from api_client.contract.phase_checks import folder_problem
+from api_client.contract.phase_checks import explain_bad_folder
 from api_client.contract.turn import TurnRequest
 
 #: Name of the phases folder; in input files it means the owner's own folder.
@@ -39,56 +39,56 @@ def phase_session(directory: str, owner: str = LOCAL_OWNER) -> str:
 def phases_folder(request: TurnRequest) -> PurePosixPath:
     """Return the folder with the results of a request's phases, relative to HELIX_ROOT; each phase has a subfolder."""
     if request.owner == LOCAL_OWNER:
-        return PurePosixPath(directory_of(request)) / PHASES
-    return PurePosixPath(PRIVATE) / phase_session(directory_of(request), request.owner)
+        return PurePosixPath(phases_directory(request)) / PHASES
+    return PurePosixPath(PRIVATE) / phase_session(phases_directory(request), request.owner)
 
 
-def input_file(root: Path, request: TurnRequest, path: str) -> Path:
+def locate_input_file(root: Path, request: TurnRequest, path: str) -> Path:
     """Return the path of a phase's input file, which is in the phase's directory or is another phase's result."""
     first, *rest = PurePosixPath(path).parts
     if first == PHASES:
         return root.joinpath(phases_folder(request), *rest)
-    return root / directory_of(request) / path
+    return root / phases_directory(request) / path
 
 
-def directory_of(request: TurnRequest) -> str:
+def phases_directory(request: TurnRequest) -> str:
     """Return the folder that holds the phases.yaml of a request, relative to HELIX_ROOT."""
     return str(request.work_data.get("directory", ""))
 
 
-def directory_problem(root: Path, directory: str) -> str:
+def explain_bad_directory(root: Path, directory: str) -> str:
     """Return why phases cannot run in a directory; an empty string if they can.
 
     ``directory`` is relative to ``root``, which is HELIX_ROOT.
     """
-    if problem := folder_problem(directory):
+    if problem := explain_bad_folder(directory):
         return problem
-    kind = kind_at(root, directory)
+    kind = file_kind(root, directory)
     if kind == "a folder":
         return ""
     return f"there is no folder {directory[:80]!r} below HELIX_ROOT" if not kind else f"{directory[:80]!r} is {kind}"
 
 
-def input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnRequest]) -> list[Problem]:
+def find_input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnRequest]) -> list[Problem]:
     """Return a problem for each input file of the phases that is a folder, a link or a pipe."""
     return [
         Problem(("phases", number, "input_files", place), problem)
         for number, (phase, request) in enumerate(zip(phases, requests, strict=True))
         for place, path in enumerate(phase.input_files)
-        if (problem := input_problem(root, request, path))
+        if (problem := explain_bad_input(root, request, path))
     ]
 
 
-def input_problem(root: Path, request: TurnRequest, path: str) -> str:
+def explain_bad_input(root: Path, request: TurnRequest, path: str) -> str:
     """Return why a path cannot be an input file; an empty string for a plain file or a file that is still missing."""
-    place = input_file(root, request, path)
+    place = locate_input_file(root, request, path)
     if ".helix" in place.relative_to(root).parts:
         return f"{path[:80]!r} is part of the installation, not of the project"
-    kind = kind_at(root, str(place.relative_to(root)))
+    kind = file_kind(root, str(place.relative_to(root)))
     return f"{path[:80]!r} is {kind}, not a plain file" if kind not in {"", "a plain file"} else ""
 
 
-def kind_at(root: Path, path: str) -> str:
+def file_kind(root: Path, path: str) -> str:
     """Return what is at a path below ``root``, such as ``a plain file``; an empty string if nothing is there."""
     place, kind = root, "a folder"
     for part in PurePosixPath(path).parts:

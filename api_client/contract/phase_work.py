@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from api_client.contract.counters import counter
+from api_client.contract.counters import counter_field
 from api_client.contract.phase import Phase
 from api_client.contract.phase_place import phases_folder
 from api_client.contract.tasks import RUN_QUEUE, TaskDeclaration
@@ -24,12 +24,12 @@ _RUN, _VERIFY = "Run the agent for a phase.", "Verify a phase: its gates, then a
 AFTER = "after"
 
 
-def work_data(phase: Phase, directory: str) -> dict[str, Any]:
+def make_work_data(phase: Phase, directory: str) -> dict[str, Any]:
     """Return the data to attach to a turn that runs a workflow phase; ``directory`` is relative to HELIX_ROOT."""
     return {"phase": phase.id, "directory": directory, "definition": phase.to_dict()}
 
 
-def phase_of(request: TurnRequest) -> Phase:
+def read_turn_phase(request: TurnRequest) -> Phase:
     """Return the workflow phase that a request runs. Raises ``PhaseError`` if the phase cannot be read."""
     return Phase.from_dict(request.work_data.get("definition"))
 
@@ -48,7 +48,7 @@ class PhaseWork(WorkKind):
 
     def check(self, request: TurnRequest) -> None:
         """Raise ``PhaseError`` if the request's phase is invalid."""
-        phase_of(request)
+        read_turn_phase(request)
 
     def locate_folder(self, request: TurnRequest) -> PurePosixPath:
         """Return the folder for the phase's files, relative to HELIX_ROOT."""
@@ -58,11 +58,11 @@ class PhaseWork(WorkKind):
         """Return a short description of the turn for people: the phase and its directory."""
         return f"{request.work_data.get('phase')} of {request.work_data.get('directory')}"
 
-    def repeat(self, request: TurnRequest) -> TurnRequest:
+    def prepare_replay(self, request: TurnRequest) -> TurnRequest:
         """Return the request for a replay of the turn, without its dependency on the preceding turn."""
         data = {name: value for name, value in request.work_data.items() if name != AFTER}
         return replace(request, work_data=data)
 
     def count_judged(self, decision: str) -> Mapping[str, int]:
         """Return the counter increments for a verified phase result, by decision."""
-        return {counter("phase.judged", decision): 1}
+        return {counter_field("phase.judged", decision): 1}

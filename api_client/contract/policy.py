@@ -64,7 +64,7 @@ class Content(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class PolicySubject:
     """The facts about a turn that decide which rules of a policy apply to its answer."""
 
     model: str = ""
@@ -87,7 +87,7 @@ class AppliesTo:
     content: tuple[Content, ...] = field(default=(), metadata={"what": "What the answer holds: adr, code or json."})
     languages: tuple[str, ...] = field(default=(), metadata={"what": "Languages of the answer, such as de."})
 
-    def judges(self, subject: Subject) -> bool:
+    def matches(self, subject: PolicySubject) -> bool:
         """Return whether the rule applies to a turn, judging by the facts known before the answer exists.
 
         Other kinds of work have their own checks: a rule applies to them only if ``kinds`` names them.
@@ -193,27 +193,27 @@ class PolicyFile:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
-    def askable(self) -> tuple[str, ...]:
+    def requestable(self) -> tuple[str, ...]:
         """Return the names of the rules that a request may select."""
         shadow = {each.name for each in self.rules if each.shadow}
         own = (each.name for each in self.rules if not each.shadow)
         return tuple(dict.fromkeys((*own, *(name for name in self.others if name not in shadow))))
 
-    def judging(self, subject: Subject) -> list[PolicyRule]:
+    def active_rules(self, subject: PolicySubject) -> list[PolicyRule]:
         """Return the rules that check a turn whose request selects no rules, in the order of the file."""
-        return [each for each in self.rules if each.applies_to.judges(subject) and not each.on_request]
+        return [each for each in self.rules if each.applies_to.matches(subject) and not each.on_request]
 
 
-def plain_policy(
+def settings_policy(
     names: Iterable[str], orders: Mapping[str, Sequence[str]] | None = None, max_attempts: int = 3
 ) -> PolicyFile:
     """Return the policy that applies without a policy file: the given validators and their reactions."""
     ordered = tuple((name, tuple((orders or {}).get(name, DEFAULT_ORDER))) for name in names)
-    return _plain_policy(ordered, max_attempts)
+    return _build_settings_policy(ordered, max_attempts)
 
 
 @lru_cache(maxsize=256)  # the settings are the same for each turn
-def _plain_policy(ordered: tuple[tuple[str, tuple[str, ...]], ...], max_attempts: int) -> PolicyFile:
+def _build_settings_policy(ordered: tuple[tuple[str, tuple[str, ...]], ...], max_attempts: int) -> PolicyFile:
     rules = (PolicyRule(rule=name, name=name, reactions=tuple(map(Action, order))) for name, order in ordered)
     return PolicyFile(tuple(rules), max_attempts)
 
@@ -239,15 +239,15 @@ class AppliedPolicy:
     lenient: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, request: TurnRequest) -> AppliedPolicy | None:
+    def from_request(cls, request: TurnRequest) -> AppliedPolicy | None:
         """Return the policy attached to a request; None if no policy file was applied."""
         data = request.attached.get(APPLIED)
         return cls.from_dict(data) if data else None
 
-    def attach(self, request: TurnRequest, filled: Iterable[str]) -> TurnRequest:
+    def attach_to(self, request: TurnRequest, filled: Iterable[str]) -> TurnRequest:
         """Return a copy of the request with this policy attached; ``filled`` names the fields that the policy set."""
         filled = dict.fromkeys((*request.filled, *filled, APPLIED))
-        return replace(request.attach(APPLIED, self), filled=tuple(filled))
+        return replace(request.with_attachment(APPLIED, self), filled=tuple(filled))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> AppliedPolicy:

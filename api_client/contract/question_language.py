@@ -26,7 +26,7 @@ _QUOTED = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|^[ \t]*>[^\n]*|\"[^\"\n]*\"|â€
 _MESSAGES, _CHARS = 8, 1_000
 
 
-def spoken(texts: Iterable[str]) -> str:
+def detect_language(texts: Iterable[str]) -> str:
     """Return the language in which a user writes, ``de`` or ``en``; an empty string if the texts do not show it.
 
     ``texts`` has the user's messages, newest first; the first one that shows a language decides.

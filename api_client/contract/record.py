@@ -8,11 +8,11 @@ from dataclasses import MISSING, field, fields, replace
 from functools import cache
 from typing import Any, Generic
 
-from api_client.contract.attempt_record import AttemptRecord, P, T, _seconds
+from api_client.contract.attempt_record import AttemptRecord, P, T, _parse_seconds
 from api_client.contract.decision import TurnDecision
-from api_client.contract.frozen import frozen
+from api_client.contract.frozen import checked_frozen
 from api_client.contract.interruption import Interruption
-from api_client.contract.issue import issues_data, read_issues
+from api_client.contract.issue import issues_to_dicts, read_issues
 from api_client.contract.marker import read_spans
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
 from api_client.contract.turn_error import TurnError
@@ -22,7 +22,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "str": str,
     "int": lambda text: int(text or 0),
     "bool": bool,
-    "float": _seconds,
+    "float": _parse_seconds,
     "TurnState": TurnState,
     "TurnRequest": TurnRequest.from_json,
     "Outcome | None": lambda text: Outcome(text) if text else None,
@@ -43,7 +43,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "PendingFailure | None": lambda failing: failing.to_json() if failing else "{}",
     "Interruption | None": lambda asked: asked.to_json() if asked else "{}",
     "dict[str, Any]": lambda mapping: json.dumps(mapping) if mapping else "{}",  # most are empty
-    "tuple[ValidationIssue, ...]": lambda issues: json.dumps(issues_data(issues)) if issues else "[]",
+    "tuple[ValidationIssue, ...]": lambda issues: json.dumps(issues_to_dicts(issues)) if issues else "[]",
     "tuple[str, ...]": lambda texts: json.dumps(texts) if texts else "[]",
 }
 #: Fields that are stored under another name, or read together with another field.
@@ -52,7 +52,7 @@ _APART = {"markers", "number"}
 Reader = tuple[str, Callable[[str], Any]]
 
 
-def _readers(record: type[Turn | AttemptRecord]) -> dict[str, Reader]:
+def _make_readers(record: type[Turn | AttemptRecord]) -> dict[str, Reader]:
     """Map the stored name of each field to the field's name and the function that parses its value."""
     return {
         _STORED_AS.get(each.name, each.name): (each.name, _READ[str(each.type)])
@@ -61,12 +61,12 @@ def _readers(record: type[Turn | AttemptRecord]) -> dict[str, Reader]:
     }
 
 
-_ATTEMPT = _readers(AttemptRecord)
-_TURN = {name.encode(): reader for name, reader in _readers(Turn).items()}
+_ATTEMPT = _make_readers(AttemptRecord)
+_TURN = {name.encode(): reader for name, reader in _make_readers(Turn).items()}
 _NEEDED = frozenset(each.name for each in fields(Turn) if each.default is MISSING and each.default_factory is MISSING)
 
 
-def _turn_values(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
+def _read_turn_fields(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
     """Parse the stored fields that belong to a turn, and return their values by field name."""
     found = {}
     for key, value in stored.items():
@@ -82,7 +82,7 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
     Raises ``ValueError`` if the data is not a turn's record.
     """
     try:
-        values = _turn_values(stored)
+        values = _read_turn_fields(stored)
         if response := values.get("response"):
             values["markers"] = read_spans(json.loads(stored.get(b"markers") or "null"), response)
         if missing := _NEEDED - values.keys():
@@ -92,10 +92,10 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
         raise ValueError(f"not a turn's record: {error}") from error
 
 
-def with_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
+def apply_stored_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
     """Return a copy of an unfinished turn with newer stored fields. Raises ``ValueError`` for invalid fields."""
     try:
-        return replace(turn, **_turn_values(changed))
+        return replace(turn, **_read_turn_fields(changed))
     except (AttributeError, TypeError) as error:  # JSON of another shape
         raise ValueError(f"not a turn's record: {error}") from error
 
@@ -105,12 +105,12 @@ _IN = "_in"
 ASKED = "request"
 
 
-def is_apart(stored: Mapping[bytes, bytes]) -> bool:
+def has_separate_texts(stored: Mapping[bytes, bytes]) -> bool:
     """Return whether the long texts of this turn record are stored separately."""
     return b"apart" in stored
 
 
-def elsewhere(name: str) -> str:
+def reference_name(name: str) -> str:
     """Return the name of the field that stores a reference instead of the text of field ``name``."""
     return name + _IN
 
@@ -120,7 +120,7 @@ def decode_attempts(stored: Mapping[bytes, bytes], asked: str = "") -> list[Atte
 
     Raises ``ValueError`` if a field has an unknown format.
     """
-    return attempts_of(read_facts(stored), asked)
+    return build_attempts(read_facts(stored), asked)
 
 
 def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
@@ -132,22 +132,22 @@ def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
     return by_number
 
 
-def attempts_of(facts: Mapping[int, Mapping[str, str]], asked: str = "") -> list[AttemptRecord]:
+def build_attempts(facts: Mapping[int, Mapping[str, str]], asked: str = "") -> list[AttemptRecord]:
     """Build attempts from their stored fields, ordered by attempt number."""
-    return [attempt_of(number, facts[number], asked) for number in sorted(facts)]
+    return [build_attempt(number, facts[number], asked) for number in sorted(facts)]
 
 
-def attempt_of(number: int, facts: Mapping[str, str], asked: str = "") -> AttemptRecord:
+def build_attempt(number: int, facts: Mapping[str, str], asked: str = "") -> AttemptRecord:
     """Build one attempt from its stored fields. Raises ``ValueError`` if a field has an unknown format."""
     found: dict[str, Any] = {}
-    for stored, text in _with_texts(facts, asked).items():
+    for stored, text in _resolve_texts(facts, asked).items():
         if reader := _ATTEMPT.get(stored):
             name, read = reader
             found[name] = read(text)
     return AttemptRecord(number=number, **found)
 
 
-def _with_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
+def _resolve_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
     """Return the stored fields of an attempt with references replaced by the texts they refer to."""
     texts = {**facts, ASKED: asked}
     found = {
@@ -156,7 +156,7 @@ def _with_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
     return {**facts, **found}
 
 
-@frozen(slots=True)
+@checked_frozen(slots=True)
 class FieldChanges(Generic[T]):
     """New values for some fields of a record. Create instances with ``changes_of``, which checks types."""
 
@@ -168,32 +168,32 @@ class FieldChanges(Generic[T]):
 
     def to_texts(self) -> dict[str, str]:
         """Return the new values as texts for the store, by field name."""
-        written = _written(self.record)
+        written = _field_writers(self.record)
         return {name: written.get(name, str)(value) for name, value in self.values.items()}
 
     @classmethod
     def from_texts(cls, record: Callable[..., T], texts: Mapping[str, str]) -> FieldChanges[T]:
         """Parse new values from stored texts. Raises ``ValueError`` if a text does not fit its field's type."""
-        types = _types(record)
+        types = _field_types(record)
         return cls(record, {name: _READ[types[name]](text) if name in types else text for name, text in texts.items()})
 
 
-def changes_of(record: Callable[P, T]) -> Callable[P, FieldChanges[T]]:
+def changes_factory(record: Callable[P, T]) -> Callable[P, FieldChanges[T]]:
     """Return a function that takes new field values of ``record`` as keyword arguments and returns the changes."""
 
-    def make(*args: P.args, **values: P.kwargs) -> FieldChanges[T]:
+    def make_changes(*args: P.args, **values: P.kwargs) -> FieldChanges[T]:
         if args:
             raise TypeError("fields are given by name")
         return FieldChanges(record, values)
 
-    return make
+    return make_changes
 
 
 @cache
-def _types(record: Any) -> dict[str, str]:
+def _field_types(record: Any) -> dict[str, str]:
     return {each.name: str(each.type) for each in fields(record)}
 
 
 @cache
-def _written(record: Any) -> dict[str, Callable[[Any], str]]:
-    return {name: _WRITTEN[kind] for name, kind in _types(record).items()}
+def _field_writers(record: Any) -> dict[str, Callable[[Any], str]]:
+    return {name: _WRITTEN[kind] for name, kind in _field_types(record).items()}

@@ -43,7 +43,7 @@ _FOLDER = Path(__file__).with_name("templates")
 
 
 @cache
-def shipped(locale: str) -> str:
+def read_shipped_template(locale: str) -> str:
     """Return the built-in session template for a language, or the English template if there is none."""
     name = locale if locale in SHIPPED else "en"
     return (_FOLDER / f"session.{name}.md.j2").read_text(encoding="utf-8")

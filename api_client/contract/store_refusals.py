@@ -73,7 +73,7 @@ class StoreRefusal:
         return f"{self.message} ({self.word}{f': {self.said}' if self.said else ''})"
 
 
-def refusal_of(error: BaseException) -> StoreRefusal | None:
+def find_refusal(error: BaseException) -> StoreRefusal | None:
     """Return why the store refused a command, based on the client's error; None if the error is not a refusal."""
     text = str(error)
     kind, found = type(error).__name__, _WORD.search(text)

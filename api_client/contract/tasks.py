@@ -79,7 +79,7 @@ def runs_agent(task: str) -> bool:
     return bool(all_tasks()[task].judged_by)
 
 
-class Link(NamedTuple):
+class ChainTask(NamedTuple):
     """A task to be carried out for one attempt of a turn."""
 
     task: str
@@ -89,7 +89,7 @@ class Link(NamedTuple):
         return f"{self.task}/{self.attempt}"
 
     @classmethod
-    def parse(cls, text: str) -> Link:
+    def parse(cls, text: str) -> ChainTask:
         """Parse a text such as ``turn.run/1``. Raises ``ValueError`` if the text names no known task."""
         task, _, attempt = text.partition("/")
         if task not in all_tasks() or not attempt.isdecimal():
@@ -111,7 +111,7 @@ def own_queue(worker: str) -> str:
     return OWN_QUEUE + worker
 
 
-def queue_of(link: Link, *, preferred: bool = False, worker: str = "") -> str:
+def choose_queue(link: ChainTask, *, preferred: bool = False, worker: str = "") -> str:
     """Return the name of the queue that a task is sent to.
 
     ``preferred``: the turn has waited before, as for each retry. ``worker``: the process that should run the task.
@@ -122,8 +122,8 @@ def queue_of(link: Link, *, preferred: bool = False, worker: str = "") -> str:
     return PREFERRED_QUEUE if queue == RUN_QUEUE and (preferred or link.attempt > 1) else queue
 
 
-def chain_of(
-    link: Link, turn_id: str, session_id: str, *, preferred: bool = False, worker: str = ""
+def build_chain(
+    link: ChainTask, turn_id: str, session_id: str, *, preferred: bool = False, worker: str = ""
 ) -> list[dict[str, Any]]:
     """Return the Celery tasks to send for a turn: the given task and, after an agent run, the checking task.
 
@@ -135,7 +135,7 @@ def chain_of(
         {
             "name": task,
             "kwargs": {"turn_id": turn_id, "attempt": link.attempt, "session_id": session_id},
-            "queue": queue_of(Link(task, link.attempt), preferred=preferred, worker=worker),
+            "queue": choose_queue(ChainTask(task, link.attempt), preferred=preferred, worker=worker),
         }
         for task in tasks
     ]

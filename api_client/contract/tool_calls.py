@@ -11,7 +11,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
 
-from api_client.contract.call_display import NotShown, shown, visible
+from api_client.contract.call_display import CallNotShowable, display_call, escape_invisible
 from api_client.contract.decision import DecisionKind
 from api_client.contract.interruption import MAX_WAIT_SECONDS, Answerer, Interruption
 
@@ -59,7 +59,7 @@ class ToolRule:
             if not isinstance(pattern, str):
                 raise ValueError(f"arguments: the pattern of {name!r} must be a text")
 
-    def concerns(self, model: str, owner: str) -> bool:
+    def matches(self, model: str, owner: str) -> bool:
         """Return whether the rule applies to turns of this model and owner."""
         wanted = ((self.models, model), (self.owners, owner))
         return all(not names or any(fnmatchcase(value, name) for name in names) for names, value in wanted)
@@ -91,16 +91,16 @@ class WaitingCall:
     wait_seconds: int = 3_600
     who: str = Answerer.OWNER
 
-    def interruption(self, secrets: Sequence[str] = ()) -> Interruption:
+    def to_interruption(self, secrets: Sequence[str] = ()) -> Interruption:
         """Return the question that asks a person about the call; a call that cannot be shown safely is refused.
 
         ``secrets`` has the values to mask, longest first.
         """
         refused, tool, arguments = "", "", dict[str, str]()
         try:
-            tool, arguments = shown(self.tool, self.arguments, secrets)
-        except NotShown as why:
-            refused, tool = str(why), visible(self.tool)[:_MOST_NAME]
+            tool, arguments = display_call(self.tool, self.arguments, secrets)
+        except CallNotShowable as why:
+            refused, tool = str(why), escape_invisible(self.tool)[:_MOST_NAME]
         asked = ToolQuestion(
             call=self.call, tool=tool, arguments=arguments, digest=self.digest, files=self.files, refused=refused
         )
@@ -137,7 +137,7 @@ class ToolQuestion:
         return found | {"arguments": dict(self.arguments), "files": dict(self.files)}
 
     @classmethod
-    def of(cls, interruption: Interruption) -> ToolQuestion:
+    def from_interruption(cls, interruption: Interruption) -> ToolQuestion:
         """Create the tool question from a stored interruption. Raises ``TypeError`` for another kind of question."""
         asked = interruption.asked
         return cls(**{each.name: asked[each.name] for each in fields(cls) if each.name in asked})

@@ -10,13 +10,13 @@ from enum import StrEnum
 from typing import Any
 
 from api_client.contract.decision import TurnDecision
-from api_client.contract.frozen import frozen
+from api_client.contract.frozen import checked_frozen
 from api_client.contract.image import Image
 from api_client.contract.interruption import Interruption
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.open_enum import OpenEnum
-from api_client.contract.owners import shown_owner
-from api_client.contract.turn_error import TurnError, error_data
+from api_client.contract.owners import format_owner
+from api_client.contract.turn_error import TurnError, error_to_dict
 
 #: Validators that are active if a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN
@@ -99,7 +99,7 @@ class Priority(StrEnum):
     BACKGROUND = "background"
 
 
-@frozen(slots=True, kw_only=True)
+@checked_frozen(slots=True, kw_only=True)
 class TurnRequest:
     """A caller's request for one turn, stored unchanged in the turn's record.
 
@@ -165,14 +165,14 @@ class TurnRequest:
     @property
     def shown_owner(self) -> str:
         """Return the owner's name as shown to operators."""
-        return shown_owner(self.owner, self.key)
+        return format_owner(self.owner, self.key)
 
     @property
     def reserve(self) -> tuple[int, int]:
         """Return the tokens and millionths of a US dollar charged for a lost run, whose usage is unknown."""
         return self.token_budget // self.max_attempts, int(self.cost_budget_usd * 1e6) // self.max_attempts
 
-    def attach(self, name: str, data: object) -> TurnRequest:
+    def with_attachment(self, name: str, data: object) -> TurnRequest:
         """Return a copy of the request with ``data`` attached under ``name``; None removes the attachment."""
         attached = {each: said for each, said in self.attached.items() if each != name}
         if data is not None:
@@ -204,7 +204,7 @@ class TurnRequest:
         return cls(**known)
 
 
-@frozen(slots=True, kw_only=True)
+@checked_frozen(slots=True, kw_only=True)
 class SlotShare:
     """The share of agent slots that an owner may use.
 
@@ -217,13 +217,13 @@ class SlotShare:
     at_once: int = 0
     background: bool = False
 
-    def given(self, request: TurnRequest) -> TurnRequest:
+    def apply_to(self, request: TurnRequest) -> TurnRequest:
         """Return a copy of a request with the weight, limit and priority of this share."""
         priority = Priority.BACKGROUND.value if self.background else request.priority
         return replace(request, weight=self.weight, at_once=self.at_once, priority=priority)
 
 
-@frozen(slots=True, kw_only=True)
+@checked_frozen(slots=True, kw_only=True)
 class PendingFailure:
     """The reason why a turn is about to end without an answer.
 
@@ -254,7 +254,7 @@ class PendingFailure:
         return cls(outcome=Outcome(data.get("outcome", Outcome.FAILED)), **known) if data else None
 
 
-@frozen(slots=True, kw_only=True)
+@checked_frozen(slots=True, kw_only=True)
 class Progress:
     """The fields of a turn's record that only the worker which holds the turn may change.
 
@@ -295,7 +295,7 @@ class Progress:
     interruptions: dict[str, Any] = field(default_factory=dict)
 
 
-@frozen(slots=True, kw_only=True)
+@checked_frozen(slots=True, kw_only=True)
 class Turn(Progress):
     """A snapshot of a turn's record. Times are in seconds since the epoch, or 0 if unset.
 
@@ -355,7 +355,7 @@ class Turn(Progress):
         """Return how many agent runs the turn may have, including runs that a person allowed later."""
         return self.allowed or self.request.max_attempts
 
-    def ended_with(self, seq: int, at_ms: int = 0) -> bool:
+    def has_ended_with(self, seq: int, at_ms: int = 0) -> bool:
         """Return whether the turn has finished and its last event has this number and time (0 if unknown)."""
         finished = self.state is TurnState.FINISHED and seq == self.seq
         return finished and at_ms in {0, round(self.finished_at * 1000)}
@@ -366,7 +366,7 @@ class Turn(Progress):
         data = {name: data[name] for name in (*Turn.__annotations__, *Progress.__annotations__)}
         data["failing"] = data["failing"] or {}
         data["interruption"] = self.interruption.to_dict() if self.interruption else {}
-        data["error"] = error_data(self.error)
+        data["error"] = error_to_dict(self.error)
         data["decision"] = self.decision.to_dict() if self.decision else {}
         request = data.pop("request")
         data["deliveries"] = data.pop("delivery")

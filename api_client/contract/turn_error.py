@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api_client.contract.annotated import READ
-from api_client.contract.issue import ValidationIssue, issues_data, read_issues
+from api_client.contract.issue import ValidationIssue, issues_to_dicts, read_issues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class TurnError:
     def to_dict(self) -> dict[str, Any]:
         """Return the error as a JSON-ready dictionary."""
         reason = {"reason": self.reason} if self.reason else {}
-        return {"code": self.code, "message": self.message, **reason, "issues": issues_data(self.issues)}
+        return {"code": self.code, "message": self.message, **reason, "issues": issues_to_dicts(self.issues)}
 
     @classmethod
     def from_dict(cls, data: Any) -> TurnError | None:
@@ -51,6 +51,6 @@ class TurnError:
         return cls.from_dict(json.loads(text or "{}"))
 
 
-def error_data(error: TurnError | None) -> dict[str, Any]:
+def error_to_dict(error: TurnError | None) -> dict[str, Any]:
     """Return a turn's error as a JSON-ready dictionary, which is empty if there is no error."""
     return error.to_dict() if error else {}

@@ -7,6 +7,6 @@ from pathlib import Path
 from typing import Any
 
 
-def table_beside(module: str) -> dict[str, dict[str, Any]]:
+def load_word_table(module: str) -> dict[str, dict[str, Any]]:
     """Load the TOML file with texts for users that lies beside a module, given the module's ``__file__``."""
     return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -51,7 +51,7 @@ class WorkKind:
         """Return a short description of the turn for people."""
         return request.prompt
 
-    def repeat(self, request: TurnRequest) -> TurnRequest:
+    def prepare_replay(self, request: TurnRequest) -> TurnRequest:
         """Return the request with which a replay of the turn is submitted."""
         return request
 

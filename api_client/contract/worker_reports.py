@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from api_client.contract.annotated import READ
-from api_client.contract.counters import label
+from api_client.contract.counters import clean_label
 from api_client.contract.tasks import CHECK_QUEUE
 
 #: A worker without a report for this long is gone; workers report every five seconds.
@@ -63,17 +63,17 @@ class WorkerReport:
     @property
     def worker(self) -> str:
         """Return the name of the worker that the process belongs to, without the process number."""
-        return worker_of(self.name)
+        return worker_name(self.name)
 
-    def free_of(self, queue: str) -> int:
+    def free_slots(self, queue: str) -> int:
         """Return how many more turns from a queue the process could carry out now."""
         return self.check_free if queue == CHECK_QUEUE else self.free
 
-    def cannot_run(self, model: str) -> str:
+    def explain_cannot_run(self, model: str) -> str:
         """Return why the process cannot run agents of a model; an empty string if it can or does not say."""
-        if not (self.models or self.cannot) or any(label(name) == model for name in self.models):
+        if not (self.models or self.cannot) or any(clean_label(name) == model for name in self.models):
             return ""
-        why = next((str(text) for name, text in self.cannot.items() if label(name) == model), "")
+        why = next((str(text) for name, text in self.cannot.items() if clean_label(name) == model), "")
         return why or "it offers no such model (HELIX_MODELS)"
 
     def to_json(self) -> str:
@@ -95,14 +95,14 @@ class WorkerReport:
         return cls(**known | {"name": name})
 
 
-def there(reports: Iterable[WorkerReport]) -> list[WorkerReport]:
+def recent_reports(reports: Iterable[WorkerReport]) -> list[WorkerReport]:
     """Return the reports that are about as recent as the latest report."""
     known = list(reports)
     last = max((each.at for each in known), default=0.0)
     return [each for each in known if last - each.at < HEARD_SECONDS]
 
 
-def worker_of(name: str) -> str:
+def worker_name(name: str) -> str:
     """Return the name of the worker that a process belongs to, without the process number."""
     process, at, host = name.partition("@")
     worker, dash, number = process.rpartition("-")
@@ -112,7 +112,7 @@ def worker_of(name: str) -> str:
 _READ = [(each.name, READ[str(each.type)]) for each in fields(WorkerReport)]
 
 
-def missing(reports: Iterable[WorkerReport], now: float) -> list[WorkerReport]:
+def missing_workers(reports: Iterable[WorkerReport], now: float) -> list[WorkerReport]:
     """Return the last reports of worker processes that disappeared without signing off or being replaced.
 
     A worker replaces one silent worker of the same queues if it started after the silent one's last report.

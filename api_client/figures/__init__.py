@@ -16,7 +16,7 @@ BREAKDOWNS = ("outcome", "model", "step", "flow", "policy", "validator", "code",
 RETRY_BREAKDOWNS = ("validator", "code", "model", "step", "flow", "policy", "session")
 
 
-def share(part: float, whole: float) -> float | None:
+def ratio(part: float, whole: float) -> float | None:
     """Return ``part`` divided by ``whole``, or None if ``whole`` is 0."""
     return part / whole if whole else None
 
@@ -54,11 +54,11 @@ class TurnRow:
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and the rates computed from them as a JSON-ready dict."""
         rates = {
-            "success_rate": share(self.passed, self.turns),
-            "retry_rate": share(self.asked_again, self.turns),
-            "fallback_rate": share(self.repaired, self.turns),
-            "give_up_rate": share(self.gave_up, self.turns),
-            "error_rate": share(self.errors, self.turns),
+            "success_rate": ratio(self.passed, self.turns),
+            "retry_rate": ratio(self.asked_again, self.turns),
+            "fallback_rate": ratio(self.repaired, self.turns),
+            "give_up_rate": ratio(self.gave_up, self.turns),
+            "error_rate": ratio(self.errors, self.turns),
         }
         return asdict(self) | rates
 
@@ -87,15 +87,15 @@ class RuleRow:
     @property
     def rate(self) -> float | None:
         """Return the share of checked answers that were rejected, or None if none was checked."""
-        return share(self.rejected, self.judged)
+        return ratio(self.rejected, self.judged)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and the rates computed from them as a JSON-ready dict."""
         rates = {
             "rejection_rate": self.rate,
-            "retry_rate": share(self.retried, self.judged),
-            "fallback_rate": share(self.fallback, self.judged),
-            "give_up_rate": share(self.gave_up, self.judged),
+            "retry_rate": ratio(self.retried, self.judged),
+            "fallback_rate": ratio(self.fallback, self.judged),
+            "give_up_rate": ratio(self.gave_up, self.judged),
         }
         return asdict(self) | rates
 
@@ -118,12 +118,12 @@ class PhaseRow:
     @property
     def rate(self) -> float | None:
         """Return the share of verified attempts that were accepted, or None if none was verified."""
-        return share(self.passed, self.judged)
+        return ratio(self.passed, self.judged)
 
     @property
     def attempts(self) -> float | None:
         """Return the average number of verified attempts per accepted attempt, or None if none was accepted."""
-        return share(self.judged, self.passed)
+        return ratio(self.judged, self.passed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and the rates computed from them as a JSON-ready dict."""
@@ -145,7 +145,7 @@ class Duration:
     @property
     def mean(self) -> float | None:
         """Return the average duration in seconds, or None without measurements."""
-        return share(self.seconds, self.count)
+        return ratio(self.seconds, self.count)
 
     def quantile(self, part: float) -> float | None:
         """Estimate a quantile of the duration in seconds, such as the median for ``part`` 0.5; None without data."""
@@ -212,7 +212,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class RetryShare:
     """One row of a retry rate: how many of the validated attempts or turns of a group were ``rejected``.
 
     Rows of a validator or code count attempts, other rows count turns.
@@ -225,7 +225,7 @@ class Share:
     @property
     def rate(self) -> float | None:
         """Return the share that was rejected, 0 to 1, or None if nothing was validated."""
-        return share(self.rejected, self.validated)
+        return ratio(self.rejected, self.validated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,14 +244,14 @@ class RetryRate:
     since_seconds: float
     turns: int
     retried: int
-    rows: tuple[Share, ...] = ()
+    rows: tuple[RetryShare, ...] = ()
     start: float = 0.0
     pieces: tuple[RetryRate, ...] = ()
 
     @property
     def rate(self) -> float | None:
         """Return retried turns divided by finished turns, or None if no turn has finished."""
-        return share(self.retried, self.turns)
+        return ratio(self.retried, self.turns)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and rates as a JSON-ready dict."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from api_client.contract.counters import NONE, parse, read_pending
+from api_client.contract.counters import NONE, parse_field, read_pending
 from api_client.contract.keys import BUCKETS
-from api_client.contract.owners import shown_owner
-from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, RuleRow, Share, Slice, Stats, TurnRow
+from api_client.contract.owners import format_owner
+from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, RetryShare, RuleRow, Slice, Stats, TurnRow
 from api_client.figures.figures import _DAY, _WEEK_DAYS, SPANS, Figures
-from api_client.figures.rollup import add_turns, retry_rate_of, stats_of
+from api_client.figures.rollup import add_turns, compute_retry_rate, compute_stats
 from api_client.store import Store
 
 Bucket = tuple[str, float]
@@ -32,7 +32,7 @@ _FACTS = ("decision", "completion", "usage")
 MOST_PIECES = 1500
 
 
-def buckets_between(since: float, until: float, now: float, lives: dict[str, float]) -> list[Bucket]:
+def choose_buckets(since: float, until: float, now: float, lives: dict[str, float]) -> list[Bucket]:
     """Return the fewest counter buckets that cover a period (seconds since the epoch), each as (size, start).
 
     Whole hours and days use large buckets and the edges use minutes, so that a month costs little more than an
@@ -60,7 +60,7 @@ def buckets_between(since: float, until: float, now: float, lives: dict[str, flo
 
 async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[str]]:
     """Return the counters of each requested bucket, including counts that still wait to be added up."""
-    found, pending = await _read(store, [store.keys.bucket(size, at) for size, at in wanted])
+    found, pending = await _read_hashes(store, [store.keys.bucket_key(size, at) for size, at in wanted])
     for at, counted in pending:
         for place, (size, start) in enumerate(wanted):
             if start <= at < start + BUCKETS[size]:
@@ -69,7 +69,7 @@ async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class TurnBalance:
     """The balance of all turns ever acknowledged: a turn that has neither ended nor is in progress was lost."""
 
     acknowledged: int
@@ -82,27 +82,27 @@ class Account:
         return max(0, self.acknowledged - self.ended - self.going_on)
 
 
-async def _read(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]], list[Pending]]:
+async def _read_hashes(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]], list[Pending]]:
     """Read the counters in the named hashes, and the counters that are not added up yet, in one transaction."""
     pipe = store.redis.pipeline(transaction=True)
     pipe.lrange(store.keys.pending, 0, -1)
     for name in names:
         pipe.hgetall(name)
-    waiting, *found = await store.ask(pipe.execute())
+    waiting, *found = await store.await_reply(pipe.execute())
     counted = [Counter({field.decode(): int(value) for field, value in stored.items()}) for stored in found]
     return counted, list(map(read_pending, waiting))
 
 
-async def counters(store: Store, since: float, until: float) -> Counter[str]:
+async def read_counters(store: Store, since: float, until: float) -> Counter[str]:
     """Return the sums of all counters over a period (seconds since the epoch)."""
     total: Counter[str] = Counter()
-    wanted = buckets_between(since, until, time.time(), store.settings.bucket_lives)
+    wanted = choose_buckets(since, until, time.time(), store.settings.bucket_lives)
     for found in await read_buckets(store, wanted):
         total.update(found)
     return total
 
 
-async def _in_pieces(
+async def _read_sections(
     store: Store, since: float, until: float, every: str, rate_of: Callable[..., RetryRate]
 ) -> RetryRate:
     step = BUCKETS[every]
@@ -120,20 +120,20 @@ async def _in_pieces(
     return replace(whole, pieces=tuple(pieces))
 
 
-async def _by_session(store: Store, since_seconds: float) -> list[Share]:
+async def _count_by_session(store: Store, since_seconds: float) -> list[RetryShare]:
     """Return one row per session with its retried and finished turns, read from the turns' records."""
     turns: Counter[str] = Counter()
     retried: Counter[str] = Counter()
     since_ms = int((time.time() - since_seconds) * 1000)
-    found: list[Any] = await store.ask(store.redis.zrangebyscore(store.keys.finished, since_ms, "+inf"))
+    found: list[Any] = await store.await_reply(store.redis.zrangebyscore(store.keys.finished, since_ms, "+inf"))
     pipe = store.redis.pipeline(transaction=False)
     for turn_id in found:
         pipe.hmget(store.keys.turn(turn_id.decode()), "session_id", "retries")
-    for session, retries in await store.ask(pipe.execute()):
+    for session, retries in await store.await_reply(pipe.execute()):
         if session is not None:
             turns[session.decode()] += 1
             retried[session.decode()] += int(retries or 0) > 0
-    return [Share(name=name, rejected=retried[name], validated=count) for name, count in turns.items()]
+    return [RetryShare(name=name, rejected=retried[name], validated=count) for name, count in turns.items()]
 
 
 async def rows_by_account(store: Store, since: float, until: float, by: str) -> tuple[TurnRow, ...]:
@@ -144,23 +144,23 @@ async def rows_by_account(store: Store, since: float, until: float, by: str) -> 
     rows: dict[str, TurnRow] = {}
     keys = store.keys
     finished = store.redis.zrangebyscore(keys.finished, int(since * 1000), int(until * 1000))
-    ids: list[Any] = await store.ask(finished)
+    ids: list[Any] = await store.await_reply(finished)
     for start in range(0, len(ids), _BATCH):
         pipe = store.redis.pipeline(transaction=False)
         for turn_id in ids[start : start + _BATCH]:
             pipe.hmget(keys.turn(turn_id.decode()), *_FIELDS)
-        found = list(zip(ids[start : start + _BATCH], await store.ask(pipe.execute()), strict=True))
-        failing = {turn_id: int(one[-1] or 0) for turn_id, one in found if one[2] and _has_failed(one)}
+        found = list(zip(ids[start : start + _BATCH], await store.await_reply(pipe.execute()), strict=True))
+        failing = {turn_id: int(one[-1] or 0) for turn_id, one in found if one[2] and _may_have_failed(one)}
         for turn_id, attempts in failing.items():
             facts = [f"{n}:{name}" for n in range(1, attempts + 1) for name in _FACTS]
             pipe.hmget(keys.attempts(turn_id.decode()), facts)
-        failed = dict(zip(failing, await store.ask(pipe.execute()) if failing else (), strict=True))
+        failed = dict(zip(failing, await store.await_reply(pipe.execute()) if failing else (), strict=True))
         for turn_id, (owner, key, outcome, retries, tokens, cost, attempts) in found:
             if outcome is not None:
                 who, holder = (owner or b"").decode(), (key or b"").decode()
-                name = (shown_owner(who, holder) if by == "owner" else holder) or NONE
+                name = (format_owner(who, holder) if by == "owner" else holder) or NONE
                 row = rows.setdefault(name, TurnRow(name=name))
-                _add_failed(row, failed.get(turn_id, ()))
+                _add_failed_runs(row, failed.get(turn_id, ()))
                 label_values = {"outcome": outcome.decode(), "asked_again": str(int(int(retries or 0) > 0))}
                 add_turns(row, label_values, 1)
                 row.runs += int(attempts or 0)
@@ -169,12 +169,12 @@ async def rows_by_account(store: Store, since: float, until: float, by: str) -> 
     return tuple(sorted(rows.values(), key=lambda row: (-row.cost_usd, -row.turns, row.name)))
 
 
-def _has_failed(turn: Sequence[bytes | None]) -> bool:
+def _may_have_failed(turn: Sequence[bytes | None]) -> bool:
     """Return True if the turn may have runs whose answer was not accepted."""
     return int(turn[3] or 0) > 0 or int(turn[-1] or 0) > 1 or turn[2] != b"passed"
 
 
-def _add_failed(row: TurnRow, facts: Sequence[bytes | None]) -> None:
+def _add_failed_runs(row: TurnRow, facts: Sequence[bytes | None]) -> None:
     """Add a turn's runs whose answer was not accepted to a row; ``facts`` has the stored ``_FACTS`` of each run."""
     for decision, completion, usage in zip(*[iter(facts)] * len(_FACTS), strict=True):
         if decision == b"accept":
@@ -196,9 +196,9 @@ class FigureReader:
 
     async def count_pending(self) -> int:
         """Return the number of counter updates that wait to be added up."""
-        return int(await self._store.send("LLEN", self._store.keys.pending))
+        return int(await self._store.send_command("LLEN", self._store.keys.pending))
 
-    async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
+    async def read_retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
         """Return how often agents were asked again in the last ``since_seconds``, broken down by ``by``.
 
         With ``model`` only turns of that model count. With ``every`` (minute, hour, day) the time starts with a
@@ -209,7 +209,7 @@ class FigureReader:
             raise ValueError(f"by must be one of {', '.join(RETRY_BREAKDOWNS)}, not {by[:80]!r}")
         if model and by in {"code", "session"}:
             raise ValueError(f"model does not go with by {by}: it is not counted by model")
-        now, rate_of = time.time(), partial(retry_rate_of, by=by, model=model)
+        now, rate_of = time.time(), partial(compute_retry_rate, by=by, model=model)
         if every:
             if every not in BUCKETS:
                 raise ValueError(f"every must be one of {', '.join(BUCKETS)}, not {every[:80]!r}")
@@ -219,12 +219,12 @@ class FigureReader:
                 raise ValueError(f"what happened by the {every} is kept for {life:.0f} s only")
             if since_seconds > MOST_PIECES * BUCKETS[every]:
                 raise ValueError(f"more than {MOST_PIECES} pieces: take a larger one than the {every}")
-            return await _in_pieces(self._store, now - since_seconds, now, every, rate_of)
-        found = await counters(self._store, now - since_seconds, now)
-        rows = await _by_session(self._store, since_seconds) if by == "session" else ()
+            return await _read_sections(self._store, now - since_seconds, now, every, rate_of)
+        found = await read_counters(self._store, now - since_seconds, now)
+        rows = await _count_by_session(self._store, since_seconds) if by == "session" else ()
         return rate_of(found, since_seconds=since_seconds, start=now - since_seconds, sessions=rows)
 
-    async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
+    async def read_stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
         """Return the statistics of a period of ``since_seconds`` that ended ``ago_seconds`` ago, broken down by ``by``.
 
         Raises ``ValueError`` if ``by`` is not one of ``BREAKDOWNS``.
@@ -232,36 +232,36 @@ class FigureReader:
         if by not in {"", *BREAKDOWNS}:
             raise ValueError(f"by must be one of {', '.join(BREAKDOWNS)}, not {by[:80]!r}")
         until = time.time() - ago_seconds
-        found = await counters(self._store, until - since_seconds, until)
+        found = await read_counters(self._store, until - since_seconds, until)
         if by in ACCOUNTS:
             rows = await rows_by_account(self._store, until - since_seconds, until, by)
-            return replace(stats_of(found, since=until - since_seconds, until=until), by=by, rows=rows)
-        return stats_of(found, since=until - since_seconds, until=until, by=by)
+            return replace(compute_stats(found, since=until - since_seconds, until=until), by=by, rows=rows)
+        return compute_stats(found, since=until - since_seconds, until=until, by=by)
 
-    async def totals(self) -> Mapping[str, int]:
+    async def read_totals(self) -> Mapping[str, int]:
         """Return the value of every counter since the installation began, including updates not yet added up."""
-        [total], pending = await _read(self._store, [self._store.keys.totals])
+        [total], pending = await _read_hashes(self._store, [self._store.keys.totals])
         for _, counted in pending:
             total.update(counted)
         return total
 
-    async def account(self) -> Account:
+    async def read_balance(self) -> TurnBalance:
         """Return how many turns were ever acknowledged, how many have ended and how many are in progress."""
         counted: Counter[str] = Counter()
         pipe, keys = self._store.redis.pipeline(transaction=True), self._store.keys
         pipe.lrange(keys.pending, 0, -1)
         pipe.hgetall(keys.totals)
         pipe.zcard(keys.due)
-        waiting, total, going_on = await self._store.ask(pipe.execute())
+        waiting, total, going_on = await self._store.await_reply(pipe.execute())
         for found in (
             {name.decode(): int(value) for name, value in total.items()},
             *(read_pending(line)[1] for line in waiting),
         ):
             for name, value in found.items():
-                counted[parse(name)[0]] += value
-        return Account(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
+                counted[parse_field(name)[0]] += value
+        return TurnBalance(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
 
-    async def over(self, span: str) -> Figures:
+    async def read_span(self, span: str) -> Figures:
         """Return the statistics of a time span (a key of ``SPANS``), in total and in sections.
 
         Raises ``KeyError`` for an unknown span.
@@ -278,17 +278,17 @@ class FigureReader:
         # Compare the same days of the week, because usage depends on them.
         against = max(_WEEK_DAYS, seconds // _DAY)
         then, now = since - against * _DAY, time.time() - against * _DAY
-        before = await counters(self._store, then, now)
+        before = await read_counters(self._store, then, now)
         codes, models, each = (
-            stats_of(total, since=since, until=until, by=by).rows for by in ("code", "model", "validator_model")
+            compute_stats(total, since=since, until=until, by=by).rows for by in ("code", "model", "validator_model")
         )
         return Figures(
             span=span,
             pieces=tuple(
-                Slice(start=at, seconds=step, stats=stats_of(piece, since=at, until=at + step, by="validator"))
+                Slice(start=at, seconds=step, stats=compute_stats(piece, since=at, until=at + step, by="validator"))
                 for at, piece in zip(starts, read, strict=True)
             ),
-            whole=stats_of(total, since=since, until=until, by="validator"),
+            whole=compute_stats(total, since=since, until=until, by="validator"),
             codes=tuple(row for row in codes if isinstance(row, RuleRow) and row.rejected),
             models=tuple(
                 sorted(
@@ -297,6 +297,6 @@ class FigureReader:
                 )
             ),
             rules_by_model={row.name.partition(" / ")[::2]: row for row in each if isinstance(row, RuleRow)},
-            earlier=stats_of(before, since=then, until=now, by="validator"),
+            earlier=compute_stats(before, since=then, until=now, by="validator"),
             against=against,
         )

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, label, parse
+from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, clean_label, parse_field
 from api_client.contract.decision import DecisionKind
 from api_client.contract.turn import Outcome
-from api_client.figures import Duration, PhaseRow, RetryRate, RuleRow, Share, Stats, TurnRow
+from api_client.figures import Duration, PhaseRow, RetryRate, RetryShare, RuleRow, Stats, TurnRow
 
 #: Counted durations: wait, agent, validation, recovery, turn.
 DURATIONS = tuple(name.removeprefix("time.") for name in COUNTERS if name.startswith("time."))
@@ -35,41 +35,41 @@ _USED = {
 Parsed = Sequence[tuple[str, tuple[str, ...], int]]
 
 
-def stats_of(counters: Mapping[str, int], *, since: float, until: float, by: str = "") -> Stats:
+def compute_stats(counters: Mapping[str, int], *, since: float, until: float, by: str = "") -> Stats:
     """Compute statistics from counters, in total and broken down by one of ``BREAKDOWNS``."""
-    parsed = [(*parse(name), value) for name, value in counters.items()]
+    parsed = [(*parse_field(name), value) for name, value in counters.items()]
     rows: list[Any] = []
     if by in _OF_RULES:
-        rows = sorted(_rule_rows(parsed, by).values(), key=lambda row: (-row.rejected, -row.judged, row.name))
+        rows = sorted(_make_rule_rows(parsed, by).values(), key=lambda row: (-row.rejected, -row.judged, row.name))
     elif by:
-        rows = sorted(_turn_rows(parsed, by).values(), key=lambda row: (-row.turns, -row.runs, row.name))
+        rows = sorted(_make_turn_rows(parsed, by).values(), key=lambda row: (-row.turns, -row.runs, row.name))
     outcomes = Counter({outcome.value: 0 for outcome in Outcome})
     for name, labels, value in parsed:
         if name == "turn.finished":
             outcomes[labels[0]] += value
     phases = PhaseRow()
-    for decision, count in _by_label(parsed, "phase.judged", _VERIFIED).items():
+    for decision, count in _sum_by_label(parsed, "phase.judged", _VERIFIED).items():
         setattr(phases, decision, count)
         phases.judged += count
     return Stats(
         since=since,
         until=until,
         by=by,
-        total=_turn_rows(parsed, "").get("total", TurnRow(name="total")),
+        total=_make_turn_rows(parsed, "").get("total", TurnRow(name="total")),
         submitted=counters.get("turn.submitted", 0),
         started=counters.get("delivery.started", 0),
         lost=sum(value for name, _, value in parsed if name == "delivery.lost"),
         handed_over=counters.get("delivery.handed_over", 0),
         rows=tuple(rows),
-        durations=durations_of(parsed),
+        durations=collect_durations(parsed),
         outcomes=dict(outcomes),
         phases=phases,
-        escalated=_by_label(parsed, "turn.escalated", _STAGES),
-        decided=_by_label(parsed, "turn.decided", {kind.value: kind.value for kind in DecisionKind}),
+        escalated=_sum_by_label(parsed, "turn.escalated", _STAGES),
+        decided=_sum_by_label(parsed, "turn.decided", {kind.value: kind.value for kind in DecisionKind}),
     )
 
 
-def _by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[str, int]:
+def _sum_by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[str, int]:
     """Sum a counter by the value of its one label, and return the sums under the given names."""
     found = dict.fromkeys(names.values(), 0)
     for name, labels, value in parsed:
@@ -78,33 +78,33 @@ def _by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[st
     return found
 
 
-def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
+def _make_turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
     """Return statistics of turns by outcome, model, step, flow or policy; without ``by``, one row named ``total``."""
     rows: dict[str, TurnRow] = {}
 
-    def row(name: str) -> TurnRow:
+    def get_row(name: str) -> TurnRow:
         return rows.setdefault(name, TurnRow(name=name))
 
     for name, labels, value in parsed:
         if by == "policy":
             if name == "policy.finished":
                 label_values = dict(zip(COUNTERS[name].labels, labels, strict=True))
-                add_turns(row(label_values[by]), label_values, value)
+                add_turns(get_row(label_values[by]), label_values, value)
         elif name == "turn.finished":
             label_values = dict(zip(COUNTERS[name].labels, labels, strict=True))
-            add_turns(row(label_values[by] if by else "total"), label_values, value)
+            add_turns(get_row(label_values[by] if by else "total"), label_values, value)
         elif by not in {"", "model"}:
             continue
         elif name == "attempt.judged":
-            row(labels[-1] if by else "total").rejected += value * (labels[0] != "accept")
+            get_row(labels[-1] if by else "total").rejected += value * (labels[0] != "accept")
         elif name in _USED:
             attribute, factor = _USED[name]
-            used = row(labels[-1] if by else "total")
+            used = get_row(labels[-1] if by else "total")
             setattr(used, attribute, getattr(used, attribute) + value * factor)
     return rows
 
 
-def _named(name: str, labels: tuple[str, ...]) -> dict[str, str]:
+def _name_labels(name: str, labels: tuple[str, ...]) -> dict[str, str]:
     """Return the labels of a counter as a dict from label name to value, empty for an unknown counter."""
     entry = COUNTERS.get(name)
     return dict(zip(entry.labels, labels, strict=False)) if entry else {}
@@ -122,7 +122,7 @@ def add_turns(row: TurnRow, label_values: Mapping[str, str], turns: int) -> None
     row.errors += turns * (outcome in {Outcome.INCOMPLETE, Outcome.ERROR, Outcome.EXPIRED, Outcome.DEAD})
 
 
-def _rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, RuleRow]:
+def _make_rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, RuleRow]:
     """Return statistics by validator, by issue code, or by validator and model.
 
     Each of ``names`` gets a row even without counts.
@@ -153,7 +153,7 @@ def _rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, 
     return rows
 
 
-def durations_of(parsed: Parsed) -> tuple[Duration, ...]:
+def collect_durations(parsed: Parsed) -> tuple[Duration, ...]:
     """Return the histogram of every measured duration, summed over all labels."""
     sums: Counter[str] = Counter()
     buckets: dict[str, Counter[str]] = {name: Counter() for name in DURATIONS}
@@ -170,7 +170,7 @@ def durations_of(parsed: Parsed) -> tuple[Duration, ...]:
             name=name,
             count=buckets[name].total(),
             seconds=sums[name] / 1000,
-            buckets=tuple((seconds_of(bound), buckets[name][bound]) for bound in BOUNDS),
+            buckets=tuple((bound_seconds(bound), buckets[name][bound]) for bound in BOUNDS),
         )
         for name in DURATIONS
     )
@@ -180,19 +180,19 @@ def durations_of(parsed: Parsed) -> tuple[Duration, ...]:
 BOUNDS = (*map(str, BOUNDS_MS), BEYOND)
 
 
-def seconds_of(bound: str) -> float:
+def bound_seconds(bound: str) -> float:
     """Return the upper bound of a histogram bucket in seconds."""
     return math.inf if bound == BEYOND else int(bound) / 1000
 
 
-def retry_rate_of(
+def compute_retry_rate(
     counters: Mapping[str, int],
     *,
     since_seconds: float,
     start: float = 0.0,
     by: str = "",
     model: str = "",
-    sessions: Sequence[Share] = (),
+    sessions: Sequence[RetryShare] = (),
     names: Collection[str] = (),
 ) -> RetryRate:
     """Compute from counters how often agents were asked again, for one model or for all.
@@ -200,18 +200,18 @@ def retry_rate_of(
     ``sessions`` are the rows if broken down by session. Validators and codes without rejections have no row, except
     those in ``names``: a section of a longer time shows them as 0.
     """
-    parsed = [(*parse(name), value) for name, value in counters.items()]
+    parsed = [(*parse_field(name), value) for name, value in counters.items()]
     if model:
-        parsed = [each for each in parsed if _named(each[0], each[1]).get("model") == label(model)]
-    total = _turn_rows(parsed, "").get("total", TurnRow(name="total"))
-    rows: Sequence[Share] = sessions
+        parsed = [each for each in parsed if _name_labels(each[0], each[1]).get("model") == clean_label(model)]
+    total = _make_turn_rows(parsed, "").get("total", TurnRow(name="total"))
+    rows: Sequence[RetryShare] = sessions
     if by in _OF_RULES:
-        known = _rule_rows(parsed, by, names)
+        known = _make_rule_rows(parsed, by, names)
         found = [row for row in known.values() if row.rejected or row.name in names]
-        rows = [Share(name=row.name, rejected=row.rejected, validated=row.judged) for row in found]
+        rows = [RetryShare(name=row.name, rejected=row.rejected, validated=row.judged) for row in found]
     elif by and by != "session":
-        turns = [row for row in _turn_rows(parsed, by).values() if row.turns]
-        rows = [Share(name=row.name, rejected=row.asked_again, validated=row.turns) for row in turns]
+        turns = [row for row in _make_turn_rows(parsed, by).values() if row.turns]
+        rows = [RetryShare(name=row.name, rejected=row.asked_again, validated=row.turns) for row in turns]
     rows = sorted(rows, key=lambda row: (-row.rejected, row.name))
     return RetryRate(
         start=start, since_seconds=since_seconds, turns=total.turns, retried=total.asked_again, rows=tuple(rows)

@@ -7,7 +7,7 @@ import re
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def seconds_of(text: str) -> float:
+def parse_time_span(text: str) -> float:
     """Parse a time span such as ``90s`` or ``7d`` and return the seconds.
 
     Raises ``ValueError`` with examples for any other text.

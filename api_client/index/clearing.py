@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import keys_for_turn
 from api_client.contract.turn import Outcome
 from api_client.index.lists import TurnLists
 from api_client.index.search import FoundTurn, Search
-from api_client.index.selection import _BATCH, select
+from api_client.index.selection import _BATCH, select_turns
 from api_client.policies.kept import clear_policies
 from api_client.store import Store
 
@@ -32,7 +32,7 @@ async def clear(
         "events": events or settings.retention_seconds,
         "attempts": attempts or settings.retention_seconds,
     }
-    found = await select(TurnLists(store), Search(), only="finished")
+    found = await select_turns(TurnLists(store), Search(), only="finished")
     over = dict.fromkeys(lives, 0)
     for start in range(0, len(found), _BATCH):
         batch = [turn for turn in found[start : start + _BATCH] if turn.status != Outcome.DEAD]
@@ -40,7 +40,7 @@ async def clear(
             over[what] += gone
     if not dry_run:
         oldest = int((now - settings.retention_seconds) * 1000)
-        await store.ask(store.redis.zremrangebyscore(store.keys.finished, "-inf", oldest))
+        await store.await_reply(store.redis.zremrangebyscore(store.keys.finished, "-inf", oldest))
     return over | {"policies": await clear_policies(store, dry_run=dry_run)}
 
 
@@ -50,7 +50,7 @@ async def _shorten(
     looks, ends = store.redis.pipeline(transaction=False), store.redis.pipeline(transaction=False)
     order: list[str] = []
     for turn in turns:
-        keys = keys_of(store.namespace, turn.turn_id)
+        keys = keys_for_turn(store.namespace, turn.turn_id)
         named = (keys.turn(turn.turn_id), keys.log(turn.turn_id), keys.attempts(turn.turn_id))
         for (what, life), key in zip(lives.items(), named, strict=True):
             end = turn.finished_at / 1000 + min(life, lives["records"])
@@ -59,11 +59,11 @@ async def _shorten(
                 order.append(what)
             ends.pexpireat(key, int(end * 1000), lt=True)
         ends.pexpireat(keys.texts(turn.turn_id), turn.finished_at + int(lives["records"] * 1000), lt=True)
-    there = await store.ask(looks.execute())
+    there = await store.await_reply(looks.execute())
     if not dry_run:
         if lives["attempts"] < lives["records"]:
             await _keep_answers(store, turns)
-        await store.ask(ends.execute())
+        await store.await_reply(ends.execute())
     gone = [what for what, is_there in zip(order, there, strict=True) if is_there]
     return {what: gone.count(what) for what in lives}
 
@@ -72,8 +72,11 @@ async def _keep_answers(store: Store, turns: list[FoundTurn]) -> None:
     """Copy long answers of turns from the attempts to the records, because attempts expire first."""
     looks = store.redis.pipeline(transaction=False)
     for turn in turns:
-        looks.hget(keys_of(store.namespace, turn.turn_id).turn(turn.turn_id), "response_in")
-    for turn, place in zip(turns, await store.ask(looks.execute()), strict=True):
-        keys = keys_of(store.namespace, turn.turn_id)
-        if place and (text := await store.ask(store.redis.hget(keys.attempts(turn.turn_id), place))) is not None:
-            await store.ask(store.redis.hset(keys.texts(turn.turn_id), "response", text))
+        looks.hget(keys_for_turn(store.namespace, turn.turn_id).turn(turn.turn_id), "response_in")
+    for turn, place in zip(turns, await store.await_reply(looks.execute()), strict=True):
+        keys = keys_for_turn(store.namespace, turn.turn_id)
+        if (
+            place
+            and (text := await store.await_reply(store.redis.hget(keys.attempts(turn.turn_id), place))) is not None
+        ):
+            await store.await_reply(store.redis.hset(keys.texts(turn.turn_id), "response", text))

@@ -16,7 +16,7 @@ _NEIGHBOURS = 200
 _BEGINNING = re.compile(r"turn-[0-9a-f]{1,31}|[0-9a-f]{4,31}")
 
 
-def means_a_turn(text: str) -> bool:
+def may_abbreviate_turn(text: str) -> bool:
     """Return True if a text is the beginning of a turn id or the word ``last``."""
     return text.strip() == LAST or bool(_BEGINNING.fullmatch(text.strip()))
 
@@ -35,7 +35,7 @@ async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) ->
         pass
     if text == LAST:
         newest = [
-            await lists.page(Search(owner=owner, statuses=(part,)), count=1) for part in ("unfinished", "finished")
+            await lists.read_page(Search(owner=owner, statuses=(part,)), count=1) for part in ("unfinished", "finished")
         ]
         turns = [turn for page in newest for turn in page.turns]
         if not turns:
@@ -43,7 +43,7 @@ async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) ->
         return max(turns, key=lambda turn: (turn.created_at, turn.turn_id)).turn_id
     if not _BEGINNING.fullmatch(text):
         raise TurnNotFound(text[:80])
-    found = await lists.find(text if text.startswith("t") else f"turn-{text}", owner=owner)
+    found = await lists.find_ids(text if text.startswith("t") else f"turn-{text}", owner=owner)
     if len(found) > 1:
         raise BadRequest(f"several turns begin with {text!r}, such as {' and '.join(found)}: write more of the id")
     if not found:
@@ -51,10 +51,10 @@ async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) ->
     return found[0]
 
 
-async def neighbours(lists: TurnLists, turn: Turn) -> tuple[str, str]:
+async def find_neighbours(lists: TurnLists, turn: Turn) -> tuple[str, str]:
     """Return the ids of the previous and the next turn of the same session, each empty if there is none."""
     search = Search(owner=turn.request.owner, session_id=turn.request.session_id)
-    page = await lists.page(search, count=_NEIGHBOURS)
+    page = await lists.read_page(search, count=_NEIGHBOURS)
     ids = [each.turn_id for each in sorted(page.turns, key=lambda each: (each.created_at, each.turn_id))]
     if turn.turn_id not in ids:
         return "", ""

@@ -10,7 +10,7 @@ from api_client.workers.reason import Wait
 _PROMPT = 200
 
 
-def line_of(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> dict[str, Any]:
+def turn_row(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> dict[str, Any]:
     """Return a turn as a JSON-ready row of a list, with the beginning of its message and the reason if it waits."""
     return {
         "turn_id": turn.turn_id,

@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import keys_for_turn
 from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.turn import Turn
 from api_client.index.search import (
@@ -38,19 +38,19 @@ class TurnLists:
     """
 
     def __init__(self, store: Store) -> None:
-        self._redis, self._ask = store.redis, store.ask
+        self._redis, self._ask = store.redis, store.await_reply
         self._keys = store.keys
         self._namespace = store.namespace
         self._select = store.redis.register_script((_LUA / "select.lua").read_text())
 
-    async def unfinished(self, search: Search) -> list[FoundTurn]:
+    async def list_unfinished(self, search: Search) -> list[FoundTurn]:
         """Return the unfinished turns that match a search, oldest first, of the first ``LOOK_AT_MOST`` that are due."""
         ids = [raw.decode() for raw in await self._ask(self._redis.zrange(self._keys.due, 0, LOOK_AT_MOST - 1))]
-        found = await self._match(ids, search)
+        found = await self._match_turns(ids, search)
         known = {*STATUSES["unfinished"]}  # due may still name a turn that has just finished
         return sorted((each for each in found if each.status in known), key=lambda each: each.created_at)
 
-    async def page(
+    async def read_page(
         self, search: Search, *, after: Cursor | None = None, count: int = 50, seconds: float = LOOK_SECONDS
     ) -> Page:
         """Return the next page of turns that match a search, after the place ``after``.
@@ -63,7 +63,11 @@ class TurnLists:
             parts = parts[parts.index(after.part) :] if after.part in parts else ()
         for part in parts:
             begin = after if after and after.part == part else None
-            batches = self._unfinished_batches(search, begin) if part == "u" else self._finished(search, begin)
+            batches = (
+                self._read_unfinished_batches(search, begin)
+                if part == "u"
+                else self._read_finished_batches(search, begin)
+            )
             async with aclosing(batches):
                 async for batch, last in batches:
                     rest = batch
@@ -71,7 +75,11 @@ class TurnLists:
                         room = count - len(found)
                         looked_at, rest = (rest, []) if search.text else (rest[:room], rest[room:])
                         places = {place.turn_id: place for place in looked_at}
-                        turns = [turn for turn in await self.read(places) if not search.text or search.says(turn)]
+                        turns = [
+                            turn
+                            for turn in await self.read_turns(places)
+                            if not search.text or search.matches_text(turn)
+                        ]
                         found += turns[:room]
                         if len(found) == count:
                             return Page(turns=tuple(found), next=places[found[-1].turn_id])
@@ -79,38 +87,40 @@ class TurnLists:
                         return Page(turns=tuple(found), next=last)
         return Page(turns=tuple(found), next=None)
 
-    async def _unfinished_batches(self, search: Search, after: Cursor | None) -> _Batches:
+    async def _read_unfinished_batches(self, search: Search, after: Cursor | None) -> _Batches:
         """Yield batches of matching unfinished turns in order, each with the position where the batch ends."""
         found = [
             Cursor("u", each.created_at, each.turn_id)
-            for each in await self.unfinished(search)
-            if search.in_time(each.created_at / 1000)
+            for each in await self.list_unfinished(search)
+            if search.contains_time(each.created_at / 1000)
         ]
-        found.sort(key=_order, reverse=search.sort != "oldest")
-        rest = [place for place in found if after is None or _behind(place, after, search)]
+        found.sort(key=_sort_key, reverse=search.sort != "oldest")
+        rest = [place for place in found if after is None or _is_behind(place, after, search)]
         for start in range(0, len(rest), _TEXTS):
             batch = rest[start : start + _TEXTS]
             yield batch, batch[-1]
 
-    async def _finished(self, search: Search, after: Cursor | None) -> _Batches:
+    async def _read_finished_batches(self, search: Search, after: Cursor | None) -> _Batches:
         """Yield batches of matching finished turns in order, each with the position where the batch ends."""
-        async with aclosing(self._batches(search, after)) as batches:
+        async with aclosing(self._read_batches(search, after)) as batches:
             async for batch in batches:
-                matching = {each.turn_id for each in await self._match([place.turn_id for place in batch], search)}
+                matching = {
+                    each.turn_id for each in await self._match_turns([place.turn_id for place in batch], search)
+                }
                 places = [place for place in batch if place.turn_id in matching]
                 for start in range(0, len(places), _TEXTS):
                     part = places[start : start + _TEXTS]
                     yield part, part[-1]
                 yield [], batch[-1]
 
-    async def find(self, text: str, *, owner: str = "") -> list[str]:
+    async def find_ids(self, text: str, *, owner: str = "") -> list[str]:
         """Return up to two turn ids that begin with ``text``, of one owner or of all owners."""
         found: list[str] = []
         for name in (self._keys.due, self._keys.finished, self._keys.dead):
             cursor = 0
             while True:
                 cursor, ids = await self._ask(self._redis.zscan(name, cursor, match=f"{text}*", count=_SCANNED))
-                matching = await self._match([raw.decode() for raw, _ in ids], Search(owner=owner))
+                matching = await self._match_turns([raw.decode() for raw, _ in ids], Search(owner=owner))
                 found = [*dict.fromkeys([*found, *(each.turn_id for each in matching)])]
                 if len(found) > 1:
                     return found[:2]
@@ -118,42 +128,42 @@ class TurnLists:
                     break
         return found
 
-    async def newest_finished(self, search: Search, *, since: float, at_most: int) -> list[FoundTurn]:
+    async def list_newest_finished(self, search: Search, *, since: float, at_most: int) -> list[FoundTurn]:
         """Return up to ``at_most`` matching turns that finished after ``since`` (Unix time, seconds), newest first."""
         found: list[FoundTurn] = []
-        async with aclosing(self._batches(replace(search, since=since), None)) as batches:
+        async with aclosing(self._read_batches(replace(search, since=since), None)) as batches:
             async for batch in batches:
-                found += await self._match([place.turn_id for place in batch], search)
+                found += await self._match_turns([place.turn_id for place in batch], search)
                 if len(found) >= at_most:
                     break
         return found[:at_most]
 
-    async def dead(self, count: int) -> tuple[int, list[Turn]]:
+    async def read_dead(self, count: int) -> tuple[int, list[Turn]]:
         """Return the number of all dead letters, and the newest ``count`` of them."""
-        return await self._first(self._keys.dead, count, newest=True)
+        return await self._read_first(self._keys.dead, count, newest=True)
 
-    async def dead_letters(self, search: Search) -> list[FoundTurn]:
+    async def list_dead_letters(self, search: Search) -> list[FoundTurn]:
         """Return the dead letters that match a search, without those that an operator has dropped."""
         ids = [raw.decode() for raw in await self._ask(self._redis.zrange(self._keys.dead, 0, -1))]
-        return await self._match(ids, search)
+        return await self._match_turns(ids, search)
 
     async def is_dead_letter(self, turn_id: str) -> bool:
         """Return True if a turn is on the dead letter list; dropped and replayed turns are not."""
         return await self._ask(self._redis.zscore(self._keys.dead, turn_id)) is not None
 
-    async def suspended(self, count: int) -> tuple[int, list[Turn]]:
+    async def read_suspended(self, count: int) -> tuple[int, list[Turn]]:
         """Return the number of all suspended turns, and the ``count`` that have waited longest."""
-        return await self._first(self._keys.suspended, count, newest=False)
+        return await self._read_first(self._keys.suspended, count, newest=False)
 
-    async def _first(self, name: str, count: int, *, newest: bool) -> tuple[int, list[Turn]]:
+    async def _read_first(self, name: str, count: int, *, newest: bool) -> tuple[int, list[Turn]]:
         first = await self._ask(self._redis.zrange(name, 0, count - 1, desc=newest))
-        return await self._ask(self._redis.zcard(name)), await self.read(raw.decode() for raw in first)
+        return await self._ask(self._redis.zcard(name)), await self.read_turns(raw.decode() for raw in first)
 
-    async def read(self, turn_ids: Iterable[str]) -> list[Turn]:
+    async def read_turns(self, turn_ids: Iterable[str]) -> list[Turn]:
         """Return the turns with these ids in the given order; ids whose turn no longer exists are left out."""
         pipe = self._redis.pipeline(transaction=False)
         for turn_id in turn_ids:
-            keys = keys_of(self._namespace, turn_id)
+            keys = keys_for_turn(self._namespace, turn_id)
             pipe.hmget(keys.turn(turn_id), _FIELDS)
             pipe.hget(keys.texts(turn_id), "request")
         turns = []
@@ -166,24 +176,24 @@ class TurnLists:
                 turns.append(decode_turn(stored))
         return turns
 
-    async def attempts(self, turns: Sequence[Turn]) -> list[list[AttemptRecord]]:
+    async def read_attempts(self, turns: Sequence[Turn]) -> list[list[AttemptRecord]]:
         """Return the attempts of each turn, oldest first; the list is empty if they have expired."""
         pipe = self._redis.pipeline(transaction=False)
         for turn in turns:
-            pipe.hgetall(keys_of(self._namespace, turn.turn_id).attempts(turn.turn_id))
+            pipe.hgetall(keys_for_turn(self._namespace, turn.turn_id).attempts(turn.turn_id))
         found = await self._ask(pipe.execute())
         return [decode_attempts(each, turn.request.prompt) for turn, each in zip(turns, found, strict=True)]
 
-    async def attempt_starts(self, turns: Iterable[Turn]) -> dict[str, float]:
+    async def read_attempt_starts(self, turns: Iterable[Turn]) -> dict[str, float]:
         """Return when the current attempt of each turn began, in seconds since the epoch, or 0 if none has begun."""
         turns = list(turns)
         pipe = self._redis.pipeline(transaction=False)
         for turn in turns:
-            pipe.hget(keys_of(self._namespace, turn.turn_id).attempts(turn.turn_id), f"{turn.attempt}:started_at")
+            pipe.hget(keys_for_turn(self._namespace, turn.turn_id).attempts(turn.turn_id), f"{turn.attempt}:started_at")
         found = await self._ask(pipe.execute())
         return {turn.turn_id: int(at or 0) / 1000 for turn, at in zip(turns, found, strict=True)}
 
-    async def _batches(self, search: Search, after: Cursor | None) -> AsyncGenerator[list[Cursor]]:
+    async def _read_batches(self, search: Search, after: Cursor | None) -> AsyncGenerator[list[Cursor]]:
         """Yield batches of positions of finished turns within the search's period, in the search's order."""
         oldest = search.sort == "oldest"
         low, high = str(int(search.since * 1000)), f"({int(search.until * 1000)}" if search.until else "+inf"
@@ -197,7 +207,7 @@ class TurnLists:
                 self._keys.finished, begin, end, desc=not oldest, byscore=True, withscores=True, offset=0, num=most
             )
             members = [Cursor("f", int(score), raw.decode()) for raw, score in await self._ask(read)]
-            found = [each for each in members if last is None or _behind(each, last, search)]
+            found = [each for each in members if last is None or _is_behind(each, last, search)]
             batch = found[:size]
             if batch:
                 yield batch
@@ -212,13 +222,13 @@ class TurnLists:
             low, high = (str(at), high) if oldest else (low, str(at))
             size = min(2 * size, _BATCH)
 
-    async def _match(self, ids: list[str], search: Search) -> list[FoundTurn]:
+    async def _match_turns(self, ids: list[str], search: Search) -> list[FoundTurn]:
         found: list[FoundTurn] = []
         for start in range(0, len(ids), _BATCH):
-            found += await self._select_from(ids[start : start + _BATCH], search)
+            found += await self._match_batch(ids[start : start + _BATCH], search)
         return found
 
-    async def _select_from(self, ids: list[str], search: Search) -> list[FoundTurn]:
+    async def _match_batch(self, ids: list[str], search: Search) -> list[FoundTurn]:
         read = [self._keys.turn(turn_id) for turn_id in ids]
         if search.rule:
             read += [self._keys.attempts(turn_id) for turn_id in ids]
@@ -238,9 +248,9 @@ class TurnLists:
         ]
 
 
-def _order(place: Cursor) -> tuple[int, str]:
+def _sort_key(place: Cursor) -> tuple[int, str]:
     return place.at, place.turn_id
 
 
-def _behind(place: Cursor, other: Cursor, search: Search) -> bool:
-    return _order(place) > _order(other) if (search.sort == "oldest") else _order(place) < _order(other)
+def _is_behind(place: Cursor, other: Cursor, search: Search) -> bool:
+    return _sort_key(place) > _sort_key(other) if (search.sort == "oldest") else _sort_key(place) < _sort_key(other)

@@ -87,11 +87,11 @@ class Search:
         }
         return " ".join([*self.statuses, *(f"{name}={value}" for name, value in filters.items() if value)])
 
-    def in_time(self, at: float) -> bool:
+    def contains_time(self, at: float) -> bool:
         """Return True if a time (seconds since the epoch) is within the bounds of the search."""
         return self.since <= at and not 0 < self.until <= at
 
-    def says(self, turn: Turn) -> bool:
+    def matches_text(self, turn: Turn) -> bool:
         """Return True if the turn's message contains the searched text, ignoring case."""
         return self.text.casefold() in turn.request.prompt.casefold()
 

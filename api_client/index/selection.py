@@ -15,7 +15,7 @@ from api_client.index.search import FoundTurn, Search
 _BATCH = 200
 
 
-async def select(lists: TurnLists, search: Search, *, only: str = "") -> list[FoundTurn]:
+async def select_turns(lists: TurnLists, search: Search, *, only: str = "") -> list[FoundTurn]:
     """Return all turns that match a search, oldest first; ``only`` is ``unfinished``, ``finished``, ``dead`` or empty.
 
     Dropped dead letters are not ``dead``. Raises the errors of ``TurnLists``.
@@ -23,17 +23,17 @@ async def select(lists: TurnLists, search: Search, *, only: str = "") -> list[Fo
     everything = replace(search, sort="newest")
     found: dict[str, FoundTurn] = {}
     if only in {"", "unfinished"}:
-        found |= {each.turn_id: each for each in await lists.unfinished(everything)}
+        found |= {each.turn_id: each for each in await lists.list_unfinished(everything)}
     if only in {"", "finished"}:
-        finished = await lists.newest_finished(everything, since=search.since, at_most=sys.maxsize)
+        finished = await lists.list_newest_finished(everything, since=search.since, at_most=sys.maxsize)
         found |= {each.turn_id: each for each in finished}
     if only != "unfinished":  # a dead letter is kept longer than the list of finished turns
-        found |= {each.turn_id: each for each in await lists.dead_letters(everything)}
-    chosen = [each for each in found.values() if search.in_time((each.finished_at or each.created_at) / 1000)]
+        found |= {each.turn_id: each for each in await lists.list_dead_letters(everything)}
+    chosen = [each for each in found.values() if search.contains_time((each.finished_at or each.created_at) / 1000)]
     if search.text:
         says = set[str]()
         for start in range(0, len(chosen), _BATCH):
-            read = await lists.read(each.turn_id for each in chosen[start : start + _BATCH])
-            says |= {turn.turn_id for turn in read if search.says(turn)}
+            read = await lists.read_turns(each.turn_id for each in chosen[start : start + _BATCH])
+            says |= {turn.turn_id for turn in read if search.matches_text(turn)}
         chosen = [each for each in chosen if each.turn_id in says]
     return sorted(chosen, key=lambda each: (each.created_at, each.turn_id))

@@ -21,18 +21,18 @@ class EscalationAdmission(Admission):
     async def admit(self, turn: Submission) -> TurnRequest:
         """Return the request with its escalation attached. Raises ``BadRequest`` if the escalation can never work."""
         request = turn.request
-        if (asked := Escalation.of(request)) is not None:
+        if (asked := Escalation.from_request(request)) is not None:
             check_escalation(asked, self._settings.models)
         elif find_work(request).hands_on or (
             request.policy and any(Action.ESCALATE in order for order in request.policy.values())
         ):
-            found = escalation_of(self._settings.of_model(request.model))
+            found = default_escalation(self._settings.for_model(request.model))
             check_escalation(found, self._settings.models)
-            request = replace(request.attach(NAME, found), filled=(*request.filled, NAME))
+            request = replace(request.with_attachment(NAME, found), filled=(*request.filled, NAME))
         return request
 
 
-def escalation_of(settings: Settings) -> Escalation:
+def default_escalation(settings: Settings) -> Escalation:
     """Return the escalation that the settings configure."""
     return Escalation(
         model=settings.escalation_model,

@@ -7,11 +7,11 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation
 from api_client.contract.interruption import Interruption
 from api_client.contract.turn import TurnRequest
-from api_client.contract.word_tables import table_beside
-from api_client.interruptions.question import Choice, QuestionKind, QuestionView, say
+from api_client.contract.word_tables import load_word_table
+from api_client.interruptions.question import Choice, QuestionKind, QuestionView, translate_text
 
 VERDICT = "verdict"
-_WORDS = table_beside(__file__)
+_WORDS = load_word_table(__file__)
 
 
 class VerdictQuestion(QuestionKind):
@@ -20,35 +20,35 @@ class VerdictQuestion(QuestionKind):
     name = VERDICT
     proposes = True
 
-    def show(self, asked: Interruption, locale: str) -> QuestionView:
+    def show_question(self, asked: Interruption, locale: str) -> QuestionView:
         """Return the question as shown to a person next to the proposed answer."""
         in_text = asked.asked.get("in_text", True)
-        edit = say(_WORDS, "edit" if in_text else "edit_phase", locale)
+        edit = translate_text(_WORDS, "edit" if in_text else "edit_phase", locale)
         return QuestionView(
-            title=say(_WORDS, "title", locale),
+            title=translate_text(_WORDS, "title", locale),
             summary="",
             choices=(
-                _choice(DecisionKind.APPROVE, locale, style="main"),
+                _make_choice(DecisionKind.APPROVE, locale, style="main"),
                 Choice(decision=DecisionKind.EDIT.value, label=edit, takes="text" if in_text else ""),
-                _choice(DecisionKind.RETRY, locale, takes="note"),
-                _choice(DecisionKind.REJECT, locale, style="danger"),
+                _make_choice(DecisionKind.RETRY, locale, takes="note"),
+                _make_choice(DecisionKind.REJECT, locale, style="danger"),
             ),
-            remarks=(say(_WORDS, "remark", locale),),
-            note=say(_WORDS, "note", locale),
-            elsewhere=say(_WORDS, "elsewhere", locale),
+            remarks=(translate_text(_WORDS, "remark", locale),),
+            note=translate_text(_WORDS, "note", locale),
+            elsewhere=translate_text(_WORDS, "elsewhere", locale),
         )
 
-    def check(self, asked: Interruption, decision: str, note: str, text: str) -> None:
+    def check_answer(self, asked: Interruption, decision: str, note: str, text: str) -> None:
         """Check that a decision fits the question. Raises ``BadRequest``, which names the invalid field."""
         if decision == DecisionKind.EDIT and not asked.asked.get("in_text", True) and text:
             raise BadRequest("such a result is edited in its files, not by a text", param="text")
-        super().check(asked, decision, note, text)
+        super().check_answer(asked, decision, note, text)
 
-    def added_runs(self, request: TurnRequest) -> int:
+    def count_added_runs(self, request: TurnRequest) -> int:
         """Return how many runs of another model an escalation tries before it asks a person."""
-        escalation = Escalation.of(request)
+        escalation = Escalation.from_request(request)
         return escalation.runs if escalation and escalation.model else 0
 
 
-def _choice(kind: DecisionKind, locale: str, *, style: str = "", takes: str = "") -> Choice:
-    return Choice(decision=kind.value, label=say(_WORDS, kind.value, locale), style=style, takes=takes)
+def _make_choice(kind: DecisionKind, locale: str, *, style: str = "", takes: str = "") -> Choice:
+    return Choice(decision=kind.value, label=translate_text(_WORDS, kind.value, locale), style=style, takes=takes)

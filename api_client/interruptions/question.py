@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from api_client.contract.call_display import visible
+from api_client.contract.call_display import escape_invisible
 from api_client.contract.decision import DecisionKind
 from api_client.contract.errors import BadRequest
 from api_client.contract.interruption import Interruption
 from api_client.contract.turn import TurnRequest
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 
-_WORDS = table_beside(__file__)
+_WORDS = load_word_table(__file__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class QuestionView:
     status: str = ""
     elsewhere: str = ""
 
-    def choice(self, decision: str) -> Choice:
+    def find_choice(self, decision: str) -> Choice:
         """Return the choice for this decision, or a plain choice if the question no longer offers the decision."""
         return next(
             (each for each in self.choices if each.decision == decision), Choice(decision=decision, label=decision)
@@ -78,24 +78,24 @@ class QuestionKind:
     #: Whether the question proposes an answer of the agent (``turns/proposal.py``).
     proposes = False
 
-    def show(self, asked: Interruption, locale: str) -> QuestionView:
+    def show_question(self, asked: Interruption, locale: str) -> QuestionView:
         """Return the question as shown to a person, in German or English."""
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in asked.asked.items()}
-        facts = tuple((visible(name), visible(text)) for name, text in texts.items())
+        facts = tuple((escape_invisible(name), escape_invisible(text)) for name, text in texts.items())
         return QuestionView(
-            title=say(_WORDS, "title", locale),
+            title=translate_text(_WORDS, "title", locale),
             summary=asked.reason or asked.kind,
-            choices=yes_or_no(locale),
+            choices=yes_no_choices(locale),
             facts=facts,
             chat="\n".join(f"{name}: {text}".replace("\n", "\n    ") for name, text in facts),
-            link=say(_WORDS, "link", locale),
-            status=say(_WORDS, "status", locale),
-            elsewhere=say(_WORDS, "elsewhere", locale),
+            link=translate_text(_WORDS, "link", locale),
+            status=translate_text(_WORDS, "status", locale),
+            elsewhere=translate_text(_WORDS, "elsewhere", locale),
         )
 
-    def check(self, asked: Interruption, decision: str, note: str, text: str) -> None:
+    def check_answer(self, asked: Interruption, decision: str, note: str, text: str) -> None:
         """Check that a decision fits the question. Raises ``BadRequest``, which names the invalid field."""
-        choices = {each.decision: each for each in self.show(asked, "en").choices}
+        choices = {each.decision: each for each in self.show_question(asked, "en").choices}
         if decision not in choices:
             raise BadRequest(f"this is answered by {' or '.join(choices)}, not {decision[:80]!r}", param="decision")
         takes = choices[decision].takes
@@ -106,25 +106,35 @@ class QuestionKind:
         if takes != "text" and text:
             raise BadRequest(f"{decision} takes no text", param="text")
 
-    def added_runs(self, request: TurnRequest) -> int:
+    def count_added_runs(self, request: TurnRequest) -> int:
         """Return how many additional agent runs this kind of question may cause before a person is asked."""
         return 0
 
-    def recap(self, counted: Mapping[str, Any], locale: str) -> str:
+    def summarise_questions(self, counted: Mapping[str, Any], locale: str) -> str:
         """Return the sentence that a chat shows about a turn's questions of this kind, or an empty string."""
         return ""
 
 
-def yes_or_no(locale: str) -> tuple[Choice, Choice]:
+def yes_no_choices(locale: str) -> tuple[Choice, Choice]:
     """Return the two choices of a yes-or-no question."""
     yes, no = DecisionKind.APPROVE.value, DecisionKind.REJECT.value
     return (
-        Choice(decision=yes, label=say(_WORDS, "yes", locale), said=say(_WORDS, "said_yes", locale), style="main"),
-        Choice(decision=no, label=say(_WORDS, "no", locale), said=say(_WORDS, "said_no", locale), style="danger"),
+        Choice(
+            decision=yes,
+            label=translate_text(_WORDS, "yes", locale),
+            said=translate_text(_WORDS, "said_yes", locale),
+            style="main",
+        ),
+        Choice(
+            decision=no,
+            label=translate_text(_WORDS, "no", locale),
+            said=translate_text(_WORDS, "said_no", locale),
+            style="danger",
+        ),
     )
 
 
-def say(words: Mapping[str, Mapping[str, str]], name: str, locale: str, **values: object) -> str:
+def translate_text(words: Mapping[str, Mapping[str, str]], name: str, locale: str, **values: object) -> str:
     """Return the text called ``name`` in a language, or in English if there is no translation."""
     found = words[name].get(locale, words[name]["en"])
     return found.format(**values) if values else found

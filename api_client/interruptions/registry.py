@@ -19,13 +19,13 @@ GROUP = "helix_turns.interruptions"
 _BUILT_IN = {kind.name: kind for kind in (ToolApprovalQuestion(), VerdictQuestion())}
 
 
-def question_kind(name: str) -> QuestionKind:
+def find_question_kind(name: str) -> QuestionKind:
     """Return the kind of question with this name; unknown names get a general yes-or-no kind."""
-    return _BUILT_IN.get(name) or installed_kinds().get(name) or QuestionKind()
+    return _BUILT_IN.get(name) or load_installed_kinds().get(name) or QuestionKind()
 
 
 @functools.cache
-def installed_kinds() -> dict[str, QuestionKind]:
+def load_installed_kinds() -> dict[str, QuestionKind]:
     """Load the kinds of questions that installed packages provide, and return them by name."""
     found = {}
     for entry in entry_points(group=GROUP):
@@ -36,17 +36,19 @@ def installed_kinds() -> dict[str, QuestionKind]:
     return found
 
 
-def added_runs(request: TurnRequest) -> int:
+def count_all_added_runs(request: TurnRequest) -> int:
     """Return how many additional agent runs all kinds of questions together may cause for a turn."""
-    return sum(kind.added_runs(request) for kind in (*_BUILT_IN.values(), *installed_kinds().values()))
+    return sum(kind.count_added_runs(request) for kind in (*_BUILT_IN.values(), *load_installed_kinds().values()))
 
 
-def question_of(asked: Interruption, locale: str = "en") -> QuestionView:
+def show_question(asked: Interruption, locale: str = "en") -> QuestionView:
     """Return a question in the form in which it is shown to people."""
-    return question_kind(asked.kind).show(asked, locale)
+    return find_question_kind(asked.kind).show_question(asked, locale)
 
 
-def recap_of(turn: Turn, locale: str) -> str:
+def summarise_turn_questions(turn: Turn, locale: str) -> str:
     """Return the sentence that a chat shows about the questions of a turn, or an empty string."""
-    said = (question_kind(kind).recap(counted, locale) for kind, counted in turn.interruptions.items())
+    said = (
+        find_question_kind(kind).summarise_questions(counted, locale) for kind, counted in turn.interruptions.items()
+    )
     return "; ".join(filter(None, said))

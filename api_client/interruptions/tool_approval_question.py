@@ -7,10 +7,10 @@ from typing import Any
 
 from api_client.contract.interruption import Interruption
 from api_client.contract.tool_calls import TOOL_CALL, ToolQuestion
-from api_client.contract.word_tables import table_beside
-from api_client.interruptions.question import QuestionKind, QuestionView, say, yes_or_no
+from api_client.contract.word_tables import load_word_table
+from api_client.interruptions.question import QuestionKind, QuestionView, translate_text, yes_no_choices
 
-_WORDS = table_beside(__file__)
+_WORDS = load_word_table(__file__)
 
 
 class ToolApprovalQuestion(QuestionKind):
@@ -18,22 +18,22 @@ class ToolApprovalQuestion(QuestionKind):
 
     name = TOOL_CALL
 
-    def show(self, asked: Interruption, locale: str) -> QuestionView:
+    def show_question(self, asked: Interruption, locale: str) -> QuestionView:
         """Return the question as shown to a person, with the complete tool call."""
-        call = ToolQuestion.of(asked)
+        call = ToolQuestion.from_interruption(asked)
         return QuestionView(
-            title=say(_WORDS, "title", locale),
+            title=translate_text(_WORDS, "title", locale),
             summary=f"may the agent do this? {call.tool} (turns inbox show)",
-            choices=yes_or_no(locale),
+            choices=yes_no_choices(locale),
             facts=(("tool", call.tool), *call.arguments.items()),
-            remarks=(say(_WORDS, "signs", locale),),
-            note=say(_WORDS, "note", locale),
+            remarks=(translate_text(_WORDS, "signs", locale),),
+            note=translate_text(_WORDS, "note", locale),
             chat=call.text,
-            link=say(_WORDS, "link", locale),
-            status=say(_WORDS, "status", locale),
-            elsewhere=say(_WORDS, "elsewhere", locale),
+            link=translate_text(_WORDS, "link", locale),
+            status=translate_text(_WORDS, "status", locale),
+            elsewhere=translate_text(_WORDS, "elsewhere", locale),
         )
 
-    def recap(self, counted: Mapping[str, Any], locale: str) -> str:
+    def summarise_questions(self, counted: Mapping[str, Any], locale: str) -> str:
         """Return a sentence about approved calls that the agent never made, or an empty string if there are none."""
-        return say(_WORDS, "unused", locale, count=counted["unused"]) if counted.get("unused") else ""
+        return translate_text(_WORDS, "unused", locale, count=counted["unused"]) if counted.get("unused") else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from api_client.contract.notices import Notice
+from api_client.contract.notices import Notification
 from api_client.notifications.notice_keys import NoticeKeys
 from api_client.notifications.outbox import Notices
 from api_client.store import Store
@@ -43,11 +43,11 @@ class NotificationReporter(TroubleReporter):
         if not await self._outbox.are_sent():
             return False
         key = NoticeKeys(self._store.namespace).watched(name)
-        return bool(await self._store.ask(self._store.redis.set(key, "1", nx=True, px=int(seconds * 900))))
+        return bool(await self._store.await_reply(self._store.redis.set(key, "1", nx=True, px=int(seconds * 900))))
 
-    async def report(self, trouble: Trouble) -> None:
+    async def report_trouble(self, trouble: Trouble) -> None:
         """Store a notification about a trouble, with the address of its web page if that is known."""
         data = {**trouble.data, **({"url": self._url + trouble.page} if self._url else {})}
-        notice = Notice(kind=trouble.kind, subject=trouble.subject, at=trouble.at, data=data)
+        notice = Notification(kind=trouble.kind, subject=trouble.subject, at=trouble.at, data=data)
         if await self._outbox.put(notice):
             log.warning("notice.put", kind=notice.kind, subject=notice.subject)

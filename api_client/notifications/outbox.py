@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.errors import BadRequest
-from api_client.contract.notices import REMEMBERED_SECONDS, TRIED_SECONDS, Entry, Notice
+from api_client.contract.notices import REMEMBERED_SECONDS, TRIED_SECONDS, Notification, OutboxEntry
 from api_client.contract.orders import Orders
 from api_client.notifications.notice_keys import NoticeKeys
 from api_client.store import Store
@@ -51,21 +51,21 @@ class Notices:
         self._release = store.redis.register_script(REMOVE_OWN)
         self._right = secrets.token_hex(8)
 
-    async def put(self, notice: Notice) -> bool:
+    async def put(self, notice: Notification) -> bool:
         """Store a notification to be sent at least once; return False if it was stored before."""
-        args: list[str | int] = [notice.notice_id, notice.body(), int(REMEMBERED_SECONDS * 1000)]
+        args: list[str | int] = [notice.notice_id, notice.to_body(), int(REMEMBERED_SECONDS * 1000)]
         names = [self._keys.said, self._keys.notices, self._keys.due]
-        return bool(await self._store.ask(self._put(keys=names, args=args)))
+        return bool(await self._store.await_reply(self._put(keys=names, args=args)))
 
     async def new_turns(self, *, suspended: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
         """Yield the id and record of each turn that ended, or was suspended, since the previous call.
 
         The time moves on after the caller took them. The first time nothing is yielded, and the time is noted.
         """
-        ask, redis, keys = self._store.ask, self._store.redis, self._store.keys
+        ask, redis, keys = self._store.await_reply, self._store.redis, self._store.keys
         listed = keys.suspended if suspended else keys.finished
         looked, life = self._keys.looked(listed), int(self._store.settings.retention_seconds)
-        now = await self._store.clock_ms()
+        now = await self._store.read_clock_ms()
         since = int(await ask(redis.get(looked)) or 0)
         if not since:
             await ask(redis.set(looked, now, ex=life))
@@ -89,7 +89,7 @@ class Notices:
         for turn_id in ids:
             pipe.hmget(keys.turn(turn_id), [*_FIELDS, "request"])
             pipe.hget(keys.texts(turn_id), "request")  # of a record of version 1 it is in the record
-        answers = await self._store.ask(pipe.execute())
+        answers = await self._store.await_reply(pipe.execute())
         found = []
         for turn_id, values, request in zip(ids, answers[::2], answers[1::2], strict=True):
             texts = [(value or b"").decode("utf-8", "replace") for value in (*values[:-1], request or values[-1])]
@@ -98,21 +98,21 @@ class Notices:
 
     async def are_sent(self) -> bool:
         """Return whether a worker currently sends notifications."""
-        return bool(await self._store.ask(self._store.redis.exists(self._keys.sender)))
+        return bool(await self._store.await_reply(self._store.redis.exists(self._keys.sender)))
 
     async def counts(self) -> NoticeCounts:
         """Return how many notifications wait to be sent and how many were given up."""
         pipe = self._store.redis.pipeline(transaction=False)
         pipe.zcard(self._keys.due)
         pipe.zcard(self._keys.dead)
-        waiting, given_up = await self._store.ask(pipe.execute())
+        waiting, given_up = await self._store.await_reply(pipe.execute())
         return NoticeCounts(waiting=waiting, given_up=given_up)
 
-    async def waiting(self, most: int = -1) -> list[Entry]:
+    async def waiting(self, most: int = -1) -> list[OutboxEntry]:
         """Return at most ``most`` notifications that wait to be sent, next one first; -1 returns all."""
         return await self._read(self._store.redis.zrange(self._keys.due, 0, _last(most)))
 
-    async def given_up(self, most: int = -1) -> list[Entry]:
+    async def given_up(self, most: int = -1) -> list[OutboxEntry]:
         """Return at most ``most`` notifications that were given up, newest first; -1 returns all."""
         return await self._read(self._store.redis.zrevrange(self._keys.dead, 0, _last(most)))
 
@@ -126,11 +126,11 @@ class Notices:
         pipe = self._store.redis.pipeline(transaction=True)
         for entry in entries:
             fresh = replace(entry, put_at=now, tries=0, error="")
-            pipe.hset(self._keys.notices, entry.notice_id, fresh.stored())
+            pipe.hset(self._keys.notices, entry.notice_id, fresh.to_json())
             pipe.zrem(self._keys.dead, entry.notice_id)
             pipe.zadd(self._keys.due, {entry.notice_id: int(now * 1000)})
-        async with self._orders.place("resend notices", by=by, detail=" ".join(notice_ids) or "all"):
-            await self._store.ask(pipe.execute())
+        async with self._orders.place_order("resend notices", by=by, detail=" ".join(notice_ids) or "all"):
+            await self._store.await_reply(pipe.execute())
         return [entry.notice_id for entry in entries]
 
     async def drop(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
@@ -140,13 +140,13 @@ class Notices:
         for entry in entries:
             pipe.zrem(self._keys.dead, entry.notice_id)
             pipe.hdel(self._keys.notices, entry.notice_id)
-        async with self._orders.place("drop notices", by=by, detail=" ".join(notice_ids) or "all"):
-            await self._store.ask(pipe.execute())
+        async with self._orders.place_order("drop notices", by=by, detail=" ".join(notice_ids) or "all"):
+            await self._store.await_reply(pipe.execute())
         return [entry.notice_id for entry in entries]
 
     async def may_send(self) -> bool:
         """Return whether this process is the only process that may send notifications now."""
-        ask, key = self._store.ask, self._keys.sender
+        ask, key = self._store.await_reply, self._keys.sender
         return bool(
             await ask(self._store.redis.set(key, self._right, nx=True, px=_RIGHT_MS))
             or await ask(self._renew(keys=[key], args=[self._right, _RIGHT_MS]))
@@ -154,67 +154,71 @@ class Notices:
 
     async def leave(self) -> None:
         """Give up the right to send notifications, so that another process can send them."""
-        await self._store.ask(self._release(keys=[self._keys.sender], args=[self._right]))
+        await self._store.await_reply(self._release(keys=[self._keys.sender], args=[self._right]))
 
-    async def due(self, count: int) -> list[Entry]:
+    async def due(self, count: int) -> list[OutboxEntry]:
         """Return at most ``count`` notifications whose time to be sent has come, oldest first."""
         now, redis = int(time.time() * 1000), self._store.redis
-        ids: Sequence[bytes] = await self._store.ask(
+        ids: Sequence[bytes] = await self._store.await_reply(
             redis.zrangebyscore(self._keys.due, "-inf", now, start=0, num=count)
         )
         entries = await self._entries(ids)
         known = {entry.notice_id for entry in entries}
         if gone := [name for name in ids if name.decode() not in known]:
-            await self._store.ask(redis.zrem(self._keys.due, *gone))
-            await self._store.ask(redis.zrem(self._keys.dead, *gone))
+            await self._store.await_reply(redis.zrem(self._keys.due, *gone))
+            await self._store.await_reply(redis.zrem(self._keys.dead, *gone))
         return entries
 
-    async def sent(self, entry: Entry) -> None:
+    async def sent(self, entry: OutboxEntry) -> None:
         """Delete a notification that every target has accepted."""
         pipe = self._store.redis.pipeline(transaction=True)
         pipe.hdel(self._keys.notices, entry.notice_id)
         pipe.zrem(self._keys.due, entry.notice_id)
-        await self._store.ask(pipe.execute())
+        await self._store.await_reply(pipe.execute())
 
-    async def failed(self, entry: Entry, taken: Sequence[str], error: str) -> bool:
+    async def failed(self, entry: OutboxEntry, taken: Sequence[str], error: str) -> bool:
         """Record that a target refused a notification; return True if the notification is given up."""
         entry = replace(entry, tries=entry.tries + 1, taken=(*entry.taken, *taken), error=error[:300])
         now = time.time()
         dead = now - entry.put_at + entry.delay > TRIED_SECONDS
         pipe = self._store.redis.pipeline(transaction=True)
-        pipe.hset(self._keys.notices, entry.notice_id, entry.stored())
+        pipe.hset(self._keys.notices, entry.notice_id, entry.to_json())
         if dead:
             pipe.zrem(self._keys.due, entry.notice_id)
             pipe.zadd(self._keys.dead, {entry.notice_id: int(now * 1000)})
         else:
             pipe.zadd(self._keys.due, {entry.notice_id: int((now + entry.delay) * 1000)})
-        await self._store.ask(pipe.execute())
+        await self._store.await_reply(pipe.execute())
         return dead
 
     async def forget_old(self) -> None:
         """Delete the oldest of the notifications that were given up, above the limit."""
-        old = await self._store.ask(self._store.redis.zrange(self._keys.dead, 0, -_MOST_DEAD - 1))
+        old = await self._store.await_reply(self._store.redis.zrange(self._keys.dead, 0, -_MOST_DEAD - 1))
         if old:
             pipe = self._store.redis.pipeline(transaction=True)
             pipe.hdel(self._keys.notices, *old)
             pipe.zrem(self._keys.dead, *old)
-            await self._store.ask(pipe.execute())
+            await self._store.await_reply(pipe.execute())
 
-    async def _chosen(self, notice_ids: Sequence[str]) -> list[Entry]:
+    async def _chosen(self, notice_ids: Sequence[str]) -> list[OutboxEntry]:
         given_up = {entry.notice_id: entry for entry in await self.given_up()}
         if unknown := [each for each in notice_ids if each not in given_up]:
             raise BadRequest(f"not given up: {unknown[0][:60]!r} (see `turns notices dead`)", param="notice")
         return [entry for entry in given_up.values() if not notice_ids or entry.notice_id in notice_ids]
 
-    async def _read(self, found: Any) -> list[Entry]:
-        return await self._entries(await self._store.ask(found))
+    async def _read(self, found: Any) -> list[OutboxEntry]:
+        return await self._entries(await self._store.await_reply(found))
 
-    async def _entries(self, ids: Sequence[bytes]) -> list[Entry]:
+    async def _entries(self, ids: Sequence[bytes]) -> list[OutboxEntry]:
         if not ids:
             return []
-        texts = await self._store.ask(self._store.redis.hmget(self._keys.notices, list(ids)))
+        texts = await self._store.await_reply(self._store.redis.hmget(self._keys.notices, list(ids)))
         # An id without an entry is what a kill left of one that was sent: its sender takes it out.
-        return [Entry.read(name.decode(), text) for name, text in zip(ids, texts, strict=True) if text is not None]
+        return [
+            OutboxEntry.from_json(name.decode(), text)
+            for name, text in zip(ids, texts, strict=True)
+            if text is not None
+        ]
 
 
 def _last(most: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from api_client.contract.counters import label
+from api_client.contract.counters import clean_label
 from api_client.contract.errors import BadRequest
 from api_client.contract.settings import Settings
 
@@ -53,14 +53,14 @@ class Pause:
     @property
     def field(self) -> str:
         """Return the field of the Redis hash that stores the pause."""
-        return self.what if self.what == "intake" else f"{self.what}|{label(self.name)}"
+        return self.what if self.what == "intake" else f"{self.what}|{clean_label(self.name)}"
 
     @property
     def title(self) -> str:
         """Return the target of the pause for people, such as ``model opus``."""
         return f"{self.what} {self.name}".rstrip()
 
-    def stored(self) -> str:
+    def to_json(self) -> str:
         """Encode the pause as JSON for the store."""
         data = {"until_ms": int(self.until * 1000), "reason": self.reason, "since": self.since, "by": self.by}
         return json.dumps(data)
@@ -97,7 +97,7 @@ def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
     return found
 
 
-def check_place(what: str, name: str, settings: Settings) -> None:
+def check_subject(what: str, name: str, settings: Settings) -> None:
     """Raise ``BadRequest`` if there is nothing of this kind and name that can be paused."""
     if what not in WHATS:
         raise BadRequest(f"what must be one of {', '.join(WHATS)}, not {what[:80]!r}", param="what")

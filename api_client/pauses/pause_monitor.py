@@ -22,8 +22,8 @@ class PauseMonitor(Monitor):
 
     async def read_gauges(self) -> Sequence[Gauge]:
         """Return metrics with the number of pauses of each kind and of the turns that wait for a pause."""
-        kinds, held = dict.fromkeys([*WHATS, BREAKER, LIMIT, "credit"], 0), await self._pauses.held()
-        for each in await self._pauses.in_force():
+        kinds, held = dict.fromkeys([*WHATS, BREAKER, LIMIT, "credit"], 0), await self._pauses.count_held()
+        for each in await self._pauses.list_active():
             kinds["credit" if each.spent else each.what] += 1
         return [
             Gauge("helix_pauses", "Active pauses, open circuit breakers and limits, by kind.", kinds, "what"),
@@ -33,7 +33,7 @@ class PauseMonitor(Monitor):
     async def find_troubles(self) -> Sequence[Trouble]:
         """Return a report for each open circuit breaker and for each model service without credit."""
         found, now = [], time.time()
-        for each in await self._pauses.in_force():
+        for each in await self._pauses.list_active():
             kind = "breaker.opened" if each.what == BREAKER else "service.no_credit" if each.spent else ""
             if kind:
                 data: dict[str, str | int | float] = {"since": each.since, "until": each.until}
@@ -44,8 +44,8 @@ class PauseMonitor(Monitor):
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
         """Return why turns wait because of paused intake, open circuit breakers or services without credit."""
-        return find_waits(await self._pauses.in_force(now), now)
+        return find_waits(await self._pauses.list_active(now), now)
 
     async def read_obstacle(self, now: float) -> Obstacle:
         """Read the pauses that are active at ``now``, to check which turns have to wait for them."""
-        return PauseObstacle(await self._pauses.in_force(now))
+        return PauseObstacle(await self._pauses.list_active(now))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from api_client.contract.counters import label
+from api_client.contract.counters import clean_label
 from api_client.contract.turn import TurnState
 from api_client.pauses.pause import BREAKER, INTAKE, LIMIT, Pause
-from api_client.workers.reason import Obstacle, Reason, Row, Wait
+from api_client.workers.reason import Obstacle, Reason, UnfinishedTurn, Wait
 
 
 class PauseObstacle(Obstacle):
@@ -17,11 +17,11 @@ class PauseObstacle(Obstacle):
     def __init__(self, pauses: Iterable[Pause]) -> None:
         self._pauses = {each.field: each for each in pauses}
 
-    def keep_back(self, row: Row, at: float) -> Wait | None:
+    def explain_hold(self, row: UnfinishedTurn, at: float) -> Wait | None:
         """Return why a turn has to wait because of a pause or a busy service; None if nothing keeps it back."""
         return None if row.stop else self._find_pause(row, at) or _find_full_service(row, at)
 
-    def _find_pause(self, row: Row, at: float) -> Wait | None:
+    def _find_pause(self, row: UnfinishedTurn, at: float) -> Wait | None:
         """Return which pause a turn has to wait for; None if no pause applies to the turn."""
         names = ["queue|check"]
         if row.state is TurnState.QUEUED:
@@ -35,12 +35,12 @@ class PauseObstacle(Obstacle):
         wait = wait_for(pause, at)
         if pause.what != BREAKER:
             return wait
-        if row.probes == label(pause.name) or (pause.until <= at and not pause.probing):
+        if row.probes == clean_label(pause.name) or (pause.until <= at and not pause.probing):
             return None  # the turn tries the service now or may do so next
         return replace(wait, until=0.0) if pause.probing else wait
 
 
-def _find_full_service(row: Row, at: float) -> Wait | None:
+def _find_full_service(row: UnfinishedTurn, at: float) -> Wait | None:
     limited, _, service = row.held_back.partition(" ")[0].partition("|")
     if limited != LIMIT or row.state is not TurnState.QUEUED:
         return None

@@ -14,7 +14,7 @@ from api_client.pauses.pause import (
     LIMIT,
     WHATS,
     Pause,
-    check_place,
+    check_subject,
     read_pauses,
 )
 from api_client.store import Store
@@ -33,7 +33,7 @@ class Pauses:
         self._orders = orders
         self._change = store.redis.register_script(_CHANGE.read_text())
 
-    async def pause(self, pause: Pause, *, seconds: float = 0.0) -> Pause:
+    async def set_pause(self, pause: Pause, *, seconds: float = 0.0) -> Pause:
         """Start a pause, or replace an earlier pause of the same target, and return the stored pause.
 
         The pause lasts ``seconds``, or until ``pause.until``, or until somebody resumes.
@@ -41,56 +41,56 @@ class Pauses:
         Raises:
             BadRequest: the subject cannot be paused; names the field.
         """
-        now = await self._store.clock_ms() / 1000
+        now = await self._store.read_clock_ms() / 1000
         pause = replace(pause, since=now, until=now + seconds if seconds else pause.until)
-        check_place(pause.what, pause.name, self._store.settings)
+        check_subject(pause.what, pause.name, self._store.settings)
         if len(pause.reason) > _LONGEST_REASON or not pause.reason.isprintable():
             raise BadRequest(f"reason must be one line of at most {_LONGEST_REASON} characters", param="reason")
         if pause.until and not now < pause.until <= now + _LONGEST_SECONDS:
             raise BadRequest("until must be in the future, and within a year", param="until")
-        async with self._orders.place("pause", by=pause.by, detail=f"{pause.title}: {pause.reason}"):
-            await self._write({pause.field: pause.stored()})
+        async with self._orders.place_order("pause", by=pause.by, detail=f"{pause.title}: {pause.reason}"):
+            await self._store_changes({pause.field: pause.to_json()})
         log.info("pause.began", what=pause.what, name=pause.name, until=pause.until, reason=pause.reason)
         return pause
 
-    async def resume(self, what: str, name: str = "", *, by: str) -> bool:
+    async def end_pause(self, what: str, name: str = "", *, by: str) -> bool:
         """End a pause, a limit or a model's circuit breaker; return whether there was anything to end.
 
         Raises ``BadRequest``, which names the field.
         """
         if what in {"model", LIMIT}:  # a subject no longer in the settings may still be paused
-            check_place("owner", name, self._store.settings)
+            check_subject("owner", name, self._store.settings)
         else:
-            check_place(what, name, self._store.settings)
+            check_subject(what, name, self._store.settings)
         ends = [Pause(what=each, name=name) for each in ((what, BREAKER, "errors") if what == "model" else (what,))]
         if what == "model":
-            ends.append(Pause(what=LIMIT, name=self._store.settings.upstream_of(name)))
-        async with self._orders.place("resume", by=by, detail=f"{what} {name}".rstrip()) as order:
-            ended = await self._write({each.field: "" for each in ends})
+            ends.append(Pause(what=LIMIT, name=self._store.settings.find_service(name)))
+        async with self._orders.place_order("resume", by=by, detail=f"{what} {name}".rstrip()) as order:
+            ended = await self._store_changes({each.field: "" for each in ends})
             order.refused = "" if ended else "it was not paused"
         if ended:
             log.info("pause.ended", what=what, name=name)
         return ended
 
-    async def resume_all(self, *, by: str) -> list[Pause]:
+    async def end_all(self, *, by: str) -> list[Pause]:
         """End every pause and close every circuit breaker; return the pauses that were ended."""
-        found = await self.in_force()
+        found = await self.list_active()
         for pause in found:
-            await self.resume("model" if pause.what == BREAKER else pause.what, pause.name, by=by)
+            await self.end_pause("model" if pause.what == BREAKER else pause.what, pause.name, by=by)
         return found
 
-    async def in_force(self, now: float = 0.0) -> list[Pause]:
+    async def list_active(self, now: float = 0.0) -> list[Pause]:
         """Return all pauses, circuit breakers and limits that are active at ``now`` (0 for the current time)."""
-        now = now or await self._store.clock_ms() / 1000
-        found = read_pauses(await self._store.hash(self._store.keys.pauses), now)
+        now = now or await self._store.read_clock_ms() / 1000
+        found = read_pauses(await self._store.read_hash(self._store.keys.pauses), now)
         order = [*WHATS, BREAKER, LIMIT]
         return sorted(found, key=lambda pause: (order.index(pause.what), pause.name))
 
-    async def held(self) -> int:
+    async def count_held(self) -> int:
         """Return how many turns wait because of pauses."""
-        return int(await self._store.send("ZCARD", self._store.keys.held))
+        return int(await self._store.send_command("ZCARD", self._store.keys.held))
 
-    async def _write(self, changes: dict[str, str]) -> bool:
+    async def _store_changes(self, changes: dict[str, str]) -> bool:
         words = [word for pair in changes.items() for word in pair]
         keys = self._store.keys
-        return bool(await self._store.ask(self._change(keys=[keys.pauses, keys.held, keys.due], args=words)))
+        return bool(await self._store.await_reply(self._change(keys=[keys.pauses, keys.held, keys.due], args=words)))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from api_client.contract.errors import BadRequest, SettingsError
-from api_client.contract.offered import not_offered
-from api_client.contract.policy import DEFAULT_ORDER, AppliedPolicy, OnError, PolicyFile, Subject
+from api_client.contract.offered import describe_unknown_validator
+from api_client.contract.policy import DEFAULT_ORDER, AppliedPolicy, OnError, PolicyFile, PolicySubject
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, TurnRequest
 from api_client.contract.work import find_work
@@ -27,7 +27,7 @@ MAX_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _ReadFile:
     """A policy file as it was last read: the last valid content, and the problems found since then."""
 
     stamp: tuple[int, ...]
@@ -36,7 +36,7 @@ class _Seen:
     problems: tuple[str, ...] = ()
 
 
-class Policies:
+class PolicyFiles:
     """Reads the policy files that the settings name. If a file becomes invalid, its last valid content stays active.
 
     Attributes:
@@ -45,20 +45,20 @@ class Policies:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.named = bool(settings.policies)
-        self._seen: dict[str, _Seen] = {}
+        self.named = bool(settings.policy_files)
+        self._seen: dict[str, _ReadFile] = {}
         self._by_hash: dict[str, PolicyFile] = {}
 
-    def check(self) -> None:
+    def check_files(self) -> None:
         """Read every policy file. Raises ``SettingsError``, which holds the problems of all files.
 
         Raises:
             SettingsError: the problems of all files, each with file, line and column.
         """
         problems: list[str] = []
-        for path in self._settings.policies:
+        for path in self._settings.policy_files:
             try:
-                self.read(path)
+                self.read_file(path)
             except SettingsError as error:
                 problems += error.problems
         if problems:
@@ -67,28 +67,28 @@ class Policies:
     @property
     def problems(self) -> list[str]:
         """Return the problems of policy files that became invalid, after reading changed files again."""
-        for path in self._settings.policies:
+        for path in self._settings.policy_files:
             try:
-                self.read(path)
+                self.read_file(path)
             except SettingsError as error:
                 return error.problems
         return [problem for seen in self._seen.values() for problem in seen.problems]
 
-    def text_of(self, policy_hash: str) -> str | None:
+    def find_text(self, policy_hash: str) -> str | None:
         """Return the text of the policy with this hash; None if this process has not read such a policy."""
         file = self._by_hash.get(policy_hash)
         return file.text if file else None
 
-    def of(self, model: str, owner: str = "", flow: str = "") -> PolicyFile | None:
+    def find_policy(self, model: str, owner: str = "", flow: str = "") -> PolicyFile | None:
         """Return the current policy for a model, owner and flow version; None if no policy file applies.
 
         Raises:
             SettingsError: the file was never usable.
         """
-        path = self._settings.policy_of(model, owner, flow)
-        return self.read(path) if path else None
+        path = self._settings.find_policy(model, owner, flow)
+        return self.read_file(path) if path else None
 
-    def apply(
+    def apply_policy(
         self, request: TurnRequest, *, owner: str = "", route: str = "turns", named: Collection[str]
     ) -> TurnRequest:
         """Return the request completed by its policy file, or unchanged if no policy file applies.
@@ -105,54 +105,54 @@ class Policies:
             BadRequest: the request names a rule that callers may not choose.
             SettingsError: see ``of``.
         """
-        file = self.of(request.model, owner, request.labels.get(FLOW, ""))
-        return apply(request, file, owner=owner, route=route, named=named) if file else request
+        file = self.find_policy(request.model, owner, request.labels.get(FLOW, ""))
+        return apply_policy_file(request, file, owner=owner, route=route, named=named) if file else request
 
-    def completed(self, request: TurnRequest) -> TurnRequest:
+    def complete_request(self, request: TurnRequest) -> TurnRequest:
         """Return a program's request completed by its policy file; fields that the program set stay unchanged."""
-        if AppliedPolicy.of(request) or not self.named:
+        if AppliedPolicy.from_request(request) or not self.named:
             return request
         named = {name for name, default in _DEFAULTS.items() if getattr(request, name) != default}
-        return self.apply(request, owner=request.key, named={*named, "locale"})
+        return self.apply_policy(request, owner=request.key, named={*named, "locale"})
 
-    def read(self, path: str) -> PolicyFile:
+    def read_file(self, path: str) -> PolicyFile:
         """Return the current content of a policy file, or its last valid content. Raises ``SettingsError``."""
         seen = self._seen.get(path)
         try:
             stat = Path(path).stat()
             stamp = (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
             if seen and seen.stamp == stamp and time.time() - stat.st_mtime > _FRESH_SECONDS:
-                return _usable(seen)
-            text = _text(Path(path))
+                return _require_usable(seen)
+            text = _read_text(Path(path))
         except OSError as error:
-            return self._broken(path, (), "", [f"{path}: cannot be read ({type(error).__name__})"])
+            return self._keep_last(path, (), "", [f"{path}: cannot be read ({type(error).__name__})"])
         except SettingsError as error:
-            return self._broken(path, (), "", error.problems)
+            return self._keep_last(path, (), "", error.problems)
         if seen and seen.text == text:
             self._seen[path] = replace(seen, stamp=stamp)
-            return _usable(seen)
+            return _require_usable(seen)
         try:
-            file = read_named(text, path)
+            file = parse_policy_file(text, path)
         except SettingsError as error:
-            return self._broken(path, stamp, text, error.problems)
-        self._seen[path] = _Seen(stamp, text, file)
+            return self._keep_last(path, stamp, text, error.problems)
+        self._seen[path] = _ReadFile(stamp, text, file)
         self._by_hash[file.hash] = file
         if seen:
             log.info("policy.reloaded", path=path, policy=file.hash)
         return file
 
-    def _broken(self, path: str, stamp: tuple[int, ...], text: str, problems: list[str]) -> PolicyFile:
+    def _keep_last(self, path: str, stamp: tuple[int, ...], text: str, problems: list[str]) -> PolicyFile:
         seen = self._seen.get(path)
         before = seen.problems if seen else ()
         file = seen.file if seen else None
-        self._seen[path] = broken = _Seen(stamp, text, file, tuple(problems))
+        self._seen[path] = broken = _ReadFile(stamp, text, file, tuple(problems))
         if file and before != broken.problems:
             log.error("policy.unusable", path=path, problems=problems[:20], kept=file.hash)
-        return _usable(broken)
+        return _require_usable(broken)
 
 
 @dataclass(frozen=True, slots=True)
-class CallersPolicy:
+class CallerPolicy:
     """Applies the policy files to the requests of one caller.
 
     Attributes:
@@ -162,61 +162,67 @@ class CallersPolicy:
         flows: the active flow versions.
     """
 
-    policies: Policies
+    policies: PolicyFiles
     owner: str
     route: str
     flows: Mapping[str, int]
 
-    def askable(self, model: str) -> tuple[str, ...]:
+    def list_askable(self, model: str) -> tuple[str, ...]:
         """Return the rules that a request for the model may select; empty without a policy file.
 
         Raises:
             SettingsError: the file was never usable.
         """
-        found = (self.policies.of(model, self.owner, flow) for flow in self.flows)
-        return tuple(dict.fromkeys(name for file in found if file for name in file.askable))
+        found = (self.policies.find_policy(model, self.owner, flow) for flow in self.flows)
+        return tuple(dict.fromkeys(name for file in found if file for name in file.requestable))
 
-    def apply(self, request: TurnRequest, named: Collection[str]) -> TurnRequest:
+    def apply_policy(self, request: TurnRequest, named: Collection[str]) -> TurnRequest:
         """Return the request completed by its policy file, or unchanged if no policy file applies."""
-        return self.policies.apply(request, owner=self.owner, route=self.route, named=named)
+        return self.policies.apply_policy(request, owner=self.owner, route=self.route, named=named)
 
 
-def apply(request: TurnRequest, file: PolicyFile, *, owner: str, route: str, named: Collection[str]) -> TurnRequest:
+def apply_policy_file(
+    request: TurnRequest, file: PolicyFile, *, owner: str, route: str, named: Collection[str]
+) -> TurnRequest:
     """Return the request completed by the rules and limits of a policy file."""
     kind = find_work(request)
-    rules = file.judging(Subject(model=request.model, owner=owner, route=route, kind=kind.name))
+    rules = file.active_rules(PolicySubject(model=request.model, owner=owner, route=route, kind=kind.name))
     given = tuple(each.name for each in rules if not each.shadow)
     orders = {each.name: tuple(map(str, each.order)) for each in file.rules if each.order != DEFAULT_ORDER}
     lenient = [each.name for each in file.rules if each.on_error is OnError.WARN]
     if not kind.answers_in_text:  # such work has no policy without rules, and brings its own number of attempts
-        applied = AppliedPolicy(hash=file.hash, lenient=tuple(_of(lenient, given)))
-        policy = {name: orders[name] for name in _of(orders, given)}
+        applied = AppliedPolicy(hash=file.hash, lenient=tuple(_select_names(lenient, given)))
+        policy = {name: orders[name] for name in _select_names(orders, given)}
         ruled = replace(request, validators=given, policy=policy)
-        return applied.attach(ruled, ("validators", "policy")) if given else request
+        return applied.attach_to(ruled, ("validators", "policy")) if given else request
     active = request.validators if "validators" in named else given
     for name in active:
-        if name not in file.askable:
-            message = not_offered(name, file.askable)
+        if name not in file.requestable:
+            message = describe_unknown_validator(name, file.requestable)
             raise BadRequest(message, param="validators", code="unknown_validator")
     shadow = tuple(each.name for each in rules if each.shadow)
-    own = request.policy if "policy" in named else {name: request.policy[name] for name in _of(request.policy, active)}
+    own = (
+        request.policy
+        if "policy" in named
+        else {name: request.policy[name] for name in _select_names(request.policy, active)}
+    )
     applied = AppliedPolicy(
         hash=file.hash,
         shadow=tuple(name for name in shadow if name not in active),
         caps={each.name: each.max_attempts for each in file.rules if each.max_attempts and each.name in active},
-        lenient=tuple(_of(lenient, (*active, *shadow))),
+        lenient=tuple(_select_names(lenient, (*active, *shadow))),
     )
     ruled = replace(
         request,
         validators=active,
-        policy={name: orders[name] for name in _of(orders, active)} | own,
+        policy={name: orders[name] for name in _select_names(orders, active)} | own,
         max_attempts=request.max_attempts if "max_attempts" in named else file.max_attempts,
         locale=request.locale if "locale" in named else file.locale or request.locale,
     )
-    return applied.attach(ruled, [name for name in (*_DEFAULTS, "locale") if name not in named])
+    return applied.attach_to(ruled, [name for name in (*_DEFAULTS, "locale") if name not in named])
 
 
-def read_named(text: str, name: str) -> PolicyFile:
+def parse_policy_file(text: str, name: str) -> PolicyFile:
     """Parse the text of a policy file; error messages call the file ``name``.
 
     Raises:
@@ -231,13 +237,13 @@ def read_named(text: str, name: str) -> PolicyFile:
         raise SettingsError([f"{name}:{problem}" for problem in error.problems]) from None
 
 
-def _usable(seen: _Seen) -> PolicyFile:
+def _require_usable(seen: _ReadFile) -> PolicyFile:
     if seen.file is None:
         raise SettingsError(list(seen.problems))
     return seen.file
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -248,5 +254,5 @@ def _text(path: Path) -> str:
         raise SettingsError([f"{path}: not UTF-8 at byte {error.start}"]) from None
 
 
-def _of(names: Iterable[str], wanted: Collection[str]) -> list[str]:
+def _select_names(names: Iterable[str], wanted: Collection[str]) -> list[str]:
     return [name for name in names if name in wanted]

@@ -29,7 +29,7 @@ GUARD = "guard"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolledBack:
+class Rollback:
     """A record that a flow version was rolled back, so that it gets no new turns, or was resumed.
 
     Attributes:
@@ -49,12 +49,12 @@ class RolledBack:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> RolledBack:
+    def from_json(cls, text: str | bytes) -> Rollback:
         """Decode a record from its JSON. Raises ``ValueError`` or ``TypeError`` for another text."""
         return cls(**json.loads(text))
 
 
-def active(versions: Mapping[str, int], rolled_back: Collection[str]) -> dict[str, int]:
+def active_versions(versions: Mapping[str, int], rolled_back: Collection[str]) -> dict[str, int]:
     """Return the flow versions that get new turns, with their weights.
 
     If no version with a weight is left, the versions of weight 0 serve as a fallback. If all versions are rolled back,
@@ -66,7 +66,7 @@ def active(versions: Mapping[str, int], rolled_back: Collection[str]) -> dict[st
     return dict.fromkeys(left, 1) or {version: weight for version, weight in versions.items() if weight}
 
 
-def flow_of(session_id: str, versions: Mapping[str, int]) -> str:
+def choose_flow(session_id: str, versions: Mapping[str, int]) -> str:
     """Return the flow version for a session, chosen at random by weight but always the same for the session.
 
     Uses weighted rendezvous hashing (Schindelhauer and Schomaker, 2005): a change of weights or versions moves no more
@@ -75,51 +75,51 @@ def flow_of(session_id: str, versions: Mapping[str, int]) -> str:
     if len(versions) == 1:
         return next(iter(versions))
     weighted = {version: weight for version, weight in versions.items() if weight > 0}
-    return max(weighted, key=lambda version: -weighted[version] / math.log(_place(session_id, version)))
+    return max(weighted, key=lambda version: -weighted[version] / math.log(_hash_position(session_id, version)))
 
 
-def with_flow(request: TurnRequest, version: str) -> TurnRequest:
+def set_flow(request: TurnRequest, version: str) -> TurnRequest:
     """Return a copy of the request with a flow version; an empty ``version`` removes the version."""
     return replace(request, labels={**request.labels, FLOW: version})
 
 
-def _place(session_id: str, version: str) -> float:
+def _hash_position(session_id: str, version: str) -> float:
     digest = hashlib.sha256(f"flow {version} {session_id}".encode("utf-8", "surrogatepass")).digest()
     return (int.from_bytes(digest[:6], "big") + 0.5) / 2**48
 
 
-class Flows:
+class FlowVersions:
     """Assigns flow versions to sessions, and stores which versions are rolled back."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         #: Redis hash of rolled-back flow versions (JSON of ``RolledBack``).
-        self._key = store.keys.named("flows")
+        self._key = store.keys.key_named("flows")
         self._versions = store.settings.flow_version
-        self._active: Mapping[str, int] = active(self._versions, ())
+        self._active: Mapping[str, int] = active_versions(self._versions, ())
         self._read_at = -FRESH_SECONDS
 
-    async def active(self) -> Mapping[str, int]:
+    async def read_active(self) -> Mapping[str, int]:
         """Return the flow versions that get new turns, with their weights."""
         if len(self._versions) > 1 and time.monotonic() - self._read_at >= FRESH_SECONDS:
-            self._active = active(self._versions, await self.rolled_back())
+            self._active = active_versions(self._versions, await self.read_rolled_back())
             self._read_at = time.monotonic()
         return self._active
 
-    async def given(self, request: TurnRequest) -> TurnRequest:
+    async def assign_flow(self, request: TurnRequest) -> TurnRequest:
         """Return the request with a flow version; a missing version is chosen by the request's session."""
-        return request if request.labels.get(FLOW) else with_flow(request, await self.of(request))
+        return request if request.labels.get(FLOW) else set_flow(request, await self.find_flow(request))
 
-    async def of(self, request: TurnRequest) -> str:
+    async def find_flow(self, request: TurnRequest) -> str:
         """Return the flow version of a request; a missing version is chosen by the request's session."""
-        return request.labels.get(FLOW) or flow_of(request.session_id, await self.active())
+        return request.labels.get(FLOW) or choose_flow(request.session_id, await self.read_active())
 
-    async def rolled_back(self) -> dict[str, RolledBack]:
+    async def read_rolled_back(self) -> dict[str, Rollback]:
         """Return the configured flow versions that are rolled back, each with its record."""
-        said = await self.said()
+        said = await self.read_all()
         return {version: note for version, note in said.items() if version in self._versions and not note.resumed}
 
-    async def roll_back(self, version: str, *, by: str, why: str = "") -> Mapping[str, int]:
+    async def roll_back_version(self, version: str, *, by: str, why: str = "") -> Mapping[str, int]:
         """Roll a flow version back, so that it gets no new turns; return the versions that get turns instead.
 
         Turns keep their version. Repeating has no effect.
@@ -127,38 +127,38 @@ class Flows:
         Raises:
             BadRequest: the version is unknown, or no other version is left.
         """
-        known = {*await self.rolled_back(), self._known(version)}
+        known = {*await self.read_rolled_back(), self._require_known(version)}
         if not set(self._versions) - known:
             raise BadRequest(
                 f"no other version is left: {', '.join(self._versions)} is all that HELIX_FLOW_VERSION has"
             )
-        await self.note(version, RolledBack(at=time.time(), by=by, why=why))
-        return active(self._versions, known)
+        await self.record_rollback(version, Rollback(at=time.time(), by=by, why=why))
+        return active_versions(self._versions, known)
 
-    async def resume(self, version: str, *, by: str) -> Mapping[str, int]:
+    async def resume_version(self, version: str, *, by: str) -> Mapping[str, int]:
         """Let a flow version get new turns again; return all versions that get turns, with their weights."""
-        known = {*await self.rolled_back()} - {self._known(version)}
-        await self.note(version, RolledBack(at=time.time(), by=by, resumed=True))
-        return active(self._versions, known)
+        known = {*await self.read_rolled_back()} - {self._require_known(version)}
+        await self.record_rollback(version, Rollback(at=time.time(), by=by, resumed=True))
+        return active_versions(self._versions, known)
 
-    async def note(self, version: str, said: RolledBack) -> None:
+    async def record_rollback(self, version: str, said: Rollback) -> None:
         """Store that a flow version was rolled back or resumed."""
-        await self._store.ask(self._store.redis.hset(self._key, version, said.to_json()))
+        await self._store.await_reply(self._store.redis.hset(self._key, version, said.to_json()))
         self._read_at = -FRESH_SECONDS
 
-    def _known(self, version: str) -> str:
+    def _require_known(self, version: str) -> str:
         if version not in self._versions:
             there = ", ".join(self._versions)
             raise BadRequest(f"no flow version {version[:80]!r}; HELIX_FLOW_VERSION has: {there}", param="version")
         return version
 
-    async def said(self) -> dict[str, RolledBack]:
+    async def read_all(self) -> dict[str, Rollback]:
         """Return all stored rollbacks and resumptions by flow version, including versions no longer configured."""
-        stored: Mapping[bytes, bytes] = await self._store.ask(self._store.redis.hgetall(self._key))
+        stored: Mapping[bytes, bytes] = await self._store.await_reply(self._store.redis.hgetall(self._key))
         found = {}
         for version, text in stored.items():
             try:
-                found[version.decode()] = RolledBack.from_json(text)
+                found[version.decode()] = Rollback.from_json(text)
             except (ValueError, TypeError) as error:  # written by a later release, or damaged: the settings apply
                 log.warning("flow.unreadable", flow=version.decode(errors="replace"), error=str(error)[:200])
         return found

@@ -12,11 +12,11 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.policy import AppliedPolicy, PolicyFile
 from api_client.contract.session_paths import NONE
 from api_client.contract.turn import Turn
-from api_client.policies import read_named
+from api_client.policies import parse_policy_file
 from api_client.store import Store
-from api_client.store.commands import plain_script
+from api_client.store.commands import load_plain_script
 
-_KEEP = plain_script(Path(__file__).with_name("keep.lua"))
+_KEEP = load_plain_script(Path(__file__).with_name("keep.lua"))
 #: Removes a policy unless a turn was submitted with it meanwhile.
 _REMOVE = """
 local used = redis.call('ZSCORE', KEYS[2], ARGV[1])
@@ -34,15 +34,17 @@ _MARGIN_SECONDS = 86_400.0
 _MOST = 64
 
 
-async def keep(store: Store, policy_hash: str, text: str | None) -> bool:
+async def store_policy(store: Store, policy_hash: str, text: str | None) -> bool:
     """Store a policy's text under its hash; return False if the store lacks the policy and ``text`` is None.
 
     If the process dies in between, ``clear_policies`` removes the policy later. Raises ``StoreUnavailable``.
     """
     keys = store.keys
-    there = await store.run(_KEEP, [keys.policies, keys.named(_USED)], [policy_hash, int(time.time() * 1000)])
+    there = await store.run_script(
+        _KEEP, [keys.policies, keys.key_named(_USED)], [policy_hash, int(time.time() * 1000)]
+    )
     if not there and text is not None:
-        await store.ask(store.redis.hset(keys.policies, policy_hash, text))
+        await store.await_reply(store.redis.hset(keys.policies, policy_hash, text))
     return bool(there) or text is not None
 
 
@@ -54,34 +56,34 @@ async def clear_policies(store: Store, *, dry_run: bool) -> int:
     """
     keys = store.keys
     oldest = int((time.time() - store.settings.retention_seconds - _MARGIN_SECONDS) * 1000)
-    found = await store.ask(store.redis.zrangebyscore(keys.named(_USED), "-inf", oldest))
+    found = await store.await_reply(store.redis.zrangebyscore(keys.key_named(_USED), "-inf", oldest))
     if not (old := {raw.decode() for raw in found}):
         return 0
-    old -= await _in_use(store)
+    old -= await _find_used(store)
     gone = 0
     for policy_hash in sorted(old):
-        command = (_REMOVE, 2, keys.policies, keys.named(_USED), policy_hash, str(oldest))
-        gone += 1 if dry_run else await store.ask(store.redis.eval(*command))
+        command = (_REMOVE, 2, keys.policies, keys.key_named(_USED), policy_hash, str(oldest))
+        gone += 1 if dry_run else await store.await_reply(store.redis.eval(*command))
     return gone
 
 
-async def _in_use(store: Store) -> set[str]:
+async def _find_used(store: Store) -> set[str]:
     """Return the hashes of policies that unfinished or failed turns still need."""
     used, keys, names = set[str](), store.keys, list[bytes]()
     for listed in (keys.due, keys.dead, keys.suspended):
-        names += await store.ask(store.redis.zrange(listed, 0, -1))
+        names += await store.await_reply(store.redis.zrange(listed, 0, -1))
     for start in range(0, len(names), _BATCH):
         looks = store.redis.pipeline(transaction=False)
         for name in names[start : start + _BATCH]:
             looks.hmget(keys.turn(name.decode()), "policy", "request")
             looks.hget(keys.texts(name.decode()), "request")  # a long request is stored separately
-        found = await store.ask(looks.execute())
+        found = await store.await_reply(looks.execute())
         for (policy, short), long in zip(found[::2], found[1::2], strict=True):
-            used |= {policy.decode() if policy else "", _template_of(short or long or b"{}")} - {""}
+            used |= {policy.decode() if policy else "", _find_template(short or long or b"{}")} - {""}
     return used
 
 
-def _template_of(request: bytes) -> str:
+def _find_template(request: bytes) -> str:
     """Return the hash of the template that a stored request names, or an empty string if it names none."""
     try:
         return str(json.loads(request).get("template", ""))
@@ -98,16 +100,16 @@ class StoredPolicies:
         self._read: OrderedDict[str, PolicyFile | str] = OrderedDict()
         self._templates: OrderedDict[str, str] = OrderedDict()
 
-    async def load(self, turn: Turn) -> None:
+    async def load_policy(self, turn: Turn) -> None:
         """Load the policy of a turn into the cache, if the turn has a policy."""
-        applied = AppliedPolicy.of(turn.request)
+        applied = AppliedPolicy.from_request(turn.request)
         if not applied or (policy := applied.hash) in self._read:
             return
         text = await self._text_of(policy)
         if not text:
             return
         try:
-            self._read[policy] = read_named(text, "")
+            self._read[policy] = parse_policy_file(text, "")
         except SettingsError as error:  # this worker has other packages installed than the relay
             self._read[policy] = error.problems[0].removeprefix(":")
         while len(self._read) > _MOST:
@@ -123,38 +125,38 @@ class StoredPolicies:
         while len(self._templates) > _MOST:
             self._templates.popitem(last=False)
 
-    def template(self, turn: Turn) -> str | None:
+    def find_template(self, turn: Turn) -> str | None:
         """Return the loaded template of a turn: an empty string if the turn has none, None if the store lost it."""
         return "" if turn.request.template == NONE else self._templates.get(turn.request.template)
 
-    def problem(self, turn: Turn) -> str:
+    def find_problem(self, turn: Turn) -> str:
         """Return why this worker cannot read the policy of a turn; an empty string if there is no problem."""
-        applied = AppliedPolicy.of(turn.request)
+        applied = AppliedPolicy.from_request(turn.request)
         found = self._read.get(applied.hash) if applied else None
         return found if isinstance(found, str) else ""
 
-    def rules(self, turn: Turn) -> set[str]:
+    def find_rules(self, turn: Turn) -> set[str]:
         """Return the names of the rules that check a turn; an empty set if the turn's policy cannot be read."""
-        applied = AppliedPolicy.of(turn.request)
+        applied = AppliedPolicy.from_request(turn.request)
         names = {*turn.request.validators, *(applied.shadow if applied else ())}
         try:
-            file = self.known(turn)
+            file = self.find_policy(turn)
         except ValueError:
             return set()
         called = {entry.name: entry.rule for entry in file.rules} if file else {}
         return {called.get(name, name) for name in names}
 
-    def plain_rules(self, turn: Turn) -> tuple[str, ...]:
+    def find_plain_rules(self, turn: Turn) -> tuple[str, ...]:
         """Return the validators of a turn that has no policy file; an empty tuple for other turns."""
-        return () if AppliedPolicy.of(turn.request) else turn.request.validators
+        return () if AppliedPolicy.from_request(turn.request) else turn.request.validators
 
-    def known(self, turn: Turn) -> PolicyFile | None:
+    def find_policy(self, turn: Turn) -> PolicyFile | None:
         """Return the loaded policy of a turn; None if the turn has no policy.
 
         Raises:
             ValueError: the store lacks the policy, or this worker cannot read it.
         """
-        applied = AppliedPolicy.of(turn.request)
+        applied = AppliedPolicy.from_request(turn.request)
         if applied is None:
             return None
         policy = applied.hash

@@ -8,16 +8,21 @@ from dataclasses import replace
 
 from api_client.contract.admission import Admission, Submission
 from api_client.contract.errors import BadRequest
-from api_client.contract.failpoints import reach
-from api_client.contract.offered import BUILT_IN, askable, installed_validators, not_offered
-from api_client.contract.policy import APPLIED, AppliedPolicy, plain_policy
+from api_client.contract.failpoints import pass_failpoint
+from api_client.contract.offered import (
+    BUILT_IN,
+    describe_unknown_validator,
+    installed_validators,
+    requestable_validators,
+)
+from api_client.contract.policy import APPLIED, AppliedPolicy, settings_policy
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.contract.work import find_work
-from api_client.policies import Policies
-from api_client.policies.flows import FLOW, Flows, with_flow
-from api_client.policies.kept import keep
-from api_client.policies.prompts import Prompts
+from api_client.policies import PolicyFiles
+from api_client.policies.flows import FLOW, FlowVersions, set_flow
+from api_client.policies.kept import store_policy
+from api_client.policies.prompts import SessionTemplates
 from api_client.policies.turn_replays import REPLAY_OF
 from api_client.store import Store
 from api_client.store.module_log import ModuleLog
@@ -34,36 +39,36 @@ class PolicyChoice(Admission):
     A replay whose flow version no longer exists gets a current version.
     """
 
-    def __init__(self, settings: Settings, policies: Policies, flows: Flows) -> None:
+    def __init__(self, settings: Settings, policies: PolicyFiles, flows: FlowVersions) -> None:
         self._settings, self.policies, self.flows = settings, policies, flows
 
     async def admit(self, turn: Submission) -> TurnRequest:
         """Return the request with the rules and limits of its policy."""
         request = turn.request
         flow = request.labels.get(FLOW)
-        if REPLAY_OF in request.labels and flow and flow not in await self.flows.active():
-            request = await self.renew(request)
+        if REPLAY_OF in request.labels and flow and flow not in await self.flows.read_active():
+            request = await self.renew_replay(request)
         if self.policies.named:  # the flow version may determine the policy
-            request = self.policies.completed(await self.flows.given(request))
-        if AppliedPolicy.of(request) is None and request.validators != self._settings.validators:
+            request = self.policies.complete_request(await self.flows.assign_flow(request))
+        if AppliedPolicy.from_request(request) is None and request.validators != self._settings.validators:
             check_validators(request.validators, self._settings)
         return request
 
-    async def renew(self, request: TurnRequest) -> TurnRequest:
+    async def renew_replay(self, request: TurnRequest) -> TurnRequest:
         """Return the request of a replay with a current flow version and a current policy."""
-        request = await self.flows.given(with_flow(replace(request, template=""), ""))
-        if AppliedPolicy.of(request) is None:
+        request = await self.flows.assign_flow(set_flow(replace(request, template=""), ""))
+        if AppliedPolicy.from_request(request) is None:
             return request
         named = {name for name in ("validators", "policy", "max_attempts") if name not in request.filled}
-        request = replace(request.attach(APPLIED, None), policy={})
+        request = replace(request.with_attachment(APPLIED, None), policy={})
         request = replace(request, filled=tuple(name for name in request.filled if name in request.attached))
-        return self.policies.apply(request, owner=request.key, named={*named, "locale"})
+        return self.policies.apply_policy(request, owner=request.key, named={*named, "locale"})
 
 
 class PolicyKeeper(Admission):
     """Stores the policy and the session template of each submitted turn, for use when the turn runs."""
 
-    def __init__(self, store: Store, choice: PolicyChoice, check: Admission, prompts: Prompts) -> None:
+    def __init__(self, store: Store, choice: PolicyChoice, check: Admission, prompts: SessionTemplates) -> None:
         """Create the admission; ``check`` validates a replay that gets a current policy."""
         self._store, self._choice, self._check, self._prompts = store, choice, check, prompts
         self._policies, self._flows = choice.policies, choice.flows
@@ -72,44 +77,44 @@ class PolicyKeeper(Admission):
     async def admit(self, turn: Submission) -> TurnRequest:
         """Store the turn's policy and template; return the request with its flow version and template."""
         request = turn.request
-        if applied := AppliedPolicy.of(request):
-            request = await self._with_kept_policy(turn, applied)
-        request = await self._with_flow(request)
-        policy = policy_hash(request, self._store.settings)
+        if applied := AppliedPolicy.from_request(request):
+            request = await self._store_policy(turn, applied)
+        request = await self._assign_flow(request)
+        policy = hash_policy(request, self._store.settings)
         request = replace(request, labels={**request.labels, "policy": policy})
-        reach("policy.kept")
+        pass_failpoint("policy.kept")
         return request
 
-    async def _with_kept_policy(self, turn: Submission, applied: AppliedPolicy) -> TurnRequest:
+    async def _store_policy(self, turn: Submission, applied: AppliedPolicy) -> TurnRequest:
         """Store the turn's policy and return the request; if the policy is lost, a replay gets the current policy."""
         policy = applied.hash
-        if await keep(self._store, policy, self._policies.text_of(policy)):
+        if await store_policy(self._store, policy, self._policies.find_text(policy)):
             return turn.request
         log.warning("policy.gone", policy=policy)
-        turn = replace(turn, request=await self._choice.renew(turn.request))
+        turn = replace(turn, request=await self._choice.renew_replay(turn.request))
         await self._check.admit(turn)
-        anew = AppliedPolicy.of(turn.request)
-        return await self._with_kept_policy(turn, anew) if anew else turn.request
+        anew = AppliedPolicy.from_request(turn.request)
+        return await self._store_policy(turn, anew) if anew else turn.request
 
-    async def _with_flow(self, request: TurnRequest) -> TurnRequest:
+    async def _assign_flow(self, request: TurnRequest) -> TurnRequest:
         if request.template or not find_work(request).in_session:
-            return await self._flows.given(request)
-        flow = await self._flows.of(request)
-        prompt = self._prompts.of(request.model, flow, request.locale)
+            return await self._flows.assign_flow(request)
+        flow = await self._flows.find_flow(request)
+        prompt = self._prompts.find_template(request.model, flow, request.locale)
         now = time.monotonic()
         if prompt.text and now - self._kept_at.get(prompt.hash, -_AGAIN_SECONDS) >= _AGAIN_SECONDS:
-            await keep(self._store, prompt.hash, prompt.text)
+            await store_policy(self._store, prompt.hash, prompt.text)
             self._kept_at[prompt.hash] = now
-        return with_flow(replace(request, template=prompt.hash), flow)
+        return set_flow(replace(request, template=prompt.hash), flow)
 
 
-def policy_hash(request: TurnRequest, settings: Settings) -> str:
+def hash_policy(request: TurnRequest, settings: Settings) -> str:
     """Return the hash of the policy that applies to a request; an empty string if no policy applies."""
-    applied = AppliedPolicy.of(request)
+    applied = AppliedPolicy.from_request(request)
     if applied or not find_work(request).answers_in_text:
         return applied.hash if applied else ""
-    own = settings.of_model(request.model)
-    return plain_policy(own.validators, own.policy_orders, own.max_attempts).hash
+    own = settings.for_model(request.model)
+    return settings_policy(own.validators, own.policy_orders, own.max_attempts).hash
 
 
 def check_validators(names: Collection[str], settings: Settings) -> None:
@@ -117,5 +122,5 @@ def check_validators(names: Collection[str], settings: Settings) -> None:
     for name in names:
         # Installed packages are asked last, for names that neither we nor the settings know.
         if not (name in BUILT_IN or name in settings.validators or name in installed_validators()):
-            message = not_offered(name, askable(settings.validators))
+            message = describe_unknown_validator(name, requestable_validators(settings.validators))
             raise BadRequest(message, param="validators", code="unknown_validator")

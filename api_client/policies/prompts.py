@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.session_paths import NONE, SHIPPED, shipped
+from api_client.contract.session_paths import NONE, SHIPPED, read_shipped_template
 from api_client.contract.settings import Settings
 from api_client.store.module_log import ModuleLog
 
@@ -18,19 +18,19 @@ MAX_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class SessionTemplate:
     """A session template and its hash, which is ``none`` if there is no template."""
 
     hash: str
     text: str
 
     @classmethod
-    def of_text(cls, text: str) -> Prompt:
+    def of_text(cls, text: str) -> SessionTemplate:
         """Create a template from its text and compute its hash."""
         return cls(hashlib.sha256(text.encode()).hexdigest()[:16], text)
 
 
-class Prompts:
+class SessionTemplates:
     """Reads session templates and reads changed files again.
 
     If a file becomes unreadable, its last text stays in use.
@@ -38,21 +38,21 @@ class Prompts:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._seen: dict[str, tuple[tuple[int, ...], Prompt]] = {}
-        self._shipped = {name: Prompt.of_text(shipped(name)) for name in SHIPPED}
+        self._seen: dict[str, tuple[tuple[int, ...], SessionTemplate]] = {}
+        self._shipped = {name: SessionTemplate.of_text(read_shipped_template(name)) for name in SHIPPED}
 
-    def of(self, model: str, flow: str, locale: str) -> Prompt:
+    def find_template(self, model: str, flow: str, locale: str) -> SessionTemplate:
         """Return the session template for a model and flow version, by default the built-in one for the language.
 
         Raises:
             SettingsError: the template's file was never readable.
         """
-        named = self._settings.template_of(model, flow)
+        named = self._settings.find_template(model, flow)
         if named == NONE:
-            return Prompt(NONE, "")
-        return self._shipped.get(named or locale) or (self._read(named) if named else self._shipped["en"])
+            return SessionTemplate(NONE, "")
+        return self._shipped.get(named or locale) or (self._read_file(named) if named else self._shipped["en"])
 
-    def check(self) -> None:
+    def check_templates(self) -> None:
         """Read the templates of all models and flow versions. Raises ``SettingsError``, which holds all problems.
 
         Raises:
@@ -62,13 +62,13 @@ class Prompts:
         for model in self._settings.models:
             for flow in self._settings.flow_version:
                 try:
-                    self.of(model, flow, "en")
+                    self.find_template(model, flow, "en")
                 except SettingsError as error:
                     problems |= dict.fromkeys(error.problems)
         if problems:
             raise SettingsError(list(problems))
 
-    def _read(self, path: str) -> Prompt:
+    def _read_file(self, path: str) -> SessionTemplate:
         seen = self._seen.get(path)
         try:
             stat = Path(path).stat()
@@ -77,7 +77,7 @@ class Prompts:
                 return seen[1]
             if stat.st_size > MAX_BYTES:
                 raise ValueError(f"longer than {MAX_BYTES} bytes")
-            prompt = Prompt.of_text(Path(path).read_text(encoding="utf-8"))
+            prompt = SessionTemplate.of_text(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             if seen is None:
                 raise SettingsError([f"prompt_template {path}: cannot be read ({error})"]) from None

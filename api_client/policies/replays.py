@@ -41,18 +41,18 @@ class PolicyReplays:
     """Stores comparisons of policies. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
-        self._redis, self._ask = store.redis, store.ask
+        self._redis, self._ask = store.redis, store.await_reply
         #: Redis list of the last comparisons (JSON), newest first.
-        self._key = store.keys.named("policies:replays")
+        self._key = store.keys.key_named("policies:replays")
 
-    async def keep(self, replay: PolicyReplay) -> None:
+    async def store_replay(self, replay: PolicyReplay) -> None:
         """Store the result of a comparison, and delete the oldest results above the limit."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.lpush(self._key, json.dumps(asdict(replay)))
         pipe.ltrim(self._key, 0, MOST - 1)
         await self._ask(pipe.execute())
 
-    async def all(self) -> list[PolicyReplay]:
+    async def list_replays(self) -> list[PolicyReplay]:
         """Return all stored results that this version can read, newest first."""
         found = []
         for text in await self._ask(self._redis.lrange(self._key, 0, -1)):
@@ -62,6 +62,6 @@ class PolicyReplays:
                 continue
         return found
 
-    async def get(self, replay_id: str) -> PolicyReplay | None:
+    async def find_replay(self, replay_id: str) -> PolicyReplay | None:
         """Return the stored result with this id, or None if there is none."""
-        return next((each for each in await self.all() if each.replay_id == replay_id), None)
+        return next((each for each in await self.list_replays() if each.replay_id == replay_id), None)

@@ -10,7 +10,7 @@ from api_client.contract.policy import AppliedPolicy
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest, check_turn_id
 from api_client.contract.work import find_work
-from api_client.policies import Policies
+from api_client.policies import PolicyFiles
 from api_client.policies.flows import FLOW
 
 #: The label of a turn that names the repeated turn.
@@ -19,7 +19,7 @@ REPLAY_OF = "replay_of"
 _FILLED = {"validators": "validators", "max_attempts": "max_attempts", "policy": "policy_orders"}
 
 
-def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
+def derive_replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
     """Return the id of the turn that replays a turn, optionally with another model or prompt.
 
     The id is derived from the arguments, so that repeated replays make a single turn.
@@ -32,8 +32,8 @@ def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
     return f"turn-{hashlib.sha256(f'replay of {turn_id}{changed}'.encode()).hexdigest()[:32]}"
 
 
-def replay_request(
-    turn_id: str, request: TurnRequest, settings: Settings, policies: Policies, *, model: str = "", prompt: str = ""
+def build_replay_request(
+    turn_id: str, request: TurnRequest, settings: Settings, policies: PolicyFiles, *, model: str = "", prompt: str = ""
 ) -> TurnRequest:
     """Return the request that submits a turn again, optionally with another model or prompt.
 
@@ -49,15 +49,15 @@ def replay_request(
         BadRequest, SettingsError: see ``Policies.apply``.
     """
     labels = {REPLAY_OF: turn_id, FLOW: request.labels.get(FLOW, "")}
-    request = replace(find_work(request).repeat(request), traceparent="", labels=labels)
+    request = replace(find_work(request).prepare_replay(request), traceparent="", labels=labels)
     if prompt:
         request = replace(request, messages=(*request.messages[:-1], {**request.messages[-1], "content": prompt}))
     named = {*_FILLED, "locale"}
     if model and model != request.model:
         request, unnamed = _for_model(request, settings, model)
         named -= unnamed
-    if AppliedPolicy.of(request) is None:
-        request = policies.apply(request, owner=request.key, named=named)
+    if AppliedPolicy.from_request(request) is None:
+        request = policies.apply_policy(request, owner=request.key, named=named)
     return request
 
 
@@ -66,8 +66,8 @@ def _for_model(request: TurnRequest, settings: Settings, model: str) -> tuple[Tu
 
     Rules and attempts that came from the old model's settings are replaced by the new model's; the caller's own stay.
     """
-    before, now = settings.of_model(request.model), settings.of_model(model)
-    ruled = AppliedPolicy.of(request) is not None
+    before, now = settings.for_model(request.model), settings.for_model(model)
+    ruled = AppliedPolicy.from_request(request) is not None
     unnamed = {
         name
         for name, setting in _FILLED.items()

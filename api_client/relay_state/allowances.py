@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.turn import TurnState
 from api_client.store import Store
-from api_client.store.commands import plain_script
+from api_client.store.commands import load_plain_script
 
-_ADMIT = plain_script(Path(__file__).with_name("admit.lua"))
+_ADMIT = load_plain_script(Path(__file__).with_name("admit.lua"))
 _MINUTE_MS = 60_000
 #: After this time a noted id without a turn is dropped: its relay died, or the request joined another turn.
 _STORED_WITHIN_MS = 60_000
@@ -42,14 +42,14 @@ class OwnerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class NoAllowance:
+class LimitRefusal:
     """A refusal: the exhausted limit (``rate``, ``bytes`` or ``unfinished``), and the seconds to wait."""
 
     limit: str
     seconds: float
 
 
-class Allowances:
+class SubmissionLimits:
     """Enforces the submission limits of owners. Methods raise ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
@@ -57,7 +57,7 @@ class Allowances:
         self._keys = Keys(store.namespace)
         self._keep_ms = store.settings.retention_seconds * 1000
 
-    async def take(
+    async def admit_turns(
         self,
         owner: str,
         limits: OwnerLimits,
@@ -66,47 +66,47 @@ class Allowances:
         count: int = 1,
         size: int = 0,
         cost: float = 1.0,
-    ) -> NoAllowance | None:
+    ) -> LimitRefusal | None:
         """Count ``count`` turns towards an owner's limits; return None, or the refusal if a limit is exhausted.
 
         Turns with known ids are noted as unfinished at once; for others call ``note`` after storing.
         """
         refusal = None
-        with self._store.housekeeping("allowance"):
-            refusal = await self._take(owner, limits, turn_ids, count, size, cost)
+        with self._store.tolerate_failures("allowance"):
+            refusal = await self._try_admit(owner, limits, turn_ids, count, size, cost)
             if refusal and refusal.limit == "unfinished":
-                await self._forget_ended(owner)  # another relay may have cleaned the set meanwhile
-                refusal = await self._take(owner, limits, turn_ids, count, size, cost)
+                await self._drop_finished(owner)  # another relay may have cleaned the set meanwhile
+                refusal = await self._try_admit(owner, limits, turn_ids, count, size, cost)
         return refusal
 
-    async def note(self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str]) -> None:
+    async def note_unfinished(self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str]) -> None:
         """Record stored turns as unfinished turns of their owner."""
         if limits.unfinished and turn_ids:
-            at = await self._store.clock_ms()
+            at = await self._store.read_clock_ms()
             key = self._keys.unfinished(owner)
-            await self._store.ask(self._store.redis.zadd(key, dict.fromkeys(turn_ids, at)))
-            await self._store.ask(self._store.redis.pexpire(key, _NOTED_MS))
+            await self._store.await_reply(self._store.redis.zadd(key, dict.fromkeys(turn_ids, at)))
+            await self._store.await_reply(self._store.redis.pexpire(key, _NOTED_MS))
 
-    async def _take(
+    async def _try_admit(
         self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str], count: int, size: int, cost: float
-    ) -> NoAllowance | None:
+    ) -> LimitRefusal | None:
         keys = [self._keys.rate(owner), self._keys.stored(owner), self._keys.unfinished(owner)]
         rate = [cost * _MINUTE_MS / limits.per_minute, _MINUTE_MS] if limits.per_minute else [0, 0]
         # Half at once and half over time never exceeds the whole limit within the retention.
         stored = [2 * size * self._keep_ms / limits.stored_bytes, self._keep_ms] if limits.stored_bytes else [0, 0]
         args = [*rate, *stored, limits.unfinished, count, _NOTED_MS, *turn_ids]
-        said, number = await self._store.run(_ADMIT, keys, args)
+        said, number = await self._store.run_script(_ADMIT, keys, args)
         if said == b"admitted":
             return None
-        return NoAllowance(said.decode(), 1.0 if said == b"unfinished" else int(number) / 1000)
+        return LimitRefusal(said.decode(), 1.0 if said == b"unfinished" else int(number) / 1000)
 
-    async def _forget_ended(self, owner: str) -> None:
-        ask, redis, key = self._store.ask, self._store.redis, self._keys.unfinished(owner)
-        now = await self._store.clock_ms()
+    async def _drop_finished(self, owner: str) -> None:
+        ask, redis, key = self._store.await_reply, self._store.redis, self._keys.unfinished(owner)
+        now = await self._store.read_clock_ms()
         noted = {raw.decode(): at for raw, at in await ask(redis.zrange(key, 0, -1, withscores=True))}
         pipe = redis.pipeline(transaction=False)
         for turn_id in noted:
-            pipe.hget(keys_of(self._store.namespace, turn_id).turn(turn_id), "state")
+            pipe.hget(keys_for_turn(self._store.namespace, turn_id).turn(turn_id), "state")
         states = dict(zip(noted, await ask(pipe.execute()), strict=True)) if noted else {}
         ended = [
             turn_id

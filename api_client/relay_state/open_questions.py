@@ -14,20 +14,20 @@ class OpenQuestions:
     """Remembers which turn answers a chat question, so that repeated requests find the same turn."""
 
     def __init__(self, store: Store) -> None:
-        self._redis, self._ask = store.redis, store.ask
+        self._redis, self._ask = store.redis, store.await_reply
         self._keys = Keys(store.namespace)
         self._forget = store.redis.register_script(REMOVE_OWN)
 
-    async def claim(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> str:
+    async def claim_question(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> str:
         """Return the turn that already answers the question, or register ``turn_id`` and return it."""
         key, life = self._keys.asked(owner, question), int(keep_seconds * 1000)
         earlier = await self._ask(self._redis.set(key, turn_id, nx=True, get=True, px=life))
         return earlier.decode() if earlier else turn_id
 
-    async def replace(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> None:
+    async def replace_turn(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> None:
         """Register ``turn_id`` as the turn that answers the question, in place of an earlier turn."""
         await self._ask(self._redis.set(self._keys.asked(owner, question), turn_id, px=int(keep_seconds * 1000)))
 
-    async def forget(self, owner: str, question: str, turn_id: str) -> None:
+    async def forget_question(self, owner: str, question: str, turn_id: str) -> None:
         """Delete the entry of a question that ``turn_id`` has answered, unless another turn answers it now."""
         await self._ask(self._forget(keys=[self._keys.asked(owner, question)], args=[turn_id]))

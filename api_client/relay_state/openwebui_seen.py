@@ -32,15 +32,15 @@ class SeenRequest:
     tools: int
 
 
-class OpenWebUISeen:
+class OpenWebUIRequests:
     """Stores the features of the latest request from Open WebUI."""
 
     def __init__(self, store: Store) -> None:
-        self._redis, self._ask = store.redis, store.ask
+        self._redis, self._ask = store.redis, store.await_reply
         self._key = Keys(store.namespace).openwebui_seen
         self._last: tuple[SeenRequest | None, float] = (None, 0.0)
 
-    async def note(self, seen: SeenRequest) -> None:
+    async def record_request(self, seen: SeenRequest) -> None:
         """Store the features of a request from Open WebUI. Raises ``StoreUnavailable``."""
         last, at = self._last
         if seen == last and time.monotonic() - at < _EVERY_SECONDS:
@@ -49,7 +49,7 @@ class OpenWebUISeen:
         await self._ask(self._redis.hset(self._key, mapping=fields | {"at": int(time.time())}))
         self._last = (seen, time.monotonic())
 
-    async def last(self) -> tuple[SeenRequest, float] | None:
+    async def read_last(self) -> tuple[SeenRequest, float] | None:
         """Return the latest stored request and its time in seconds since the epoch; None if there is none."""
         found = {name.decode(): int(value) for name, value in (await self._ask(self._redis.hgetall(self._key))).items()}
         if not found:

@@ -16,17 +16,17 @@ class SignIns:
     """Stores which browsers are signed in. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
-        self._redis, self._ask = store.redis, store.ask
+        self._redis, self._ask = store.redis, store.await_reply
         self._keys = Keys(store.namespace)
 
-    async def remember(self, token: str, key_hash: str, *, keep_seconds: int) -> None:
+    async def sign_in(self, token: str, key_hash: str, *, keep_seconds: int) -> None:
         """Sign a browser in for ``keep_seconds``: link its token to the hash of an API key.
 
         A busy store is retried, because the user would have to type the key again.
         """
         for left in range(_TRIES - 1, -1, -1):
             try:
-                await self._ask(self._redis.set(self._keys.browser(token), key_hash, ex=keep_seconds))
+                await self._ask(self._redis.set(self._keys.browser_key(token), key_hash, ex=keep_seconds))
             except StoreUnavailable as error:
                 if error.refusal or not left:
                     raise
@@ -34,11 +34,11 @@ class SignIns:
             else:
                 return
 
-    async def key_of(self, token: str) -> str:
+    async def find_key_hash(self, token: str) -> str:
         """Return the hash of the API key that a browser is signed in with, or an empty string."""
-        found = await self._ask(self._redis.get(self._keys.browser(token)))
+        found = await self._ask(self._redis.get(self._keys.browser_key(token)))
         return found.decode() if found else ""
 
-    async def forget(self, token: str) -> None:
+    async def sign_out(self, token: str) -> None:
         """Sign the browser with this token out."""
-        await self._ask(self._redis.delete(self._keys.browser(token)))
+        await self._ask(self._redis.delete(self._keys.browser_key(token)))

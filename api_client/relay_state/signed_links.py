@@ -19,27 +19,27 @@ class SignedLinks:
     """Signs links and checks their signatures. Methods raise ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
-        self._redis, self._ask = store.redis, store.ask
+        self._redis, self._ask = store.redis, store.await_reply
         self._name = Keys(store.namespace).link_key
 
-    async def sign(self, *what: str, until: int) -> str:
+    async def sign_link(self, *what: str, until: int) -> str:
         """Return the signature of a link to ``what`` that is valid until a time in seconds since the epoch."""
-        return _signature(await self._key(), what, until)
+        return _compute_signature(await self._load_key(), what, until)
 
-    async def holds(self, signature: str, *what: str, until: int) -> bool:
+    async def is_valid(self, signature: str, *what: str, until: int) -> bool:
         """Return whether ``signature`` belongs to a link to exactly ``what`` that has not expired."""
-        return await self.made(signature, *what, until=until) and time.time() < until
+        return await self.is_authentic(signature, *what, until=until) and time.time() < until
 
-    async def made(self, signature: str, *what: str, until: int) -> bool:
+    async def is_authentic(self, signature: str, *what: str, until: int) -> bool:
         """Return whether ``signature`` belongs to a link to exactly ``what``, which may have expired."""
-        right = _signature(await self._key(), what, until)
+        right = _compute_signature(await self._load_key(), what, until)
         return hmac.compare_digest(right.encode(), signature.encode("utf-8", "surrogatepass"))
 
-    async def _key(self) -> bytes:
+    async def _load_key(self) -> bytes:
         fresh = secrets.token_bytes(_KEY_BYTES)
         return await self._ask(self._redis.set(self._name, fresh, nx=True, get=True)) or fresh
 
 
-def _signature(key: bytes, what: Sequence[str], until: int) -> str:
+def _compute_signature(key: bytes, what: Sequence[str], until: int) -> str:
     said = "\0".join([*what, str(until)]).encode("utf-8", "surrogatepass")
     return base64.urlsafe_b64encode(hmac.new(key, said, hashlib.sha256).digest()).rstrip(b"=").decode()

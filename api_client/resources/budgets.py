@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from api_client.budgets.budget import EACH, Spent
+from api_client.budgets.budget import EACH, BudgetSpending
 from api_client.client import TurnsClient
-from api_client.contract.clock_time import clock_time
+from api_client.contract.clock_time import format_clock_time
 from api_client.resources.resource import Column, Listed, Resource, ResourcePage
 from api_client.setting_checks.budgets import unmatched_budgets
 
@@ -16,12 +16,12 @@ def _dollars(amount: float) -> str:
     return f"{amount:.{2 if amount == round(amount, 2) else 4}f}"
 
 
-async def _spent(client: TurnsClient, _most: int) -> Listed[Spent]:
+async def _spent(client: TurnsClient, _most: int) -> Listed[BudgetSpending]:
     nobody = unmatched_budgets(client.settings)
-    return [replace(each, matches=each.budget not in nobody) for each in await client.spending.today()], {}
+    return [replace(each, matches=each.budget not in nobody) for each in await client.spending.read_today()], {}
 
 
-BUDGETS = Resource[Spent](
+BUDGETS = Resource[BudgetSpending](
     read=_spent,
     none="no budgets: HELIX_BUDGETS is not set",
     caption=lambda _: "Today (UTC)",
@@ -34,7 +34,7 @@ BUDGETS = Resource[Spent](
         Column("share", lambda each, _: f"{each.share:.0%}", "num"),
         Column("state", lambda each, _: each.state),
         Column("set aside $", lambda each, _: f"{each.set_aside_usd:.4f}", "num"),
-        Column("resets", lambda each, context: clock_time(each.resets_at, context.now), "quiet"),
+        Column("resets", lambda each, context: format_clock_time(each.resets_at, context.now), "quiet"),
     ),
     api="/v1/budgets",
     called="list_budgets",
@@ -45,7 +45,7 @@ BUDGETS = Resource[Spent](
 
 async def _weeks_spending(client: TurnsClient) -> dict[str, Any]:
     """Return this week's spending by model, key and owner, with the twenty highest of each."""
-    stats = {by: await client.figures.stats(7 * 86_400.0, by) for by in ("model", "key", "owner")}
+    stats = {by: await client.figures.read_stats(7 * 86_400.0, by) for by in ("model", "key", "owner")}
     return {"spent": [(by, [row for row in each.rows if row.turns][:20]) for by, each in stats.items()]}  # type: ignore[union-attr]
 
 

@@ -7,19 +7,19 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from api_client.client import TurnsClient
-from api_client.contract.notices import Entry
+from api_client.contract.notices import OutboxEntry
 from api_client.resources.resource import Button, Column, Listed, Resource, ResourcePage
 
 
-async def _waiting(client: TurnsClient, most: int) -> Listed[Entry]:
+async def _waiting(client: TurnsClient, most: int) -> Listed[OutboxEntry]:
     return await client.notices.waiting(most), asdict(await client.notices.counts())
 
 
-async def _given_up(client: TurnsClient, most: int) -> Listed[Entry]:
+async def _given_up(client: TurnsClient, most: int) -> Listed[OutboxEntry]:
     return await client.notices.given_up(most), asdict(await client.notices.counts())
 
 
-_NOTICE: tuple[Column[Entry], ...] = (
+_NOTICE: tuple[Column[OutboxEntry], ...] = (
     Column("notice", lambda each, _: each.notice_id, "id"),
     Column("kind", lambda each, _: each.kind),
     Column("put at", lambda each, _: each.put_at, "when"),
@@ -33,7 +33,7 @@ def _named(fields: Mapping[str, str]) -> tuple[str, ...]:
     return (fields["notice"],) if fields.get("notice") else ()
 
 
-NOTICES = Resource[Entry](
+NOTICES = Resource[OutboxEntry](
     read=_waiting,
     none="nothing is waiting to be sent",
     caption=lambda facts: f"{facts['waiting']:,} waiting to be sent",
@@ -55,14 +55,14 @@ GIVEN_UP = replace(
     called="list_given_up",
     about="The notices that nobody took for a day, the newest first.",
     buttons=(
-        Button[Entry](
+        Button[OutboxEntry](
             name="resend",
             words="Send again",
             all_words="Send all again",
             fields=lambda each: {"notice": each.notice_id},
             act=lambda client, form, by: client.notices.send_again(_named(form), by=by),
         ),
-        Button[Entry](
+        Button[OutboxEntry](
             name="drop",
             words="Drop",
             all_words="Drop all",

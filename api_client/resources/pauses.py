@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from api_client.client import TurnsClient
-from api_client.contract.clock_time import clock_time
+from api_client.contract.clock_time import format_clock_time
 from api_client.pauses.pause import BREAKER, LIMIT, WHATS, Pause
 from api_client.resources.resource import Button, CellContext, Column, Listed, Resource, ResourcePage, Viewer
 
 
 async def _in_force(client: TurnsClient, _most: int) -> Listed[Pause]:
-    return await client.pauses.in_force(), {"held_turns": await client.pauses.held()}
+    return await client.pauses.list_active(), {"held_turns": await client.pauses.count_held()}
 
 
 def held_back(facts: Mapping[str, Any]) -> str:
@@ -24,7 +24,7 @@ def held_back(facts: Mapping[str, Any]) -> str:
 def _until(each: Pause, context: CellContext) -> str:
     if each.probing:
         return "one turn tries now"
-    return clock_time(each.until, context.now) if each.until else "resumed"
+    return format_clock_time(each.until, context.now) if each.until else "resumed"
 
 
 def _of_pause(each: Pause, viewer: Viewer) -> Pause | None:
@@ -60,7 +60,7 @@ PAUSES = Resource[Pause](
             name="resume",
             words="Resume",
             fields=lambda each: {"what": "model" if each.what == BREAKER else each.what, "name": each.name},
-            act=lambda client, form, by: client.pauses.resume(form.get("what", ""), form.get("name", ""), by=by),
+            act=lambda client, form, by: client.pauses.end_pause(form.get("what", ""), form.get("name", ""), by=by),
         ),
     ),
     api="/v1/pauses",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from api_client.contract.package_parts import parts_of
+from api_client.contract.package_parts import collect_parts
 from api_client.resources.resource import Resource, ResourcePage
 
 _PACKAGE = "api_client.resources"
-RESOURCES: tuple[Resource[Any], ...] = tuple(chain.from_iterable(parts_of(_PACKAGE, "RESOURCES")))
-_FOUND: list[ResourcePage] = [*chain.from_iterable(parts_of(_PACKAGE, "PAGES"))]
+RESOURCES: tuple[Resource[Any], ...] = tuple(chain.from_iterable(collect_parts(_PACKAGE, "RESOURCES")))
+_FOUND: list[ResourcePage] = [*chain.from_iterable(collect_parts(_PACKAGE, "PAGES"))]
 #: In the order of the navigation.
 PAGES = tuple(sorted(_FOUND, key=lambda page: page.position))

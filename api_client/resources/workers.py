@@ -6,11 +6,11 @@ from typing import Any
 
 from api_client.client import TurnsClient
 from api_client.resources.resource import CellContext, Column, Listed, Resource, ResourcePage
-from api_client.workers.fleet import WorkerLine
+from api_client.workers.fleet import WorkerRow
 
 
-async def _heard_of(client: TurnsClient, _most: int) -> Listed[WorkerLine]:
-    standing = await client.workers.standing()
+async def _heard_of(client: TurnsClient, _most: int) -> Listed[WorkerRow]:
+    standing = await client.workers.read_state()
     return standing.workers, {"alerts": [alert.to_dict() for alert in standing.alerts]}
 
 
@@ -21,7 +21,7 @@ def _span(seconds: float) -> str:
     return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _heard(line: WorkerLine, context: CellContext) -> str:
+def _heard(line: WorkerRow, context: CellContext) -> str:
     if line.state == "signed off":
         return f"ended {_span(context.now - line.heard_at)} ago"
     return (
@@ -29,7 +29,7 @@ def _heard(line: WorkerLine, context: CellContext) -> str:
     )
 
 
-def _does(line: WorkerLine, context: CellContext) -> str:
+def _does(line: WorkerRow, context: CellContext) -> str:
     does = "; ".join(f"{each.task} {each.turn_id} for {_span(context.now - each.since)}" for each in line.doing[:3])
     left = len(line.doing) - 3
     does = does + (f"; and {left} more turn{'' if left == 1 else 's'}" if left > 0 else "") or ", ".join(line.queues)
@@ -37,7 +37,7 @@ def _does(line: WorkerLine, context: CellContext) -> str:
     return f"{does}; keeps {', '.join(kept)}" if kept else does
 
 
-WORKERS = Resource[WorkerLine](
+WORKERS = Resource[WorkerRow](
     read=_heard_of,
     none="no worker was heard of within a day: start `turns worker`",
     columns=(
@@ -60,7 +60,7 @@ WORKERS = Resource[WorkerLine](
 
 
 async def _standing(client: TurnsClient) -> dict[str, Any]:
-    return {"seen": await client.workers.standing()}
+    return {"seen": await client.workers.read_state()}
 
 
 RESOURCES = (WORKERS,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.owners import LOCAL_OWNER, owner_named
+from api_client.contract.owners import LOCAL_OWNER, parse_owner
 from api_client.contract.settings import Settings
 from api_client.setting_checks.registry import SettingFault
 
@@ -29,7 +29,7 @@ def unmatched_budgets(settings: Settings) -> dict[str, str]:
     for entry in settings.budgets:
         kind, _, name = entry.partition(":")
         holder = name if kind == "model" else name.partition("/")[0]
-        hashed = kind == "owner" and owner_named(name) == name
+        hashed = kind == "owner" and parse_owner(name) == name
         if known.get(kind) and name != "*" and not hashed and holder not in known[kind]:
             names = f"`turns keys list` has the owners {', '.join(sorted(owners))}"
             found[entry] = names if kind != "model" else f"HELIX_MODELS has {', '.join(sorted(settings.models))}"

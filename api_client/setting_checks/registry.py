@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.package_parts import parts_of
+from api_client.contract.package_parts import collect_parts
 from api_client.contract.settings import Settings
 
 
@@ -21,7 +21,7 @@ class SettingFault:
 
 def find_setting_faults(settings: Settings) -> Iterator[SettingFault]:
     """Yield the faults that all modules with setting checks find in the settings."""
-    for find_faults in parts_of("api_client.setting_checks", "find_faults"):
+    for find_faults in collect_parts("api_client.setting_checks", "find_faults"):
         yield from find_faults(settings)
 
 

@@ -62,7 +62,7 @@ class AuditGroup:
     turn_ids: tuple[str, ...] = ()
 
 
-def grouped(lines: Iterable[AuditLine]) -> list[AuditGroup]:
+def group_lines(lines: Iterable[AuditLine]) -> list[AuditGroup]:
     """Group audit entries by bulk action; a group takes the position of its newest entry."""
     groups: dict[object, AuditGroup] = {}
     for number, line in enumerate(lines):
@@ -74,46 +74,48 @@ def grouped(lines: Iterable[AuditLine]) -> list[AuditGroup]:
     return list(groups.values())
 
 
-class Audit(Orders):
+class AuditLog(Orders):
     """Writes and reads the audit log. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
-        self._redis, self._ask = store.redis, store.ask
+        self._redis, self._ask = store.redis, store.await_reply
         #: Redis stream of ordered actions.
-        self._key = store.keys.named("audit")
+        self._key = store.keys.key_named("audit")
         self._keep = store.settings.audit_seconds
 
-    async def record(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
+    async def write_line(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
         """Write an entry and return its id; entries older than the setting ``audit_seconds`` are dropped."""
-        return await self._write({"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]})
+        return await self._append_entry(
+            {"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]}
+        )
 
     @asynccontextmanager
-    async def place(
+    async def place_order(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
     ) -> AsyncIterator[PlacedOrder]:
         """Write an entry before the action in the block; if the action fails, add the reason to the entry."""
-        line, order = await self.record(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail), PlacedOrder()
+        line, order = await self.write_line(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail), PlacedOrder()
         try:
             yield order
         except Exception as error:
-            await self.refuse(line, error)
+            await self.add_refusal(line, error)
             raise
         if order.refused:
-            await self.refuse(line, order.refused)
+            await self.add_refusal(line, order.refused)
 
-    async def refuse(self, line: str, why: str | Exception) -> None:
+    async def add_refusal(self, line: str, why: str | Exception) -> None:
         """Add to an entry why its action failed. Nothing is added if the store was unavailable."""
         if isinstance(why, StoreUnavailable):
             return
         name = "" if isinstance(why, str | HelixError) else f"{type(why).__name__}: "
-        await self._write({"of": line, "refused": f"{name}{why}"[:500]})
+        await self._append_entry({"of": line, "refused": f"{name}{why}"[:500]})
 
-    async def _write(self, line: dict[Any, Any]) -> str:
+    async def _append_entry(self, line: dict[Any, Any]) -> str:
         oldest = f"{int((time.time() - self._keep) * 1000)}-0"
         written: bytes = await self._ask(self._redis.xadd(self._key, line, minid=oldest, approximate=True))
         return written.decode()
 
-    async def read(self, *, since: float = 0.0, turn_id: str = "", limit: int = _MOST) -> list[AuditLine]:
+    async def read_lines(self, *, since: float = 0.0, turn_id: str = "", limit: int = _MOST) -> list[AuditLine]:
         """Return the newest ``limit`` entries after ``since`` (seconds since the epoch), oldest first."""
         entries = await self._ask(self._redis.xrevrange(self._key, min=f"{int(since * 1000)}-0", count=_MOST))
         refused: dict[bytes, str] = {}

@@ -30,7 +30,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from api_client.contract.keys import Keys
-from api_client.contract.settings.cluster import Cluster
+from api_client.contract.settings.cluster import ClusterAddress
 
 Address = tuple[str, int]
 
@@ -52,77 +52,79 @@ class _AsyncParser(AsyncDefaultParser):  # type: ignore[misc,valid-type]
     EXCEPTION_CLASSES: ClassVar = {**AsyncDefaultParser.EXCEPTION_CLASSES, **_AWAY}
 
 
-def slot_of(namespace: str) -> int:
+def find_slot(namespace: str) -> int:
     """Return the number of the Redis Cluster slot that holds all keys of an installation."""
     return int(key_slot(Keys(namespace).installation.encode()))
 
 
-def master_of(slots: Iterable[Any], slot: int, asked: str) -> Address | None:
+def find_master(slots: Iterable[Any], slot: int, asked: str) -> Address | None:
     """Return the address of a slot's master from a CLUSTER SLOTS reply of the host ``asked``; None without a master."""
     for first, last, master, *_ in slots:
         if first <= slot <= last:
-            host = _text(master[0])
+            host = _decode_text(master[0])
             return (asked if host in {"", "?"} else host), int(master[1])
     return None
 
 
-def nodes_of(slots: Iterable[Any]) -> list[Address]:
+def list_nodes(slots: Iterable[Any]) -> list[Address]:
     """Return the address of every node that a CLUSTER SLOTS reply names."""
-    found = [(_text(node[0]), int(node[1])) for _, _, *nodes in slots for node in nodes]
+    found = [(_decode_text(node[0]), int(node[1])) for _, _, *nodes in slots for node in nodes]
     return list(dict.fromkeys(each for each in found if each[0] not in {"", "?"}))
 
 
-def _text(name: Any) -> str:
+def _decode_text(name: Any) -> str:
     return name.decode() if isinstance(name, bytes) else str(name or "")
 
 
 class _Nodes:
     """Remembers the nodes of a Redis Cluster, and asks recently successful nodes first for a slot's master."""
 
-    def __init__(self, cluster: Cluster, namespace: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, cluster: ClusterAddress, namespace: str, options: Mapping[str, Any]) -> None:
         self._named, self._known = cluster.nodes, list[Address](cluster.nodes)
-        self._slot = slot_of(namespace)
+        self._slot = find_slot(namespace)
         self._options = {**options, "retry": type(options["retry"])(NoBackoff(), 0)}
 
-    def _in_turn(self) -> tuple[Address, ...]:
+    def _ordered_nodes(self) -> tuple[Address, ...]:
         return tuple(dict.fromkeys((*self._known, *self._named)))
 
-    def _said(self, node: Address, replies: tuple[Mapping[str, str], Sequence[Any]]) -> Address | None:
+    def _accept_reply(self, node: Address, replies: tuple[Mapping[str, str], Sequence[Any]]) -> Address | None:
         """Return the slot's master if the node belongs to the cluster's majority; other nodes may be outdated."""
         state, slots = replies
-        found = master_of(slots, self._slot, node[0]) if state["cluster_state"] == "ok" else None
+        found = find_master(slots, self._slot, node[0]) if state["cluster_state"] == "ok" else None
         if found:
-            self._known = [node, *nodes_of(slots)]
+            self._known = [node, *list_nodes(slots)]
         return found
 
-    def _ask_last(self, node: Address) -> None:
-        self._known = [*(each for each in self._in_turn() if each != node), node]
+    def _demote_node(self, node: Address) -> None:
+        self._known = [*(each for each in self._ordered_nodes() if each != node), node]
 
 
 class Nodes(_Nodes):
     """Finds the master of a Redis Cluster slot, for programs without an event loop."""
 
-    def master(self) -> Address:
+    def find_slot_master(self) -> Address:
         """Return the address of the slot's master. Raises ``SlotAway`` if no node of the majority answers."""
-        for node in self._in_turn():
+        for node in self._ordered_nodes():
             with redis.Redis(host=node[0], port=node[1], **self._options) as asked, suppress(RedisError, OSError):
                 pipe: Any = asked.pipeline(transaction=False)
-                if found := self._said(node, pipe.execute_command(_STATE).execute_command(_SLOTS).execute()):
+                if found := self._accept_reply(node, pipe.execute_command(_STATE).execute_command(_SLOTS).execute()):
                     return found
-            self._ask_last(node)
+            self._demote_node(node)
         raise SlotAway(_UNKNOWN)
 
 
 class AsyncNodes(_Nodes):
     """Finds the master of a Redis Cluster slot, for programs with an event loop."""
 
-    async def master(self) -> Address:
+    async def find_slot_master(self) -> Address:
         """Return the address of the slot's master. Raises ``SlotAway`` if no node of the majority answers."""
-        for node in self._in_turn():
+        for node in self._ordered_nodes():
             async with aioredis.Redis(host=node[0], port=node[1], **self._options) as asked:
                 with suppress(RedisError, OSError):
                     pipe: Any = asked.pipeline(transaction=False)
-                    if found := self._said(node, await pipe.execute_command(_STATE).execute_command(_SLOTS).execute()):
+                    if found := self._accept_reply(
+                        node, await pipe.execute_command(_STATE).execute_command(_SLOTS).execute()
+                    ):
                         return found
-            self._ask_last(node)
+            self._demote_node(node)
         raise SlotAway(_UNKNOWN)

@@ -8,7 +8,7 @@ from typing import Any
 import redis
 import redis.asyncio as aioredis
 
-from api_client.contract.settings.cluster import Cluster
+from api_client.contract.settings.cluster import ClusterAddress
 from api_client.store.cluster import AsyncNodes, Nodes, _AsyncParser, _Parser
 
 
@@ -18,7 +18,7 @@ class _ToMaster:
         self._nodes = nodes
 
     def _connect(self) -> Any:
-        self.host, self.port = self._nodes.master()
+        self.host, self.port = self._nodes.find_slot_master()
         return super()._connect()  # type: ignore[misc]
 
 
@@ -28,7 +28,7 @@ class _AsyncToMaster:
         self._nodes = nodes
 
     async def _connect(self) -> None:
-        self.host, self.port = await self._nodes.master()
+        self.host, self.port = await self._nodes.find_slot_master()
         await super()._connect()  # type: ignore[misc]
 
 
@@ -48,7 +48,7 @@ class _AsyncTls(_AsyncToMaster, aioredis.SSLConnection):
     pass
 
 
-def pool_options(cluster: Cluster, namespace: str, options: Mapping[str, Any], *, loop: bool) -> dict[str, Any]:
+def pool_options(cluster: ClusterAddress, namespace: str, options: Mapping[str, Any], *, loop: bool) -> dict[str, Any]:
     """Return options for a redis-py pool, so that its connections go to the master of the installation's slot.
 
     ``options`` are the options of a pool for the first node.

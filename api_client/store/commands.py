@@ -18,13 +18,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from api_client.contract.completion import Fault
-from api_client.contract.counters import BOUNDS_MS, label
-from api_client.contract.frozen import frozen
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.completion import ProviderFault
+from api_client.contract.counters import BOUNDS_MS, clean_label
+from api_client.contract.frozen import checked_frozen
+from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RUN_QUEUE, Link
+from api_client.contract.tasks import RUN_QUEUE, ChainTask
 
 Word: TypeAlias = str | bytes | int
 
@@ -73,7 +73,7 @@ class Script:
     rest: bool
     keys: int = 20
 
-    def words(self, turn_id: str, values: dict[str, Word], rest: Sequence[Word] = ()) -> tuple[Word, ...]:
+    def build_argv(self, turn_id: str, values: dict[str, Word], rest: Sequence[Word] = ()) -> tuple[Word, ...]:
         """Return the script's arguments (ARGV) for a turn; ``values`` are named, and ``rest`` follows unnamed.
 
         Raises:
@@ -87,23 +87,23 @@ class Script:
 
 def load_script(path: Path, settings: Settings) -> Script:
     """Read a Lua script from a file and add the constants that depend on the settings."""
-    return _built(path, _constants(settings))
+    return _build_script(path, _format_constants(settings))
 
 
-def line_script(path: Path, settings: Settings) -> Script:
+def load_queue_script(path: Path, settings: Settings) -> Script:
     """Build a Lua script about the fair queue, including the functions that it needs from ``lua/line.lua``."""
     own = path.read_text()
-    common = [*_constants(settings).splitlines(), *_declarations(_AROUND), *_declarations(_INSIDE[0])]
-    text = "\n".join(["#!lua", *_needed(common, own), own])
-    return Script(path.stem, text, _sha(text), (), rest=True)
+    common = [*_format_constants(settings).splitlines(), *_declarations(_AROUND), *_declarations(_INSIDE[0])]
+    text = "\n".join(["#!lua", *_select_needed(common, own), own])
+    return Script(path.stem, text, _hash_text(text), (), rest=True)
 
 
-def queue_in(settings: Settings) -> str:
+def find_queue(settings: Settings) -> str:
     """Return the key of the agents' message queue if it is in the store's database, otherwise an empty string."""
     return f"{settings.namespace}:celery:{RUN_QUEUE}" if settings.has_queues else ""
 
 
-@frozen(slots=True)
+@checked_frozen(slots=True)
 class ReleaseReply:
     """The parsed reply of the Lua script ``release.lua``, which starts waiting turns.
 
@@ -113,14 +113,14 @@ class ReleaseReply:
     """
 
     places: tuple[str, ...] = ()
-    left: tuple[tuple[Link, str, str], ...] = ()
+    left: tuple[tuple[ChainTask, str, str], ...] = ()
 
     @classmethod
-    def read(cls, reply: Any) -> ReleaseReply:
+    def parse_reply(cls, reply: Any) -> ReleaseReply:
         """Parse a reply of ``release.lua``. Raises ``ValueError`` if the reply names an unknown task."""
         places, left = ([part.decode() for part in each] for each in reply)
         turns = zip(left[::3], left[1::3], left[2::3], strict=True)
-        return cls(tuple(places), tuple((Link.parse(link), turn_id, session) for turn_id, link, session in turns))
+        return cls(tuple(places), tuple((ChainTask.parse(link), turn_id, session) for turn_id, link, session in turns))
 
 
 def release_keys(keys: Keys, queue: str) -> tuple[str, ...]:
@@ -128,13 +128,13 @@ def release_keys(keys: Keys, queue: str) -> tuple[str, ...]:
     return (*[keys.due] * 5, *_shared_keys(keys), *line_keys(keys, queue))
 
 
-def plain_script(path: Path) -> Script:
+def load_plain_script(path: Path) -> Script:
     """Read a Lua script that needs no constants or shared functions."""
     text = path.read_text()
-    return Script(path.stem, text, _sha(text), (), rest=True)
+    return Script(path.stem, text, _hash_text(text), (), rest=True)
 
 
-def _sha(text: str) -> str:
+def _hash_text(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -144,29 +144,29 @@ def command_text(path: Path) -> str:
 
 
 @cache
-def _built(path: Path, constants: str) -> Script:
+def _build_script(path: Path, constants: str) -> Script:
     own = command_text(path)
     declared = " ".join(re.findall(r"^-- args: (.*)$", own, re.MULTILINE)).split()
     rest = declared[-1:] == ["..."]
     names = declared[:-1] if rest else declared
-    arguments = [_argument(name, at) for at, name in enumerate(names, 2)]
+    arguments = [_argument_statement(name, at) for at, name in enumerate(names, 2)]
     arguments += [f"local REST = {len(names) + 2}"] if rest else []
     own = "\n".join([*arguments, own.rstrip(), "end", "local reply = command()", "flush()", "return reply", ""])
     around = [*constants.splitlines(), *_declarations(_AROUND)]
     inside = [text for each in _INSIDE for text in _declarations(each)]
-    needed = _needed([*around, *inside], f"TURN turn seq number\n{own}")
+    needed = _select_needed([*around, *inside], f"TURN turn seq number\n{own}")
     text = "\n".join(
         [
             "#!lua",
             *(text for text in needed if text not in inside),
-            _reading(_fields(needed, own)),
+            _read_statement(_find_fields(needed, own)),
             "local function command()",
             *(text for text in needed if text in inside),
             own,
         ]
     )
     keys = 20 if "KEYS[13]" in text else 12  # commands without the fair queue need fewer keys
-    return Script(path.stem, text, _sha(text), tuple(name.rstrip("#") for name in names), rest, keys)
+    return Script(path.stem, text, _hash_text(text), tuple(name.rstrip("#") for name in names), rest, keys)
 
 
 #: The start of a declaration in the common files, and the names it declares.
@@ -179,26 +179,26 @@ def _declarations(path: Path) -> list[str]:
     return [text.rstrip() for text in _DECLARED.split(path.read_text())[1:]]
 
 
-def _needed(declarations: Sequence[str], used_by: str) -> list[str]:
-    words = {text: _words(text) for text in declarations}
-    wanted, found = {*_words(used_by)}, set[str]()
-    while more := [text for text in declarations if text not in found and wanted & _declared(text)]:
+def _select_needed(declarations: Sequence[str], used_by: str) -> list[str]:
+    words = {text: _find_words(text) for text in declarations}
+    wanted, found = {*_find_words(used_by)}, set[str]()
+    while more := [text for text in declarations if text not in found and wanted & _declared_names(text)]:
         found.update(more)
         wanted.update(*(words[text] for text in more))
     return [text for text in declarations if text in found]
 
 
-def _words(code: str) -> frozenset[str]:
+def _find_words(code: str) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", _TEXT.sub("", _COMMENT.sub("", code))))
 
 
 @cache
-def _declared(text: str) -> frozenset[str]:
+def _declared_names(text: str) -> frozenset[str]:
     names = _NAMES.match(text)
     return frozenset(names[1].split(", ")) if names else frozenset()
 
 
-def _fields(needed: Sequence[str], own: str) -> list[str]:
+def _find_fields(needed: Sequence[str], own: str) -> list[str]:
     """Return the names of the record fields that a script reads, from its header or its code."""
     if declared := re.search(r"^-- reads: (.*)$", own, re.MULTILINE):
         return sorted({"seq", *declared[1].split()})
@@ -208,17 +208,17 @@ def _fields(needed: Sequence[str], own: str) -> list[str]:
     )
 
 
-def _reading(fields: Sequence[str]) -> str:
+def _read_statement(fields: Sequence[str]) -> str:
     found = ", ".join(f"{name} = found[{at}]" for at, name in enumerate(fields, 1))
     asked = ", ".join(f"'{name}'" for name in fields)
     return f"local found = redis.call('HMGET', TURN, {asked})\nturn = {{ {found} }}\nseq = number('seq')"
 
 
-def _argument(name: str, at: int) -> str:
+def _argument_statement(name: str, at: int) -> str:
     return f"local {name[:-1]} = tonumber(ARGV[{at}])" if name.endswith("#") else f"local {name} = ARGV[{at}]"
 
 
-def _constants(settings: Settings) -> str:
+def _format_constants(settings: Settings) -> str:
     values = {
         "ANNOUNCE_MS": int(settings.announce_seconds * 1000),
         "RETENTION_MS": int(settings.retention_seconds * 1000),
@@ -231,35 +231,37 @@ def _constants(settings: Settings) -> str:
         "QUEUED": int(settings.has_queues),
         "BOUNDS_MS": list(BOUNDS_MS),
         "GIVEN_UP": GIVEN_UP,
-        "UPSTREAMS": {label(model): label(settings.upstream_of(model)) for model in settings.models},
+        "UPSTREAMS": {clean_label(model): clean_label(settings.find_service(model)) for model in settings.models},
         "FALLBACKS": {
-            label(model): list(others)
+            clean_label(model): list(others)
             for model in settings.models
-            if (others := settings.of_model(model).fallbacks.get(Fault.LIMIT))
+            if (others := settings.for_model(model).fallbacks.get(ProviderFault.LIMIT))
         },
         "BREAKERS": {"": _breaker_of(settings)}
-        | {label(model): _breaker_of(settings.of_model(model)) for model in settings.models},
-        "AT_ONCE": {label(name): most for name, most in settings.at_once.items()},
+        | {clean_label(model): _breaker_of(settings.for_model(model)) for model in settings.models},
+        "AT_ONCE": {clean_label(name): most for name, most in settings.at_once.items()},
     }
-    return "\n".join(_constant(name, value) for name, value in values.items())
+    return "\n".join(_format_constant(name, value) for name, value in values.items())
 
 
 def _breaker_of(settings: Settings) -> list[int]:
     return [settings.breaker_errors, int(settings.breaker_seconds * 1000)]
 
 
-def _constant(name: str, value: object) -> str:
+def _format_constant(name: str, value: object) -> str:
     """Return the Lua declaration of a constant. Tables become functions, because most scripts do not use them."""
     if isinstance(value, int):
         return f"local {name} = {value}"
-    return f"local function {name}() return {_literal(value)} end"
+    return f"local function {name}() return {_format_literal(value)} end"
 
 
-def _literal(value: object) -> str:
+def _format_literal(value: object) -> str:
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'[{_literal(name)}] = {_literal(part)}' for name, part in value.items())} }}"
+        return (
+            f"{{ {', '.join(f'[{_format_literal(name)}] = {_format_literal(part)}' for name, part in value.items())} }}"
+        )
     if isinstance(value, list):
-        return f"{{ {', '.join(map(_literal, value))} }}"
+        return f"{{ {', '.join(map(_format_literal, value))} }}"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
@@ -272,7 +274,7 @@ def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") ->
     Raises:
         ValueError: ``turn_id`` has the wrong form.
     """
-    keys = keys_of(namespace, turn_id)
+    keys = keys_for_turn(namespace, turn_id)
     own = (keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
     return (*own, keys.session(session_id), *_shared_keys(keys), *line_keys(keys, queue))
 

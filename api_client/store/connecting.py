@@ -30,8 +30,8 @@ from redis.sentinel import Sentinel, SentinelManagedConnection
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, require_store
-from api_client.contract.settings.cluster import Cluster
-from api_client.contract.settings.sentinels import Sentinels
+from api_client.contract.settings.cluster import ClusterAddress
+from api_client.contract.settings.sentinels import SentinelAddress
 from api_client.store import cluster_connections
 
 #: Every reader of a turn and every agent's writer may hold a connection. The library's limit of 100 would limit the
@@ -61,21 +61,21 @@ def open_store(
     """
     retry = AsyncRetry(ExponentialBackoff(cap=0.2, base=0.02), resends)
     options = _options(connect_seconds, answer_seconds, retry)
-    if sentinels := Sentinels.parse(require_store(settings).store_url):
+    if sentinels := SentinelAddress.parse(require_store(settings).store_url):
         asked: Any = AsyncSentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
-        options = options | _master(sentinels, _AsyncOfSentinel)
+        options = options | _master_options(sentinels, _AsyncOfSentinel)
         pool = _SingleSentinelPool if single else _SentinelPool
         master: aioredis.Redis = asked.master_for(connection_pool_class=pool, **options)
         return master
-    if named := Cluster.parse(settings.store_url):
-        options = options | _of_address(parse_async_url(named.url))
+    if named := ClusterAddress.parse(settings.store_url):
+        options = options | _parse_address(parse_async_url(named.url))
         options = cluster_connections.pool_options(named, settings.namespace, options, loop=True)
     else:
-        options = options | _of_address(parse_async_url(settings.redis_url))
+        options = options | _parse_address(parse_async_url(settings.redis_url))
     return aioredis.Redis.from_pool((_SinglePool if single else _Pool)(**options))
 
 
-def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3) -> Any:
+def open_blocking_store(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3) -> Any:
     """Return a pool of blocking connections to the store, for threads and for programs without an event loop.
 
     Raises:
@@ -83,14 +83,14 @@ def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3
     """
     retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), resends)
     options = _options(min(2.0, answer_seconds), answer_seconds, retry)
-    if sentinels := Sentinels.parse(require_store(settings).store_url):
+    if sentinels := SentinelAddress.parse(require_store(settings).store_url):
         asked: Any = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
-        return asked.master_for(**_master(sentinels, _OfSentinel), **options)
-    if named := Cluster.parse(settings.store_url):
-        options = options | _of_address(parse_url(named.url))  # type: ignore[no-untyped-call]
+        return asked.master_for(**_master_options(sentinels, _OfSentinel), **options)
+    if named := ClusterAddress.parse(settings.store_url):
+        options = options | _parse_address(parse_url(named.url))  # type: ignore[no-untyped-call]
         options = cluster_connections.pool_options(named, settings.namespace, options, loop=False)
     else:
-        options = options | _of_address(parse_url(settings.redis_url))  # type: ignore[no-untyped-call]
+        options = options | _parse_address(parse_url(settings.redis_url))  # type: ignore[no-untyped-call]
     return redis.Redis.from_pool(redis.ConnectionPool(**options))
 
 
@@ -106,7 +106,7 @@ def _options(connect_seconds: float, answer_seconds: float, retry: Any) -> dict[
     }
 
 
-def _of_address(options: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_address(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the connection options of an address; ``credential_provider`` names a class that supplies credentials."""
     found = dict(options)
     if name := found.pop("credential_provider", None):
@@ -117,7 +117,7 @@ def _of_address(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _master(sentinels: Sentinels, kind: type) -> dict[str, Any]:
+def _master_options(sentinels: SentinelAddress, kind: type) -> dict[str, Any]:
     own = {"service_name": sentinels.master, "db": sentinels.db, "password": sentinels.password or None}
     return own | {"connection_class": kind}
 
@@ -128,7 +128,7 @@ class _Pool(aioredis.ConnectionPool):
     def make_connection(self) -> Any:
         """Create a connection that packs commands with hiredis, which is faster than redis-py."""
         made: Any = super().make_connection()  # type: ignore[no-untyped-call]
-        made.pack_command = partial(_packed, made.pack_command)
+        made.pack_command = partial(_pack_words, made.pack_command)
         return made
 
     async def release(self, connection: Any) -> None:
@@ -139,7 +139,7 @@ class _Pool(aioredis.ConnectionPool):
             await self._available_connections.pop(0).disconnect()
 
 
-def _packed(by_redis: Callable[..., Any], *words: Any) -> Any:
+def _pack_words(by_redis: Callable[..., Any], *words: Any) -> Any:
     if isinstance(words[0], str) and " " not in words[0]:  # redis-py splits names such as "CONFIG GET" into two words
         with contextlib.suppress(TypeError):  # redis-py may know the type of the word
             return [hiredis.pack_command(words)]
@@ -201,6 +201,6 @@ class OpenedConnection:
         self._connection._close()  # noqa: SLF001  # avoids a warning about an unclosed connection
 
 
-def socket_of(connection: Any) -> Any:
+def get_socket(connection: Any) -> Any:
     """Return the socket of a blocking connection, to read replies that redis-py cannot parse."""
     return connection._sock  # noqa: SLF001

@@ -34,22 +34,22 @@ class Connection:
         opened = open_store(settings, connect_seconds=connect_seconds, answer_seconds=connect_seconds)
         self._pool: Any = opened.connection_pool  # makes connections and keeps none
         self._answer_seconds = answer_seconds
-        self._line: _Line | None = None
-        self._opening: asyncio.Task[_Line] | None = None
+        self._line: _Pipeline | None = None
+        self._opening: asyncio.Task[_Pipeline] | None = None
 
-    def ask(self, *words: Word) -> Awaitable[Any]:
+    def send_command(self, *words: Word) -> Awaitable[Any]:
         """Send one command to the store and return its future reply.
 
         Raises:
             RedisError: the store does not answer, or answers with an error.
         """
         line = self._line
-        return line.ask(words) if line and line.usable else self._ask_another(words)
+        return line.send_command(words) if line and line.usable else self._send_on_new(words)
 
-    async def _ask_another(self, words: tuple[Word, ...]) -> Any:
-        return await (await self._opened()).ask(words)
+    async def _send_on_new(self, words: tuple[Word, ...]) -> Any:
+        return await (await self._shared_pipeline()).send_command(words)
 
-    async def another(self) -> OpenedConnection:
+    async def open_another(self) -> OpenedConnection:
         """Open and return another connection to the same store, for example for a subscription.
 
         Raises:
@@ -67,20 +67,20 @@ class Connection:
         if self._opening and not self._opening.done():
             await asyncio.wait([self._opening])
         if self._line:
-            self._line.end(RedisConnectionError("closed"))
+            self._line.close_failed(RedisConnectionError("closed"))
 
-    async def _opened(self) -> _Line:
+    async def _shared_pipeline(self) -> _Pipeline:
         """Return a new connection. Callers share the connection; cancelling one caller does not cancel the others."""
         if self._opening is None or self._opening.done():
-            self._opening = asyncio.create_task(self._open(), name="store connection")
+            self._opening = asyncio.create_task(self._open_pipeline(), name="store connection")
         return await asyncio.shield(self._opening)
 
-    async def _open(self) -> _Line:
-        self._line = _Line(await self.another(), self._answer_seconds)
+    async def _open_pipeline(self) -> _Pipeline:
+        self._line = _Pipeline(await self.open_another(), self._answer_seconds)
         return self._line
 
 
-class OneConnection(Connection):
+class SingleConnection(Connection):
     """A store connection that sends one command after the other, for programs that poll.
 
     Attributes:
@@ -91,7 +91,7 @@ class OneConnection(Connection):
         self.redis = open_store(settings, single=True)
         self._pool = self.redis.connection_pool
 
-    async def ask(self, *words: Word) -> Any:
+    async def send_command(self, *words: Word) -> Any:
         """Send one command and return its reply. Raises ``RedisError``."""
         connection = await self._pool.get_connection()
         try:
@@ -105,7 +105,7 @@ class OneConnection(Connection):
         await self.redis.aclose()
 
 
-class _Line(asyncio.Protocol):
+class _Pipeline(asyncio.Protocol):
     """One open connection that pipelines commands until it is lost; ``lost`` holds the error that ended it."""
 
     def __init__(self, connection: OpenedConnection, answer_seconds: float) -> None:
@@ -118,14 +118,14 @@ class _Line(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._silent_since = self._loop.time()
         self._transport.set_protocol(self)
-        self._looking = self._loop.call_later(answer_seconds, self._look)
+        self._looking = self._loop.call_later(answer_seconds, self._check_silence)
 
     @property
     def usable(self) -> bool:
         """Return whether the connection can still be used by the running event loop."""
         return self.lost is None and self._loop is asyncio.get_running_loop()
 
-    def ask(self, words: tuple[Word, ...]) -> asyncio.Future[Any]:
+    def send_command(self, words: tuple[Word, ...]) -> asyncio.Future[Any]:
         """Send a command and return a future for its reply. Raises the error that closed the connection."""
         if self.lost is not None:
             raise self.lost
@@ -135,13 +135,13 @@ class _Line(asyncio.Protocol):
             self._transport.write(packed)  # nothing is in flight, so the server starts at once
         else:
             if not self._unsent:
-                self._loop.call_soon(self._send)
+                self._loop.call_soon(self._flush_unsent)
             self._unsent.append(packed)
         future = self._loop.create_future()
         self._waiting.append(future)
         return future
 
-    def _send(self) -> None:
+    def _flush_unsent(self) -> None:
         unsent, self._unsent = self._unsent, []
         if self.lost is None:
             self._transport.write(b"".join(unsent))
@@ -162,22 +162,22 @@ class _Line(asyncio.Protocol):
                 future.set_exception(reply)
             # The server is no master any more or the slot moved; the next connection goes to the current master.
             if isinstance(reply, (ReadOnlyError, RedisConnectionError)):
-                self.end(RedisConnectionError("the store is a master no longer"))
+                self.close_failed(RedisConnectionError("the store is a master no longer"))
                 return
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail every command that waits for a reply, because the connection broke."""
-        self.end(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
+        self.close_failed(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
 
-    def _look(self) -> None:
+    def _check_silence(self) -> None:
         now = self._loop.time()
         silent_since = self._silent_since if self._waiting else now
         if now - silent_since >= self._answer_seconds:
-            self.end(RedisTimeoutError("the store owes an answer"))
+            self.close_failed(RedisTimeoutError("the store owes an answer"))
         else:
-            self._looking = self._loop.call_at(silent_since + self._answer_seconds, self._look)
+            self._looking = self._loop.call_at(silent_since + self._answer_seconds, self._check_silence)
 
-    def end(self, why: RedisError) -> None:
+    def close_failed(self, why: RedisError) -> None:
         """Close the connection and fail every command that waits for a reply."""
         if self.lost is not None:
             return
@@ -194,13 +194,13 @@ class _Line(asyncio.Protocol):
 class Listener(Protocol):
     """Receives what happens to a subscription. The methods are called in the subscription's event loop."""
 
-    def subscribed(self, channel: bytes) -> None:
+    def on_subscribed(self, channel: bytes) -> None:
         """Handle the confirmation of a subscription: no message of the channel is missed from now on."""
 
-    def heard(self, channel: bytes, data: bytes) -> None:
+    def on_message(self, channel: bytes, data: bytes) -> None:
         """Handle a message that arrived on a channel."""
 
-    def lost(self, error: Exception) -> None:
+    def on_lost(self, error: Exception) -> None:
         """Handle the loss of the connection and thereby of all channels. Called at most once, and not after ``end``."""
 
 
@@ -241,27 +241,27 @@ class Subscription(asyncio.Protocol):
         self._reader.feed(data)
         while (said := self._reader.gets()) is not NOT_YET and not self._ended:
             if isinstance(said, Exception):
-                self._lose(said)
+                self._report_loss(said)
                 return
-            self._hear(said)
+            self._handle_message(said)
 
-    def _hear(self, said: Any) -> None:
+    def _handle_message(self, said: Any) -> None:
         if said[0] == b"message":
-            self._listener.heard(said[1], said[2])
+            self._listener.on_message(said[1], said[2])
         elif said[0] == b"subscribe":
             self._unconfirmed[said[1]] -= 1
             if not self._unconfirmed[said[1]]:
                 del self._unconfirmed[said[1]]
-                self._listener.subscribed(said[1])
+                self._listener.on_subscribed(said[1])
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the lost connection to the listener."""
-        self._lose(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
+        self._report_loss(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
 
-    def _lose(self, error: Exception) -> None:
+    def _report_loss(self, error: Exception) -> None:
         if not self._ended:
             self.end()
-            self._listener.lost(error)
+            self._listener.on_lost(error)
 
     def end(self) -> None:
         """Close the connection without telling the listener."""

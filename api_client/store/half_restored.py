@@ -7,7 +7,7 @@ from redis.exceptions import RedisError
 from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.store.connecting import connect
+from api_client.store.connecting import open_blocking_store
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
@@ -23,7 +23,7 @@ def refuse_half_restored(settings: Settings) -> None:
         SettingsError: the restore has not finished.
     """
     try:
-        with connect(settings, answer_seconds=2.0, resends=0) as store:
+        with open_blocking_store(settings, answer_seconds=2.0, resends=0) as store:
             half = store.hexists(Keys(settings.namespace).installation, RESTORING)
     except RedisError as error:
         log.warning("store.not_looked_at", error=type(error).__name__)

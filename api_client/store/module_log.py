@@ -22,7 +22,7 @@ class ModuleLog:
         self._structured = structlog.get_logger(name)
         self._standard = logging.getLogger(name)
 
-    def _say(self, method: str, event: str, **fields: Any) -> None:
+    def _write_line(self, method: str, event: str, **fields: Any) -> None:
         if structlog.is_configured():
             getattr(self._structured, method)(event, **fields)
         else:
@@ -30,5 +30,5 @@ class ModuleLog:
             getattr(self._standard, method)("%s", said)
 
     #: ``info`` for the record, ``warning`` for operators, ``error`` and ``exception`` for faults that need action.
-    info, warning = partialmethod(_say, "info"), partialmethod(_say, "warning")
-    error, exception = partialmethod(_say, "error"), partialmethod(_say, "exception")
+    info, warning = partialmethod(_write_line, "info"), partialmethod(_write_line, "warning")
+    error, exception = partialmethod(_write_line, "error"), partialmethod(_write_line, "exception")

@@ -11,7 +11,7 @@ import redis
 from redis.exceptions import ResponseError
 
 from api_client.contract.errors import RestoreRefused
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.keys import Keys
 from api_client.store.half_restored import RESTORING
 
@@ -27,7 +27,7 @@ def write_mark(store: redis.Redis, namespace: str) -> None:
     store.set(Keys(namespace).written, secrets.token_hex(8), px=_WRITTEN_MS)
 
 
-def key_of(store: redis.Redis, namespace: str) -> bytes:
+def dump_key(store: redis.Redis, namespace: str) -> bytes:
     """Return a test key as serialised by the store's server, to try if another server can read its format."""
     write_mark(store, namespace)
     return cast("bytes", store.dump(Keys(namespace).written))
@@ -50,7 +50,7 @@ def require_room(target: redis.Redis, namespace: str, digest: str) -> None:
                 f"the store is half restored from another backup, {other[:12]}; restore that, or take an empty store"
             )
         return
-    pattern = f"{_literal(keys.namespace)}:*"
+    pattern = f"{_escape_pattern(keys.namespace)}:*"
     looked_at = {
         name.encode() for name in (keys.installation, keys.written)
     }  # checking an empty store leaves these keys
@@ -62,7 +62,7 @@ def require_room(target: redis.Redis, namespace: str, digest: str) -> None:
         )
 
 
-def _literal(namespace: str) -> str:
+def _escape_pattern(namespace: str) -> str:
     return "".join(f"\\{letter}" if letter in r"*?[]^\\" else letter for letter in namespace)
 
 
@@ -78,23 +78,23 @@ def copy_keys(source: redis.Redis, target: redis.Redis, namespace: str, digest: 
     target.hset(keys.installation, RESTORING, digest)
     last, passing = keys.installation.encode(), {name.encode() for name in (keys.workers, keys.reapers, keys.written)}
     count = 0
-    found = (name for name in source.scan_iter(match=f"{_literal(namespace)}:*", count=1000))
-    for batch in _batches(name for name in found if name != last and name not in passing):
-        count += _copy(source, target, batch)
-        reach("restore.keys")
-    facts = _copy(source, target, [last])  # removes the mark as well
+    found = (name for name in source.scan_iter(match=f"{_escape_pattern(namespace)}:*", count=1000))
+    for batch in _split_batches(name for name in found if name != last and name not in passing):
+        count += _copy_batch(source, target, batch)
+        pass_failpoint("restore.keys")
+    facts = _copy_batch(source, target, [last])  # removes the mark as well
     if not facts:
         target.delete(last)
     return count + facts
 
 
-def _batches(names: Iterable[bytes]) -> Iterator[list[bytes]]:
+def _split_batches(names: Iterable[bytes]) -> Iterator[list[bytes]]:
     names = iter(names)
     while batch := list(islice(names, _BATCH)):
         yield batch
 
 
-def _copy(source: redis.Redis, target: redis.Redis, names: list[bytes]) -> int:
+def _copy_batch(source: redis.Redis, target: redis.Redis, names: list[bytes]) -> int:
     reading, writing = source.pipeline(transaction=False), target.pipeline(transaction=False)
     for name in names:
         reading.dump(name)

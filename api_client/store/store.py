@@ -13,14 +13,14 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseE
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from api_client.contract.errors import StoreUnavailable
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.settings import Settings, require_store
-from api_client.contract.settings.sentinels import Sentinels
-from api_client.contract.store_refusals import refusal_of
+from api_client.contract.settings.sentinels import SentinelAddress
+from api_client.contract.store_refusals import find_refusal
 from api_client.contract.worker_reports import WorkerReport
-from api_client.store.commands import Script, Word, load_script, queue_in, turn_keys
+from api_client.store.commands import Script, Word, find_queue, load_script, turn_keys
 from api_client.store.connecting import open_store
-from api_client.store.connection import Connection, Listener, OneConnection, Subscription
+from api_client.store.connection import Connection, Listener, SingleConnection, Subscription
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
@@ -48,20 +48,20 @@ _PATIENCE_SECONDS = 4.0
 class Store:
     """Sends commands to the Redis store from one event loop. Failed requests raise ``StoreUnavailable``.
 
-    Frequent commands share one connection (``send``, ``change``), at a third of the processor time. Other commands use
-    a connection each, and may block (WAIT), listen, or return megabytes.
+    Frequent commands share one connection (``send_command``, ``run_command``), at a third of the processor time. Other
+    commands use a connection each, and may block (WAIT), listen, or return megabytes.
 
     Attributes:
         settings: the settings, with a store.
-        redis: a redis-py client for other commands, for use with ``ask``.
+        redis: a redis-py client for other commands, for use with ``await_reply``.
         keys: the names of the keys.
         troubles: failed housekeeping and its last error.
     """
 
-    def __init__(self, settings: Settings, one: OneConnection | None = None) -> None:
+    def __init__(self, settings: Settings, one: SingleConnection | None = None) -> None:
         """Create the store client. ``one`` is an existing connection to share, which its owner closes."""
         self.settings = require_store(settings)
-        self._sentinels = Sentinels.parse(self.settings.store_url)
+        self._sentinels = SentinelAddress.parse(self.settings.store_url)
         connect, answer = _CONNECT_SECONDS, _ANSWER_SECONDS
         self.redis = (
             one.redis if one else open_store(settings, connect_seconds=connect, answer_seconds=answer, resends=_RESENDS)
@@ -69,7 +69,7 @@ class Store:
         self._connection = one or Connection(settings, connect_seconds=connect, answer_seconds=answer)
         self.keys = Keys(settings.namespace)
         self.troubles = dict[str, str]()
-        self._queue = queue_in(settings)
+        self._queue = find_queue(settings)
 
     @property
     def has_queues(self) -> bool:
@@ -86,7 +86,7 @@ class Store:
         await self._connection.close()
         await self.redis.aclose()
 
-    async def ask(self, answer: Awaitable[Any]) -> Any:
+    async def await_reply(self, answer: Awaitable[Any]) -> Any:
         """Wait a few seconds for a reply of the client ``redis``, and return the reply.
 
         Raises:
@@ -96,10 +96,10 @@ class Store:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 return await answer
         except (RedisError, OSError, TimeoutError) as error:
-            raise unavailable(error) from error
+            raise to_unavailable(error) from error
 
     @contextlib.contextmanager
-    def housekeeping(self, what: str) -> Iterator[None]:
+    def tolerate_failures(self, what: str) -> Iterator[None]:
         """Log errors of housekeeping inside the block instead of raising them, so that submissions do not fail.
 
         Raises:
@@ -111,12 +111,12 @@ class Store:
         except (StoreUnavailable, ResponseError, ValueError, TypeError, KeyError) as error:
             cause = error.__cause__ if isinstance(error, StoreUnavailable) else error
             # A store that refuses all writes refuses the submission as well.
-            if not isinstance(cause, ResponseError | ValueError | TypeError | KeyError) or refusal_of(cause):
+            if not isinstance(cause, ResponseError | ValueError | TypeError | KeyError) or find_refusal(cause):
                 raise
             self.troubles[what] = f"{type(cause).__name__}: {str(cause)[:160]}"
             log.error("housekeeping.failed", what=what, error=self.troubles[what])
 
-    async def memory(self) -> dict[str, Any]:
+    async def read_memory(self) -> dict[str, Any]:
         """Return the memory figures of the store's server (``INFO memory``).
 
         Raises:
@@ -132,74 +132,74 @@ class Store:
             raise StoreUnavailable(type(error).__name__) from error
         return found
 
-    async def note(self, field: str, value: str) -> None:
+    async def store_fact(self, field: str, value: str) -> None:
         """Store a fact about the installation under a name such as ``GC_AT``. Raises ``StoreUnavailable``."""
-        await self.ask(self.redis.hset(self.keys.installation, field, value))
+        await self.await_reply(self.redis.hset(self.keys.installation, field, value))
 
-    async def noted(self, field: str) -> str:
+    async def read_fact(self, field: str) -> str:
         """Return a stored fact about the installation, or an empty string. Raises ``StoreUnavailable``."""
-        return (await self.ask(self.redis.hget(self.keys.installation, field)) or b"").decode()
+        return (await self.await_reply(self.redis.hget(self.keys.installation, field)) or b"").decode()
 
-    def command(self, path: Path) -> Script:
+    def load_command(self, path: Path) -> Script:
         """Load the Lua script in a file, for use with ``change``."""
         return load_script(path, self.settings)
 
-    async def change(
+    async def run_command(
         self, command: Script, turn_id: str, session_id: str, values: dict[str, Word], more_keys: Sequence[str] = ()
     ) -> Any:
         """Run a Lua script on the keys of a turn and return its reply; ``values`` are the script's named arguments."""
         keys = (*turn_keys(self.settings.namespace, turn_id, session_id, self._queue)[: command.keys], *more_keys)
-        words = ("EVALSHA", command.sha, len(keys), *keys, *command.words(turn_id, values))
-        return await self._answered(words, command.text)
+        words = ("EVALSHA", command.sha, len(keys), *keys, *command.build_argv(turn_id, values))
+        return await self._get_reply(words, command.text)
 
-    async def send(self, *words: Word) -> Any:
+    async def send_command(self, *words: Word) -> Any:
         """Send one command and return its raw reply. After a lost connection the command may be executed twice."""
-        return await self._answered(words)
+        return await self._get_reply(words)
 
-    async def hash(self, key: str) -> dict[bytes, bytes]:
+    async def read_hash(self, key: str) -> dict[bytes, bytes]:
         """Return all fields of a Redis hash; an empty dict if the key does not exist. Raises ``StoreUnavailable``."""
-        reply = await self.send("HGETALL", key)
+        reply = await self.send_command("HGETALL", key)
         return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))  # RESP3, RESP2
 
-    async def clock_ms(self) -> int:
+    async def read_clock_ms(self) -> int:
         """Return the time of the store's clock in milliseconds since the epoch. Raises ``StoreUnavailable``."""
-        seconds, micros = await self.send("TIME")
+        seconds, micros = await self.send_command("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
+    async def run_script(self, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
         """Run a self-contained Lua script and return its reply. After a lost connection the script may run twice."""
-        return await self._answered(("EVALSHA", script.sha, len(keys), *keys, *arguments), script.text)
+        return await self._get_reply(("EVALSHA", script.sha, len(keys), *keys, *arguments), script.text)
 
-    async def _answered(self, words: tuple[Word, ...], script: str = "") -> Any:
+    async def _get_reply(self, words: tuple[Word, ...], script: str = "") -> Any:
         """Send a command and return its reply; load the Lua ``script`` first if the store does not know it."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 try:
-                    return await self._sent(words)
+                    return await self._send_with_retry(words)
                 except NoScriptError:
                     if not script:
                         raise
-                    await self._sent(("SCRIPT", "LOAD", script))
-                    return await self._sent(words)
+                    await self._send_with_retry(("SCRIPT", "LOAD", script))
+                    return await self._send_with_retry(words)
         except (RedisError, OSError, TimeoutError) as error:
-            raise unavailable(error) from error
+            raise to_unavailable(error) from error
 
-    async def asked(self, *words: Word) -> Any:
+    async def send_raw(self, *words: Word) -> Any:
         """Send one command and return its reply. Raises ``RedisError`` instead of ``StoreUnavailable``."""
-        return await self._sent(words)
+        return await self._send_with_retry(words)
 
-    async def listen(self, listener: Listener) -> Subscription:
+    async def open_subscription(self, listener: Listener) -> Subscription:
         """Open a pub/sub connection that reports to ``listener``. Raises ``RedisError``."""
-        return Subscription(await self._connection.another(), listener)
+        return Subscription(await self._connection.open_another(), listener)
 
-    async def _sent(self, words: tuple[Word, ...]) -> Any:
+    async def _send_with_retry(self, words: tuple[Word, ...]) -> Any:
         try:
-            return await self._connection.ask(*words)
+            return await self._connection.send_command(*words)
         except _RESENT_AFTER:
             await asyncio.sleep(_RESEND_SECONDS)
-            return await self._connection.ask(*words)
+            return await self._connection.send_command(*words)
 
-    async def settle(self, turn_id: str, seq: int, at_ms: int = 0) -> None:
+    async def await_durability(self, turn_id: str, seq: int, at_ms: int = 0) -> None:
         """Wait until a turn's events up to ``seq`` are stored as durably as HELIX_DURABILITY demands.
 
         ``everysec`` needs the server's kernel, ``power`` the disk, ``replicated`` the replicas. ``at_ms`` is the time
@@ -210,13 +210,13 @@ class Store:
         """
         durability, copies = self.settings.durability, self.settings.replicas
         if durability == "everysec":
-            await self.require_taken(at_ms)
+            await self.check_kernel_writes(at_ms)
             return
         power = durability == "power"
         wait = ("WAITAOF", 1, 0, _CONFIRM_MS) if power else ("WAIT", copies, _CONFIRM_MS)
         # The write, the check of the turn and the wait are sent together: a wait on a new connection without writes
         # returns at once, and a server after a failover may lack the turn.
-        keys = keys_of(self.namespace, turn_id)
+        keys = keys_for_turn(self.namespace, turn_id)
         for _ in range(_CONFIRM_TRIES):
             pipe = self.redis.pipeline(transaction=False)
             pipe.set(f"{keys.due}:settled", "1", px=60_000)
@@ -224,16 +224,16 @@ class Store:
             pipe.execute_command(*wait)
             if self._sentinels:  # keeps a deposed master from being promoted before it has caught up (replica_watch)
                 pipe.config_set("replica-priority", 0)
-            written, known, done, *_ = await self.ask(pipe.execute(raise_on_error=False))
+            written, known, done, *_ = await self.await_reply(pipe.execute(raise_on_error=False))
             for failed in (each for each in (written, known, done) if isinstance(each, Exception)):
-                raise unavailable(failed) from failed
+                raise to_unavailable(failed) from failed
             if int(known or 0) < seq:
                 raise StoreUnavailable("the store lost it before it was confirmed")
             if int(done[0] if isinstance(done, list) else done) >= (1 if power else copies):
                 return
         raise StoreUnavailable(_UNCONFIRMED[durability])
 
-    async def require_taken(self, at_ms: int = 0) -> None:
+    async def check_kernel_writes(self, at_ms: int = 0) -> None:
         """Raise ``StoreUnavailable`` if the server cannot write to its disk, for example because the disk is full.
 
         The server appends to its file after the reply, so this check must be a separate command. A full disk refuses
@@ -244,24 +244,24 @@ class Store:
         """
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                if _NOT_TAKEN not in await self._sent(("INFO", "persistence")):
+                if _NOT_TAKEN not in await self._send_with_retry(("INFO", "persistence")):
                     return
         except ResponseError:
             return  # without permission the server is not ours, and syncs as its owner wants
         except (RedisError, OSError, TimeoutError) as error:
-            raise unavailable(error) from error
+            raise to_unavailable(error) from error
         if at_ms:
-            for report in (await self.hash(self.keys.workers)).values():
+            for report in (await self.read_hash(self.keys.workers)).values():
                 with contextlib.suppress(ValueError):
                     if WorkerReport.from_json("", report).at * 1000 > at_ms + _LATER_MS:
                         return
-        raise unavailable(ResponseError("MISCONF the disk is full or broken: the last writes are in memory alone"))
+        raise to_unavailable(ResponseError("MISCONF the disk is full or broken: the last writes are in memory alone"))
 
 
-def unavailable(error: BaseException) -> StoreUnavailable:
+def to_unavailable(error: BaseException) -> StoreUnavailable:
     """Convert an error of the store's client into ``StoreUnavailable``, with the server's message if it refused."""
     text = " ".join(str(error).split())[:160]
-    return StoreUnavailable(f"{type(error).__name__}{f': {text}' if text else ''}", refusal_of(error))
+    return StoreUnavailable(f"{type(error).__name__}{f': {text}' if text else ''}", find_refusal(error))
 
 
 def heed_cancellation() -> None:

@@ -41,7 +41,7 @@ def caller_span(traceparent: str) -> CallerSpan | None:
     return found if fits and all(found) and int(flags, 16) & _SAMPLED else None
 
 
-def traceparent_of(given: Sequence[str]) -> str:
+def select_traceparent(given: Sequence[str]) -> str:
     """Return the ``traceparent`` header of a request; an empty string unless there is exactly one valid header."""
     return given[0] if len(given) == 1 and caller_span(given[0]) else ""
 
@@ -63,7 +63,7 @@ _MOST_NOTES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class SpanNote:
     """A timestamped event within a trace span."""
 
     name: str
@@ -93,34 +93,34 @@ class Span:
     parent: str | None = None
     attributes: Mapping[str, Value] = field(default_factory=dict)
     error: str = ""
-    notes: tuple[Note, ...] = ()
+    notes: tuple[SpanNote, ...] = ()
 
 
-def trace_id(turn: Turn) -> int:
+def find_trace_id(turn: Turn) -> int:
     """Return the trace id of a turn, which is the caller's trace id if there is one."""
     caller = caller_span(turn.request.traceparent)
     return caller.trace_id if caller else int(turn.turn_id.partition("-")[2], 16)
 
 
-def span_id(turn: Turn, key: str) -> int:
+def derive_span_id(turn: Turn, key: str) -> int:
     """Return the id of a turn's span, which is always the same for the same turn and ``key``."""
     return int.from_bytes(hashlib.sha256(f"{turn.turn_id} {turn.epoch} {key}".encode()).digest()[:8], "big")
 
 
-def spans_of(turn: Turn, events: Iterable[Event], providers: Mapping[str, str]) -> list[Span]:
+def build_spans(turn: Turn, events: Iterable[Event], providers: Mapping[str, str]) -> list[Span]:
     """Return the trace spans of a finished turn, beginning with the span of the whole turn.
 
     ``providers`` maps models to ``gen_ai.provider.name``. A turn without a log (``turns gc --events``) has only its own
     span.
     """
-    walk = _Walk(turn, providers)
+    walk = _LogWalk(turn, providers)
     for event in events:
-        walk.take(event)
-    return walk.spans()
+        walk.read_event(event)
+    return walk.build_spans()
 
 
 @dataclass(slots=True)
-class _Attempt:
+class _AttemptTrace:
     """Collects what the events of a turn tell about one attempt, to build the attempt's span."""
 
     number: int
@@ -133,34 +133,39 @@ class _Attempt:
     codes: tuple[str, ...] = ()
     judged_since: float = 0.0
     used: dict[str, float] = field(default_factory=dict)
-    notes: list[Note] = field(default_factory=list)
+    notes: list[SpanNote] = field(default_factory=list)
 
-    def use(self, usage: Mapping[str, Any]) -> None:
+    def add_usage(self, usage: Mapping[str, Any]) -> None:
         """Add the token usage and cost of an agent run to the attempt's totals."""
         for name, amount in usage.items():
             if isinstance(amount, int | float):
                 self.used[name] = self.used.get(name, 0) + amount
 
 
-class _Walk:
+class _LogWalk:
     """Builds trace spans while it reads the events of a turn in order."""
 
     def __init__(self, turn: Turn, providers: Mapping[str, str]) -> None:
         self._turn, self._providers = turn, providers
         self._model = turn.request.model
-        self._attempts: dict[int, _Attempt] = {}
+        self._attempts: dict[int, _AttemptTrace] = {}
         self._checks: list[Span] = []
-        self._notes: list[Note] = []
+        self._notes: list[SpanNote] = []
         self._verifier = (0.0, "")
         self._mending = 0.0
 
-    def take(self, event: Event) -> None:
+    def read_event(self, event: Event) -> None:
         at = event.at
         match event.body:
-            case event_kinds.TurnQueued() | event_kinds.TurnFinished() | event_kinds.LogReset() | event_kinds.Unknown():
+            case (
+                event_kinds.TurnQueued()
+                | event_kinds.TurnFinished()
+                | event_kinds.LogReset()
+                | event_kinds.UnknownEvent()
+            ):
                 pass
             case event_kinds.AttemptStarted() as body:
-                self._started(event, body)
+                self._start_attempt(event, body)
             case event_kinds.TurnMended() as body:
                 attributes: dict[str, Value] = {
                     "helix.changes": len(body.changes),
@@ -171,10 +176,10 @@ class _Walk:
                 )
                 self._checks.append(span)
             case event_kinds.TurnFallback():
-                self._notes.append(_note(event))
+                self._notes.append(_make_note(event))
                 self._mending = at
             case event_kinds.TurnEscalated() | event_kinds.TurnRetrying() as body:
-                self._notes.append(_note(event))
+                self._notes.append(_make_note(event))
                 self._model = body.model or self._model
             case (
                 event_kinds.TurnSuspended()
@@ -183,50 +188,54 @@ class _Walk:
                 | event_kinds.TurnResumed()
                 | event_kinds.TurnStopping()
             ):
-                self._notes.append(_note(event))
+                self._notes.append(_make_note(event))
             case body:
                 if attempt := self._attempts.get(body.attempt):
-                    self._of_attempt(attempt, event, body)
+                    self._read_attempt_event(attempt, event, body)
                     attempt.end = max(attempt.end, at)
 
-    def _started(self, event: Event, body: event_kinds.AttemptStarted) -> None:
-        made = _Attempt(number=body.attempt, model=self._model, start=event.at, end=event.at)
+    def _start_attempt(self, event: Event, body: event_kinds.AttemptStarted) -> None:
+        made = _AttemptTrace(number=body.attempt, model=self._model, start=event.at, end=event.at)
         attempt = self._attempts.setdefault(body.attempt, made)
         attempt.deliveries += 1
         if attempt.deliveries > 1:
-            attempt.notes.append(_note(event))
+            attempt.notes.append(_make_note(event))
 
-    def _of_attempt(self, attempt: _Attempt, event: Event, body: kinds.OfAttempt) -> None:
+    def _read_attempt_event(self, attempt: _AttemptTrace, event: Event, body: kinds.OfAttempt) -> None:
         at = event.at
         match body:
             case event_kinds.AttemptOutput() | event_kinds.AttemptNote():
                 pass  # such text has an author
             case event_kinds.AttemptCompleted():
                 attempt.verdict, attempt.judged_since = body.verdict, at
-                attempt.use(body.usage or {})
+                attempt.add_usage(body.usage or {})
             case event_kinds.AttemptAccepted() | event_kinds.AttemptRejected():
                 attempt.decision = "accepted" if isinstance(body, event_kinds.AttemptAccepted) else "rejected"
                 attempt.codes = error_codes(body.issues)
-                self._judged(attempt, at, body.issues)
+                self._add_validator_checks(attempt, at, body.issues)
             case event_kinds.AttemptLost():
-                attempt.use(body.usage or {})
-                attempt.notes.append(_note(event))
+                attempt.add_usage(body.usage or {})
+                attempt.notes.append(_make_note(event))
             case event_kinds.AttemptTool():
-                attempt.notes.append(Note(name=body.KIND, at=at, attributes={"gen_ai.tool.name": body.name}))
+                attempt.notes.append(SpanNote(name=body.KIND, at=at, attributes={"gen_ai.tool.name": body.name}))
             case event_kinds.AttemptReset():
-                attempt.notes.append(_note(event))
+                attempt.notes.append(_make_note(event))
             case event_kinds.GateChecked():
                 name = body.gate.partition(":")[0]
                 codes, skipped = error_codes(body.issues), bool(body.skipped)
-                self._check(attempt, name, attempt.judged_since or at, at, body.passed, codes=codes, skipped=skipped)
+                self._add_check(
+                    attempt, name, attempt.judged_since or at, at, body.passed, codes=codes, skipped=skipped
+                )
                 attempt.judged_since = at
             case event_kinds.VerifierStarted():
                 self._verifier = (at, body.model)
             case event_kinds.VerifierJudged():
                 start, model = self._verifier
-                self._check(attempt, "verifier", start or at, at, body.success, ground=body.ground, model=model)
+                self._add_check(attempt, "verifier", start or at, at, body.success, ground=body.ground, model=model)
 
-    def _check(self, attempt: _Attempt, name: str, start: float, end: float, passed: bool, **more: Value) -> None:
+    def _add_check(
+        self, attempt: _AttemptTrace, name: str, start: float, end: float, passed: bool, **more: Value
+    ) -> None:
         """Add a span for one check of an attempt's answer."""
         key = f"attempt {attempt.number} check {len(self._checks) + 1}"
         attributes: dict[str, Value] = {
@@ -238,18 +247,18 @@ class _Walk:
         made = Span(key=key, name=f"evaluate {name}", start=start, end=end, parent=parent, attributes=attributes)
         self._checks.append(made)
 
-    def _judged(self, attempt: _Attempt, at: float, issues: Sequence[ValidationIssue]) -> None:
+    def _add_validator_checks(self, attempt: _AttemptTrace, at: float, issues: Sequence[ValidationIssue]) -> None:
         """Add a span for each validator that checked the answer of an attempt."""
         if not find_work(self._turn.request).answers_in_text:
             return
         for name in self._turn.request.validators:
             codes = error_codes(issue for issue in issues if issue.validator == name)
-            self._check(attempt, name, attempt.judged_since or at, at, not codes, codes=codes)
+            self._add_check(attempt, name, attempt.judged_since or at, at, not codes, codes=codes)
 
-    def spans(self) -> list[Span]:
-        return [self._whole(), *map(self._attempted, self._attempts.values()), *self._checks]
+    def build_spans(self) -> list[Span]:
+        return [self._turn_span(), *map(self._attempt_span, self._attempts.values()), *self._checks]
 
-    def _whole(self) -> Span:
+    def _turn_span(self) -> Span:
         turn = self._turn
         kind = turn.request.work or "turn"
         outcome = turn.outcome or Outcome.ERROR
@@ -262,7 +271,9 @@ class _Walk:
             "helix.turn.attempts": turn.attempt,
             "helix.turn.deliveries": turn.delivery,
             "helix.turn.model": turn.request.model,
-            **_given({"helix.turn.flow": turn.flow, "helix.turn.step": turn.step, "helix.replay_of": turn.replay_of}),
+            **_without_empty(
+                {"helix.turn.flow": turn.flow, "helix.turn.step": turn.step, "helix.replay_of": turn.replay_of}
+            ),
         }
         return Span(
             key="",
@@ -274,7 +285,7 @@ class _Walk:
             notes=tuple(self._notes[:_MOST_NOTES]),
         )
 
-    def _attempted(self, attempt: _Attempt) -> Span:
+    def _attempt_span(self, attempt: _AttemptTrace) -> Span:
         failed = attempt.decision == "rejected" or attempt.verdict not in ("complete", "cancelled", "")
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "invoke_agent",
@@ -284,8 +295,8 @@ class _Walk:
             "helix.attempt.number": attempt.number,
             "helix.attempt.deliveries": attempt.deliveries,
             "helix.attempt.codes": attempt.codes,
-            **_given({"gen_ai.provider.name": self._providers.get(attempt.model, "")}),
-            **_given({"helix.attempt.verdict": attempt.verdict, "helix.attempt.decision": attempt.decision}),
+            **_without_empty({"gen_ai.provider.name": self._providers.get(attempt.model, "")}),
+            **_without_empty({"helix.attempt.verdict": attempt.verdict, "helix.attempt.decision": attempt.decision}),
         }
         # Only here and not on the turn's span, so that a sum over all spans counts each run once.
         for name in ("input_tokens", "output_tokens"):
@@ -305,12 +316,12 @@ class _Walk:
         )
 
 
-def _note(event: Event) -> Note:
+def _make_note(event: Event) -> SpanNote:
     facts = {name: event.data[name] for name in _ATTRIBUTES if isinstance(event.data.get(name), str | int | float)}
     if not isinstance(event.body, _REASON_OF_OURS):
         facts.pop("reason", None)
-    return Note(name=event.kind, at=event.at, attributes={f"helix.{name}": value for name, value in facts.items()})
+    return SpanNote(name=event.kind, at=event.at, attributes={f"helix.{name}": value for name, value in facts.items()})
 
 
-def _given(attributes: Mapping[str, str]) -> dict[str, str]:
+def _without_empty(attributes: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in attributes.items() if value}

@@ -12,30 +12,30 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 
-def endpoint(environ: Mapping[str, str]) -> str:
+def find_endpoint(environ: Mapping[str, str]) -> str:
     """Return the trace receiver that OpenTelemetry's variables name; an empty string if tracing is off."""
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     exporters = environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",")
     if off or not {"", "otlp"} & set(exporters):
         return ""
-    return _first(environ, _ENDPOINTS)
+    return _first_set(environ, _ENDPOINTS)
 
 
-def why_off(environ: Mapping[str, str]) -> str:
+def explain_off(environ: Mapping[str, str]) -> str:
     """Return why no traces are sent and how to change that; an empty string if traces are sent."""
-    if not endpoint(environ):
+    if not find_endpoint(environ):
         return "no receiver: set OTEL_EXPORTER_OTLP_ENDPOINT=http://host:4318 (docs/operations.md)"
-    protocol = _first(environ, _PROTOCOLS)
+    protocol = _first_set(environ, _PROTOCOLS)
     if protocol not in ("", "http/protobuf"):
         return f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: only http/protobuf is spoken here, port 4318 of most receivers"
     if missing := why_missing(COMMAND, "traces"):
         return missing
-    if not _installed():
+    if not _is_installed():
         return f"OpenTelemetry is not installed: {_INSTALL}"
     return ""
 
 
-def _installed() -> bool:
+def _is_installed() -> bool:
     try:
         names = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
         return all(importlib.util.find_spec(name) for name in names)
@@ -43,5 +43,5 @@ def _installed() -> bool:
         return False
 
 
-def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
+def _first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next((value for name in names if (value := environ.get(name, "").strip())), "")

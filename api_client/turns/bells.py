@@ -25,14 +25,14 @@ _CONFIRM_SECONDS = 2.0
 
 
 @dataclass(slots=True, eq=False)
-class Ear:
+class ChannelSubscriber:
     """One reader's subscription to the wake-up channel of a turn."""
 
     _heard: deque[bytes] = field(default_factory=deque)
     _rung: asyncio.Event = field(default_factory=asyncio.Event)
     _lost: Exception | None = None
 
-    async def next(self, seconds: float) -> bytes | None:
+    async def next_event(self, seconds: float) -> bytes | None:
         """Return the next event, ``LOOK`` if the log must be read again, or None after ``seconds`` of silence.
 
         Raises:
@@ -49,7 +49,7 @@ class Ear:
             raise self._lost
         return None
 
-    def hear(self, data: bytes) -> None:
+    def deliver(self, data: bytes) -> None:
         """Hand an event to the reader; if too many events wait, tell the reader to read the log instead."""
         if len(self._heard) >= _MOST:
             self._heard.clear()
@@ -57,7 +57,7 @@ class Ear:
         self._heard.append(data)
         self._rung.set()
 
-    def lose(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Tell the reader that the connection was lost."""
         self._lost = error
         self._rung.set()
@@ -65,11 +65,11 @@ class Ear:
 
 @dataclass(slots=True, eq=False)
 class _Channel:
-    ears: set[Ear] = field(default_factory=set)
+    ears: set[ChannelSubscriber] = field(default_factory=set)
     confirmed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Bells:
+class ChannelHub:
     """Shares one pub/sub connection of a client among all readers that wait for events of turns."""
 
     def __init__(self, store: Store) -> None:
@@ -79,7 +79,7 @@ class Bells:
         self._opening: asyncio.Task[Subscription] | None = None
 
     @asynccontextmanager
-    async def listen(self, name: str) -> AsyncIterator[Ear]:
+    async def subscribe(self, name: str) -> AsyncIterator[ChannelSubscriber]:
         """Subscribe to the channel ``name`` and yield the subscription, which ends with the block.
 
         Raises:
@@ -87,10 +87,10 @@ class Bells:
         """
         line = self._line
         if line is None or not line.usable:
-            line = await self._opened()
+            line = await self._shared_connection()
             if line is not self._line:
                 raise RedisConnectionError("the connection was lost")
-        key, ear = name.encode(), Ear()
+        key, ear = name.encode(), ChannelSubscriber()
         channel = self._channels.get(key)
         if channel is None:
             channel = self._channels[key] = _Channel()
@@ -98,32 +98,32 @@ class Bells:
         channel.ears.add(ear)
         try:
             if not channel.confirmed.is_set():
-                await self._confirmed(channel, line)
+                await self._await_confirmation(channel, line)
             yield ear
         finally:
-            self._leave(key, channel, ear)
+            self._unsubscribe(key, channel, ear)
 
     async def close(self) -> None:
         """Close the connection; the remaining readers receive a connection error."""
         if self._opening and not self._opening.done():
             await asyncio.wait([self._opening])
-        self.lost(RedisConnectionError("the client was closed"))
+        self.on_lost(RedisConnectionError("the client was closed"))
 
-    async def _opened(self) -> Subscription:
+    async def _shared_connection(self) -> Subscription:
         """Return a new connection. Callers share the connection; cancelling one caller does not cancel the others."""
         if self._opening is None or self._opening.done() or self._opening.get_loop() is not asyncio.get_running_loop():
-            self._opening = asyncio.create_task(self._open(), name="bells")
+            self._opening = asyncio.create_task(self._open_connection(), name="bells")
         return await asyncio.shield(self._opening)
 
-    async def _open(self) -> Subscription:
-        made = await self._store.listen(self)
-        self.lost(
+    async def _open_connection(self) -> Subscription:
+        made = await self._store.open_subscription(self)
+        self.on_lost(
             RedisConnectionError("another connection was made")
         )  # the earlier connection belongs to an ended event loop
         self._line = made
         return made
 
-    async def _confirmed(self, channel: _Channel, line: Subscription) -> None:
+    async def _await_confirmation(self, channel: _Channel, line: Subscription) -> None:
         asked_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(_CONFIRM_SECONDS):
@@ -131,10 +131,10 @@ class Bells:
         except TimeoutError:
             error = RedisConnectionError("the subscription was not confirmed")
             if line is self._line and line.heard_at <= asked_at:
-                self.lost(error)
+                self.on_lost(error)
             raise error from None
 
-    def _leave(self, key: bytes, channel: _Channel, ear: Ear) -> None:
+    def _unsubscribe(self, key: bytes, channel: _Channel, ear: ChannelSubscriber) -> None:
         channel.ears.discard(ear)
         if channel.ears or self._channels.get(key) is not channel:
             return
@@ -142,18 +142,18 @@ class Bells:
         if self._line is not None and self._line.usable:
             self._line.unsubscribe(key)
 
-    def subscribed(self, channel: bytes) -> None:
+    def on_subscribed(self, channel: bytes) -> None:
         """Record that the store confirmed the subscription to a channel."""
         if found := self._channels.get(channel):
             found.confirmed.set()
 
-    def heard(self, channel: bytes, data: bytes) -> None:
+    def on_message(self, channel: bytes, data: bytes) -> None:
         """Deliver an event to all readers of a channel."""
         if found := self._channels.get(channel):
             for ear in found.ears:
-                ear.hear(data)
+                ear.deliver(data)
 
-    def lost(self, error: Exception) -> None:
+    def on_lost(self, error: Exception) -> None:
         """Discard the lost connection and pass the error to every reader."""
         channels, self._channels = self._channels, {}
         line, self._line = self._line, None
@@ -162,4 +162,4 @@ class Bells:
         for channel in channels.values():
             channel.confirmed.set()
             for ear in channel.ears:
-                ear.lose(error)
+                ear.fail(error)

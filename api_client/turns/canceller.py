@@ -8,7 +8,7 @@ from api_client.store import Store
 from api_client.store.commands import CANCEL
 from api_client.store.module_log import ModuleLog
 from api_client.turns.reader import TurnReader
-from api_client.turns.turn_line import TurnLine
+from api_client.turns.turn_line import FairQueue
 
 log = ModuleLog(__name__)
 
@@ -19,8 +19,8 @@ class Canceller:
     def __init__(self, store: Store, reader: TurnReader, announcer: Announcer) -> None:
         self._store = store
         self._reader = reader
-        self._line = TurnLine(store, announcer)
-        self._cancel = store.command(CANCEL)
+        self._line = FairQueue(store, announcer)
+        self._cancel = store.load_command(CANCEL)
 
     async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
         """Cancel a turn in any state and return its record. A finished turn stays unchanged.
@@ -29,13 +29,13 @@ class Canceller:
             TurnNotFound: the turn does not exist or has another owner.
             StoreUnavailable: the store does not answer.
         """
-        turn = await self._reader.get(turn_id, owner=owner)
+        turn = await self._reader.read_turn(turn_id, owner=owner)
         if turn.state is not TurnState.FINISHED:
             session_id = turn.request.session_id
-            said, head = await self._store.change(
+            said, head = await self._store.run_command(
                 self._cancel, turn_id, session_id, {"owner": turn.request.owner, "reason": "cancelled"}
             )
             log.info("turn.cancel_asked", turn_id=turn_id, state=said.decode())
             if head:
-                await self._line.up(head.decode(), session_id, turn.created_at)
-        return await self._reader.get(turn_id, owner=owner)
+                await self._line.queue_turn(head.decode(), session_id, turn.created_at)
+        return await self._reader.read_turn(turn_id, owner=owner)

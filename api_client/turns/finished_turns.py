@@ -17,7 +17,7 @@ _IDLE_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class FinishedBatch:
     """A batch of finished turns, which all ended before ``until`` (milliseconds of the store's clock)."""
 
     turn_ids: tuple[str, ...]
@@ -31,20 +31,20 @@ class FinishedTurns:
     """
 
     def __init__(self, store: Store, reader: str) -> None:
-        self._redis, self._ask, self._clock_ms = store.redis, store.ask, store.clock_ms
+        self._redis, self._ask, self._clock_ms = store.redis, store.await_reply, store.read_clock_ms
         self._keys = store.keys
         self._cursor = f"{store.keys.prefix}read:{reader}"
         self._life = int(store.settings.retention_seconds)
 
-    async def begin(self, since_seconds: float | None = None) -> None:
+    async def start_reading(self, since_seconds: float | None = None) -> None:
         """Start reading at turns that finished ``since_seconds`` ago; None continues at the stored position."""
         now = await self._clock_ms()
         if since_seconds is None:
             await self._ask(self._redis.set(self._cursor, now, nx=True, ex=self._life))
         else:
-            await self._note(now - round(since_seconds * 1000))
+            await self._store_cursor(now - round(since_seconds * 1000))
 
-    async def next(self, size: int) -> Batch | None:
+    async def next_batch(self, size: int) -> FinishedBatch | None:
         """Return the next batch of about ``size`` finished turns, or None if there are none."""
         now = await self._clock_ms()
         since = int(await self._ask(self._redis.get(self._cursor)) or now)
@@ -56,25 +56,25 @@ class FinishedTurns:
         )
         if not found:
             if now - since > _IDLE_MS:
-                await self._note(now)
+                await self._store_cursor(now)
             return None
         last = int(found[-1][1])
         # Add all turns of the last millisecond, so that the next batch starts after it.
         same = await self._ask(self._redis.zrangebyscore(self._keys.finished, last, last))
         ids = dict.fromkeys([turn_id.decode() for turn_id, _ in found] + [turn_id.decode() for turn_id in same])
-        return Batch(turn_ids=tuple(ids), until=last + 1)
+        return FinishedBatch(turn_ids=tuple(ids), until=last + 1)
 
-    async def sent(self, batch: Batch) -> None:
+    async def confirm_batch(self, batch: FinishedBatch) -> None:
         """Mark a batch as processed, so that reading continues after it."""
-        await self._note(batch.until)
+        await self._store_cursor(batch.until)
 
-    async def waiting(self, longer_than: float) -> int | None:
+    async def count_waiting(self, longer_than: float) -> int | None:
         """Count unread turns that ended more than ``longer_than`` seconds ago; None if reading has never begun."""
         until = await self._clock_ms() - round(longer_than * 1000)
         if not (since := await self._ask(self._redis.get(self._cursor))):
             return None
         return int(await self._ask(self._redis.zcount(self._keys.finished, int(since), f"({until}")))
 
-    async def _note(self, until: int) -> None:
+    async def _store_cursor(self, until: int) -> None:
         """Store the reading position; it expires like a turn, so that an abandoned reader leaves nothing behind."""
         await self._ask(self._redis.set(self._cursor, until, ex=self._life))

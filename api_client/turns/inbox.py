@@ -8,12 +8,12 @@ from pathlib import Path
 
 from api_client.broker.announcer import Announcer
 from api_client.contract.decision import check_decision
-from api_client.contract.errors import BadRequest, NotSuspended, TurnNotFound
+from api_client.contract.errors import BadRequest, TurnNotFound, TurnNotSuspended
 from api_client.contract.interruption import Answerer
 from api_client.contract.orders import LINK_HOLDER, Orders
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Turn, TurnState
-from api_client.interruptions.registry import question_kind
+from api_client.interruptions.registry import find_question_kind
 from api_client.store import Store
 from api_client.store.commands import Word
 from api_client.store.module_log import ModuleLog
@@ -32,21 +32,21 @@ class Inbox:
 
     def __init__(self, store: Store, reader: TurnReader, announcer: Announcer, orders: Orders) -> None:
         self._store, self._orders = store, orders
-        self._redis, self._ask = store.redis, store.ask
+        self._redis, self._ask = store.redis, store.await_reply
         self._reader = reader
         self._announcer = announcer
-        self._decide = store.command(_DECIDE)
+        self._decide = store.load_command(_DECIDE)
 
-    async def suspended(self, *, owner: str | None = None) -> list[Turn]:
+    async def list_suspended(self, *, owner: str | None = None) -> list[Turn]:
         """Return the suspended turns of ``owner``, or of all owners; the longest waiting turn comes first."""
         found: list[Turn] = []
         for turn_id in await self._ask(self._redis.zrange(self._store.keys.suspended, 0, -1)):
             with suppress(TurnNotFound):  # the turn was decided and deleted meanwhile, or has another owner
-                turn = await self._reader.get(turn_id.decode(), owner=owner)
+                turn = await self._reader.read_turn(turn_id.decode(), owner=owner)
                 found += [turn] if turn.state is TurnState.SUSPENDED else []
         return sorted(found, key=lambda turn: turn.suspended_at)
 
-    async def decide(
+    async def decide_turn(
         self,
         turn_id: str,
         kind: str,
@@ -71,11 +71,11 @@ class Inbox:
             BadRequest: the decision is invalid for the question.
             NotSuspended: the turn waits for no decision.
         """
-        turn = await self._reader.get(turn_id, owner=owner)
+        turn = await self._reader.read_turn(turn_id, owner=owner)
         asked, at = (turn.interruption, turn.suspended_at) if turn.state is TurnState.SUSPENDED else (None, 0.0)
         check_decision(kind, note, text, decision_id)
         if asked:
-            question_kind(asked.kind).check(asked, kind, note, text)
+            find_question_kind(asked.kind).check_answer(asked, kind, note, text)
         # A repeated id with another decision is refused like any second decision.
         once = f"{decision_id or secrets.token_hex(8)}={kind}"
         session_id = turn.request.session_id
@@ -83,21 +83,21 @@ class Inbox:
         # Answer only the question that was checked; the value 1 matches no question.
         meant = 1 if suspended_at not in (0.0, at) else round(at * 1000) or 1
         values |= {"note": note, "said": text, "name": name[:200], "suspended": str(meant)}
-        async with self._orders.place(kind, by=by, turn_id=turn_id, detail=f"{how}, for {name}" if name else how):
+        async with self._orders.place_order(kind, by=by, turn_id=turn_id, detail=f"{how}, for {name}" if name else how):
             if asked and asked.who == Answerer.OPERATOR and owner is not None:
                 raise BadRequest("only an operator answers this question", param="decision", code="operators_only")
             if asked and asked.who != Answerer.OWNER and by == LINK_HOLDER:
                 raise BadRequest("who answers this question has to sign in", param="decision", code="operators_only")
-            said, what = await self._store.change(self._decide, turn_id, session_id, values)
+            said, what = await self._store.run_command(self._decide, turn_id, session_id, values)
             if said == b"not_suspended":
-                raise NotSuspended(turn_id, _why_not_suspended(await self._reader.get(turn_id)))
+                raise TurnNotSuspended(turn_id, _why_not_suspended(await self._reader.read_turn(turn_id)))
             log.info("turn.decided", turn_id=turn_id, decision=kind, said=said.decode())
             # "known" means that the first reply was lost. The turn may be announced already; a second announcement is
             # harmless.
             if what:
-                await self._announcer.announce(Link.parse(what.decode()), turn_id, session_id)
-            await self._store.settle(turn_id, turn.seq + (said != b"known"))
-            return await self._reader.get(turn_id)
+                await self._announcer.announce_task(ChainTask.parse(what.decode()), turn_id, session_id)
+            await self._store.await_durability(turn_id, turn.seq + (said != b"known"))
+            return await self._reader.read_turn(turn_id)
 
 
 def _why_not_suspended(turn: Turn) -> str:

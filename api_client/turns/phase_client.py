@@ -10,11 +10,11 @@ from api_client.contract.errors import HelixError, IdempotencyConflict
 from api_client.contract.phase import Phase
 from api_client.contract.phase_work import AFTER
 from api_client.store import Store
-from api_client.turns.phase_requests import requests_of
+from api_client.turns.phase_requests import build_requests
 from api_client.turns.submitter import Submitter
 
 
-class Phases:
+class PhaseSubmitter:
     """Submits the phases of a workflow as turns.
 
     Every method raises ``StoreUnavailable`` if the store does not answer.
@@ -25,7 +25,7 @@ class Phases:
         #: Redis set of folders whose phases ran, relative to HELIX_ROOT.
         self._folders = f"{store.keys.prefix}phase_folders"
 
-    async def submit(
+    async def submit_phases(
         self, phases: Sequence[Phase], *, directory: str, idempotency_key: str = "", **more: Any
     ) -> list[str]:
         """Store one turn per phase, to run one after the other, and return the ids of the turns.
@@ -42,13 +42,13 @@ class Phases:
             idempotency_key: identifies repeated calls.
             more: further arguments of ``requests_of``.
         """
-        requests = requests_of(phases, self._store.settings, directory=directory, **more)
-        new = {self._submitter.new_id(): request for request in requests}
+        requests = build_requests(phases, self._store.settings, directory=directory, **more)
+        new = {self._submitter.create_turn_id(): request for request in requests}
         keys = {each: f"{idempotency_key} {at}" if idempotency_key else "" for at, each in enumerate(new, 1)}
-        turns = [await self._submitter.admit(each, request, keys[each]) for each, request in new.items()]
+        turns = [await self._submitter.admit_turn(each, request, keys[each]) for each, request in new.items()]
         if requests:  # before the first turn, so that `turns gc` finds the files of its agents
-            await self._store.ask(self._store.redis.sadd(self._folders, requests[0].work_data["directory"]))
-        await self._submitter.hold(turns)
+            await self._store.await_reply(self._store.redis.sadd(self._folders, requests[0].work_data["directory"]))
+        await self._submitter.hold_resources(turns)
         turn_ids: list[str] = []
         try:
             for own_id, request in new.items():
@@ -63,8 +63,8 @@ class Phases:
 
     async def read_folders(self) -> list[str]:
         """Return the folders in which phases have run, relative to HELIX_ROOT."""
-        return [raw.decode() for raw in await self._store.ask(self._store.redis.smembers(self._folders))]
+        return [raw.decode() for raw in await self._store.await_reply(self._store.redis.smembers(self._folders))]
 
     async def forget_folders(self, folders: Sequence[str]) -> None:
         """Remove folders that no longer exist from the stored list of folders."""
-        await self._store.ask(self._store.redis.srem(self._folders, *folders))
+        await self._store.await_reply(self._store.redis.srem(self._folders, *folders))

@@ -9,33 +9,33 @@ from typing import Any
 from api_client.contract.errors import BadRequest
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.contract.phase import Phase
-from api_client.contract.phase_checks import folder_problem
+from api_client.contract.phase_checks import explain_bad_folder
 from api_client.contract.phase_place import phase_session
-from api_client.contract.phase_work import PHASE, work_data
-from api_client.contract.question_language import spoken
+from api_client.contract.phase_work import PHASE, make_work_data
+from api_client.contract.question_language import detect_language
 from api_client.contract.settings import Settings
 from api_client.contract.turn import SlotShare, TurnRequest
 
 
-def folder_of(directory: str) -> str:
+def normalise_folder(directory: str) -> str:
     """Normalise the path of a folder that holds a phases.yaml; the path is relative to HELIX_ROOT.
 
     Raises:
         BadRequest: phases may not use a folder of this name.
     """
-    if problem := folder_problem(directory):
+    if problem := explain_bad_folder(directory):
         raise BadRequest(f"directory: {problem}", param="directory")
     return str(PurePosixPath(directory))
 
 
-def granted(settings: Settings, directory: str, holder: str) -> bool:
+def is_granted(settings: Settings, directory: str, holder: str) -> bool:
     """Return whether the setting HELIX_PHASE_DIRECTORIES lets the owner ``holder`` run phases in this folder."""
     path = PurePosixPath(directory)
     grants = (entry.partition("=") for entry in settings.phase_directories)
     return any(path.is_relative_to(folder.strip()) and owner.strip() in {"*", holder} for folder, _, owner in grants)
 
 
-def requests_of(
+def build_requests(
     phases: Sequence[Phase],
     settings: Settings,
     *,
@@ -58,23 +58,23 @@ def requests_of(
     Raises:
         BadRequest: phases may not use a folder of this name.
     """
-    folder, share = folder_of(directory), share or SlotShare()
+    folder, share = normalise_folder(directory), share or SlotShare()
     return [
-        share.given(
+        share.apply_to(
             TurnRequest(
                 model=phase.model or model or next(iter(settings.models)),
                 messages=({"role": "user", "content": phase.description},),
                 session_id=phase_session(folder, owner),
                 owner=owner,
                 validators=(),
-                locale=locale or spoken([phase.description]) or settings.locale,
+                locale=locale or detect_language([phase.description]) or settings.locale,
                 max_attempts=phase.max_attempts,
                 deadline_seconds=deadline_seconds or settings.deadline_seconds,
                 token_budget=settings.token_budget,
                 cost_budget_usd=settings.cost_budget_usd,
                 attached=dict(attached or {}),
                 work=PHASE,
-                work_data=work_data(phase, folder),
+                work_data=make_work_data(phase, folder),
                 traceparent=traceparent,
                 operator=operator,
                 key=key,

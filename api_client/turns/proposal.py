@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.issue import issues_data
+from api_client.contract.issue import issues_to_dicts
 from api_client.contract.session_paths import delivery_name
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
-from api_client.interruptions.registry import question_kind
+from api_client.interruptions.registry import find_question_kind
 
 
-def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
+def build_proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
     """Return the answer proposed to the person who decides about a suspended turn: attempt, text, issues and files.
 
     ``files`` is relative to HELIX_ROOT, and empty without files. The decision ``edit`` accepts the folder's content at
@@ -21,9 +21,9 @@ def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
     records = {record.number: record for record in attempts}
     best = records.get(turn.best or turn.attempt)
     asked = turn.interruption
-    if best is None or (asked and not question_kind(asked.kind).proposes):
+    if best is None or (asked and not find_question_kind(asked.kind).proposes):
         return {"proposal": None}
-    issues = issues_data(best.remaining or best.issues)
+    issues = issues_to_dicts(best.remaining or best.issues)
     text = best.mended or best.answer or best.text
     files = ""
     if folder := find_work(turn.request).locate_folder(turn.request):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import TurnNotFound
-from api_client.contract.events import Event, end_of
-from api_client.contract.keys import keys_of
-from api_client.contract.record import decode_attempts, decode_turn, is_apart
+from api_client.contract.events import Event, final_event
+from api_client.contract.keys import keys_for_turn
+from api_client.contract.record import decode_attempts, decode_turn, has_separate_texts
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
-from api_client.turns.bells import Bells
-from api_client.turns.stream import EndUnreadable, Position, follow, read_log
+from api_client.turns.bells import ChannelHub
+from api_client.turns.stream import EndUnreadable, Position, follow_events, read_log
 
 #: Log entries read by one command, few enough to block the store for about a millisecond.
 _BATCH = 1000
@@ -44,62 +44,62 @@ class TurnReader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._redis, self._ask = store.redis, store.ask
-        self._bells = Bells(store)
+        self._redis, self._ask = store.redis, store.await_reply
+        self._bells = ChannelHub(store)
         self._confirmed: dict[str, None] = {}
         self._outline = store.redis.register_script(_OUTLINE.read_text())
 
-    async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
+    async def read_turn(self, turn_id: str, *, owner: str | None = None) -> Turn:
         """Return the record of a turn. Raises ``TurnNotFound``."""
         try:
-            keys = keys_of(self._store.namespace, turn_id)
+            keys = keys_for_turn(self._store.namespace, turn_id)
         except ValueError as error:
             raise TurnNotFound(turn_id) from error
-        stored = await self._store.hash(keys.turn(turn_id))
-        if is_apart(stored):
+        stored = await self._store.read_hash(keys.turn(turn_id))
+        if has_separate_texts(stored):
             names = (b"request", b"response")
             texts = await self._ask(self._redis.hmget(keys.texts(turn_id), names))
             stored |= {name: text for name, text in zip(names, texts, strict=True) if text is not None}
         if place := stored.get(b"response_in"):
-            stored[b"response"] = await self._long_answer(turn_id, place.decode())
+            stored[b"response"] = await self._read_long_answer(turn_id, place.decode())
         if not stored:
             raise TurnNotFound(turn_id)
         turn = decode_turn(stored)
         if turn.turn_id != turn_id or (owner is not None and turn.request.owner != owner):
             raise TurnNotFound(turn_id)
         if turn.state is TurnState.FINISHED:
-            await self._confirm(turn_id, turn.seq, round(turn.finished_at * 1000))
+            await self._confirm_end(turn_id, turn.seq, round(turn.finished_at * 1000))
         return turn
 
-    async def _whole(self, turn_id: str, event: Event) -> Event:
+    async def _complete_event(self, turn_id: str, event: Event) -> Event:
         if not event.final or not event.data.get("response_in"):
             return event
-        text = await self._long_answer(turn_id, event.data["response_in"])
+        text = await self._read_long_answer(turn_id, event.data["response_in"])
         data = {**event.data, "response": text.decode("utf-8", "replace")}
         del data["response_in"]
         return replace(event, data=data)
 
-    async def _long_answer(self, turn_id: str, place: str) -> bytes:
+    async def _read_long_answer(self, turn_id: str, place: str) -> bytes:
         """Return a long answer, which is stored with an attempt or, after a cleanup, with the turn."""
-        keys = keys_of(self._store.namespace, turn_id)
+        keys = keys_for_turn(self._store.namespace, turn_id)
         pipe = self._redis.pipeline(transaction=False)
         pipe.hget(keys.attempts(turn_id), place)
         pipe.hget(keys.texts(turn_id), "response")
         fact, own = await self._ask(pipe.execute())
         return bytes(fact if fact is not None else own or b"")
 
-    async def _confirm(self, turn_id: str, seq: int, at_ms: int) -> None:
+    async def _confirm_end(self, turn_id: str, seq: int, at_ms: int) -> None:
         """Wait until the end of a turn is stored as durably as HELIX_DURABILITY demands."""
         if turn_id not in self._confirmed:
-            await self._store.settle(turn_id, seq, at_ms)
+            await self._store.await_durability(turn_id, seq, at_ms)
             self._confirmed[turn_id] = None
             while len(self._confirmed) > _MOST_CONFIRMED:
                 self._confirmed.pop(next(iter(self._confirmed)))
 
-    async def attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
+    async def read_attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
         """Return the records of the turn's attempts, oldest first."""
-        turn = await self.get(turn_id, owner=owner)
-        key = keys_of(self._store.namespace, turn_id).attempts(turn_id)
+        turn = await self.read_turn(turn_id, owner=owner)
+        key = keys_for_turn(self._store.namespace, turn_id).attempts(turn_id)
         found = decode_attempts(await self._ask(self._redis.hgetall(key)), turn.request.prompt)
         # Only operators see the instructions, which name folders of the machine.
         return (
@@ -111,16 +111,16 @@ class TurnReader:
             ]
         )
 
-    async def events(self, turn_id: str, *, owner: str | None = None) -> list[Event]:
+    async def read_events(self, turn_id: str, *, owner: str | None = None) -> list[Event]:
         """Return all events that the turn has stored so far, without waiting for more."""
-        await self.get(turn_id, owner=owner)
+        await self.read_turn(turn_id, owner=owner)
         found: list[Event] = await self._ask(read_log(self._redis, self._store.namespace, turn_id))
-        return [await self._whole(turn_id, event) for event in found]
+        return [await self._complete_event(turn_id, event) for event in found]
 
-    async def outline(self, turn_id: str, *, owner: str | None = None) -> LogOutline:
+    async def read_outline(self, turn_id: str, *, owner: str | None = None) -> LogOutline:
         """Return the turn's events so far without the pieces of output, which are only counted."""
-        await self.get(turn_id, owner=owner)
-        log_key, ask = keys_of(self._store.namespace, turn_id).log(turn_id), self._ask
+        await self.read_turn(turn_id, owner=owner)
+        log_key, ask = keys_for_turn(self._store.namespace, turn_id).log(turn_id), self._ask
         events: list[Event] = []
         position, looked, pieces = 0, _BATCH, 0
         while looked == _BATCH:
@@ -135,13 +135,13 @@ class TurnReader:
         """Close all subscriptions; readers that still follow a turn receive a connection error."""
         await self._bells.close()
 
-    async def followers(self, turn_id: str) -> int:
+    async def count_followers(self, turn_id: str) -> int:
         """Return how many clients follow the turn now; several readers in one client count once."""
-        bell = keys_of(self._store.namespace, turn_id).bell(turn_id)
+        bell = keys_for_turn(self._store.namespace, turn_id).bell(turn_id)
         [(_, count)] = await self._ask(self._redis.pubsub_numsub(bell))
         return int(count)
 
-    async def follow(
+    async def follow_turn(
         self,
         turn_id: str,
         *,
@@ -172,26 +172,28 @@ class TurnReader:
         """
         behind, ping = Position(0), ping_seconds or self._store.settings.ping_seconds
         if not new:
-            turn = await self.get(turn_id, owner=owner)
+            turn = await self.read_turn(turn_id, owner=owner)
             if after and epoch in {"", turn.epoch} and after <= turn.seq:
                 behind = Position(after, at_ms)
-            log_key = keys_of(self._store.namespace, turn_id).log(turn_id)
-            if turn.ended_with(*behind) or (
+            log_key = keys_for_turn(self._store.namespace, turn_id).log(turn_id)
+            if turn.has_ended_with(*behind) or (
                 turn.state is TurnState.FINISHED and not await self._ask(self._redis.exists(log_key))
             ):
                 return  # events may expire before their turn
-        found = follow(self._store.asked, self._bells, self._store.namespace, turn_id, after=behind, ping_seconds=ping)
+        found = follow_events(
+            self._store.send_raw, self._bells, self._store.namespace, turn_id, after=behind, ping_seconds=ping
+        )
         try:
             async with aclosing(found) as events:
                 async for event in events:
                     if event is not None and event.final:
-                        await self._confirm(turn_id, event.seq, event.at_ms)
-                        event = await self._whole(turn_id, event)
+                        await self._confirm_end(turn_id, event.seq, event.at_ms)
+                        event = await self._complete_event(turn_id, event)
                     yield event
         except EndUnreadable:
-            yield end_of(await self.get(turn_id))
+            yield final_event(await self.read_turn(turn_id))
 
-    async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109
+    async def await_result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109
         """Wait until the turn has finished, and return its record.
 
         Raises:
@@ -199,6 +201,6 @@ class TurnReader:
             StoreUnavailable: the store was away for more than a minute.
         """
         async with asyncio.timeout(timeout):
-            async for _ in self.follow(turn_id, owner=owner):
+            async for _ in self.follow_turn(turn_id, owner=owner):
                 pass
-        return await self.get(turn_id, owner=owner)
+        return await self.read_turn(turn_id, owner=owner)

@@ -29,11 +29,11 @@ class RequestCheck(Admission):
 
         Raises ``BadRequest`` if the request can never succeed.
         """
-        check(turn.request, self._settings)
+        check_request(turn.request, self._settings)
         return turn.request
 
 
-def check(request: TurnRequest, settings: Settings) -> None:
+def check_request(request: TurnRequest, settings: Settings) -> None:
     """Raise ``BadRequest`` for a request that can never succeed, such as a request for an unknown model.
 
     Raises:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import keys_for_turn
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.store import Store
-from api_client.store.commands import line_script, queue_in, release_keys
+from api_client.store.commands import find_queue, load_queue_script, release_keys
 from api_client.turns.reader import _PLACE
-from api_client.workers.reports import waiting_messages
+from api_client.workers.reports import count_messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,38 +33,38 @@ class Sessions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._place = line_script(_PLACE, store.settings)
+        self._place = load_queue_script(_PLACE, store.settings)
 
-    async def place(self, turn_id: str, session_id: str) -> QueuePlace:
+    async def find_position(self, turn_id: str, session_id: str) -> QueuePlace:
         """Return the place of a waiting turn, within its session or among all turns that wait for an agent."""
-        found = await self._store.ask(self._store.redis.lpos(self._list_of(turn_id, session_id), turn_id))
+        found = await self._store.await_reply(self._store.redis.lpos(self._session_key(turn_id, session_id), turn_id))
         if found:
             return QueuePlace(int(found), 0)
-        lengths = await self._store.ask(waiting_messages(self._store))
-        keys = release_keys(keys_of(self._store.namespace, turn_id), queue_in(self._store.settings))
-        lined_up = 1 + int(await self._store.run(self._place, keys, [turn_id]))
+        lengths = await self._store.await_reply(count_messages(self._store))
+        keys = release_keys(keys_for_turn(self._store.namespace, turn_id), find_queue(self._store.settings))
+        lined_up = 1 + int(await self._store.run_script(self._place, keys, [turn_id]))
         return QueuePlace(0, lengths[RUN_QUEUE] + lined_up)
 
-    async def unfinished(self, turn_id: str, session_id: str) -> list[str]:
+    async def list_unfinished(self, turn_id: str, session_id: str) -> list[str]:
         """Return the ids of a session's unfinished turns, in order.
 
         ``turn_id`` may be the id of any turn in the session.
         """
-        found = await self._store.ask(self._store.redis.lrange(self._list_of(turn_id, session_id), 0, -1))
+        found = await self._store.await_reply(self._store.redis.lrange(self._session_key(turn_id, session_id), 0, -1))
         return [each.decode() for each in found]
 
-    async def at_work(self, session_id: str) -> bool:
+    async def has_unfinished(self, session_id: str) -> bool:
         """Return whether a session has unfinished turns."""
-        return bool(await self._store.ask(self._store.redis.llen(self._store.keys.session(session_id))))
+        return bool(await self._store.await_reply(self._store.redis.llen(self._store.keys.session(session_id))))
 
     async def close_agent(self, session_id: str) -> str:
         """Request that the session's idle agent is stopped; return its worker's name, or an empty string."""
         key = self._store.keys.affinity(session_id)
-        found: bytes | None = await self._store.ask(self._store.redis.getdel(key))
+        found: bytes | None = await self._store.await_reply(self._store.redis.getdel(key))
         return (found or b"").decode()
 
-    def _list_of(self, turn_id: str, session_id: str) -> str:
-        return keys_of(self._store.namespace, turn_id).session(session_id)
+    def _session_key(self, turn_id: str, session_id: str) -> str:
+        return keys_for_turn(self._store.namespace, turn_id).session(session_id)
 
 
 def session_files_key(store: Store) -> str:

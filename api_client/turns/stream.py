@@ -19,10 +19,10 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
-from api_client.contract.events import Event, reset
-from api_client.contract.keys import keys_of
+from api_client.contract.events import Event, reset_event
+from api_client.contract.keys import keys_for_turn
 from api_client.store import heed_cancellation
-from api_client.turns.bells import Bells, Ear
+from api_client.turns.bells import ChannelHub, ChannelSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -52,8 +52,8 @@ class EndUnreadable(Exception):
     """Raised when the last event of a turn has a form that this version cannot read."""
 
 
-async def follow(
-    ask: Ask, bells: Bells, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
+async def follow_events(
+    ask: Ask, bells: ChannelHub, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
     """Yield every event of a turn after position ``after``, once and in order; None after ``ping_seconds`` of silence.
 
@@ -68,8 +68,8 @@ async def follow(
     while True:
         try:
             # From here on no event can be lost between the log and the channel.
-            async with bells.listen(keys_of(namespace, turn_id).bell(turn_id)) as bell:
-                found = _listen(ask, bell, namespace, turn_id, position, ping_seconds)
+            async with bells.subscribe(keys_for_turn(namespace, turn_id).bell(turn_id)) as bell:
+                found = _follow_connection(ask, bell, namespace, turn_id, position, ping_seconds)
                 async with aclosing(found) as events:
                     async for event in events:
                         away_since = 0.0
@@ -88,24 +88,24 @@ async def follow(
             raise StoreUnavailable(type(error).__name__) from error
 
 
-async def _listen(
-    ask: Ask, bell: Ear, namespace: str, turn_id: str, position: Position, ping_seconds: float
+async def _follow_connection(
+    ask: Ask, bell: ChannelSubscriber, namespace: str, turn_id: str, position: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
     """Yield a turn's events over one connection: stored events first, then live events.
 
     Gaps are filled from the log.
     """
-    log_key = keys_of(namespace, turn_id).log(turn_id)
+    log_key = keys_for_turn(namespace, turn_id).log(turn_id)
     behind, page, unread = True, "", False
     while True:
         while behind:
             entries: list[Any] = await ask("XRANGE", log_key, page or f"{position.seq}-0", "+", "COUNT", _PAGE)
             if not entries and not await ask("EXISTS", log_key):
                 raise TurnNotFound(turn_id)  # the store lost the turn, so waiting would never end
-            found = _events(entries)
-            if position.seq and not page and not _holds(found, position):
+            found = _decode_entries(entries)
+            if position.seq and not page and not _has_position(found, position):
                 position = Position(0)
-                yield reset("the store lost the end of its log")
+                yield reset_event("the store lost the end of its log")
                 continue
             for event in found:
                 if event.seq > position.seq:
@@ -114,10 +114,10 @@ async def _listen(
             behind = len(entries) == _PAGE
             page = f"({entries[-1][0].decode()}" if behind else ""
             unread = bool(entries) and position.seq < int(entries[-1][0].partition(b"-")[0])
-        if unread and await ask("HGET", keys_of(namespace, turn_id).turn(turn_id), "state") == b"finished":
+        if unread and await ask("HGET", keys_for_turn(namespace, turn_id).turn(turn_id), "state") == b"finished":
             raise EndUnreadable
         heed_cancellation()
-        heard = await bell.next(ping_seconds)
+        heard = await bell.next_event(ping_seconds)
         heed_cancellation()
         if heard is None:
             behind = True  # a wake-up may be lost, which the ping corrects
@@ -137,20 +137,20 @@ async def _listen(
 
 async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
     """Return all events that a turn has stored so far. Raises ``RedisError`` if the store does not answer."""
-    log_key, found, start = keys_of(namespace, turn_id).log(turn_id), list[Event](), "-"
+    log_key, found, start = keys_for_turn(namespace, turn_id).log(turn_id), list[Event](), "-"
     while True:
         entries: list[Any] = await redis.xrange(log_key, min=start, count=_PAGE) or []
-        found += _events(entries)
+        found += _decode_entries(entries)
         if len(entries) < _PAGE:
             return found
         start = f"({entries[-1][0].decode()}"
 
 
-def _holds(events: list[Event], position: Position) -> bool:
+def _has_position(events: list[Event], position: Position) -> bool:
     return any(event.seq == position.seq and position.at in {0, event.at_ms} for event in events)
 
 
-def _events(entries: Iterable[Any]) -> list[Event]:
+def _decode_entries(entries: Iterable[Any]) -> list[Event]:
     found = list[Event]()
     for _, words in entries:
         fields = words if isinstance(words, dict) else dict(zip(words[::2], words[1::2], strict=True))

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from api_client.broker import Announcement
-from api_client.contract.counters import label
-from api_client.contract.question_language import spoken
+from api_client.contract.counters import clean_label
+from api_client.contract.question_language import detect_language
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Priority, TurnRequest
 from api_client.contract.work import find_work
 from api_client.store.commands import Word
@@ -20,8 +20,8 @@ from api_client.store.commands import Word
 _DAY_MS = 86_400_000
 
 
-def arguments(
-    request: TurnRequest, settings: Settings, link: Link, *, pushed: Announcement | None, keyed: bool
+def build_arguments(
+    request: TurnRequest, settings: Settings, link: ChainTask, *, pushed: Announcement | None, keyed: bool
 ) -> dict[str, Word]:
     """Return the named arguments of the Lua script ``submit.lua``, which stores a request as a turn.
 
@@ -41,19 +41,19 @@ def arguments(
         "locale": request.locale,
         "deadline_ms": int(request.deadline_seconds * 1000),
         "double_text": request.double_text.value,
-        "body": digest(request, settings) if keyed else "",
-        "key_ms": keep_key_ms(request, settings) if keyed else 0,
+        "body": hash_request(request, settings) if keyed else "",
+        "key_ms": key_lifetime_ms(request, settings) if keyed else 0,
         "session_id": request.session_id,
         "token_budget": request.token_budget,
         "cost_budget": cost_budget,
         "token_reserve": tokens,
         "cost_reserve": cost,
-        "model_label": label(request.model),
+        "model_label": clean_label(request.model),
         "labels": json.dumps({name: label for name, label in request.labels.items() if label}),
         "first_link": str(link),
         "from_claim": int(find_work(request).waits_long),
         "max_attempts": request.max_attempts,
-        "key": label(request.key) if request.key else "",
+        "key": clean_label(request.key) if request.key else "",
         "message": pushed.message if pushed else "",
         "channel": pushed.channel if pushed else "",
         "event": pushed.event if pushed else "",
@@ -63,7 +63,7 @@ def arguments(
     }
 
 
-def asked_of(request: TurnRequest) -> TurnRequest:
+def strip_filled(request: TurnRequest) -> TurnRequest:
     """Return the request as the caller sent it, without the fields that admission checks filled in."""
     blank: dict[str, Any] = {"validators": (), "policy": {}, "max_attempts": 1, "locale": ""}
     asked = {name: data for name, data in request.attached.items() if name not in request.filled}
@@ -81,18 +81,18 @@ def asked_of(request: TurnRequest) -> TurnRequest:
     )
 
 
-def digest(request: TurnRequest, settings: Settings) -> str:
+def hash_request(request: TurnRequest, settings: Settings) -> str:
     """Return a hash of a request, to detect that an idempotency key is reused for a different request.
 
     A default language does not count, so that a key survives a change of HELIX_LOCALE.
     """
-    asked = asked_of(request)
+    asked = strip_filled(request)
     newest_first = reversed([each["content"] for each in request.messages if each.get("role") == "user"])
-    if asked.locale == (spoken(newest_first) or settings.locale):
+    if asked.locale == (detect_language(newest_first) or settings.locale):
         asked = replace(asked, locale="")
     return hashlib.sha256(asked.to_json().encode()).hexdigest()
 
 
-def keep_key_ms(request: TurnRequest, settings: Settings) -> int:
+def key_lifetime_ms(request: TurnRequest, settings: Settings) -> int:
     """Return how many milliseconds an idempotency key is kept: one day longer than its turn."""
     return int(request.deadline_seconds * 1000) + int(settings.retention_seconds * 1000) + _DAY_MS

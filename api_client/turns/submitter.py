@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from api_client.broker import Stamp, announcement
+from api_client.broker import MessageStamp, build_announcement
 from api_client.broker.announcer import Announcer
 from api_client.contract.admission import Admission, Submission
 from api_client.contract.errors import HelixError, IdempotencyConflict, SessionBusy, StoreUnavailable
-from api_client.contract.failpoints import reach
-from api_client.contract.keys import keys_of
-from api_client.contract.tasks import Link
+from api_client.contract.failpoints import pass_failpoint
+from api_client.contract.keys import keys_for_turn
+from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
 from api_client.contract.work import find_work
 from api_client.store import Store
 from api_client.store.module_log import ModuleLog
 from api_client.turns.canceller import Canceller
-from api_client.turns.submission import arguments
-from api_client.turns.turn_line import TurnLine
+from api_client.turns.submission import build_arguments
+from api_client.turns.turn_line import FairQueue
 
 log = ModuleLog(__name__)
 
@@ -40,12 +40,12 @@ class Submitter:
         """Create a submitter; ``closed`` builds the error that says why, and until when, new turns are refused."""
         self._store, self._admissions, self._closed = store, admissions, closed
         self._settings = store.settings
-        self._line = TurnLine(store, announcer)
+        self._line = FairQueue(store, announcer)
         self._canceller = canceller
-        self._submit = store.command(_SUBMIT)
+        self._submit = store.load_command(_SUBMIT)
 
     @staticmethod
-    def new_id() -> str:
+    def create_turn_id() -> str:
         """Return a random id for a new turn, so that the caller can repeat a submission with the same id."""
         return new_turn_id()
 
@@ -63,50 +63,52 @@ class Submitter:
             SessionBusy: ``double_text`` is ``reject`` and the session has an unfinished turn.
             StoreUnavailable: the store does not answer or refuses writes; repeat later.
         """
-        turn_id = turn_id or self.new_id()
-        turn = await self.admit(turn_id, request, idempotency_key)
+        turn_id = turn_id or self.create_turn_id()
+        turn = await self.admit_turn(turn_id, request, idempotency_key)
         request = turn.request
-        keys = keys_of(self._settings.namespace, turn_id)
-        interrupted = await self._waiting(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
-        link = Link(find_work(request).first, 1)
-        pushed = announcement(self._settings, link, turn_id, request.session_id, Stamp())
-        await self.hold([turn])
+        keys = keys_for_turn(self._settings.namespace, turn_id)
+        interrupted = (
+            await self._list_unfinished(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
+        )
+        link = ChainTask(find_work(request).first, 1)
+        pushed = build_announcement(self._settings, link, turn_id, request.session_id, MessageStamp())
+        await self.hold_resources([turn])
         at_once = pushed if self._store.has_queues else None
-        values = arguments(request, self._settings, link, pushed=at_once, keyed=bool(idempotency_key))
+        values = build_arguments(request, self._settings, link, pushed=at_once, keyed=bool(idempotency_key))
         more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id)]
-        reply = await self._store.change(self._submit, turn_id, request.session_id, values, more_keys)
+        reply = await self._store.run_command(self._submit, turn_id, request.session_id, values, more_keys)
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
         if said in {"conflict", "busy", "closed", "repeated"}:
-            await self._release([turn])
+            await self._release_resources([turn])
         if said == "conflict":
             raise IdempotencyConflict(idempotency_key)
         if said == "busy":
             raise SessionBusy(request.session_id, other)
         if said == "closed":
             raise self._closed(other, position / 1000)
-        await self._store.settle(other if said == "repeated" else turn_id, 1)
+        await self._store.await_durability(other if said == "repeated" else turn_id, 1)
         if said == "repeated":
             return str(other)
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
-        reach("turn.stored")
+        pass_failpoint("turn.stored")
         # A turn that is held back is announced when that ends. "known" is our own command whose reply was
         # lost: it announced the turn, where the queues are its own.
         announced = other in {"announced", "held"} or (said == "known" and self._store.has_queues)
         if position == 0 and not announced:
-            await self._line.up(turn_id, request.session_id)
+            await self._line.queue_turn(turn_id, request.session_id)
         for earlier in interrupted:
             await self._canceller.cancel(earlier)
-        reach("turn.announced")
+        pass_failpoint("turn.announced")
         return turn_id
 
-    async def admit(self, turn_id: str, request: TurnRequest, key: str) -> Submission:
+    async def admit_turn(self, turn_id: str, request: TurnRequest, key: str) -> Submission:
         """Run every admission check on a request, and return the submission as the checks completed it."""
         turn = Submission(turn_id=turn_id, request=request, idempotency_key=key)
         for each in self._admissions:
             turn = replace(turn, request=await each.admit(turn))
         return turn
 
-    async def hold(self, turns: Sequence[Submission]) -> None:
+    async def hold_resources(self, turns: Sequence[Submission]) -> None:
         """Reserve what the turns need in every admission; release all reservations if one admission refuses."""
         try:
             for each in self._admissions:
@@ -114,15 +116,15 @@ class Submitter:
         except StoreUnavailable:
             raise  # the store cannot answer now
         except HelixError:
-            await self._release(turns)
+            await self._release_resources(turns)
             raise
 
-    async def _release(self, turns: Sequence[Submission]) -> None:
+    async def _release_resources(self, turns: Sequence[Submission]) -> None:
         for turn in turns:
             for each in self._admissions:
                 await each.release(turn)
 
-    async def _waiting(self, turn_id: str, request: TurnRequest) -> list[str]:
-        queue = keys_of(self._settings.namespace, turn_id).session(request.session_id)
-        found = [raw.decode() for raw in await self._store.ask(self._store.redis.lrange(queue, 0, -1))]
+    async def _list_unfinished(self, turn_id: str, request: TurnRequest) -> list[str]:
+        queue = keys_for_turn(self._settings.namespace, turn_id).session(request.session_id)
+        found = [raw.decode() for raw in await self._store.await_reply(self._store.redis.lrange(queue, 0, -1))]
         return [each for each in found if each != turn_id]

@@ -92,7 +92,7 @@ class LinkedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _FileFolder:
     """A folder that may contain files of an answer: ``parts`` names it below the folder ``base``.
 
     From earlier attempts (``beside``) only additional files count; the accepted attempt names the answer's own files.
@@ -102,28 +102,28 @@ class _Place:
     parts: tuple[str, ...]
     beside: bool = False
 
-    def has(self, path: str) -> bool:
+    def has_file(self, path: str) -> bool:
         return not (self.beside and path.startswith("ADR-"))
 
-    def walk(self, kept: StoredFiles | None) -> Iterator[tuple[str, int]]:
+    def walk_files(self, kept: StoredFiles | None) -> Iterator[tuple[str, int]]:
         """Yield the path and size of each file in the folder. Raises ``OSError`` if the folder does not exist."""
         if kept:
             above = self._above
             for path, size in kept.sizes.items():
                 inner = path.removeprefix(above)
-                if inner != path and _shown(inner.split("/")):
+                if inner != path and _are_listable(inner.split("/")):
                     yield inner, size
             return
         with ExitStack() as stack:
-            yield from _walk(_folder(self.base, self.parts, stack), "")
+            yield from _walk_folder(_open_folder(self.base, self.parts, stack), "")
 
-    def open(self, path: str, kept: StoredFiles | None) -> tuple[int, int]:
+    def open_file(self, path: str, kept: StoredFiles | None) -> tuple[int, int]:
         """Open a file and return its descriptor and size. Raises ``OSError`` if no file of this path may be sent."""
         if kept:
             return kept.open(self._above + path)
         *above, name = path.split("/")
         with ExitStack() as stack:
-            fd = os.open(name, _FILE, dir_fd=_folder(self.base, (*self.parts, *above), stack))
+            fd = os.open(name, _FILE, dir_fd=_open_folder(self.base, (*self.parts, *above), stack))
             facts = os.fstat(fd)
             if _is_plain(facts):
                 return fd, facts.st_size
@@ -135,22 +135,22 @@ class _Place:
         return "/".join(self.parts[1:]) + "/"
 
 
-async def kept_files(sessions: StoredSessions | None, turn: Turn) -> StoredFiles | None:
+async def find_snapshot_files(sessions: StoredSessions | None, turn: Turn) -> StoredFiles | None:
     """Return the stored files of the turn's session; None if the session's files are on a local disk."""
     in_session = find_work(turn.request).in_session
     return await sessions.read(turn.request.session_id) if sessions and in_session else None
 
 
-def files_of(
+def list_files(
     settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], kept: StoredFiles | None = None
 ) -> list[TurnFile]:
     """Return the files of a turn's accepted answer, sorted by name: at most ``MOST_FILES``, none before acceptance."""
     found: dict[str, TurnFile] = {}
-    for place in _places(settings, turn, attempts):
+    for place in _file_folders(settings, turn, attempts):
         with suppress(OSError):
-            for path, size in place.walk(kept):
-                if path != _ANSWER and place.has(path):
-                    found.setdefault(path, TurnFile(path, size, type_of(path)))
+            for path, size in place.walk_files(kept):
+                if path != _ANSWER and place.has_file(path):
+                    found.setdefault(path, TurnFile(path, size, media_type(path)))
     return [found[path] for path in sorted(found)[:MOST_FILES]]
 
 
@@ -163,21 +163,21 @@ def open_file(
         FileMissing: no plain file of this path exists inside the folder, or a link leads to it.
         SessionFilesGone, SessionFilesAway: the storage lost the file, or does not answer.
     """
-    if _shown(path.split("/")) and path != _ANSWER:
-        for place in _places(settings, turn, attempts):
-            if place.has(path):
+    if _are_listable(path.split("/")) and path != _ANSWER:
+        for place in _file_folders(settings, turn, attempts):
+            if place.has_file(path):
                 with suppress(OSError):
-                    fd, size = place.open(path, kept)
-                    return TurnFile(path, size, type_of(path)), fd
+                    fd, size = place.open_file(path, kept)
+                    return TurnFile(path, size, media_type(path)), fd
     raise FileMissing("no such file")
 
 
-def type_of(path: str) -> str:
+def media_type(path: str) -> str:
     """Return the media type for a path, based on its file extension."""
     return _TYPES.get(PurePosixPath(path).suffix.lower(), _BYTES)
 
 
-def _places(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> Iterator[_Place]:
+def _file_folders(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> Iterator[_FileFolder]:
     """Yield the folders that may contain the answer's files.
 
     If two folders have the same file, the first folder wins.
@@ -197,13 +197,13 @@ def _places(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -
             continue
         delivery = delivery_name(turn.turn_id, record.number, record.last_delivery)
         if record.number == accepted:
-            yield _Place(base, (*above, "attempts", repaired_name(delivery)))
+            yield _FileFolder(base, (*above, "attempts", repaired_name(delivery)))
         elif own is not None:
             return  # each run of this kind of work writes all files
-        yield _Place(base, (*above, "attempts", delivery, "output"), beside=record.number < accepted)
+        yield _FileFolder(base, (*above, "attempts", delivery, "output"), beside=record.number < accepted)
 
 
-def _folder(base: Path, parts: Sequence[str], stack: ExitStack) -> int:
+def _open_folder(base: Path, parts: Sequence[str], stack: ExitStack) -> int:
     """Open the folder ``parts`` below ``base`` without following links; the stack closes the returned descriptor.
 
     Raises ``OSError`` if missing or behind a link.
@@ -216,11 +216,11 @@ def _folder(base: Path, parts: Sequence[str], stack: ExitStack) -> int:
     return fd
 
 
-def _walk(folder: int, above: str, depth: int = 0) -> Iterator[tuple[str, int]]:
+def _walk_folder(folder: int, above: str, depth: int = 0) -> Iterator[tuple[str, int]]:
     with os.scandir(folder) as entries:
         names = [entry.name for entry, _ in zip(entries, range(_MOST_ENTRIES), strict=False)]
     for name in sorted(names):
-        if not _shown([name]):
+        if not _are_listable([name]):
             continue
         with suppress(OSError):
             facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -230,7 +230,7 @@ def _walk(folder: int, above: str, depth: int = 0) -> Iterator[tuple[str, int]]:
                 with ExitStack() as stack:
                     below = os.open(name, _FOLDER, dir_fd=folder)
                     stack.callback(os.close, below)
-                    yield from _walk(below, f"{above}{name}/", depth + 1)
+                    yield from _walk_folder(below, f"{above}{name}/", depth + 1)
 
 
 def _is_plain(facts: os.stat_result) -> bool:
@@ -238,5 +238,5 @@ def _is_plain(facts: os.stat_result) -> bool:
     return stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1
 
 
-def _shown(names: Sequence[str]) -> bool:
+def _are_listable(names: Sequence[str]) -> bool:
     return all(name and not name.startswith(".") and name.isprintable() and "\\" not in name for name in names)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract import errors
-from api_client.contract.clock_time import clock_time
-from api_client.contract.error_codes import sentence
+from api_client.contract.clock_time import format_clock_time
+from api_client.contract.error_codes import error_sentence
 from api_client.contract.intake_pause import IntakePaused
 from api_client.contract.session_files import SessionFilesAway, SessionFilesGone
 from api_client.turns.turn_files import FileMissing
-from api_client.web.words import say
+from api_client.web.words import translate
 
 #: Value of ``x-should-retry``, which the official clients obey; without it they repeat every 409 and 5xx.
 NO_RETRY = {"x-should-retry": "false"}
@@ -23,7 +23,7 @@ STORE_RETRY_SECONDS = 2
 #: Retry-After while the intake is paused without a known end.
 PAUSED_RETRY_SECONDS = 60
 
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 408: "timeout_error", 429: "rate_limit_error"}
 
@@ -35,11 +35,11 @@ class ApiError(Exception):
         param: name of the invalid field, such as ``messages[0].role``; None if no field is invalid.
         code: stable word for programs.
         turn_ids: turns that were stored in spite of the error.
-        several: the message lists several problems; the other attributes are those of the first problem.
+        lists_several: the message lists several problems; the other attributes are those of the first problem.
     """
 
     turn_ids: tuple[str, ...] = ()
-    several: bool = False
+    lists_several: bool = False
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ApiError(Exception):
         self.kind = kind or _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
         self.headers = headers or {}
 
-    def body(self) -> dict[str, Any]:
+    def to_body(self) -> dict[str, Any]:
         """Return the error as OpenAI's JSON object, for a response body or for a chunk of a stream."""
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error | ({"turn_ids": self.turn_ids} if self.turn_ids else {})}
@@ -74,7 +74,7 @@ def bad_request(message: str, *, param: str | None = None, code: str = "invalid_
 class Problems:
     """Collects the errors of a request; a ``with`` block collects an ``ApiError`` instead of raising it."""
 
-    found: list[ApiError] = field(default_factory=list)
+    errors: list[ApiError] = field(default_factory=list)
 
     def __enter__(self) -> None:
         pass
@@ -86,28 +86,28 @@ class Problems:
 
     def add(self, error: ApiError) -> None:
         """Add an error to the collection."""
-        self.found.append(error)
+        self.errors.append(error)
 
-    def end(self) -> None:
+    def raise_problems(self) -> None:
         """Raise the first collected error, with a message that lists all of them; return if there is none."""
-        if not self.found:
+        if not self.errors:
             return
-        first = self.found[0]
-        if lines := list(dict.fromkeys(each.message for each in self.found))[1:]:
-            listed = [first.message, *lines[: _MOST_LISTED - 1]]
-            more = f" and {len(lines) + 1 - _MOST_LISTED} more" if len(lines) >= _MOST_LISTED else ""
+        first = self.errors[0]
+        if lines := list(dict.fromkeys(each.message for each in self.errors))[1:]:
+            listed = [first.message, *lines[: _MAX_LISTED - 1]]
+            more = f" and {len(lines) + 1 - _MAX_LISTED} more" if len(lines) >= _MAX_LISTED else ""
             numbered = " ".join(f"({number}) {each}" for number, each in enumerate(listed, 1))
-            first.message, first.several = f"{len(lines) + 1} problems: {numbered}{more}", True
+            first.message, first.lists_several = f"{len(lines) + 1} problems: {numbered}{more}", True
         raise first
 
 
-def from_contract(error: errors.HelixError, locale: str) -> ApiError:
+def convert_error(error: errors.HelixError, locale: str) -> ApiError:
     """Convert an exception of ``TurnsClient`` to an API error that reveals only what a caller may know."""
     match error:
         case errors.BadRequest():
             status = 403 if error.code in {"operators_only", "link_invalid"} else 400
             return ApiError(
-                status, shown_text(str(error), 2_000), param=error.param, code=error.code or "invalid_value"
+                status, printable_text(str(error), 2_000), param=error.param, code=error.code or "invalid_value"
             )
         case errors.TurnNotFound():
             return ApiError(404, "no such turn", param="turn_id", code="turn_not_found")
@@ -116,42 +116,42 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
         case errors.IdempotencyConflict():
             message = "this Idempotency-Key was used before with another request"
             return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)
-        case errors.NotFinished() | errors.NotSuspended():
-            return ApiError(409, shown_text(str(error), 400), code=error.code, headers=NO_RETRY)
+        case errors.TurnNotFinished() | errors.TurnNotSuspended():
+            return ApiError(409, printable_text(str(error), 400), code=error.code, headers=NO_RETRY)
         case errors.NotAdmitted() if error.resets_at:
             soon = time.time() + error.seconds < error.resets_at - 1  # what running turns have reserved will come back
-            resets = clock_time(error.resets_at, time.time())
-            until = say("until_others_end", locale) if soon else say("until", locale, time=resets)
-            message = f"{sentence(error.code, locale)} ({error.kind},{until})"
+            resets = format_clock_time(error.resets_at, time.time())
+            until = translate("until_others_end", locale) if soon else translate("until", locale, time=resets)
+            message = f"{error_sentence(error.code, locale)} ({error.kind},{until})"
             headers = ({} if soon else NO_RETRY) | {"retry-after": str(math.ceil(error.seconds))}
             return ApiError(429, message, code=error.code, headers=headers)
         case errors.NotAdmitted():
             headers = {"retry-after": str(math.ceil(error.seconds))} if error.seconds else NO_RETRY
             status = 429 if error.seconds else 403
-            return ApiError(status, shown_text(str(error), 400), code=error.code, headers=headers)
+            return ApiError(status, printable_text(str(error), 400), code=error.code, headers=headers)
         case IntakePaused():
             now = time.time()
             seconds = max(1, math.ceil(error.until - now)) if error.until else PAUSED_RETRY_SECONDS
-            until = say("until", locale, time=clock_time(error.until, now)) if error.until else ""
-            reason = shown_text(error.reason, 200)
-            details = say("paused", locale, until=until, reason=f": {reason}" if reason else "")
-            message = f"{sentence('intake_paused', locale)} ({details})"
+            until = translate("until", locale, time=format_clock_time(error.until, now)) if error.until else ""
+            reason = printable_text(error.reason, 200)
+            details = translate("paused", locale, until=until, reason=f": {reason}" if reason else "")
+            message = f"{error_sentence('intake_paused', locale)} ({details})"
             return ApiError(503, message, code="intake_paused", headers={"retry-after": str(seconds)})
         case errors.SessionBusy():
-            return ApiError(409, sentence("session_busy", locale), code="session_busy", headers=NO_RETRY)
+            return ApiError(409, error_sentence("session_busy", locale), code="session_busy", headers=NO_RETRY)
         case errors.StoreUnavailable() | errors.SettingsError() | SessionFilesAway():
             code = "files_unavailable" if isinstance(error, SessionFilesAway) else "store_unavailable"
             headers = {"retry-after": str(STORE_RETRY_SECONDS)}
-            return ApiError(503, sentence(code, locale), code=code, headers=headers)
+            return ApiError(503, error_sentence(code, locale), code=code, headers=headers)
     return internal_error(locale)
 
 
 def internal_error(locale: str) -> ApiError:
     """Create the error with status 500 that reports a bug; the log has the details."""
-    return ApiError(500, sentence("internal_error", locale), code="internal_error")
+    return ApiError(500, error_sentence("internal_error", locale), code="internal_error")
 
 
-def where(error: BaseException) -> dict[str, Any]:
+def describe_fault(error: BaseException) -> dict[str, Any]:
     """Describe an exception for the log by its type and stack, without values that may contain a user's text."""
     frames = traceback.extract_tb(error.__traceback__)[-8:]
     return {
@@ -160,22 +160,22 @@ def where(error: BaseException) -> dict[str, Any]:
     }
 
 
-def goes_on(code: str, turn_id: str, locale: str) -> ApiError:
+def turn_continues_error(code: str, turn_id: str, locale: str) -> ApiError:
     """Create the error for a client that can wait no longer while its turn continues.
 
     The error tells clients not to retry, because a repeat would be another turn.
     """
-    message = sentence(code, locale, turn_id=turn_id)
+    message = error_sentence(code, locale, turn_id=turn_id)
     return ApiError(503, message, code=code, headers=NO_RETRY | {"x-turn-id": turn_id})
 
 
-def shown_text(text: str, limit: int = 80) -> str:
+def printable_text(text: str, limit: int = 80) -> str:
     """Replace unprintable characters of a text and cut the text at ``limit`` characters, for use in a message."""
     clean = "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:limit])
     return clean if len(text) <= limit else f"{clean}..."
 
 
-def shown(value: Any) -> str:
+def display_value(value: Any) -> str:
     """Describe a received value for an error message: short values in full, lists and objects by their type."""
     match value:
         case None:
@@ -183,9 +183,9 @@ def shown(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case int() | float():
-            return shown_text(str(value))
+            return printable_text(str(value))
         case str():
-            return f'"{shown_text(value)}"'
+            return f'"{printable_text(value)}"'
         case list():
             return f"a list of {len(value)}"
         case _:

@@ -12,19 +12,19 @@ from typing import Any, Literal, TypeAlias, get_args
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from api_client.contract.error_codes import ERROR_CODES, sentence, words_of
-from api_client.contract.question_language import spoken
+from api_client.contract.error_codes import ERROR_CODES, error_sentence, error_words
+from api_client.contract.question_language import detect_language
 from api_client.web.errors import ApiError
-from api_client.web.words import say
+from api_client.web.words import translate
 
 Locale: TypeAlias = Literal["de", "en"]
 LOCALES: tuple[str, ...] = get_args(Locale)
-HEADER = "x-helix-locale"
+LOCALE_HEADER = "x-helix-locale"
 _OPEN_WEBUI_PREFIXES = ("x-owui-", "x-openwebui-")
 #: Key of a request's scope with the locale of its body.
-_ASKED = "helix.locale"
+_LOCALE_SCOPE_KEY = "helix.locale"
 #: Errors whose words are complete for a user of a chat.
-_WHOLE = frozenset(
+_SELF_EXPLANATORY = frozenset(
     {"image_not_read", "image_unreadable", "empty_message", "content_too_long", "too_many_messages"}
     | {"rate_limited", "too_many_unfinished", "storage_full", "queue_full", "too_many_requests", "request_too_large"}
 )
@@ -35,19 +35,19 @@ def is_open_webui(headers: Headers) -> bool:
     return any(name.startswith(_OPEN_WEBUI_PREFIXES) for name in headers)
 
 
-def locale_of(headers: Headers, default: str) -> str:
+def requested_locale(headers: Headers, default: str) -> str:
     """Return the language that the request headers ask for, or ``default`` if they ask for none."""
-    asked = headers.get(HEADER, "").strip().lower()
+    asked = headers.get(LOCALE_HEADER, "").strip().lower()
     return asked if asked in LOCALES else default
 
 
-def spoken_in(body: Mapping[str, Any]) -> str:
+def detect_body_language(body: Mapping[str, Any]) -> str:
     """Return the language of the user's messages in a body, ``de`` or ``en``, or an empty string if unclear."""
     raw = body.get("messages", body.get("input"))
-    return spoken(_said_in(raw) if isinstance(raw, list) else [raw] if isinstance(raw, str) else [])
+    return detect_language(_user_texts(raw) if isinstance(raw, list) else [raw] if isinstance(raw, str) else [])
 
 
-def _said_in(messages: list[Any]) -> Iterator[str]:
+def _user_texts(messages: list[Any]) -> Iterator[str]:
     for message in reversed(messages):
         if isinstance(message, dict) and message.get("role") == "user":
             match message.get("content"):
@@ -63,27 +63,27 @@ def _said_in(messages: list[Any]) -> Iterator[str]:
 def note_locale(request: Request, body: Mapping[str, Any]) -> None:
     """Store the language of a request's body in the request, for use in error messages."""
     if (asked := body.get("locale")) in LOCALES:
-        request.scope[_ASKED] = asked
-    elif is_open_webui(request.headers) and HEADER not in request.headers:
-        request.scope[_ASKED] = spoken_in(body)
+        request.scope[_LOCALE_SCOPE_KEY] = asked
+    elif is_open_webui(request.headers) and LOCALE_HEADER not in request.headers:
+        request.scope[_LOCALE_SCOPE_KEY] = detect_body_language(body)
 
 
-def language_of(request: Request, default: str) -> str:
+def error_language(request: Request, default: str) -> str:
     """Return the language in which errors are shown to this caller; ``default`` is the setting HELIX_LOCALE."""
-    asked = request.scope.get(_ASKED)
-    return str(asked or locale_of(request.headers, default if is_open_webui(request.headers) else "en"))
+    asked = request.scope.get(_LOCALE_SCOPE_KEY)
+    return str(asked or requested_locale(request.headers, default if is_open_webui(request.headers) else "en"))
 
 
-def readable(error: ApiError, request: Request, default: str) -> str:
+def localize_error(error: ApiError, request: Request, default: str) -> str:
     """Return the message of an error in the caller's language."""
-    locale, code = language_of(request, default), error.code
-    if code not in ERROR_CODES or error.message.startswith(words_of(code, locale)[0]):
+    locale, code = error_language(request, default), error.code
+    if code not in ERROR_CODES or error.message.startswith(error_words(code, locale)[0]):
         return error.message
     # Filled in by the code that raised the error, in the turn's language.
-    if any("{" in words for words in words_of(code, locale)):
+    if any("{" in words for words in error_words(code, locale)):
         return error.message
-    if is_open_webui(request.headers) and code in _WHOLE and not error.several:
+    if is_open_webui(request.headers) and code in _SELF_EXPLANATORY and not error.lists_several:
         seconds = error.headers.get("retry-after")
-        again = say("again_in", locale, seconds=seconds)
-        return f"{words_of(code, locale)[0]} {again}" if seconds else sentence(code, locale)
-    return error.message if locale == "en" else f"{sentence(code, locale)} ({error.message})"
+        again = translate("again_in", locale, seconds=seconds)
+        return f"{error_words(code, locale)[0]} {again}" if seconds else error_sentence(code, locale)
+    return error.message if locale == "en" else f"{error_sentence(code, locale)} ({error.message})"

@@ -6,19 +6,19 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 
-from api_client.contract.owners import owner_named
-from api_client.figures.spans import seconds_of
+from api_client.contract.owners import parse_owner
+from api_client.figures.spans import parse_time_span
 from api_client.index.search import SORTS, STATUSES, Cursor, Search
-from api_client.web.errors import bad_request, shown
+from api_client.web.errors import bad_request, display_value
 
 #: Filters of a list, in the order in which they are shown.
 FILTERS = ("status", "model", "flow", "session", "owner", "rule", "since", "until", "text", "lost", "sort")
 #: Further parameters: the page of a list, and the input of the page `/turns`.
-_OTHERS = ("limit", "cursor", "turn")
-_LONGEST = 300
+_OTHER_PARAMETERS = ("limit", "cursor", "turn")
+_MAX_CHARS = 300
 
 
-def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
+def parse_search(asked: Mapping[str, str], owner: str | None) -> Search:
     """Build a search for turns from the query parameters of a URL.
 
     Args:
@@ -26,36 +26,36 @@ def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
 
     Raises ``ApiError``: 400 if a parameter is unknown or invalid.
     """
-    if unknown := next((word for word in asked if word not in (*FILTERS, *_OTHERS)), ""):
+    if unknown := next((word for word in asked if word not in (*FILTERS, *_OTHER_PARAMETERS)), ""):
         known = f"no such filter; there are {', '.join(FILTERS)}"
-        raise bad_request(f"{shown(unknown)}: {known}", param=unknown[:80], code="invalid_parameter")
+        raise bad_request(f"{display_value(unknown)}: {known}", param=unknown[:80], code="invalid_parameter")
     given = {name: asked.get(name, "").strip() for name in FILTERS}
     for name, value in given.items():
-        if len(value) > _LONGEST:
-            raise bad_request(f"{name}: must be {_LONGEST} characters at most", param=name)
+        if len(value) > _MAX_CHARS:
+            raise bad_request(f"{name}: must be {_MAX_CHARS} characters at most", param=name)
     statuses = tuple(filter(None, (word.strip() for word in given["status"].split(","))))
     if wrong := [word for word in statuses if word not in STATUSES]:
-        raise bad_request(f"status: must be of {', '.join(STATUSES)}; got {shown(wrong[0])}", param="status")
+        raise bad_request(f"status: must be of {', '.join(STATUSES)}; got {display_value(wrong[0])}", param="status")
     if given["sort"] not in {"", *SORTS}:
-        raise bad_request(f"sort: must be one of {', '.join(SORTS)}; got {shown(given['sort'])}", param="sort")
+        raise bad_request(f"sort: must be one of {', '.join(SORTS)}; got {display_value(given['sort'])}", param="sort")
     if given["lost"] not in {"", "0", "1", "false", "true"}:
-        raise bad_request(f"lost: must be 0 or 1; got {shown(given['lost'])}", param="lost")
+        raise bad_request(f"lost: must be 0 or 1; got {display_value(given['lost'])}", param="lost")
     return Search(
-        owner=owner_named(given["owner"]) if owner is None else owner,
+        owner=parse_owner(given["owner"]) if owner is None else owner,
         session_id=given["session"],
         model=given["model"],
         flow=given["flow"],
         statuses=statuses,
         lost=given["lost"] in {"1", "true"},
-        since=_moment("since", given["since"]),
-        until=_moment("until", given["until"]),
+        since=_parse_time("since", given["since"]),
+        until=_parse_time("until", given["until"]),
         rule=given["rule"],
         text=given["text"],
         sort=given["sort"] or SORTS[0],
     )
 
 
-def place_of(text: str) -> Cursor | None:
+def parse_cursor(text: str) -> Cursor | None:
     """Return the list position that a cursor stands for, or None for an empty text, which means the beginning.
 
     Raises ``ApiError``: 400 if the text is not a cursor.
@@ -63,21 +63,23 @@ def place_of(text: str) -> Cursor | None:
     try:
         return Cursor.parse(text) if text else None
     except ValueError:
-        message = f"cursor: must be the `next` of a page; got {shown(text)}"
+        message = f"cursor: must be the `next` of a page; got {display_value(text)}"
         raise bad_request(message, param="cursor") from None
 
 
-def _moment(name: str, text: str) -> float:
+def _parse_time(name: str, text: str) -> float:
     """Parse a time, given as a span before now (30m, 7d) or in ISO 8601, and return Unix seconds; 0 for no time."""
     if not text:
         return 0.0
     try:
-        return time.time() - seconds_of(text)
+        return time.time() - parse_time_span(text)
     except ValueError:
         pass
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        message = f"{name}: must be a span (90s, 30m, 1h, 7d, 2w) or a time (2026-11-22T03:00Z); got {shown(text)}"
+        message = (
+            f"{name}: must be a span (90s, 30m, 1h, 7d, 2w) or a time (2026-11-22T03:00Z); got {display_value(text)}"
+        )
         raise bad_request(message, param=name) from None
     return at.timestamp()

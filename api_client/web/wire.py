@@ -25,7 +25,7 @@ SSE_HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "
 SSE_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
 
-def encode(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Encode a value as one line of JSON in UTF-8.
 
     A lone surrogate becomes its JSON escape.
@@ -39,7 +39,7 @@ def encode(value: Any) -> bytes:
 
 def data_frame(value: Any) -> bytes:
     """Encode a value as a server-sent event without a name."""
-    return b"data: " + encode(value) + b"\n\n"
+    return b"data: " + encode_json(value) + b"\n\n"
 
 
 def event_frame(name: str, value: Any, event_id: str = "") -> bytes:
@@ -56,11 +56,11 @@ def turn_object(turn: Turn) -> dict[str, Any]:
     return {"object": "turn", **turn.to_dict()}
 
 
-class JSON(Response):
+class JSONResponse(Response):
     """A response whose content is encoded as JSON on one line."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         """Encode the content of the response as one line of JSON."""
-        return encode(content)
+        return encode_json(content)

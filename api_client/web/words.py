@@ -5,12 +5,12 @@ Errors have a table of their own (``contract/error_codes.toml``).
 
 from __future__ import annotations
 
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 
-_WORDS = table_beside(__file__)
+_WORDS = load_word_table(__file__)
 
 
-def say(name: str, locale: str, **values: object) -> str:
+def translate(name: str, locale: str, **values: object) -> str:
     """Return the sentence called ``name`` in German or English, with ``values`` filled in."""
     texts = _WORDS[name]
     return str(texts.get(locale, texts["en"])).format(**values)

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from api_client.contract.owners import shown_owner
+from api_client.contract.owners import format_owner
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnState
-from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing
-from api_client.workers.reason import Facts, Reason, Row, WaitingGroup
+from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing_workers
+from api_client.workers.reason import InstallationFacts, Reason, UnfinishedTurn, WaitingGroup
 
 #: A longer wait for a slot raises a warning.
 LONG_SECONDS = 60.0
@@ -63,14 +63,14 @@ class Fleet:
     quiet: tuple[str, ...] = ()
 
 
-def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
+def make_fleet(reports: Iterable[WorkerReport], now: float) -> Fleet:
     """Summarise the last reports of all worker processes, ignoring old reports."""
     fresh = [each for each in reports if now - each.at < HEARD_SECONDS]
     agents = [each for each in fresh if RUN_QUEUE in each.queues]
     ready: dict[str, float] = {}
     for each in fresh:
         for queue in each.queues:
-            if each.free_of(queue) and not each.stalled:
+            if each.free_slots(queue) and not each.stalled:
                 ready[queue] = max(ready.get(queue, 0.0), each.took_at)
     return Fleet(
         agents=len(agents),
@@ -84,15 +84,20 @@ def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
     )
 
 
-def disk(free: int, where: str) -> Alert:
+def check_disk(free: int, where: str) -> Alert:
     """Return an alert about the free disk space of the session folders, with severity ``ok`` if there is enough."""
     said = f"{free / 2**30:.1f} GiB" if free >= 2**30 else f"{free / 2**20:.0f} MiB"
     severity = "wrong" if free < NONE else "warning" if free < LITTLE else "ok"
     return Alert("disk", f"{said} free at {where}", "make room, or run `turns gc --sessions DAYS`", severity)
 
 
-def alerts(
-    fleet: Fleet, facts: Facts, *, overdue: int, waits: Sequence[WaitingGroup], folders: Collection[str] = ()
+def find_alerts(
+    fleet: Fleet,
+    facts: InstallationFacts,
+    *,
+    overdue: int,
+    waits: Sequence[WaitingGroup],
+    folders: Collection[str] = (),
 ) -> Iterator[Alert]:
     """Yield alerts about what keeps turns from running, basic causes first and without their consequences.
 
@@ -103,7 +108,7 @@ def alerts(
     if facts.refusal:  # then no worker can report, and no turn can change
         yield Alert("store", str(facts.refusal), facts.refusal.fix)
         return
-    yield from _of_workers(fleet)
+    yield from _find_worker_alerts(fleet)
     if folders:
         said = f"the workers on {', '.join(sorted(folders))} see different session folders"
         fix = "mount one shared volume as HELIX_ROOT on all of them (docs/operations.md)"
@@ -119,19 +124,21 @@ def alerts(
     by_reason = {(each.wait.reason, each.wait.subject): each for each in waits}
     for wait in facts.troubles:  # also a trouble behind which no turn waits yet
         group = by_reason.get((wait.reason, wait.subject))
-        yield Alert(wait.reason.value, _said(group, facts.at) if group else wait.words(), wait.fix, wait.severity)
+        yield Alert(
+            wait.reason.value, _describe_group(group, facts.at) if group else wait.words(), wait.fix, wait.severity
+        )
     for group in waits:
         if group.wait.reason in {Reason.UNFIT, Reason.PAUSE}:
-            yield Alert(group.wait.reason.value, _said(group, facts.at), group.wait.fix, group.wait.severity)
+            yield Alert(group.wait.reason.value, _describe_group(group, facts.at), group.wait.fix, group.wait.severity)
         elif group.wait.reason is Reason.STUCK and fleet.agents and not overdue:
             message = f"{group.count} turns could run and have waited for {int((facts.at - group.since) // 60)} min"
             fix = f"`turns show {group.turn_id}`; {group.wait.fix}"
             yield Alert("waiting", f"{message}, though a slot is free", fix)
         elif group.wait.reason is Reason.SLOT and facts.at - group.since > LONG_SECONDS:
-            yield Alert(Reason.SLOT.value, _said(group, facts.at), group.wait.fix, "warning")
+            yield Alert(Reason.SLOT.value, _describe_group(group, facts.at), group.wait.fix, "warning")
 
 
-def _of_workers(fleet: Fleet) -> Iterator[Alert]:
+def _find_worker_alerts(fleet: Fleet) -> Iterator[Alert]:
     if not fleet.agents:
         message = "no worker is there to run agents: turns wait, and nothing is lost"
         yield Alert(f"workers {RUN_QUEUE}", message, START)
@@ -148,7 +155,7 @@ def _of_workers(fleet: Fleet) -> Iterator[Alert]:
         yield Alert("sick", f"{host} carries out no turns: {why}", SICK_FIX)
 
 
-def _said(group: WaitingGroup, at: float) -> str:
+def _describe_group(group: WaitingGroup, at: float) -> str:
     """Describe a group of waiting turns in words: how many wait, why, and how long the first has waited."""
     turns = "1 turn waits" if group.count == 1 else f"{group.count} turns wait"
     return f"{turns}, the longest for {max(0, int(at - group.since))} s: {group.wait.words()}"
@@ -176,7 +183,7 @@ class KeptAgent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerLine:
+class WorkerRow:
     """One row of the list of worker processes. Times are seconds since the epoch, 0 if unknown.
 
     Attributes:
@@ -211,7 +218,7 @@ class WorkerLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerLine:
+class OwnerRow:
     """One row of the list of owners with unfinished turns.
 
     Attributes:
@@ -231,16 +238,16 @@ class OwnerLine:
 _OWNERS = 10
 
 
-def owner_lines(rows: Iterable[Row]) -> list[OwnerLine]:
+def list_owners(rows: Iterable[UnfinishedTurn]) -> list[OwnerRow]:
     """Return a row for each of the owners with the most unfinished turns."""
-    newest, working, waiting = dict[str, Row](), Counter[str](), Counter[str]()
+    newest, working, waiting = dict[str, UnfinishedTurn](), Counter[str](), Counter[str]()
     for each in rows:
         (working if each.held else waiting)[each.owner] += each.state is not TurnState.SUSPENDED
         if each.created_at >= (newest[each.owner].created_at if each.owner in newest else 0):
             newest[each.owner] = each
     return [
-        OwnerLine(
-            name=shown_owner(owner, row.key),
+        OwnerRow(
+            name=format_owner(owner, row.key),
             weight=row.weight or 1,
             at_once=row.most,
             working=working[owner],
@@ -254,9 +261,9 @@ def owner_lines(rows: Iterable[Row]) -> list[OwnerLine]:
 _OVER = {"signed off", "replaced"}
 
 
-def roster(
-    reports: Sequence[WorkerReport], rows: Iterable[Row], now: float, ended: Sequence[WorkerReport] = ()
-) -> list[WorkerLine]:
+def list_workers(
+    reports: Sequence[WorkerReport], rows: Iterable[UnfinishedTurn], now: float, ended: Sequence[WorkerReport] = ()
+) -> list[WorkerRow]:
     """Return a row for each worker process of the last day: missing workers first, replaced and exited ones last.
 
     ``reports`` has the last report of each worker; ``ended`` those of workers that exited cleanly; ``rows`` the
@@ -266,22 +273,24 @@ def roster(
     for row in rows:
         if row.held:
             doing[row.worker].append(HeldTurn(row.turn_id, row.task, row.since / 1000))
-    gone = {each.name for each in missing(reports, now)}
-    lines = [_line(each, sorted(doing[each.name], key=lambda one: one.since), gone, now) for each in reports]
+    gone = {each.name for each in missing_workers(reports, now)}
+    lines = [_make_worker_row(each, sorted(doing[each.name], key=lambda one: one.since), gone, now) for each in reports]
     known = {line.name for line in lines}
     lines += [
-        replace(_line(each, [], set(), now), state="signed off", free=0) for each in ended if each.name not in known
+        replace(_make_worker_row(each, [], set(), now), state="signed off", free=0)
+        for each in ended
+        if each.name not in known
     ]
     return sorted(lines, key=lambda line: (line.state != "gone", line.state in _OVER, line.name))
 
 
-def _line(each: WorkerReport, doing: list[HeldTurn], gone: set[str], now: float) -> WorkerLine:
+def _make_worker_row(each: WorkerReport, doing: list[HeldTurn], gone: set[str], now: float) -> WorkerRow:
     silent = max(0.0, now - each.at)
-    return WorkerLine(
+    return WorkerRow(
         name=each.name,
         host=each.host,
         pid=each.pid,
-        state=_state(each, doing, gone, silent),
+        state=_worker_state(each, doing, gone, silent),
         why=each.sick,
         version=each.version,
         queues=each.queues,
@@ -291,11 +300,11 @@ def _line(each: WorkerReport, doing: list[HeldTurn], gone: set[str], now: float)
         heard_at=each.at,
         silent_seconds=round(silent, 1) if silent >= HEARD_SECONDS else 0.0,
         doing=tuple(doing),
-        kept=() if silent >= HEARD_SECONDS else _kept(each),
+        kept=() if silent >= HEARD_SECONDS else _read_kept_agents(each),
     )
 
 
-def _kept(each: WorkerReport) -> tuple[KeptAgent, ...]:
+def _read_kept_agents(each: WorkerReport) -> tuple[KeptAgent, ...]:
     found = []
     for session, facts in each.kept.items():
         with contextlib.suppress(ValueError, TypeError):  # another version wrote it
@@ -304,7 +313,7 @@ def _kept(each: WorkerReport) -> tuple[KeptAgent, ...]:
     return tuple(sorted(found, key=lambda one: one.since))
 
 
-def _state(each: WorkerReport, doing: list[HeldTurn], gone: set[str], silent: float) -> str:
+def _worker_state(each: WorkerReport, doing: list[HeldTurn], gone: set[str], silent: float) -> str:
     if silent >= HEARD_SECONDS:
         return "gone" if each.name in gone else "replaced"
     if each.sick:

@@ -71,5 +71,5 @@ class TroubleReporter(Protocol):
     async def begin_look(self, name: str, seconds: float) -> bool:
         """Return True if this process should search now because no other process has searched within ``seconds``."""
 
-    async def report(self, trouble: Trouble) -> None:
+    async def report_trouble(self, trouble: Trouble) -> None:
         """Report a trouble, unless the same trouble was reported before."""

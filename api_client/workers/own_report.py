@@ -9,7 +9,7 @@ from typing import Any
 
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.worker_reports import WorkerReport, there, worker_of
+from api_client.contract.worker_reports import WorkerReport, recent_reports, worker_name
 from api_client.store.connecting import open_store
 
 #: Reports of gone workers are kept for this long, in seconds, and at most this many.
@@ -28,17 +28,17 @@ class OwnReport:
         self._sign: Any = open_store(settings).pubsub()  # listens over its own connection
         self._kept_at = float("-inf")
 
-    async def clock(self) -> float:
+    async def read_clock(self) -> float:
         """Return the time of the store's clock in seconds since the epoch."""
         seconds, micros = await self._redis.time()
         return int(seconds) + int(micros) / 1e6
 
-    async def order(self) -> str:
+    async def read_order(self) -> str:
         """Return the operator's order to this process, or an empty string if there is none."""
         found: bytes | None = await self._redis.hget(self._keys.orders, self._name)
         return (found or b"").decode()
 
-    async def write(self, report: WorkerReport) -> None:
+    async def write_report(self, report: WorkerReport) -> None:
         """Write the report of this process; once an hour, also delete reports of workers that are gone for a day.
 
         Raises ``ResponseError`` if the store refuses the write.
@@ -55,21 +55,21 @@ class OwnReport:
             self._kept_at = time.monotonic()
         await self._sign.aclose()
 
-    async def live_without_writing(self, at: float) -> None:
+    async def signal_alive(self, at: float) -> None:
         """Show that this worker lives while the store accepts no writes, by subscribing to a channel of its name."""
         await self._sign.aclose()
         await self._sign.subscribe(self._keys.alive(f"{at}:{self._name}"))
 
-    async def others(self) -> list[WorkerReport]:
+    async def read_others(self) -> list[WorkerReport]:
         """Return the recent reports of all other workers.
 
         Also raises ``ValueError``.
         """
         found: Mapping[bytes, bytes] = await self._redis.hgetall(self._keys.workers)
-        reports = there(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
-        return [each for each in reports if each.worker != worker_of(self._name)]
+        reports = recent_reports(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
+        return [each for each in reports if each.worker != worker_name(self._name)]
 
-    async def end(self, last: WorkerReport) -> None:
+    async def sign_off(self, last: WorkerReport) -> None:
         """Move the report of this worker to the list of ended workers, where it stays for a day."""
         await self._sign.aclose()
         pipe = self._redis.pipeline(transaction=False)

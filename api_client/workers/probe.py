@@ -49,14 +49,14 @@ class Prober:
 
     def __init__(self, store: Store, announcer: Announcer) -> None:
         self._store = store
-        self._redis, self._ask = store.redis, store.ask
+        self._redis, self._ask = store.redis, store.await_reply
         self._announcer = announcer
         self._lock = asyncio.Lock()
         self._last: tuple[float, tuple[QueueProbe, ...]] = (0.0, ())
         self._writing = asyncio.Lock()
         self._written = 0.0
 
-    async def writable(self) -> None:
+    async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` unless a test write succeeds in the store; concurrent callers share one write.
 
         A store that is full, a replica, or without its disk still answers a ping.
@@ -67,10 +67,10 @@ class Prober:
             self._written = 0.0
             key = Keys(self._store.namespace).written
             await self._ask(self._redis.set(key, secrets.token_hex(8), px=_KEPT_MS))
-            await self._store.require_taken()
+            await self._store.check_kernel_writes()
             self._written = time.monotonic()
 
-    async def ready(self, seconds: float) -> bool:
+    async def is_ready(self, seconds: float) -> bool:
         """Return True if workers take messages from every queue within ``seconds``.
 
         Concurrent callers share one probe.
@@ -78,20 +78,20 @@ class Prober:
         async with self._lock:
             at, last = self._last
             if not (last and time.monotonic() - at < _FRESH_SECONDS):
-                found = await self.probe(seconds)
+                found = await self.send_probes(seconds)
                 # A negative result is not reused: the next caller probes again.
                 good = all(each.state != "silent" for each in found)
                 self._last = (time.monotonic(), found if good else ())
                 return good
             return True
 
-    async def probe(self, seconds: float) -> tuple[QueueProbe, ...]:
+    async def send_probes(self, seconds: float) -> tuple[QueueProbe, ...]:
         """Publish a probe message to each queue, wait for workers to take them, and return the result per queue."""
         nonce, began = secrets.token_hex(8), time.monotonic()
         key = Keys(self._store.namespace).probe(nonce)
         queues = (RUN_QUEUE, CHECK_QUEUE)
         for queue in queues:
-            await self._announcer.probe(queue, nonce, expires=max(30.0, seconds))
+            await self._announcer.publish_probe(queue, nonce, expires=max(30.0, seconds))
         taken: dict[str, QueueProbe] = {}
         while len(taken) < len(queues) and time.monotonic() - began < seconds:
             for queue, worker in (await self._ask(self._redis.hgetall(key))).items():
@@ -102,12 +102,12 @@ class Prober:
                 await asyncio.sleep(_LOOK_SECONDS)
         if len(taken) == len(queues):
             return tuple(taken[queue] for queue in queues)
-        rest = "busy" if await self._held() else "silent"
+        rest = "busy" if await self._any_lease_held() else "silent"
         return tuple(taken.get(queue, QueueProbe(queue=queue, state=rest, seconds=seconds)) for queue in queues)
 
-    async def _held(self) -> bool:
+    async def _any_lease_held(self) -> bool:
         """Return True if any worker holds a turn, so that an unanswered probe may only mean that no slot is free."""
-        now = await self._store.clock_ms()
+        now = await self._store.read_clock_ms()
         keys, pipe = self._store.keys, self._redis.pipeline(transaction=False)
         for turn_id in await self._ask(self._redis.zrange(keys.due, 0, _LEASES - 1)):
             pipe.hget(keys.turn(turn_id.decode()), "lease_until")

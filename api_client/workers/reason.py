@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from api_client.contract.clock_time import clock_time
-from api_client.contract.counters import label
+from api_client.contract.clock_time import format_clock_time
+from api_client.contract.counters import clean_label
 from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.tasks import RUN_QUEUE, all_tasks, find_queue
 from api_client.contract.turn import TurnState
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
 
 #: A turn is stuck after this wait, if a slot is free and the workers of its queue took nothing for
@@ -27,7 +27,7 @@ from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
 STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
 #: Times nearer than this are given in seconds.
 _SOON_SECONDS = 100.0
-_WORDS = table_beside(__file__)
+_WORDS = load_word_table(__file__)
 #: Fields read of each record, in this order.
 FIELDS = (
     "state", "created_at", "session_id", "token", "next", "not_before", "announced", "announced_at", "suspended_at",
@@ -97,18 +97,18 @@ class Wait:
     def words(self, locale: str = "en", *, public: bool = False) -> str:
         """Describe the reason in one clause; ``public`` leaves out details that only operators should read."""
         entry = _WORDS[self.reason]
-        when = self._when(entry.get("when", ""), locale)
+        when = self._format_time(entry.get("when", ""), locale)
         text = str(entry.get(locale, entry["en"])).format(subject=self.subject, when=when)
         more = "" if public else self.before or self.said
         return f"{text}: {more}" if more else text
 
-    def _when(self, kind: str, locale: str) -> str:
+    def _format_time(self, kind: str, locale: str) -> str:
         if not kind or self.until <= self.at:
             return ""
         soon, later = _WORDS[kind].get(locale, _WORDS[kind]["en"])
         left = max(0.0, self.until - self.at)
         words = str(soon if left < _SOON_SECONDS else later)
-        return " " + words.format(seconds=round(left), time=clock_time(self.until, self.at))
+        return " " + words.format(seconds=round(left), time=format_clock_time(self.until, self.at))
 
     @property
     def fix(self) -> str:
@@ -130,12 +130,12 @@ class Wait:
 class Obstacle(Protocol):
     """Interface for a condition, such as a pause, that keeps turns from starting."""
 
-    def keep_back(self, row: Row, at: float) -> Wait | None:
+    def explain_hold(self, row: UnfinishedTurn, at: float) -> Wait | None:
         """Return why a turn must wait, or None if the turn may start."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Facts:
+class InstallationFacts:
     """Information about an installation at one moment, from which the reasons for waiting turns are derived.
 
     Attributes:
@@ -162,41 +162,41 @@ class Facts:
             return True
         return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
 
-    def taken(self, queue: str, model: str, lacks: str) -> Wait | float:
+    def find_taker(self, queue: str, model: str, lacks: str) -> Wait | float:
         """Return why no worker takes a turn from ``queue``, or the time when a suitable free worker last took one."""
         key = (queue, model, lacks)
         if key not in self._takers:
-            self._takers[key] = self._taken(*key)
+            self._takers[key] = self._compute_taker(*key)
         return self._takers[key]
 
-    def _taken(self, queue: str, model: str, lacks: str) -> Wait | float:
+    def _compute_taker(self, queue: str, model: str, lacks: str) -> Wait | float:
         left = [each for each in self.reports if self.at - each.at < HEARD_SECONDS and queue in each.queues]
         if not left:
-            return self._wait(Reason.NO_WORKER)
-        runs, lacking = queue == RUN_QUEUE, _lacking(lacks)
-        whys = {each.name: (runs and each.cannot_run(model)) or lacking.get(each.worker, "") for each in left}
+            return self._make_wait(Reason.NO_WORKER)
+        runs, lacking = queue == RUN_QUEUE, _read_lacks(lacks)
+        whys = {each.name: (runs and each.explain_cannot_run(model)) or lacking.get(each.worker, "") for each in left}
         if all(whys.values()):
             said = "; ".join(f"{name}: {text}" for name, text in sorted(whys.items())[:4])
-            return self._wait(Reason.UNFIT, f"model {model}", said)
+            return self._make_wait(Reason.UNFIT, f"model {model}", said)
         left = [each for each in left if not whys[each.name]]
         if all(each.sick for each in left):
             hosts = {each.host: str(each.sick) for each in left}
             said = "; ".join(f"{host}: {text}" for host, text in sorted(hosts.items()))
-            return self._wait(Reason.SICK, ", ".join(sorted(hosts)), said)
+            return self._make_wait(Reason.SICK, ", ".join(sorted(hosts)), said)
         left = [each for each in left if not each.sick]
         for reason, out in ((Reason.QUIET, "quiet"), (Reason.STALLED, "stalled")):
             if all(getattr(each, out) for each in left):
-                return self._wait(reason, left[0].name)
+                return self._make_wait(reason, left[0].name)
             left = [each for each in left if not getattr(each, out)]
-        free = [each for each in left if each.free_of(queue)]
-        return max(each.took_at for each in free) if free else self._wait(Reason.SLOT)
+        free = [each for each in left if each.free_slots(queue)]
+        return max(each.took_at for each in free) if free else self._make_wait(Reason.SLOT)
 
-    def _wait(self, reason: Reason, subject: str = "", said: str = "") -> Wait:
+    def _make_wait(self, reason: Reason, subject: str = "", said: str = "") -> Wait:
         return Wait(reason=reason, at=self.at, subject=subject, said=said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class UnfinishedTurn:
     """The stored fields of an unfinished turn from which the reason for its wait is derived.
 
     Times are milliseconds of the store's clock; ``due`` is when a reaper looks at the turn.
@@ -235,7 +235,7 @@ class Row:
     weight: int = 0
 
 
-def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
+def read_row(turn_id: str, due: float, values: Sequence[bytes | None]) -> UnfinishedTurn | None:
     """Decode the stored fields of an unfinished turn; return None for a finished, missing or damaged turn."""
     texts = dict(zip(FIELDS, ((value or b"").decode("utf-8", "replace") for value in values), strict=True))
     try:
@@ -248,20 +248,20 @@ def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
         return None
     if state is TurnState.FINISHED:
         return None
-    return Row(
+    return UnfinishedTurn(
         turn_id=turn_id,
         due=due,
         state=state,
         held=bool(texts["token"]),
         task=texts["next"].partition("/")[0],
         announced=announced,
-        runs=label(texts["stage_model"]) if texts["stage_model"] else texts["model"],
+        runs=clean_label(texts["stage_model"]) if texts["stage_model"] else texts["model"],
         **numbers,
         **dict[str, Any]((name, texts[name]) for name in _TEXTS),
     )
 
 
-def _waits_since(head: Row, facts: Facts) -> float:
+def _waits_since(head: UnfinishedTurn, facts: InstallationFacts) -> float:
     """Return the time in seconds when a session's first turn became due, computed from its announcements.
 
     Each announcement is repeated after a delay that doubles. A near deadline shortens the last delay, so the result
@@ -277,14 +277,14 @@ def _waits_since(head: Row, facts: Facts) -> float:
     return since if since <= facts.at else max(head.not_before, head.created_at) / 1000
 
 
-def _lacking(text: str) -> dict[str, str]:
+def _read_lacks(text: str) -> dict[str, str]:
     """Decode which workers gave a turn back, each with its reason."""
     with suppress(ValueError, AttributeError):
         return {str(name): str(why) for name, why in json.loads(text or "{}").items()}
     return {}
 
 
-def why(row: Row, head: str, facts: Facts) -> Wait | None:
+def explain_wait(row: UnfinishedTurn, head: str, facts: InstallationFacts) -> Wait | None:
     """Return why an unfinished turn does not run, or None while a worker works on the turn.
 
     ``head`` is the first turn of its session.
@@ -301,7 +301,7 @@ def why(row: Row, head: str, facts: Facts) -> Wait | None:
         return Wait(reason=Reason.SESSION, at=at, before=head)
     if facts.refusal:
         return Wait(reason=Reason.STORE, at=at, said=f"{facts.refusal.message} ({facts.refusal.word})")
-    held_up = (each.keep_back(row, at) for each in facts.obstacles)
+    held_up = (each.explain_hold(row, at) for each in facts.obstacles)
     if found_one := next(filter(None, held_up), None):
         return found_one
     if row.not_before > at * 1000 and not row.held_back:
@@ -310,19 +310,19 @@ def why(row: Row, head: str, facts: Facts) -> Wait | None:
         taken = sum(place.startswith(f"{row.owner}|") for place in facts.at_work)
         if taken >= row.most:
             return Wait(reason=Reason.OWNER, at=at, subject=str(row.most))
-    queue = _queue_of(row)
-    found = facts.taken(queue, row.runs, row.lacks)
+    queue = _row_queue(row)
+    found = facts.find_taker(queue, row.runs, row.lacks)
     if isinstance(found, Wait):
         return found
     waits_in_vain = at - _waits_since(row, facts) > STUCK_SECONDS and at - found > STILL_SECONDS
     return Wait(reason=Reason.STUCK if waits_in_vain else Reason.NEXT, at=at)
 
 
-def _queue_of(row: Row) -> str:
+def _row_queue(row: UnfinishedTurn) -> str:
     return find_queue(row.task) if row.task in all_tasks() else RUN_QUEUE
 
 
-def heads(rows: Iterable[Row]) -> dict[str, str]:
+def find_heads(rows: Iterable[UnfinishedTurn]) -> dict[str, str]:
     """Return the id of the first turn of each session: the turn in progress, or the one that runs next."""
     found: dict[str, tuple[tuple[bool, int, float], str]] = {}
     for each in rows:
@@ -352,20 +352,20 @@ class WaitingGroup:
         return {**self.wait.to_dict(), **more}
 
 
-def waiting(rows: Sequence[Row], facts: Facts) -> list[WaitingGroup]:
+def list_waiting(rows: Sequence[UnfinishedTurn], facts: InstallationFacts) -> list[WaitingGroup]:
     """Return an entry for each turn that does not run, longest waiting first."""
-    first, found = heads(rows), list[WaitingGroup]()
+    first, found = find_heads(rows), list[WaitingGroup]()
     for row in rows:
-        if wait := why(row, first[row.session_id], facts):
+        if wait := explain_wait(row, first[row.session_id], facts):
             since = row.suspended_at / 1000 or min(_waits_since(row, facts), facts.at)
             if wait.reason not in FOR_A_WORKER | {Reason.UNFIT, Reason.PERSON}:
                 since = row.created_at / 1000
-            queue = _queue_of(row)
+            queue = _row_queue(row)
             found.append(WaitingGroup(wait=wait, turn_id=row.turn_id, queue=queue, since=since))
     return sorted(found, key=lambda each: each.since)
 
 
-def grouped(found: Iterable[WaitingGroup]) -> list[WaitingGroup]:
+def group_by_reason(found: Iterable[WaitingGroup]) -> list[WaitingGroup]:
     """Merge waiting turns with the same reason into groups, most serious reasons first."""
     groups: dict[tuple[Reason, str, str], WaitingGroup] = {}
     for each in found:

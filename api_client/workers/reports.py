@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 _EARLY, _LATE = 5.0, 60.0
 
 
-async def written_reports(redis: Redis, namespace: str) -> list[WorkerReport]:
+async def read_written_reports(redis: Redis, namespace: str) -> list[WorkerReport]:
     """Return the stored reports of all worker processes.
 
     Raises ``RedisError`` when the store does not answer.
     """
     stored: Any = await redis.hgetall(Keys(namespace).workers)
-    return reports_of(stored)
+    return parse_reports(stored)
 
 
-def reports_of(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> list[WorkerReport]:
+def parse_reports(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> list[WorkerReport]:
     """Decode the stored reports of worker processes and skip invalid ones.
 
     ``alive`` has the names of channels that show signs of life (``Keys.alive``).
@@ -49,7 +49,7 @@ def reports_of(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> li
     return found
 
 
-async def note_exit(settings: Settings, ended: ProcessExit) -> None:
+async def store_exit(settings: Settings, ended: ProcessExit) -> None:
     """Store how a worker process ended.
 
     Raises ``SettingsError`` without a store, ``RedisError`` if the store does not answer.
@@ -68,13 +68,13 @@ async def read_exits(store: Store) -> list[ProcessExit]:
     Raises the errors of ``Store.ask``.
     """
     found = []
-    for entry, fields in await store.ask(store.redis.xrange(Keys(store.namespace).exits, count=2 * MOST)) or []:
+    for entry, fields in await store.await_reply(store.redis.xrange(Keys(store.namespace).exits, count=2 * MOST)) or []:
         with suppress(KeyError, ValueError):
             found.append(ProcessExit.from_entry(entry, fields))
     return found
 
 
-def exit_of(exits: Iterable[ProcessExit], worker: str, *, heard: float, missed: float) -> ProcessExit | None:
+def find_exit(exits: Iterable[ProcessExit], worker: str, *, heard: float, missed: float) -> ProcessExit | None:
     """Return the recorded exit of a worker that was last heard at ``heard`` and found missing at ``missed``, or None.
 
     A restarted process has the same name, so the time (seconds since the epoch) decides.
@@ -83,19 +83,19 @@ def exit_of(exits: Iterable[ProcessExit], worker: str, *, heard: float, missed: 
     return next(likely, None)
 
 
-async def waiting_messages(store: Store) -> dict[str, int]:
+async def count_messages(store: Store) -> dict[str, int]:
     """Return the number of messages in each queue of the broker.
 
     Raises ``RedisError`` if the broker does not answer.
     """
     settings = store.settings
     if settings.broker_url == settings.store_url:
-        return await _lengths(store.redis, settings)
+        return await _read_lengths(store.redis, settings)
     async with open_store(replace(settings, store_url=settings.broker_url)) as broker:
-        return await _lengths(broker, settings)
+        return await _read_lengths(broker, settings)
 
 
-async def _lengths(broker: Redis, settings: Settings) -> dict[str, int]:
+async def _read_lengths(broker: Redis, settings: Settings) -> dict[str, int]:
     prefix = celery_settings(settings)["broker_transport_options"]["global_keyprefix"]
     names = sorted(ALL_QUEUES)
     pipe = broker.pipeline(transaction=False)

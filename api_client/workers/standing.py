@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from api_client.contract.errors import BadRequest, StoreUnavailable
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import keys_for_turn
 from api_client.contract.settings import Settings
 from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
@@ -19,23 +19,33 @@ from api_client.contract.turn import Priority, Turn, TurnState
 from api_client.contract.worker_order import WorkerOrder
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
 from api_client.store import Store
-from api_client.workers.fleet import Alert, Fleet, OwnerLine, WorkerLine, alerts, disk, fleet_of, owner_lines, roster
+from api_client.workers.fleet import (
+    Alert,
+    Fleet,
+    OwnerRow,
+    WorkerRow,
+    check_disk,
+    find_alerts,
+    list_owners,
+    list_workers,
+    make_fleet,
+)
 from api_client.workers.monitor import Monitor
 from api_client.workers.probe import Prober
 from api_client.workers.reason import (
     FIELDS,
     FOR_A_WORKER,
-    Facts,
+    InstallationFacts,
     Reason,
-    Row,
+    UnfinishedTurn,
     Wait,
     WaitingGroup,
-    grouped,
-    row,
-    waiting,
-    why,
+    explain_wait,
+    group_by_reason,
+    list_waiting,
+    read_row,
 )
-from api_client.workers.reports import reports_of, waiting_messages
+from api_client.workers.reports import count_messages, parse_reports
 
 #: Most unfinished turns to look at, and how many at once.
 LOOK_AT_MOST, _BATCH = 20_000, 1000
@@ -65,7 +75,7 @@ class InstallationState:
 
     at: float
     refusal: StoreRefusal | None = None
-    workers: tuple[WorkerLine, ...] = ()
+    workers: tuple[WorkerRow, ...] = ()
     reports: tuple[WorkerReport, ...] = ()
     fleet: Fleet = Fleet()  # noqa: RUF009 (it cannot be changed)
     states: Mapping[str, int] = field(default_factory=dict)
@@ -73,7 +83,7 @@ class InstallationState:
     waiting: tuple[WaitingGroup, ...] = ()
     waits: tuple[WaitingGroup, ...] = ()
     lost: frozenset[str] = frozenset()
-    owners: tuple[OwnerLine, ...] = ()
+    owners: tuple[OwnerRow, ...] = ()
     suspended_since: float = 0.0
     overdue: int = 0
     dead: int = 0
@@ -115,21 +125,21 @@ class InstallationState:
         return (taken + self.waiting_by_queue[RUN_QUEUE]) / max(1, self.fleet.slots)
 
     @property
-    def heard(self) -> list[WorkerReport]:
+    def recent_reports(self) -> list[WorkerReport]:
         """Return the reports of worker processes that reported recently."""
         return [each for each in self.reports if self.at - each.at < HEARD_SECONDS]
 
     @property
     def free_slots(self) -> dict[str, int]:
         """Return, for each queue, how many more turns the workers could carry out at once."""
-        able = [each for each in self.heard if not each.stalled]
+        able = [each for each in self.recent_reports if not each.stalled]
         return {
-            queue: sum(each.free_of(queue) for each in able if queue in each.queues)
+            queue: sum(each.free_slots(queue) for each in able if queue in each.queues)
             for queue in (CHECK_QUEUE, RUN_QUEUE)
         }
 
 
-async def read_standing(
+async def read_installation_state(
     store: Store, prober: Prober, monitors: Sequence[Monitor] = (), at_most: int = LOOK_AT_MOST
 ) -> InstallationState:
     """Read the state of the installation from the store, with the first ``at_most`` unfinished turns.
@@ -140,28 +150,28 @@ async def read_standing(
     if not facts.refusal:  # a monitor may write
         troubles = [wait for each in monitors for wait in await each.find_waits(facts.at)]
         facts = replace(facts, troubles=troubles)
-    now, rows, keys = facts.at, list[Row](), store.keys
-    dead = await store.ask(store.redis.zcard(keys.dead))
-    unfinished = await store.ask(store.redis.zcard(keys.due))
-    overdue = await store.ask(store.redis.zcount(keys.due, "-inf", int((now - _OVERDUE_SECONDS) * 1000)))
-    due = await store.ask(store.redis.zrange(keys.due, 0, at_most - 1, withscores=True))
+    now, rows, keys = facts.at, list[UnfinishedTurn](), store.keys
+    dead = await store.await_reply(store.redis.zcard(keys.dead))
+    unfinished = await store.await_reply(store.redis.zcard(keys.due))
+    overdue = await store.await_reply(store.redis.zcount(keys.due, "-inf", int((now - _OVERDUE_SECONDS) * 1000)))
+    due = await store.await_reply(store.redis.zrange(keys.due, 0, at_most - 1, withscores=True))
     for start in range(0, len(due), _BATCH):
         pipe = store.redis.pipeline(transaction=False)
         batch = [(raw.decode(), score) for raw, score in due[start : start + _BATCH]]
         for turn_id, _ in batch:
             pipe.hmget(keys.turn(turn_id), FIELDS)
-        for (turn_id, score), values in zip(batch, await store.ask(pipe.execute()), strict=True):
-            if found := row(turn_id, score, values):
+        for (turn_id, score), values in zip(batch, await store.await_reply(pipe.execute()), strict=True):
+            if found := read_row(turn_id, score, values):
                 rows.append(found)
-    reports, fleet = tuple(facts.reports), fleet_of(facts.reports, now)
-    found_waiting = waiting(rows, facts)
-    waits = tuple(grouped(found_waiting))
+    reports, fleet = tuple(facts.reports), make_fleet(facts.reports, now)
+    found_waiting = list_waiting(rows, facts)
+    waits = tuple(group_by_reason(found_waiting))
     seen = {each.sessions: each.host for each in reports if each.sessions and now - each.at < HEARD_SECONDS}
     apart = {each.host for each in reports if each.sessions in seen} if len(seen) > 1 else set[str]()
     return InstallationState(
         at=now,
         refusal=facts.refusal,
-        workers=tuple(roster(reports, rows, now, ended)),
+        workers=tuple(list_workers(reports, rows, now, ended)),
         reports=reports,
         fleet=fleet,
         states=Counter(each.state.value for each in rows),
@@ -169,37 +179,42 @@ async def read_standing(
         waiting=tuple(each for each in found_waiting if each.wait.reason in FOR_A_WORKER),
         waits=waits,
         lost=frozenset(each.turn_id for each in found_waiting if each.wait.reason is Reason.LOST),
-        owners=tuple(owner_lines(rows)),
+        owners=tuple(list_owners(rows)),
         suspended_since=min((each.suspended_at for each in rows if each.state == "suspended"), default=0) / 1000,
         overdue=overdue,
         dead=dead,
-        alerts=(*alerts(fleet, facts, overdue=overdue, waits=waits, folders=apart), *await _disk(store.settings)),
+        alerts=(
+            *find_alerts(fleet, facts, overdue=overdue, waits=waits, folders=apart),
+            *await _check_disk(store.settings),
+        ),
     )
 
 
-async def _disk(settings: Settings) -> list[Alert]:
+async def _check_disk(settings: Settings) -> list[Alert]:
     """Return an alert if the disk of this machine's HELIX_ROOT is nearly full, otherwise an empty list."""
     with suppress(OSError):
-        found = disk((await asyncio.to_thread(shutil.disk_usage, settings.root)).free, str(settings.root))
+        found = check_disk((await asyncio.to_thread(shutil.disk_usage, settings.root)).free, str(settings.root))
         return [found] if found.severity != "ok" else []
     return []
 
 
-async def _read_facts(store: Store, prober: Prober, monitors: Sequence[Monitor]) -> tuple[Facts, list[WorkerReport]]:
+async def _read_facts(
+    store: Store, prober: Prober, monitors: Sequence[Monitor]
+) -> tuple[InstallationFacts, list[WorkerReport]]:
     """Read the information about the installation that concerns every turn, and the reports of workers that ended."""
-    refusal, keys = await _refusal(prober), store.keys
+    refusal, keys = await _read_refusal(prober), store.keys
     pipe = store.redis.pipeline(transaction=False)
     pipe.time()
     pipe.hgetall(keys.workers)
     pipe.hgetall(keys.ended_workers)
     pipe.pubsub_channels(keys.alive("*"))
     pipe.zrange(keys.at_work, 0, -1)
-    (seconds, micros), there, over, alive, places = await store.ask(pipe.execute())
-    now, ended = seconds + micros / 1e6, reports_of(over)
+    (seconds, micros), there, over, alive, places = await store.await_reply(pipe.execute())
+    now, ended = seconds + micros / 1e6, parse_reports(over)
     obstacles = [await each.read_obstacle(now) for each in monitors]
-    facts = Facts(
+    facts = InstallationFacts(
         at=now,
-        reports=reports_of(there, alive),
+        reports=parse_reports(there, alive),
         ended=frozenset(each.name for each in ended),
         refusal=refusal,
         obstacles=[each for each in obstacles if each],
@@ -209,13 +224,13 @@ async def _read_facts(store: Store, prober: Prober, monitors: Sequence[Monitor])
     return facts, ended
 
 
-async def _refusal(prober: Prober) -> StoreRefusal | None:
+async def _read_refusal(prober: Prober) -> StoreRefusal | None:
     """Return why the store accepts no writes, or None if it accepts them.
 
     Raises ``StoreUnavailable`` if the store does not answer.
     """
     try:
-        await prober.writable()
+        await prober.check_writable()
     except StoreUnavailable as error:
         if error.refusal is None:
             raise
@@ -233,11 +248,11 @@ class Workers:
         self._store, self._prober, self._monitors = store, prober, monitors
         self._why: tuple[float, tuple[str, ...]] = (float("-inf"), ())
 
-    async def standing(self) -> InstallationState:
+    async def read_state(self) -> InstallationState:
         """Read and return the present state of the installation."""
-        return await read_standing(self._store, self._prober, self._monitors)
+        return await read_installation_state(self._store, self._prober, self._monitors)
 
-    async def waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
+    async def explain_waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
         """Return the reason why each of these turns does not run, by turn id."""
         unfinished = [each for each in turns if each.state is not TurnState.FINISHED]
         if not unfinished:
@@ -245,73 +260,73 @@ class Workers:
         facts, _ = await _read_facts(self._store, self._prober, self._monitors)
         pipe = self._store.redis.pipeline(transaction=False)
         for turn in unfinished:
-            keys = keys_of(self._store.namespace, turn.turn_id)
+            keys = keys_for_turn(self._store.namespace, turn.turn_id)
             pipe.zscore(keys.due, turn.turn_id)
             pipe.hmget(keys.turn(turn.turn_id), FIELDS)
             pipe.lindex(keys.session(turn.request.session_id), 0)
-        answers, found = await self._store.ask(pipe.execute()), dict[str, Wait]()
+        answers, found = await self._store.await_reply(pipe.execute()), dict[str, Wait]()
         for turn, due, values, head in zip(unfinished, answers[::3], answers[1::3], answers[2::3], strict=True):
-            read = row(turn.turn_id, due or 0.0, values)
-            if read and (wait := why(read, (head or b"").decode(), facts)):
+            read = read_row(turn.turn_id, due or 0.0, values)
+            if read and (wait := explain_wait(read, (head or b"").decode(), facts)):
                 found[turn.turn_id] = wait
         return found
 
-    async def why(self) -> tuple[str, ...]:
+    async def read_faults(self) -> tuple[str, ...]:
         """Return the codes of alerts and wait reasons, computed from the turns that are due first.
 
         The result is reused for some seconds.
         """
         at, found = self._why
         if time.monotonic() - at > _FRESH_SECONDS:
-            found = (await read_standing(self._store, self._prober, self._monitors, _FIRST)).why
+            found = (await read_installation_state(self._store, self._prober, self._monitors, _FIRST)).why
             self._why = (time.monotonic(), found)
         return found
 
-    async def messages(self) -> dict[str, int]:
+    async def count_messages(self) -> dict[str, int]:
         """Return the number of messages in each queue of the broker."""
-        found: dict[str, int] = await self._store.ask(waiting_messages(self._store))
+        found: dict[str, int] = await self._store.await_reply(count_messages(self._store))
         return found
 
-    async def lined_up(self) -> dict[str, int]:
+    async def count_queued(self) -> dict[str, int]:
         """Return how many turns wait in the fair queue for their first run, for each priority."""
         names, key = [each.value for each in Priority], self._store.keys.waiting
-        return {name: await self._store.send("ZLEXCOUNT", key, f"[{name}|", f"({name}}}") for name in names}
+        return {name: await self._store.send_command("ZLEXCOUNT", key, f"[{name}|", f"({name}}}") for name in names}
 
-    async def reported(self) -> list[WorkerReport]:
+    async def read_reports(self) -> list[WorkerReport]:
         """Return the last report of each worker process."""
         # A store that accepts no writes accepts no reports: then channel names say which workers live.
         keys = self._store.keys
-        stored = await self._store.ask(self._store.redis.hgetall(keys.workers))
-        return reports_of(stored, await self._store.ask(self._store.redis.pubsub_channels(keys.alive("*"))))
+        stored = await self._store.await_reply(self._store.redis.hgetall(keys.workers))
+        return parse_reports(stored, await self._store.await_reply(self._store.redis.pubsub_channels(keys.alive("*"))))
 
-    async def unfinished(self) -> int:
+    async def count_unfinished(self) -> int:
         """Return the number of turns that have not ended, including suspended turns."""
-        return int(await self._store.send("ZCARD", self._store.keys.due))
+        return int(await self._store.send_command("ZCARD", self._store.keys.due))
 
-    async def order(self, name: str, what: WorkerOrder) -> str:
+    async def order_worker(self, name: str, what: WorkerOrder) -> str:
         """Store an operator's order, which the worker reads with its next heartbeat; return the process's full name.
 
         ``name`` may be the beginning of the process name. Idempotent. Raises ``BadRequest`` if no name or several names
         begin like this.
         """
-        whole = await self.find(name)
-        known = [each.name for each in await self.reported()]
+        whole = await self.find_worker(name)
+        known = [each.name for each in await self.read_reports()]
         keys = self._store.keys
-        ordered = await self._store.ask(self._store.redis.hkeys(keys.orders))
+        ordered = await self._store.await_reply(self._store.redis.hkeys(keys.orders))
         if left := [raw for raw in ordered if raw.decode() not in known]:  # of workers that are gone for good
-            await self._store.ask(self._store.redis.hdel(keys.orders, *left))
+            await self._store.await_reply(self._store.redis.hdel(keys.orders, *left))
         if what is WorkerOrder.RESUME:
-            await self._store.ask(self._store.redis.hdel(keys.orders, whole))
+            await self._store.await_reply(self._store.redis.hdel(keys.orders, whole))
         else:
-            await self._store.ask(self._store.redis.hset(keys.orders, whole, what.value))
+            await self._store.await_reply(self._store.redis.hset(keys.orders, whole, what.value))
         return whole
 
-    async def find(self, name: str) -> str:
+    async def find_worker(self, name: str) -> str:
         """Return the name of the one worker process whose name begins with ``name``.
 
         Raises ``BadRequest`` if there is none or several.
         """
-        known = [each.name for each in await self.reported()]
+        known = [each.name for each in await self.read_reports()]
         meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
         if len(meant) != 1:
             why = f"several workers begin with {name!r}" if meant else f"no worker {name!r}"

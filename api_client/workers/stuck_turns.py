@@ -22,7 +22,7 @@ class StuckTurns(Monitor):
 
     async def find_troubles(self) -> Sequence[Trouble]:
         """Return a trouble about the longest waiting turn, or an empty list."""
-        standing = await self._workers.standing()
+        standing = await self._workers.read_state()
         waits = standing.at - standing.waiting_since if standing.waiting else 0.0
         # Other monitors report some causes, and a warning calls nobody.
         causes = [

@@ -110,7 +110,7 @@ def test_a_notice_of_the_agent_is_no_part_of_the_answer(agent: Agent) -> None:
 
 
 def test_an_agent_that_others_killed_is_lost_not_broken(agent: Agent) -> None:
-    assert played(agent, "leaves=killed").result.completion.lost
+    assert played(agent, "leaves=killed").result.completion.killed_from_outside
 
 
 @pytest.mark.parametrize(

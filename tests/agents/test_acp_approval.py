@@ -79,9 +79,9 @@ async def test_nothing_is_held_while_a_person_thinks_and_the_call_runs_only_afte
         assert (turn.lease_until, turn.next) == (0, "")
         assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}.")
         assert not runs.exists()
-        await client.inbox.decide(turn.turn_id, kind, by="alice", note="not today")
-        turn = await client.reader.result(turn.turn_id, timeout=60)
-        [attempt] = await client.reader.attempts(turn.turn_id)
+        await client.inbox.decide_turn(turn.turn_id, kind, by="alice", note="not today")
+        turn = await client.reader.await_result(turn.turn_id, timeout=60)
+        [attempt] = await client.reader.read_attempts(turn.turn_id)
     assert (turn.outcome, turn.interruption) == (Outcome.PASSED, None)
     assert turn.response.endswith(f"Hello \n\n{said} world")
     assert (runs.read_text() if runs.exists() else "") == ("git push\n" if kind == "approve" else "")
@@ -118,15 +118,15 @@ async def test_a_yes_waits_for_a_store_that_is_away(
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
         put(tmp_path / "points" / "permit.asked", f"meet:{tmp_path / 'go'}")
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
         await wait_until((tmp_path / "points" / "permit.asked.1").exists)
         private_broker.kill()
         (tmp_path / "go").touch()
         back_at = time.monotonic() + 2
         await wait_until(lambda: time.monotonic() > back_at)
         private_broker.start()
-        turn = await client.reader.result(turn.turn_id, timeout=60)
-        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.suspended"]
+        turn = await client.reader.await_result(turn.turn_id, timeout=60)
+        asked = [event for event in await client.reader.read_events(turn.turn_id) if event.kind == "turn.suspended"]
     assert (turn.outcome, len(asked), runs.read_text()) == (Outcome.PASSED, 1, "git push\n")
 
 
@@ -141,11 +141,11 @@ async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twic
 
 async def asked_after(client: TurnsClient, turn_id: str, at: float) -> float:
     async def asked() -> bool:
-        turn = await client.reader.get(turn_id)
+        turn = await client.reader.read_turn(turn_id)
         return turn.state is TurnState.SUSPENDED and turn.suspended_at > at
 
     await wait_until(asked)
-    return (await client.reader.get(turn_id)).suspended_at
+    return (await client.reader.read_turn(turn_id)).suspended_at
 
 
 async def test_of_calls_in_one_message_each_is_asked_about_and_none_stops_another(
@@ -158,8 +158,8 @@ async def test_of_calls_in_one_message_each_is_asked_about_and_none_stops_anothe
         for number in range(3):
             at = await asked_after(client, turn_id, at)
             assert len(runs.read_text().split() if runs.exists() else []) == number
-            await client.inbox.decide(turn_id, "approve", by="alice")
-        turn = await client.reader.result(turn_id, timeout=60)
+            await client.inbox.decide_turn(turn_id, "approve", by="alice")
+        turn = await client.reader.await_result(turn_id, timeout=60)
     assert (turn.outcome, turn.interruptions) == (Outcome.PASSED, {"tool_call": {"asked": 3}})
     assert sorted(runs.read_text().split()) == ["one", "three", "two"]
 
@@ -172,7 +172,7 @@ async def test_a_call_is_asked_about_again_where_another_one_ran_before_it(
     async with TurnsClient(asking) as client:
         turn_id = await submitted(client)
         at = await asked_after(client, turn_id, 0.0)
-        await client.inbox.decide(turn_id, "approve", by="alice")
+        await client.inbox.decide_turn(turn_id, "approve", by="alice")
         await asked_after(client, turn_id, at)
-        suspended = [each for each in await client.reader.events(turn_id) if each.kind == "turn.suspended"]
+        suspended = [each for each in await client.reader.read_events(turn_id) if each.kind == "turn.suspended"]
     assert (suspended[-1].data["reason"], runs.exists()) == ("asked_again", False)

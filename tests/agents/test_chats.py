@@ -73,12 +73,12 @@ async def test_a_chat_goes_on_over_five_messages_and_a_kill_in_its_middle(
         marks.append(f"HELIX_AGENT_MARK={turn_id}.")
         if number == _KILLED:
             await _kill(service, served, turn_id, marks, live=name != "codex")
-        turn = await served.client.reader.result(turn_id, timeout=120)
+        turn = await served.client.reader.await_result(turn_id, timeout=120)
         assert turn.outcome in {"passed", "passed_after_retry"}, (number, turn.error)
         assert turn.response.endswith(f"Answer word{number}. Whole."), (number, turn.response)
         (*_, last) = [words(each) for each in service.requests if words(each)[-1:] == [f"word{number}"]]
         assert list(dict.fromkeys(last)) == [f"word{each}" for each in range(1, number + 1)], "it knows the whole chat"
-        ended = [each for each in await served.client.reader.events(turn_id) if each.kind == "attempt.completed"]
+        ended = [each for each in await served.client.reader.read_events(turn_id) if each.kind == "attempt.completed"]
         again = len(ended) > 1 or turn.delivery > 1
         assert again == (number == _KILLED), "the killed one, and no other, ran again"
         messages.append({"role": "assistant", "content": turn.response})
@@ -94,7 +94,7 @@ async def _kill(service: Answering, served: Served, turn_id: str, marks: list[st
     async with asyncio.timeout(60):
         while not any(words(each)[-1:] == [f"word{_KILLED}"] for each in service.requests):
             await asyncio.sleep(0.05)
-        async for event in served.client.reader.follow(turn_id):
+        async for event in served.client.reader.follow_turn(turn_id):
             if not live or (event is not None and event.kind == "attempt.output"):
                 break
     service.killed = True

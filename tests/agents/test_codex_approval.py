@@ -80,8 +80,8 @@ async def test_nothing_is_held_while_a_person_thinks_and_the_call_runs_only_afte
         assert (turn.lease_until, turn.next) == (0, "")
         assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}.")
         assert (ran(asking), len(services.requests)) == ([], 1)
-        await client.inbox.decide(turn.turn_id, kind, by="alice", note="not today")
-        turn = await client.reader.result(turn.turn_id, timeout=60)
+        await client.inbox.decide_turn(turn.turn_id, kind, by="alice", note="not today")
+        turn = await client.reader.await_result(turn.turn_id, timeout=60)
     assert (turn.outcome, turn.interruption, turn.response) == (Outcome.PASSED, None, "done")
     assert ran(asking) == (["made\n"] if kind == "approve" else [])
     told = json.dumps(services.requests[-1])
@@ -93,7 +93,7 @@ async def test_silence_is_a_no(asking: Settings, services: Calling, worker_proce
     Path(asking.policy).write_text(POLICY.replace("wait_seconds: 600", "wait_seconds: 1"))
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
-        turn = await client.reader.result(await submitted(client), timeout=60)
+        turn = await client.reader.await_result(await submitted(client), timeout=60)
     assert (turn.outcome, turn.decision.by) == (Outcome.PASSED, "timeout")
     assert ran(asking) == []
 
@@ -102,7 +102,7 @@ async def test_a_rule_denies_without_anybody(asking: Settings, services: Calling
     services.call = calls("exec_command", cmd="rm -rf output")
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
-        turn = await client.reader.result(await submitted(client), timeout=60)
+        turn = await client.reader.await_result(await submitted(client), timeout=60)
     assert (turn.outcome, turn.response) == (Outcome.PASSED, "done")
     assert "blocked by PreToolUse hook" in json.dumps(services.requests[-1])
 
@@ -129,7 +129,7 @@ async def test_no_spelling_of_a_denied_call_runs(asking: Settings, services: Cal
     services.take = lambda request: services.replies[min(len(services.requests), len(services.replies)) - 1]  # type: ignore[method-assign]
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
-        turn = await client.reader.result(await submitted(client), timeout=120)
+        turn = await client.reader.await_result(await submitted(client), timeout=120)
     assert (turn.outcome, turn.response) == (Outcome.PASSED, "done")
     told = json.dumps(services.requests[-1])
     assert ran(asking) == []
@@ -144,7 +144,7 @@ async def test_nothing_is_typed_into_a_running_command(
     services.call = calls("exec_command", cmd="sh", tty=True)
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
-        await client.reader.result(await submitted(client), timeout=60)
+        await client.reader.await_result(await submitted(client), timeout=60)
     assert "TTY execution is disabled" in json.dumps(services.requests[-1])
 
 
@@ -175,8 +175,8 @@ async def test_a_codex_that_asks_no_hook_is_a_wrong_version(
     worker_process(settings=replace(asking, agent_path=str(deaf), box="off"))
     async with TurnsClient(asking) as client:
         turn_id = await submitted(client)
-        turn = await client.reader.result(turn_id, timeout=60)
-        [attempt] = await client.reader.attempts(turn_id)
+        turn = await client.reader.await_result(turn_id, timeout=60)
+        [attempt] = await client.reader.read_attempts(turn_id)
     assert turn.outcome is Outcome.ERROR
     assert "without asking the hook" in attempt.completion["reason"]
 
@@ -194,7 +194,7 @@ def calls_of_this_run(request: dict[str, Any]) -> int:
 
 async def suspended_after(client: TurnsClient, turn_id: str, at: float) -> None:
     async def suspended() -> bool:
-        turn = await client.reader.get(turn_id)
+        turn = await client.reader.read_turn(turn_id)
         return turn.state is TurnState.SUSPENDED and turn.suspended_at > at
 
     await wait_until(suspended)
@@ -217,9 +217,9 @@ async def test_of_two_calls_in_one_message_each_is_asked_about_and_runs_once(
         turn_id, at = await submitted(client), 0.0
         for _ in commands:
             await suspended_after(client, turn_id, at)
-            at = (await client.reader.get(turn_id)).suspended_at
-            await client.inbox.decide(turn_id, "approve", by="alice")
-        turn = await client.reader.result(turn_id, timeout=60)
+            at = (await client.reader.read_turn(turn_id)).suspended_at
+            await client.inbox.decide_turn(turn_id, "approve", by="alice")
+        turn = await client.reader.await_result(turn_id, timeout=60)
     assert (turn.outcome, turn.interruptions) == (Outcome.PASSED, {"tool_call": {"asked": 2}})
     for name in commands:
         [file] = asking.sessions_dir.rglob(f"it-ran-{name}")
@@ -266,10 +266,10 @@ async def test_an_agent_in_a_sandbox_makes_no_permit(
     async with TurnsClient(asking) as client:
         turn_id = await submitted(client)
         turn = await waiting(client, turn_id)
-        await client.inbox.decide(turn_id, "approve", by="alice")
+        await client.inbox.decide_turn(turn_id, "approve", by="alice")
 
         async def over() -> bool:
-            now = await client.reader.get(turn_id)
+            now = await client.reader.read_turn(turn_id)
             return now.outcome is not None or (
                 now.state is TurnState.SUSPENDED and now.suspended_at > turn.suspended_at
             )
@@ -298,7 +298,7 @@ async def test_a_call_is_asked_about_again_where_another_one_ran_before_it(
     async with TurnsClient(asking) as client:
         turn_id = await submitted(client)
         turn = await waiting(client, turn_id)
-        await client.inbox.decide(turn_id, "approve", by="alice")
+        await client.inbox.decide_turn(turn_id, "approve", by="alice")
         await suspended_after(client, turn_id, turn.suspended_at)
-        suspended = [each for each in await client.reader.events(turn_id) if each.kind == "turn.suspended"]
+        suspended = [each for each in await client.reader.read_events(turn_id) if each.kind == "turn.suspended"]
     assert (ran(asking), suspended[-1].data["reason"]) == ([], "asked_again")

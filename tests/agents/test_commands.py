@@ -177,4 +177,4 @@ def test_a_missing_program_is_a_configuration_error(tmp_path: Path, agents: Agen
 
 def test_a_sigkill_that_others_sent_is_seen(tmp_path: Path, agents: AgentProcesses) -> None:
     ran = declared(tmp_path, agents, f"echo x; kill -{signal.SIGKILL.value} $$; sleep 5").run()
-    assert ran.result.completion.lost
+    assert ran.result.completion.killed_from_outside

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.tool_call_replies import tool_answered
+from api_client.contract.tool_call_replies import reply_answered
 from api_client.contract.tool_calls import ToolQuestion
 from tests.agents.running import RUNNERS, Agent, program_of
 from tests.agents.stub import Services, StubReply, calls, fails, says
@@ -148,10 +148,10 @@ def test_a_call_that_a_person_is_asked_about_runs_only_after_a_yes(
     assert (first.verdict, asked["tool"]) == ("asks", "execute"), (first.reason, first.evidence)
     assert asked["arguments"]["command"] == "touch it-ran"
     answered = replace(first.result.interruption, answer=answer, delivery=1)
-    tools = replace(orders, said=tool_answered("de", answered))
+    tools = replace(orders, said=reply_answered("de", answered))
     second = agent.run(agent_session=first.result.agent_session, tools=tools, interruption=answered)
     told = json.dumps(services.requests[-1], ensure_ascii=False)
-    assert ToolQuestion.of(answered).words in told or answer == "reject"
+    assert ToolQuestion.from_interruption(answered).words in told or answer == "reject"
     assert bool(list(second.order.directory.rglob("it-ran"))) is (answer == "approve"), (second.reason, second.evidence)
     assert second.verdict == "complete" or answer == "reject", "behind a refused call opencode and Qwen say no more"
 

@@ -457,7 +457,7 @@ def _shown(command: str, **more: str) -> Play:
         assert said == ASKED
         stage.answer()
         assert stage.question
-        question = ToolQuestion.of(stage.question)
+        question = ToolQuestion.from_interruption(stage.question)
         if question.refused:
             return ran(stage.uses(SHELL[stage.agent], {"command": command, **more}))
         shown = {_read_back(name): _read_back(text) for name, text in question.arguments.items()}

@@ -20,7 +20,7 @@ def test_45_a_step_is_one_of_the_six_words_in_ascii(word: str) -> None:
 
 @pytest.mark.parametrize("amount", [-5, float("nan"), float("inf"), 10**40, True, "5", None, [1]])
 def test_67_a_number_that_makes_no_sense_counts_as_nothing(amount: object) -> None:
-    used = Usage.of({"input_tokens": amount, "output_tokens": amount, "cost_usd": amount})
+    used = Usage.from_report({"input_tokens": amount, "output_tokens": amount, "cost_usd": amount})
     assert (used.tokens, used.microdollars) == (0, 0)
 
 
@@ -48,7 +48,7 @@ async def turn_of(client: TurnsClient, text: str) -> Turn:
     turn_id = await client.submitter.submit(request)
 
     async def ended() -> Turn | None:
-        turn = await client.reader.get(turn_id)
+        turn = await client.reader.read_turn(turn_id)
         return turn if turn.outcome else None
 
     return Turn(**vars_of(await wait_until(ended)))

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE
 from api_client.contract.turn import Outcome, Turn, TurnRequest
@@ -47,7 +47,7 @@ async def passes(client: TurnsClient, session: str) -> Turn:
 
 async def has_passed(client: TurnsClient, turn_id: str) -> Turn:
     async def ended() -> Turn | None:
-        turn = await client.reader.get(turn_id)
+        turn = await client.reader.read_turn(turn_id)
         return turn if turn.outcome else None
 
     turn: Turn = await wait_until(ended)
@@ -72,7 +72,7 @@ async def test_62_a_damaged_record_holds_up_no_other_turn(
     damage: str, client: TurnsClient, used: Settings, store: redis.Redis, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     broken = await client.submitter.submit(request("broken"))
-    key = keys_of(used.namespace, broken).turn(broken)
+    key = keys_for_turn(used.namespace, broken).turn(broken)
     for field, value in RECORDS[damage].items():
         store.hdel(key, field) if value is None else store.hset(key, field, value)
     store.hset(key, "a field of a newer version", b"7")
@@ -89,11 +89,11 @@ async def test_62_an_extra_field_is_left_alone(
     client: TurnsClient, used: Settings, store: redis.Redis, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     turn_id = await client.submitter.submit(request())
-    store.hset(keys_of(used.namespace, turn_id).turn(turn_id), "mood", "good")
+    store.hset(keys_for_turn(used.namespace, turn_id).turn(turn_id), "mood", "good")
     worker_process(settings=used)
 
     async def ended() -> bool:
-        return (await client.reader.get(turn_id)).outcome is Outcome.PASSED
+        return (await client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
 
     await wait_until(ended)
 
@@ -174,7 +174,7 @@ async def test_64_lists_that_name_no_turn_hold_up_nobody(
     store.zrem(keys.due, lost)  # a record that nobody looks after
     worker = worker_process(settings=used)
     await passes(client, "s")
-    assert [turn.turn_id for turn in await client.inbox.suspended()] == []
+    assert [turn.turn_id for turn in await client.inbox.list_suspended()] == []
     assert worker.process.poll() is None
     await has_passed(client, lost)  # its message was in the queue
 
@@ -183,10 +183,10 @@ async def test_65_what_others_shout_on_a_turns_channel_is_not_believed(
     client: TurnsClient, used: Settings, store: redis.Redis, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     turn_id = await client.submitter.submit(request())
-    channel = keys_of(used.namespace, turn_id).bell(turn_id)
+    channel = keys_for_turn(used.namespace, turn_id).bell(turn_id)
     forged = json.dumps({"seq": 2, "epoch": "e", "at": 1, "kind": "turn.finished", "data": {"outcome": "failed"}})
     seen: list[str] = []
-    async for event in client.reader.follow(turn_id):
+    async for event in client.reader.follow_turn(turn_id):
         if event is None:
             continue
         if not seen:
@@ -196,4 +196,4 @@ async def test_65_what_others_shout_on_a_turns_channel_is_not_believed(
         seen.append(f"{event.seq} {event.kind}")
     assert seen[-1].endswith("turn.finished")
     assert [int(line.split()[0]) for line in seen] == list(range(1, len(seen) + 1))
-    assert (await client.reader.get(turn_id)).outcome is Outcome.PASSED
+    assert (await client.reader.read_turn(turn_id)).outcome is Outcome.PASSED

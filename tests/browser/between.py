@@ -20,7 +20,7 @@ async def held(store: str) -> dict[str, list[object]]:
     async with TurnsClient(store_of({"redis_url": store})) as client:
         return {
             turn.turn_id: [turn.lease_until, turn.next, *processes_with(f"HELIX_AGENT_MARK={turn.turn_id}.").values()]
-            for turn in await client.inbox.suspended()
+            for turn in await client.inbox.list_suspended()
         }
 
 

@@ -81,7 +81,7 @@ async def suspended(client: TurnsClient) -> str:
     turn_id = await client.submitter.submit(asked(SUSPENDED, max_attempts=2, policy=policy, attached=attached))
 
     async def waits() -> bool:
-        return (await client.reader.get(turn_id)).state is TurnState.SUSPENDED
+        return (await client.reader.read_turn(turn_id)).state is TurnState.SUSPENDED
 
     await wait_until(waits)
     return turn_id

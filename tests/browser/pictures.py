@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.client import TurnsClient
-from api_client.overview import overview
+from api_client.overview import read_overview
 from tests.browser.browsing import SUSPENDED, asked, browse, installation, missing, store_of, submitted, suspended
 from tests.browser.test_pages import LONG, RETRIED
 from tests.history import Past, Played
@@ -100,13 +100,13 @@ async def _kill_a_worker(client: TurnsClient, told: dict[str, Any]) -> None:
     turn_id = submitted(told["environ"], LONG)
 
     async def writes() -> bool:
-        return (await client.reader.outline(turn_id)).pieces > 2
+        return (await client.reader.read_outline(turn_id)).pieces > 2
 
     async def ended() -> bool:
-        return bool((await client.reader.get(turn_id)).outcome)
+        return bool((await client.reader.read_turn(turn_id)).outcome)
 
     async def workers() -> int:
-        return (await overview(client)).fleet.agents
+        return (await read_overview(client)).fleet.agents
 
     before = await workers()
     await wait_until(writes)

@@ -20,7 +20,7 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome, Turn
 from api_client.index.search import Search
-from api_client.index.selection import select
+from api_client.index.selection import select_turns
 from tests.browser.browsing import installation, store_of
 from tests.browser.conftest import Ask, open_webui_environ
 from tests.browser.webui import answer_of, drive, missing, open_webui
@@ -90,7 +90,9 @@ class Site:
     def turns(self) -> list[Turn]:
         async def read() -> list[Turn]:
             async with TurnsClient(store_of(self.told)) as client:
-                return [await client.reader.get(each.turn_id) for each in await select(client.lists, Search())]
+                return [
+                    await client.reader.read_turn(each.turn_id) for each in await select_turns(client.lists, Search())
+                ]
 
         return asyncio.run(read())
 

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.marker import answer_text
+from api_client.contract.marker import strip_own_marker
 from api_client.contract.turn import Outcome, Turn
 from api_client.index.search import Search
-from api_client.index.selection import select
+from api_client.index.selection import select_turns
 from tests.browser.browsing import installation, store_of
 from tests.browser.conftest import HEADERS
 from tests.browser.webui import (
@@ -71,7 +71,9 @@ class Site:
 
         async def read() -> list[Turn]:
             async with TurnsClient(store_of(self.told)) as client:
-                found = [await client.reader.get(each.turn_id) for each in await select(client.lists, Search())]
+                found = [
+                    await client.reader.read_turn(each.turn_id) for each in await select_turns(client.lists, Search())
+                ]
             return sorted(found, key=lambda turn: turn.created_at)
 
         return asyncio.run(read())
@@ -178,7 +180,9 @@ def test_the_chat_shows_what_was_checked_what_went_wrong_and_an_adr_in_english(s
     stored, [accepted, after, *_] = answers_of(adr)[0]["content"], site.turns()
     assert stored.startswith('````yaml\n---\nadr_id: "043"\ntitle: A queue\n')
     [_, history, _] = after.request.messages
-    assert history["content"] == answer_text(accepted.response, accepted.markers), "byte for byte, without the fence"
+    assert history["content"] == strip_own_marker(accepted.response, accepted.markers), (
+        "byte for byte, without the fence"
+    )
 
     assert any("DRAFT" in text for text in retract["texts"])
     assert "DRAFT" not in answer_of(retract)["content"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api_client.api_keys import ApiKey, add
+from api_client.api_keys import ApiKey, add_key
 from api_client.client import TurnsClient
 from tests.browser.browsing import browse, installation, missing, store_of, submitted, suspended
 
@@ -29,7 +29,7 @@ OPERATORS = {
 
 
 def test_an_operator_signs_in_watches_a_turn_and_cancels_it(tmp_path: Path) -> None:
-    key = add(tmp_path / ".helix/keys.json", ApiKey(name="ops", hash="", owner="ops", right="operator"))
+    key = add_key(tmp_path / ".helix/keys.json", ApiKey(name="ops", hash="", owner="ops", right="operator"))
     with installation(tmp_path, "--no-flower") as told:
         web = told["web_url"]
         turn_id = submitted(told["environ"], LONG)
@@ -86,7 +86,7 @@ def test_the_pages_work_without_javascript_and_on_a_phone(tmp_path: Path) -> Non
 
 
 def test_nothing_keeps_people_from_using_the_pages_and_a_person_decides_on_one(tmp_path: Path) -> None:
-    key = add(tmp_path / ".helix/keys.json", ApiKey(name="ops", hash="", owner="ops", right="operator"))
+    key = add_key(tmp_path / ".helix/keys.json", ApiKey(name="ops", hash="", owner="ops", right="operator"))
     with installation(tmp_path, "--no-flower") as told:
         web, retried, waiting = (
             told["web_url"],

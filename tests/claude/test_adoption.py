@@ -71,8 +71,8 @@ class Stage:
             )
             if disturb:
                 await disturb()
-            turn = await client.reader.result(turn_id, timeout=90)
-            return turn, await client.reader.attempts(turn_id)
+            turn = await client.reader.await_result(turn_id, timeout=90)
+            return turn, await client.reader.read_attempts(turn_id)
 
     async def nothing_is_left(self) -> None:
         """No recording stays behind."""

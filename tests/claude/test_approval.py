@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import BadRequest, NotSuspended
+from api_client.contract.errors import BadRequest, TurnNotSuspended
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import MAX_QUESTIONS, ToolQuestion
 from api_client.contract.turn import Outcome, TurnRequest, TurnState
@@ -74,14 +74,14 @@ async def test_a_call_waits_for_a_yes_and_then_runs_once_in_the_place_where_it_w
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
-        question = ToolQuestion.of(turn.interruption)
+        question = ToolQuestion.from_interruption(turn.interruption)
         assert (question.tool, question.arguments) == ("Bash", {"command": "touch output/made.txt"})
         assert (turn.lease_until, turn.next, turn.interruption.silence) == (0, "", "reject")
         assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}."), "no slot and no process is held"
         assert made(asking, "made.txt") == []
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        turn = await client.reader.result(turn.turn_id, timeout=120)
-        attempts = await client.reader.attempts(turn.turn_id)
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
+        turn = await client.reader.await_result(turn.turn_id, timeout=120)
+        attempts = await client.reader.read_attempts(turn.turn_id)
     assert (turn.outcome, turn.attempt, turn.interruption) == (Outcome.PASSED, 1, None)
     assert turn.response.startswith("Nun die Datei.\n\nFertig.") or turn.response.startswith("Erst das.")
     [file] = made(asking, "made.txt")
@@ -99,9 +99,9 @@ async def test_a_no_reaches_the_agent_with_the_note_and_the_call_never_runs(
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
         with pytest.raises(BadRequest):
-            await client.inbox.decide(turn.turn_id, "edit", by="alice", text="x")
-        await client.inbox.decide(turn.turn_id, "reject", by="alice", note="nicht am Freitag")
-        turn = await client.reader.result(turn.turn_id, timeout=120)
+            await client.inbox.decide_turn(turn.turn_id, "edit", by="alice", text="x")
+        await client.inbox.decide_turn(turn.turn_id, "reject", by="alice", note="nicht am Freitag")
+        turn = await client.reader.await_result(turn.turn_id, timeout=120)
     assert turn.outcome is Outcome.PASSED
     assert made(asking, "made.txt") == []
     assert "nicht am Freitag" in json.dumps(stub.requests[-1]["messages"], ensure_ascii=False)
@@ -113,7 +113,7 @@ async def test_silence_is_a_no(asking: Settings, worker_process: Workers, stub: 
     stub.replies = [shell("touch output/made.txt"), END]
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
-        turn = await client.reader.result(await submitted(client), timeout=120)
+        turn = await client.reader.await_result(await submitted(client), timeout=120)
     assert (turn.outcome, turn.decision.by) == (Outcome.PASSED, "timeout")
     assert made(asking, "made.txt") == []
 
@@ -123,10 +123,10 @@ async def test_of_two_people_at_once_one_answers(asking: Settings, worker_proces
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
-        both = [client.inbox.decide(turn.turn_id, kind, by=kind) for kind in ("approve", "reject")]
+        both = [client.inbox.decide_turn(turn.turn_id, kind, by=kind) for kind in ("approve", "reject")]
         said = await asyncio.gather(*both, return_exceptions=True)
-        turn = await client.reader.result(turn.turn_id, timeout=120)
-    assert sum(isinstance(each, NotSuspended) for each in said) == 1
+        turn = await client.reader.await_result(turn.turn_id, timeout=120)
+    assert sum(isinstance(each, TurnNotSuspended) for each in said) == 1
     assert len(made(asking, "made.txt")) == (turn.decision.by == "approve")
 
 
@@ -143,8 +143,8 @@ async def test_a_rule_denies_and_another_lets_run_without_anybody(
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
         assert turn.interruption.asked["arguments"]["command"].startswith("echo ok"), "what is joined is no plain echo"
-        await client.inbox.decide(turn.turn_id, "reject", by="alice")
-        turn = await client.reader.result(turn.turn_id, timeout=120)
+        await client.inbox.decide_turn(turn.turn_id, "reject", by="alice")
+        turn = await client.reader.await_result(turn.turn_id, timeout=120)
     assert turn.outcome is Outcome.PASSED
     assert "erlaubt diesen Aufruf nicht" in json.dumps(stub.requests[1]["messages"], ensure_ascii=False)
     assert made(asking, "ok.txt") == made(asking, "made.txt") == []
@@ -185,7 +185,7 @@ async def test_no_spelling_of_a_denied_call_runs(asking: Settings, worker_proces
     stub.replies = [*elsewhere, *calls, shell("echo harmless > ran.txt"), END]
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
-        turn = await client.reader.result(await submitted(client), timeout=120)
+        turn = await client.reader.await_result(await submitted(client), timeout=120)
     assert turn.outcome is Outcome.PASSED
     told_of = json.dumps(stub.requests[-1]["messages"], ensure_ascii=False)
     assert (made(asking, "made.txt"), len(made(asking, "ran.txt"))) == ([], 1)
@@ -201,9 +201,9 @@ async def test_a_worker_killed_while_it_waits_loses_no_question(
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
         first.kill()
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
         worker_process(settings=asking)
-        turn = await client.reader.result(turn.turn_id, timeout=120)
+        turn = await client.reader.await_result(turn.turn_id, timeout=120)
     assert turn.outcome is Outcome.PASSED
     assert len(made(asking, "made.txt")) == 1
 
@@ -259,9 +259,9 @@ async def test_a_run_that_ended_with_a_question_is_adopted_when_its_worker_died_
         assert (turn.delivery, turn.interruption.delivery) == (2, 1), "the question is that of the run that was adopted"
         assert len(stub.requests) == 2, "nobody paid for it again"
         put(points / "agent.ended", "kill@2")
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        turn = await client.reader.result(turn.turn_id, timeout=120)
-        [attempt] = await client.reader.attempts(turn.turn_id)
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
+        turn = await client.reader.await_result(turn.turn_id, timeout=120)
+        [attempt] = await client.reader.read_attempts(turn.turn_id)
     assert (points / "agent.ended.2").exists(), "it was killed there too"
     assert (turn.outcome, turn.delivery, attempt.last_delivery) == (Outcome.PASSED, 4, 3)
     assert len(stub.requests) == 3
@@ -285,25 +285,25 @@ async def test_a_kept_cli_takes_no_message_whose_calls_have_rules_and_the_conver
     async with TurnsClient(asking) as client:
 
         async def start(turn_id: str) -> str:
-            [*_, last] = await client.reader.attempts(turn_id)
+            [*_, last] = await client.reader.read_attempts(turn_id)
             return str(last.completion["evidence"].get("start", "cold"))
 
         first = await client.submitter.submit(request(messages=tuple(said)))
-        turn = await client.reader.result(first, timeout=120)
+        turn = await client.reader.await_result(first, timeout=120)
         assert turn.outcome is Outcome.PASSED
-        assert processes_with(f"HELIX_AGENT_MARK={first}."), (await client.reader.attempts(first))[0].completion
+        assert processes_with(f"HELIX_AGENT_MARK={first}."), (await client.reader.read_attempts(first))[0].completion
         said += [{"role": "assistant", "content": turn.response}, {"role": "user", "content": "zweitens"}]
         turn = await waiting(client, await submitted(client, key="alice", messages=tuple(said)))
         assert made(asking, "made.txt") == []
         assert "erstens" in json.dumps(told(stub.requests[-1])), "it goes on with the conversation"
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        turn = await client.reader.result(turn.turn_id, timeout=120)
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
+        turn = await client.reader.await_result(turn.turn_id, timeout=120)
         assert (turn.outcome, await start(turn.turn_id)) == (Outcome.PASSED, "cold")
         assert len(made(asking, "made.txt")) == 1
         said += [{"role": "assistant", "content": turn.response}, {"role": "user", "content": "drittens"}]
         stub.replies = [END]
         third = await client.submitter.submit(request(messages=tuple(said)))
-        turn = await client.reader.result(third, timeout=120)
+        turn = await client.reader.await_result(third, timeout=120)
         assert (turn.outcome, await start(third)) == (Outcome.PASSED, "cold"), (
             "the process of the first knows too little"
         )
@@ -325,12 +325,12 @@ async def test_of_two_calls_in_one_message_none_runs_before_its_own_yes_and_each
         other = "two" if asked == "one" else "one"
         assert [*made(asking, "one"), *made(asking, "two")] == []
         stub.replies = [shell(commands[other]), END]
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
         turn = await waiting(client, turn.turn_id)
         assert turn.interruption.asked["arguments"]["command"] == commands[other]
         assert (len(made(asking, asked)), made(asking, other)) == (1, [])
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        turn = await client.reader.result(turn.turn_id, timeout=120)
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
+        turn = await client.reader.await_result(turn.turn_id, timeout=120)
     assert turn.outcome is Outcome.PASSED
     for name in commands:
         [file] = made(asking, name)
@@ -353,10 +353,10 @@ async def test_three_calls_in_one_message_are_all_asked_about_and_stay_in_the_co
             assert [len(made(asking, each)) for each in names] == [1] * number + [0] * (3 - number)
             rest = names[number + 1 :]
             stub.replies = [shell(commands[rest[0]]), END] if rest else [END]
-            await client.inbox.decide(turn_id, "approve", by="alice")
+            await client.inbox.decide_turn(turn_id, "approve", by="alice")
             if rest:
                 await wait_until(lambda at=turn.suspended_at: suspended_after(client, turn_id, at))
-        turn = await client.reader.result(turn_id, timeout=120)
+        turn = await client.reader.await_result(turn_id, timeout=120)
     assert (turn.outcome, turn.interruptions) == (Outcome.PASSED, {"tool_call": {"asked": 3}})
     for name in names:
         [file] = made(asking, name)
@@ -366,7 +366,7 @@ async def test_three_calls_in_one_message_are_all_asked_about_and_stay_in_the_co
 
 
 async def suspended_after(client: TurnsClient, turn_id: str, at: float) -> bool:
-    turn = await client.reader.get(turn_id)
+    turn = await client.reader.read_turn(turn_id)
     return turn.state is TurnState.SUSPENDED and turn.suspended_at > at
 
 
@@ -381,13 +381,13 @@ async def test_a_file_that_changed_since_the_question_is_asked_about_again(
         turn = await waiting(client, await submitted(client))
         [script] = [Path(each) for each in made(asking, "build.sh")]
         script.write_text("echo EVIL > output/said")
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
         await wait_until(lambda: suspended_after(client, turn.turn_id, turn.suspended_at))
         assert made(asking, "said") == []
-        suspended = [each for each in await client.reader.events(turn.turn_id) if each.kind == "turn.suspended"]
+        suspended = [each for each in await client.reader.read_events(turn.turn_id) if each.kind == "turn.suspended"]
         assert [each.data["reason"] for each in suspended] == ["tool_call", "asked_again"]
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        turn = await client.reader.result(turn.turn_id, timeout=120)
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
+        turn = await client.reader.await_result(turn.turn_id, timeout=120)
     assert turn.outcome is Outcome.PASSED
     [said] = made(asking, "said")
     assert Path(said).read_text() == "EVIL\n", "which a person has seen by then"
@@ -400,8 +400,8 @@ async def test_a_call_that_nobody_can_be_shown_does_not_run_and_the_turn_goes_on
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn_id = await submitted(client)
-        turn = await client.reader.result(turn_id, timeout=120)
-        notes = [each.data["text"] for each in await client.reader.events(turn_id) if each.kind == "attempt.note"]
+        turn = await client.reader.await_result(turn_id, timeout=120)
+        notes = [each.data["text"] for each in await client.reader.read_events(turn_id) if each.kind == "attempt.note"]
     assert (turn.outcome, turn.interruptions["tool_call"]["asked"], made(asking, "made.txt")) == (Outcome.PASSED, 1, [])
     assert "zu lang, um ihn einem Menschen" in json.dumps(stub.requests[-1]["messages"], ensure_ascii=False)
     assert len(notes) == 1
@@ -415,11 +415,11 @@ async def test_a_turn_asks_so_often_and_no_more(asking: Settings, worker_process
         turn_id, at = await submitted(client), 0.0
         for _ in range(MAX_QUESTIONS):
             await wait_until(lambda at=at: suspended_after(client, turn_id, at))
-            at = (await client.reader.get(turn_id)).suspended_at
+            at = (await client.reader.read_turn(turn_id)).suspended_at
             if len(stub.requests) >= MAX_QUESTIONS:
                 stub.replies = [shell("touch output/more"), END]
-            await client.inbox.decide(turn_id, "approve", by="alice")
-        turn = await client.reader.result(turn_id, timeout=120)
+            await client.inbox.decide_turn(turn_id, "approve", by="alice")
+        turn = await client.reader.await_result(turn_id, timeout=120)
     assert (turn.outcome, turn.interruptions["tool_call"]["asked"]) == (Outcome.PASSED, MAX_QUESTIONS)
     assert made(asking, "more") == []
     assert f"schon {MAX_QUESTIONS}-mal ein Mensch gefragt" in json.dumps(stub.requests[-1]["messages"])
@@ -439,9 +439,9 @@ async def test_claims_are_compared_with_what_ran_before_the_question_and_after_i
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
-        await client.inbox.decide(turn.turn_id, kind, by="alice")
-        turn = await client.reader.result(turn.turn_id, timeout=120)
-        attempts = await client.reader.attempts(turn.turn_id)
+        await client.inbox.decide_turn(turn.turn_id, kind, by="alice")
+        turn = await client.reader.await_result(turn.turn_id, timeout=120)
+        attempts = await client.reader.read_attempts(turn.turn_id)
     codes = [issue.code for issue in attempts[0].issues]
     assert codes == ([] if kind == "approve" else ["CLAIMED_TESTS_NOT_RUN"]), attempts[0].evidence
     assert turn.outcome is (Outcome.PASSED if kind == "approve" else Outcome.PASSED_AFTER_RETRY)

@@ -24,7 +24,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.orders import LINK_HOLDER
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.web.relay.question_links import question_link
+from api_client.web.relay.question_links import sign_question_link
 from tests.claude.stub import Reply, Stub, says
 from tests.fault.matrix import Stage
 from tests.support import processes_with, wait_until
@@ -130,10 +130,10 @@ class People:
 
     async def answer(self, case: Case, turn: Turn) -> None:
         """Answer the question that waits, once."""
-        event = (await self._client.reader.events(turn.turn_id))[-1]
+        event = (await self._client.reader.read_events(turn.turn_id))[-1]
         if event.kind != "turn.suspended" or event.at in case.answered or not case.kinds:
             return
-        link = await question_link(SimpleNamespace(client=self._client), turn.turn_id, event)
+        link = await sign_question_link(SimpleNamespace(client=self._client), turn.turn_id, event)
         said = await asyncio.gather(*(self._send(link, kind) for kind in case.kinds))
         self.seen.update(map(str, said))
         # A relay that was killed may have stored an answer that it could not confirm: the record says which counts.
@@ -179,7 +179,7 @@ class People:
 async def patiently(client: TurnsClient, turn_id: str) -> Turn:
     for _ in range(100):
         try:
-            return await client.reader.get(turn_id)
+            return await client.reader.read_turn(turn_id)
         except StoreUnavailable:
             await asyncio.sleep(0.1)
     raise AssertionError("the broker did not come back")
@@ -194,16 +194,16 @@ async def test_no_question_is_lost_and_no_call_runs_twice_or_unasked(stage: Stag
             asked = TurnRequest(
                 model="helix-consultant", messages=messages, session_id=f"s{case.number}", key=key, locale="de"
             )
-            case.turn_id = await client.submitter.submit(client.policies.apply(asked, owner="", named=()))
+            case.turn_id = await client.submitter.submit(client.policies.apply_policy(asked, owner="", named=()))
         waiting = [case for case in cases if case.way != "expired"]
 
         async def all_wait() -> bool:
-            turns = [await client.reader.get(case.turn_id) for case in waiting]
+            turns = [await client.reader.read_turn(case.turn_id) for case in waiting]
             assert all(turn.outcome is None for turn in turns)
             return all(turn.state is TurnState.SUSPENDED for turn in turns)
 
         await wait_until(all_wait, 120 + 10 * COUNT)
-        held = [await client.reader.get(case.turn_id) for case in waiting]
+        held = [await client.reader.read_turn(case.turn_id) for case in waiting]
         assert {(turn.lease_until, turn.next) for turn in held} == {(0, "")}, "no slot is held while people think"
         for case in waiting:
             assert not processes_with(f"HELIX_AGENT_MARK={case.turn_id}."), "and no process"
@@ -214,13 +214,13 @@ async def test_no_question_is_lost_and_no_call_runs_twice_or_unasked(stage: Stag
         await stage.restart_broker()
         stage.start_relay()
         stage.worker(), stage.worker()
-        assert sorted(turn.turn_id for turn in await client.inbox.suspended()) == sorted(
+        assert sorted(turn.turn_id for turn in await client.inbox.list_suspended()) == sorted(
             case.turn_id for case in waiting
         ), "no question is lost"
         # And while people answer, and their answers are carried out.
         people = People(stage, client, cases)
         await wait_until(people.all_ended, 120 + 20 * COUNT)
-        turns = {case.number: await client.reader.get(case.turn_id) for case in cases}
+        turns = {case.number: await client.reader.read_turn(case.turn_id) for case in cases}
     outcomes = Counter(str(turn.outcome) for turn in turns.values())
     by_way = {way: [case for case in cases if case.way == way] for way in WAYS}
     counted = {way: {"turns": len(of), "ran": sum(case.ran for case in of)} for way, of in by_way.items()}

@@ -29,15 +29,15 @@ async def test_a_claude_that_breaks_off_is_told_its_text_and_goes_on(
         )
         turn_id = await client.submitter.submit(request)
         shown = ""
-        async for event in client.reader.follow(turn_id):
+        async for event in client.reader.follow_turn(turn_id):
             shown += str(event.data.get("text", "")) if event is not None and event.kind == "attempt.output" else ""
             if "Satz 8 von zwanzig." in shown:
                 break
         for pid in processes_with(f"HELIX_AGENT_MARK={turn_id}."):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-        turn = await client.reader.result(turn_id, timeout=60)
-        attempts = await client.reader.attempts(turn_id)
+        turn = await client.reader.await_result(turn_id, timeout=60)
+        attempts = await client.reader.read_attempts(turn_id)
 
     assert (turn.outcome, turn.response) == (Outcome.PASSED_AFTER_RETRY, WHOLE)
     assert [attempt.completion["verdict"] for attempt in attempts] == ["incomplete", "complete"]

@@ -23,7 +23,7 @@ async def test_claude_reads_the_image_that_a_message_names(
     told = f"Was ist das?\n[Bild des Nutzers: {image.path}]"
     request = asked(told, "s", model="helix-consultant", images=(image,))
     async with TurnsClient(claude_settings) as client:
-        turn = await client.reader.result(await client.submitter.submit(request), timeout=90)
+        turn = await client.reader.await_result(await client.submitter.submit(request), timeout=90)
     assert turn.outcome is Outcome.PASSED
     assert "input/image-" in str(stub.requests[0]["messages"])
     assert [block["source"]["media_type"] for block in _images(stub.requests[1])] == ["image/png"]

@@ -184,7 +184,7 @@ async def test_with_two_worker_processes_each_message_finds_its_process_also_aft
             chat = Chat(client, model)
             for letter in "ABCDE":
                 await chat.ask(letter, None)
-            attempts = [each for turn in chat.turns for each in await client.reader.attempts(turn.turn_id)]
+            attempts = [each for turn in chat.turns for each in await client.reader.read_attempts(turn.turn_id)]
             assert [each.completion["evidence"]["start"] for each in attempts] == ["cold", *["warm"] * 4]
             [keeper] = {each.worker for each in attempts}
             pid = worker.named(keeper)
@@ -192,7 +192,7 @@ async def test_with_two_worker_processes_each_message_finds_its_process_also_aft
             os.kill(pid, signal.SIGKILL)
             for letter in "FG":
                 await chat.ask(letter, None)
-            attempts = [each for turn in chat.turns[5:] for each in await client.reader.attempts(turn.turn_id)]
+            attempts = [each for turn in chat.turns[5:] for each in await client.reader.read_attempts(turn.turn_id)]
             assert [each.completion["evidence"]["start"] for each in attempts] == ["cold", "warm"]
             assert [turn.delivery for turn in chat.turns] == [1] * 7
             for letter, turn in zip("ABCDEFG", chat.turns, strict=True):
@@ -218,13 +218,13 @@ class Chat:
         turn_id = await self._client.submitter.submit(request)
         self._asked.append(turn_id)
         shown = ""
-        async for event in self._client.reader.follow(turn_id):
+        async for event in self._client.reader.follow_turn(turn_id):
             shown += str(event.data.get("text", "")) if event is not None else ""
             if within and event is not None and event.kind == "attempt.output":
                 await self.send(within)
                 within = None
         self.shown.append(shown)
-        self.turns.append(await self._client.reader.result(turn_id, timeout=120))
+        self.turns.append(await self._client.reader.await_result(turn_id, timeout=120))
         self._messages.append({"role": "assistant", "content": f"Antwort {letter} ist ganz."})
 
     async def send(self, number: signal.Signals) -> None:
@@ -248,7 +248,7 @@ class Chat:
             assert turn.response == "".join(answer(letter).chunks), (letter, turn)
             others = {f"Antwort {other}" for other in QUESTIONS if other != letter}
             assert not any(other in shown for other in others), (letter, shown)
-            for attempt in await self._client.reader.attempts(turn.turn_id):
+            for attempt in await self._client.reader.read_attempts(turn.turn_id):
                 began.append(attempt.completion["evidence"].get("start", "cold"))
                 assert not any(other in (attempt.text or "") for other in others), (letter, attempt.text)
                 if attempt.completion["verdict"] == "complete":

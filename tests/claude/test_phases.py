@@ -96,7 +96,7 @@ def cli(settings: Settings, *arguments: str) -> Any:
 def read(settings: Settings, turn_id: str) -> Turn:
     async def ask() -> Turn:
         async with TurnsClient(settings) as client:
-            return await client.reader.get(turn_id)
+            return await client.reader.read_turn(turn_id)
 
     return asyncio.run(ask())
 

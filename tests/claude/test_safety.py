@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.session_paths import shipped
+from api_client.contract.session_paths import read_shipped_template
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, calls, says, told
@@ -63,7 +63,10 @@ def test_the_session_is_told_its_rules_and_a_request_in_them_stays_text(agent: A
     )
     with open_fenced(agent.workdir) as holder:
         session.prepare_session(
-            holder, Turn(turn_id="t", epoch="", state=TurnState.RUNNING, request=request), agent.root, shipped("de")
+            holder,
+            Turn(turn_id="t", epoch="", state=TurnState.RUNNING, request=request),
+            agent.root,
+            read_shipped_template("de"),
         )
     agent.run()
     sent = json.dumps(agent.stub.requests[0], ensure_ascii=False)

@@ -39,9 +39,9 @@ async def test_a_kept_agent_is_seen_and_can_be_ended_from_anywhere(
         async def ask(text: str) -> dict[str, Any]:
             messages.append({"role": "user", "content": text})
             request = TurnRequest(model="helix-consultant", messages=tuple(messages), session_id="chat-7")
-            turn = await client.reader.result(await client.submitter.submit(request), timeout=60)
+            turn = await client.reader.await_result(await client.submitter.submit(request), timeout=60)
             messages.append({"role": "assistant", "content": turn.response})
-            [attempt] = await client.reader.attempts(turn.turn_id)
+            [attempt] = await client.reader.read_attempts(turn.turn_id)
             return attempt.completion["evidence"]
 
         assert (await turns("sessions", "close", "chat-7")).exit_code == 1, "none is kept yet"
@@ -60,7 +60,7 @@ async def test_a_kept_agent_is_seen_and_can_be_ended_from_anywhere(
 
         await wait_until(gone)
         assert (await ask("drei"))["start"] == "cold"
-        counted = await client.figures.totals()
+        counted = await client.figures.read_totals()
         found = {name: value for name, value in counted.items() if name.startswith("time.start.le")}
         assert sum(value for name, value in found.items() if "|warm|" in name) == 1
         assert sum(value for name, value in found.items() if "|cold|" in name) == 2

@@ -277,14 +277,14 @@ async def test_a_worker_that_starts_has_one_for_a_kind_that_was_wanted_lately(
     async with TurnsClient(settings) as client:
 
         async def waits() -> bool:
-            return any("(spare 1)" in report.kept for report in await client.workers.reported())
+            return any("(spare 1)" in report.kept for report in await client.workers.read_reports())
 
         await wait_until(waits)
         request = TurnRequest(
             model="helix-consultant", messages=({"role": "user", "content": "Hallo"},), session_id="s"
         )
-        turn = await client.reader.result(await client.submitter.submit(request), timeout=90)
-        [attempt] = await client.reader.attempts(turn.turn_id)
+        turn = await client.reader.await_result(await client.submitter.submit(request), timeout=90)
+        [attempt] = await client.reader.read_attempts(turn.turn_id)
         assert attempt.completion["evidence"]["start"] == "spare"
     (other,) = wait_for(lambda: [each for each in noted.parent.iterdir() if each != noted])
     assert other.read_text() == noted.read_text(), "its own session is noted for others"
@@ -319,12 +319,12 @@ async def test_a_worker_starts_one_for_the_next_new_session_and_what_it_finished
         async def ask(session: str) -> dict[str, Any]:
             messages = ({"role": "user", "content": "Hallo"},)
             request = TurnRequest(model="helix-consultant", messages=messages, session_id=session)
-            turn = await client.reader.result(await client.submitter.submit(request), timeout=90)
-            [attempt] = await client.reader.attempts(turn.turn_id)
+            turn = await client.reader.await_result(await client.submitter.submit(request), timeout=90)
+            [attempt] = await client.reader.read_attempts(turn.turn_id)
             return attempt.completion["evidence"]
 
         async def kept() -> list[str]:
-            return [session for report in await client.workers.reported() for session in report.kept]
+            return [session for report in await client.workers.read_reports() for session in report.kept]
 
         async def waits() -> bool:
             return "(spare 1)" in await kept()
@@ -343,5 +343,5 @@ async def test_a_worker_starts_one_for_the_next_new_session_and_what_it_finished
         third = await ask("drei")
         assert (third["start"], third["adopted"]) == ("spare", 1)
         assert len(stub.requests) == 3
-        counted = await client.figures.totals()
+        counted = await client.figures.read_totals()
         assert sum(value for name, value in counted.items() if name.startswith("time.start.le") and "|spare|" in name)

@@ -42,13 +42,13 @@ async def test_an_answer_without_a_marker_is_asked_for_again_in_its_own_conversa
     stub.replies = [says("Welchen?"), says(GOOD), says("Gut.\n\n<!-- STEP: done -->")]
     worker_process(settings=claude_settings)
     async with TurnsClient(claude_settings) as client:
-        turn = await client.reader.result(await client.submitter.submit(request()), timeout=60)
-        attempts = await client.reader.attempts(turn.turn_id)
+        turn = await client.reader.await_result(await client.submitter.submit(request()), timeout=60)
+        attempts = await client.reader.read_attempts(turn.turn_id)
         session = claude_settings.sessions_dir / "s"
         assert (turn.outcome, turn.response, turn.step) == (Outcome.PASSED_AFTER_RETRY, GOOD, "what")
         assert check_session_done(session, attempt_id=json.loads((session / "output/.done").read_text())["attempt_id"])
         assert json.loads((session / "status.json").read_text())["step"] == "what"
-        following = await client.reader.result(await client.submitter.submit(request(*NEXT)), timeout=60)
+        following = await client.reader.await_result(await client.submitter.submit(request(*NEXT)), timeout=60)
     assert heard(stub, 1)[:2] == [f"user: {GERMAN.message}\n\nBaue einen Zähler", "assistant: Welchen?"]
     assert heard(stub, 1)[2].startswith(f"user: {GERMAN.feedback}\n\n")
     assert [attempt.completion["verdict"] for attempt in attempts] == ["complete", "complete"]
@@ -68,15 +68,15 @@ async def test_a_killed_worker_leaves_no_agent_and_its_turn_ends_elsewhere_once(
     first = worker_process(settings=claude_settings)
     async with TurnsClient(claude_settings) as client:
         turn_id = await client.submitter.submit(request())
-        async for event in client.reader.follow(turn_id):
+        async for event in client.reader.follow_turn(turn_id):
             if event is not None and event.kind == "attempt.output":
                 break
         assert processes_with(f"HELIX_AGENT_MARK={turn_id}.")
         first.kill()
         await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}."))
         worker_process(settings=claude_settings)
-        turn = await client.reader.result(turn_id, timeout=60)
-        attempts = await client.reader.attempts(turn_id)
+        turn = await client.reader.await_result(turn_id, timeout=60)
+        attempts = await client.reader.read_attempts(turn_id)
     assert (turn.outcome, turn.response) == (Outcome.PASSED, GOOD)
     assert [attempt.deliveries for attempt in attempts] == [2]
     assert heard(stub, -1) == [f"user: {GERMAN.message}\n\nBaue einen Zähler"]
@@ -95,9 +95,9 @@ async def test_an_answer_whose_stream_broke_is_passed_whole_to_every_reader(
     worker_process(settings=replace(claude_settings, claude_path=str(wrapper)))
     asked = TurnRequest(model="helix-consultant", messages=FIRST, session_id="s", validators=())
     async with TurnsClient(claude_settings) as client:
-        turn = await client.reader.result(await client.submitter.submit(asked), timeout=60)
-        (attempt,) = await client.reader.attempts(turn.turn_id)
-        events = [event async for event in client.reader.follow(turn.turn_id) if event is not None]
+        turn = await client.reader.await_result(await client.submitter.submit(asked), timeout=60)
+        (attempt,) = await client.reader.read_attempts(turn.turn_id)
+        events = [event async for event in client.reader.follow_turn(turn.turn_id) if event is not None]
     shown = ""
     for event in events:
         shown = "" if event.kind == "attempt.reset" else shown + str(event.data.get("text", ""))
@@ -118,7 +118,7 @@ async def test_a_first_message_that_was_edited_is_in_no_later_request_to_the_mod
     async def asks(client: TurnsClient, *texts: str) -> tuple[bool, bool]:
         """Whether the words of the two branches are in what the model got."""
         messages = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
-        turn = await client.reader.result(await client.submitter.submit(request(*messages)), timeout=90)
+        turn = await client.reader.await_result(await client.submitter.submit(request(*messages)), timeout=90)
         assert turn.outcome is Outcome.PASSED
         whole = json.dumps(stub.requests[-1])
         return "WORT-EINS" in whole, "WORT-ZWEI" in whole

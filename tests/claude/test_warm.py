@@ -309,7 +309,7 @@ def test_a_process_that_is_killed_as_soon_as_it_has_answered_has_answered(
             os.kill(pid, signal.SIGKILL)
             wait_for(lambda pid=pid: not Path(f"/proc/{pid}").exists())  # type: ignore[misc]
 
-    monkeypatch.setattr("worker.runners.claude.living.reach", kill)
+    monkeypatch.setattr("worker.runners.claude.living.pass_failpoint", kill)
     second = ask(warm, "zweitens", first)
     assert (second.verdict, second.result.text, second.evidence["start"]) == ("complete", "Guten Tag.", "warm")
     monkeypatch.undo()

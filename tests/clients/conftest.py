@@ -12,7 +12,7 @@ from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.index.search import FoundTurn, Search
-from api_client.index.selection import select
+from api_client.index.selection import select_turns
 from tests.installation import Installation, RelayProcess
 from tests.support import wait_until
 from worker.cli.installation.openwebui import draw_icon
@@ -94,7 +94,7 @@ async def agent_writes(settings: Settings) -> None:
     async with TurnsClient(settings) as client:
 
         async def written() -> bool:
-            found = [await client.reader.events(turn.turn_id) for turn in await select(client.lists, EVERY)]
+            found = [await client.reader.read_events(turn.turn_id) for turn in await select_turns(client.lists, EVERY)]
             return any(isinstance(event.body, AttemptOutput) for events in found for event in events)
 
         await wait_until(written)
@@ -122,9 +122,11 @@ def started(*command: str | Path, home: Path, **more: str) -> subprocess.Popen[s
 
 async def selected(settings: Settings, wanted: Search = EVERY) -> list[FoundTurn]:
     async with TurnsClient(settings) as client:
-        return await select(client.lists, wanted)
+        return await select_turns(client.lists, wanted)
 
 
 async def requests(settings: Settings) -> list[TurnRequest]:
     async with TurnsClient(settings) as client:
-        return [(await client.reader.get(turn.turn_id)).request for turn in await select(client.lists, EVERY)]
+        return [
+            (await client.reader.read_turn(turn.turn_id)).request for turn in await select_turns(client.lists, EVERY)
+        ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api_client.contract.settings import Settings
-from api_client.store.commands import Script, load_script, plain_script
+from api_client.store.commands import Script, load_plain_script, load_script
 
 Link = Callable[[str], Script]
 
@@ -37,7 +37,7 @@ def fields(script: Script) -> set[str]:
 
 def test_a_command_is_given_its_arguments_by_name_in_the_order_of_its_header(link: Link) -> None:
     script = link("-- args: token nth#\n-- args: why ...\nreturn { token, nth, why, REST }")
-    assert script.words("t1", {"why": "w", "nth": 3, "token": "k"}, ["a", "b"]) == ("t1", "k", 3, "w", "a", "b")
+    assert script.build_argv("t1", {"why": "w", "nth": 3, "token": "k"}, ["a", "b"]) == ("t1", "k", 3, "w", "a", "b")
     for line in (
         "local token = ARGV[2]",
         "local nth = tonumber(ARGV[3])",
@@ -51,12 +51,12 @@ def test_a_command_is_given_its_arguments_by_name_in_the_order_of_its_header(lin
 def test_an_argument_that_is_missing_or_unknown_is_an_error_that_names_it(link: Link, values: dict[str, int]) -> None:
     wrong = sorted(values.keys() ^ {"token", "nth"})
     with pytest.raises(TypeError, match=f"lua has other arguments: {', '.join(wrong)}$"):
-        link("-- args: token nth#\nreturn nth").words("t1", values)
+        link("-- args: token nth#\nreturn nth").build_argv("t1", values)
 
 
 def test_texts_behind_the_arguments_are_an_error_where_none_are_declared(link: Link) -> None:
     with pytest.raises(TypeError, match="no rest"):
-        link("-- args: token\nreturn token").words("t1", {"token": "k"}, ["more"])
+        link("-- args: token\nreturn token").build_argv("t1", {"token": "k"}, ["more"])
     assert "REST" not in link("-- args: token\nreturn token").text
 
 
@@ -128,6 +128,6 @@ def test_what_a_command_wrote_is_stored_when_it_has_answered(link: Link) -> None
 def test_a_command_is_known_by_the_hash_of_its_text(link: Link, tmp_path: Path) -> None:
     alone = tmp_path / "alone.lua"
     alone.write_text("#!lua\nreturn 1\n")
-    for script in (link("-- args:\nreturn 1"), plain_script(alone)):
+    for script in (link("-- args:\nreturn 1"), load_plain_script(alone)):
         assert script.sha == hashlib.sha1(script.text.encode(), usedforsecurity=False).hexdigest()
-    assert plain_script(alone).text == "#!lua\nreturn 1\n"
+    assert load_plain_script(alone).text == "#!lua\nreturn 1\n"

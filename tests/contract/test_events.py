@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_client.contract.event_kinds import TurnQueued, TurnRetrying, Unknown
+from api_client.contract.event_kinds import TurnQueued, TurnRetrying, UnknownEvent
 from api_client.contract.events import KINDS, Event, body_of, data_of, read_event_id
 from api_client.contract.turn import Outcome
-from api_client.turns.record.encoding import encode
-from api_client.turns.record.moves import Answer, Move
+from api_client.turns.record.encoding import encode_transition
+from api_client.turns.record.moves import Answer, Transition
 
 DOCS = Path(__file__).parents[2] / "docs" / "events.md"
 
@@ -58,7 +58,7 @@ LEFT_OUT = {"codes": [], "feedback": "", "goes_on": False}
 def test_an_event_of_the_first_version_is_read_typed_and_written_as_it_was(wire: str) -> None:
     event = Event.decode(wire)
     assert event.to_dict() == json.loads(wire)
-    assert not isinstance(event.body, Unknown)
+    assert not isinstance(event.body, UnknownEvent)
     written = json.loads(json.dumps(data_of(event.body)))
     missing = {name: value for name, value in written.items() if name not in event.data}
     assert missing.items() <= LEFT_OUT.items()
@@ -80,7 +80,7 @@ def test_the_recorded_events_have_every_kind() -> None:
     assert {json.loads(wire)["kind"] for wire in RECORDED} == set(KINDS)
 
 
-ENDS = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done"))
+ENDS = Transition(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done"))
 
 
 def test_what_the_store_writes_itself_has_the_fields_of_its_kind() -> None:
@@ -90,7 +90,7 @@ def test_what_the_store_writes_itself_has_the_fields_of_its_kind() -> None:
         for kind, data in re.findall(r"emit\('([a-z.]+)',((?:.|\n)*?)\}'\)", path.read_text()):
             found[kind] = re.findall(r'"(\w+)":', data)
     # The answer in the event of the end comes from the worker as text.
-    found["turn.finished"] += json.loads("{" + str(encode(ENDS, {}).arguments()["ending"]) + "}")
+    found["turn.finished"] += json.loads("{" + str(encode_transition(ENDS, {}).build_arguments()["ending"]) + "}")
     empty = {kind: list(data_of(body_of(kind, {}))) for kind in found}
     by_the_store = {
         "turn.queued",
@@ -111,7 +111,7 @@ def test_what_the_store_writes_itself_has_the_fields_of_its_kind() -> None:
 
 def test_a_version_that_is_not_known_is_not_misread() -> None:
     body = body_of("turn.stopping", {"version": 2, "reason": ["a", "list"]})
-    assert body == Unknown(KIND="turn.stopping", data={"version": 2, "reason": ["a", "list"]})
+    assert body == UnknownEvent(KIND="turn.stopping", data={"version": 2, "reason": ["a", "list"]})
     assert data_of(body) == {"version": 2, "reason": ["a", "list"]}
 
 

@@ -13,9 +13,9 @@ from api_client.contract.event_kinds import AttemptRejected, TurnFinished
 from api_client.contract.events import body_of, data_of
 from api_client.contract.interruption import Interruption
 from api_client.contract.issue import Severity, ValidationIssue, error_codes, read_issues
-from api_client.contract.keys import Keys, keys_of
-from api_client.contract.record import FieldChanges, changes_of, decode_attempts, decode_turn
-from api_client.contract.tasks import Link, all_tasks, chain_of
+from api_client.contract.keys import Keys, keys_for_turn
+from api_client.contract.record import FieldChanges, changes_factory, decode_attempts, decode_turn
+from api_client.contract.tasks import ChainTask, all_tasks, build_chain
 from api_client.contract.turn import (
     DoubleText,
     Outcome,
@@ -26,7 +26,7 @@ from api_client.contract.turn import (
     check_turn_id,
     new_turn_id,
 )
-from api_client.contract.turn_error import TurnError, error_data
+from api_client.contract.turn_error import TurnError, error_to_dict
 from api_client.contract.worker_reports import WorkerReport
 
 REQUEST = TurnRequest(
@@ -48,8 +48,8 @@ def test_garbage_is_no_turn_id(garbage: str) -> None:
 
 def test_every_key_carries_the_namespace_as_its_hash_tag() -> None:
     turn_id = new_turn_id()
-    keys = keys_of("ns", turn_id)
-    names = [keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.session("s"), *keys.metrics(0)]
+    keys = keys_for_turn("ns", turn_id)
+    names = [keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.session("s"), *keys.metrics_keys(0)]
     assert all(
         name.startswith("ns:{ns}:") for name in [*names, keys.due, keys.dead, keys.finished, keys.idempotency("o", "k")]
     )
@@ -88,9 +88,9 @@ def test_exactly_four_outcomes_are_successes() -> None:
 
 @pytest.mark.parametrize("task", list(all_tasks()))
 def test_a_link_is_read_back_and_its_messages_carry_ids_only(task: str) -> None:
-    link = Link(task, 2)
-    assert Link.parse(str(link)) == link
-    messages = chain_of(link, "turn-x", "s")
+    link = ChainTask(task, 2)
+    assert ChainTask.parse(str(link)) == link
+    messages = build_chain(link, "turn-x", "s")
     assert messages[0]["name"] == task
     assert all(set(message["kwargs"]) == {"turn_id", "attempt", "session_id"} for message in messages)
 
@@ -98,7 +98,7 @@ def test_a_link_is_read_back_and_its_messages_carry_ids_only(task: str) -> None:
 @pytest.mark.parametrize("garbage", ["", "turn.run", "turn.run/x", "os.system/1", "turn.run/-1"])
 def test_garbage_is_no_link(garbage: str) -> None:
     with pytest.raises(ValueError, match="not a link"):
-        Link.parse(garbage)
+        ChainTask.parse(garbage)
 
 
 # Changes of a record: declared once, written and read by the types of that declaration.
@@ -123,7 +123,7 @@ def every_field(record: type) -> dict[str, object]:
 
 
 def test_every_field_a_holder_may_change_is_read_from_the_record_as_it_was_written() -> None:
-    changes = changes_of(Progress)(**every_field(Progress))
+    changes = changes_factory(Progress)(**every_field(Progress))
     request = TurnRequest(model="m", messages=({"role": "user", "content": "?"},), session_id="s")
     stored = {"id": "turn-1", "epoch": "e", "state": "running", "request": request.to_json(), **changes.to_texts()}
     turn = decode_turn({name.encode(): text.encode() for name, text in stored.items()})
@@ -131,7 +131,7 @@ def test_every_field_a_holder_may_change_is_read_from_the_record_as_it_was_writt
 
 
 def test_every_fact_of_an_attempt_is_read_as_it_was_written() -> None:
-    changes = changes_of(AttemptFacts)(**every_field(AttemptFacts))
+    changes = changes_factory(AttemptFacts)(**every_field(AttemptFacts))
     [record] = decode_attempts({f"2:{name}".encode(): text.encode() for name, text in changes.to_texts().items()})
     assert {name: getattr(record, name) for name in changes.values} == changes.values
     assert record.number == 2
@@ -150,13 +150,13 @@ def test_a_field_that_is_set_to_nothing_is_read_as_nothing(record: type) -> None
 
 
 def test_later_changes_win() -> None:
-    make = changes_of(Progress)
+    make = changes_factory(Progress)
     assert make(best=1, stage=1) | make(best=2) == make(best=2, stage=1)
 
 
 def test_fields_are_given_by_name() -> None:
     with pytest.raises(TypeError, match="by name"):
-        changes_of(Progress)("s-1")  # type: ignore[misc]
+        changes_factory(Progress)("s-1")  # type: ignore[misc]
 
 
 # Issues, a turn's error and a person's decision: typed in the program, the same JSON as ever on the wire.
@@ -199,7 +199,7 @@ def test_an_error_keeps_its_form_on_the_wire_and_none_is_an_empty_object() -> No
     wire = {"code": "failed", "message": "no", "reason": "rejected", "issues": [WIRE]}
     assert error.to_dict() == wire
     assert TurnError.from_json(json.dumps(wire)) == error
-    assert (error_data(None), TurnError.from_json("{}"), TurnError.from_json("")) == ({}, None, None)
+    assert (error_to_dict(None), TurnError.from_json("{}"), TurnError.from_json("")) == ({}, None, None)
 
 
 def test_what_the_store_itself_wrote_of_an_error_is_read() -> None:

@@ -96,7 +96,7 @@ async def chaos(
             for _ in range(workers):
                 installation.worker()
             async with TurnsClient(installation.settings) as client:
-                await client.reader.result(await client.submitter.submit(asked("hi", "before")), timeout=60)
+                await client.reader.await_result(await client.submitter.submit(asked("hi", "before")), timeout=60)
                 over = asyncio.Event()
                 happening = asyncio.create_task(_happen(cluster, broker, installation.settings, found, over, pause))
                 await _submit(client, turns, found, max(happenings * (pause + _OVER_SECONDS), turns * 0.15))
@@ -116,7 +116,7 @@ async def _submit(client: TurnsClient, turns: int, found: Outcome, seconds: floa
 
     async def one(number: int) -> None:
         await asyncio.sleep(seconds * number / turns)
-        turn_id = client.submitter.new_id()
+        turn_id = client.submitter.create_turn_id()
         while True:
             try:
                 await client.submitter.submit(asked("hi", f"s-{number}"), turn_id=turn_id)
@@ -172,7 +172,7 @@ async def _look_up(client: TurnsClient, found: Outcome) -> None:
     until = time.monotonic() + _END_SECONDS
     for turn_id in found.acknowledged:
         try:
-            turn = await client.reader.result(turn_id, timeout=max(0.05, until - time.monotonic()))
+            turn = await client.reader.await_result(turn_id, timeout=max(0.05, until - time.monotonic()))
         except (TurnNotFound, TimeoutError):
             found.lost.append(turn_id)
             continue

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import redis
 
-from api_client.store.cluster import master_of, slot_of
+from api_client.store.cluster import find_master, find_slot
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.processes.broker import find_server
@@ -78,11 +78,11 @@ class ClusterSetUp:
 
     def owner(self, namespace: str) -> int:
         """The port of the master that has an installation's keys; 0 while the nodes that answer do not agree on one."""
-        slot, said = slot_of(namespace), set[int]()
+        slot, said = find_slot(namespace), set[int]()
         for port in self.ports:
             with suppress(redis.RedisError):
                 content = self.client(port).execute_command("CLUSTER INFO")["cluster_state"] == "ok"
-                found = master_of(self.client(port).execute_command("CLUSTER SLOTS"), slot, "")
+                found = find_master(self.client(port).execute_command("CLUSTER SLOTS"), slot, "")
                 said.add(found[1] if found and content else 0)
         return said.pop() if len(said) == 1 else 0
 
@@ -108,7 +108,7 @@ class ClusterSetUp:
 
     def move(self, namespace: str, *, key_by_key: bool = False) -> int:
         """Move the slot of an installation's keys to another master while it is in use; returns that one's port."""
-        slot, source = slot_of(namespace), wait_for(lambda: self.owner(namespace))
+        slot, source = find_slot(namespace), wait_for(lambda: self.owner(namespace))
         roles = {port: self.client(port).info("replication")["role"] for port in self.ports if self._answers(port)}
         target = next(port for port, role in roles.items() if role == "master" and port != source)
         if key_by_key:  # as redis-cli --cluster reshard did before servers moved a slot as a whole

@@ -104,8 +104,8 @@ async def runs(stage: Stage) -> AsyncIterator[Runs]:
 
 async def judged(client: TurnsClient, turn_id: str) -> tuple[Turn, list[Event]]:
     """The finished turn and its log, after checking what must hold whatever was killed."""
-    turn = await client.reader.result(turn_id, timeout=60)
-    events = [event async for event in client.reader.follow(turn_id) if event is not None]
+    turn = await client.reader.await_result(turn_id, timeout=60)
+    events = [event async for event in client.reader.follow_turn(turn_id) if event is not None]
     assert turn.state is TurnState.FINISHED
     assert [event.seq for event in events] == list(range(1, turn.seq + 1)), "an event is missing or doubled"
     assert [event.kind for event in events].count("turn.finished") == 1

@@ -10,12 +10,12 @@ from api_client.contract.events import Body, body_of
 from api_client.contract.interruption import Interruption
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.phase_work import PHASE_RUN, PHASE_VERIFY
-from api_client.contract.tasks import FAIL, FALLBACK, RESUME, RETRY, RUN, VALIDATE, Link, all_tasks, runs_agent
+from api_client.contract.tasks import FAIL, FALLBACK, RESUME, RETRY, RUN, VALIDATE, ChainTask, all_tasks, runs_agent
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.store.commands import Word, load_script
-from api_client.turns.record.encoding import encode
-from api_client.turns.record.moves import Answer, Move, progress
+from api_client.turns.record.encoding import encode_transition
+from api_client.turns.record.moves import Answer, Transition, progress
 from tests.fault import scripts
 from worker.turns.transitions.judged_run import JudgedRun
 
@@ -29,11 +29,11 @@ _OWN = 4
 
 
 @cache
-def commit_arguments(move_name: str, link: Link, retries: int, delay_ms: int) -> tuple[Word, ...]:
+def commit_arguments(move_name: str, link: ChainTask, retries: int, delay_ms: int) -> tuple[Word, ...]:
     """The arguments of a commit behind token, number, keep and task, as the ledger sends them."""
-    sent = encode(_MOVES[move_name](link, retries, delay_ms), {})
-    values = sent.arguments() | {"left": "", "files": ""}
-    return (*(values[name] for name in _COMMIT[_OWN:]), *sent.rest())
+    sent = encode_transition(_MOVES[move_name](link, retries, delay_ms), {})
+    values = sent.build_arguments() | {"left": "", "files": ""}
+    return (*(values[name] for name in _COMMIT[_OWN:]), *sent.build_rest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def read_commit(arguments: tuple[Any, ...]) -> Sent:
     )
 
 
-def _ran(link: Link, next_link: Link | None, verdict: str, **more: Any) -> Move:
+def _ran(link: ChainTask, next_link: ChainTask | None, verdict: str, **more: Any) -> Transition:
     """An agent run that ended, as the log and the counters say."""
     state = TurnState.QUEUED if next_link and next_link.task in RUNS else TurnState.RAN
     told = "error" if verdict == "transient" else verdict
@@ -83,7 +83,7 @@ def _ran(link: Link, next_link: Link | None, verdict: str, **more: Any) -> Move:
     counters = {f"attempt.ended|{verdict}|m": 1, "tokens.input|m": 70, "tokens.output|m": 7, "cost.all|m": 500_000}
     if verdict != "complete":
         counters |= _WASTED
-    return Move(
+    return Transition(
         attempt=link.attempt, next=next_link, state=state, events=events, counters=counters, run_ended=True, **more
     )
 
@@ -93,8 +93,8 @@ _JUDGED = {f"validator.judged|{name}|m": 1 for name in DEFAULT_VALIDATORS}
 _ERROR = ValidationIssue("MISSING_STEP_MARKER", "no marker", "add it", validator="step_marker")
 
 
-def _rejected(link: Link, next_link: Link, decision: str, *more: Body, **fields: int) -> Move:
-    return Move(
+def _rejected(link: ChainTask, next_link: ChainTask, decision: str, *more: Body, **fields: int) -> Transition:
+    return Transition(
         attempt=link.attempt,
         next=next_link,
         state=TurnState.QUEUED if next_link.task in RUNS else TurnState.RAN,
@@ -111,18 +111,18 @@ def _rejected(link: Link, next_link: Link, decision: str, *more: Body, **fields:
     )
 
 
-def _ended(link: Link, outcome: Outcome, *events: Body, **more: Any) -> Move:
+def _ended(link: ChainTask, outcome: Outcome, *events: Body, **more: Any) -> Transition:
     failed = Answer(error=TurnError(code="failed", message="no", issues=(_ERROR,)))
     answer = Answer(response=f"Antwort {link}", step="done") if outcome.success else failed
-    return Move(attempt=link.attempt, outcome=outcome, answer=answer, events=list(events), **more)
+    return Transition(attempt=link.attempt, outcome=outcome, answer=answer, events=list(events), **more)
 
 
-def _again(link: Link, by: int = 1) -> Link:
+def _again(link: ChainTask, by: int = 1) -> ChainTask:
     """The link that runs the agent once more."""
-    return Link(PHASE_RUN if link.task in {PHASE_RUN, PHASE_VERIFY} else RETRY, link.attempt + by)
+    return ChainTask(PHASE_RUN if link.task in {PHASE_RUN, PHASE_VERIFY} else RETRY, link.attempt + by)
 
 
-def _suspended(link: Link, seconds: float) -> Move:
+def _suspended(link: ChainTask, seconds: float) -> Transition:
     rejected = _rejected(link, link, "escalate", body_of("turn.escalated", {"attempt": link.attempt, "stage": 2}))
     return replace(
         rejected,
@@ -136,12 +136,12 @@ def _suspended(link: Link, seconds: float) -> Move:
 
 
 #: What a worker may decide, by name: (link, retries so far, delay) -> move.
-_MOVES: dict[str, Callable[[Link, int, int], Move]] = {
-    "complete": lambda link, _r, _d: _ran(link, Link(all_tasks()[link.task].judged_by, link.attempt), "complete"),
+_MOVES: dict[str, Callable[[ChainTask, int, int], Transition]] = {
+    "complete": lambda link, _r, _d: _ran(link, ChainTask(all_tasks()[link.task].judged_by, link.attempt), "complete"),
     "incomplete": lambda link, _r, _d: _ran(link, _again(link), "incomplete"),
     "transient": lambda link, _r, delay: _ran(link, link, "transient", delay_ms=delay),
-    "unable": lambda link, _r, _d: _ran(link, Link(FAIL, link.attempt), "error"),
-    "hand over": lambda link, _r, _d: Move(
+    "unable": lambda link, _r, _d: _ran(link, ChainTask(FAIL, link.attempt), "error"),
+    "hand over": lambda link, _r, _d: Transition(
         attempt=link.attempt,
         next=link,
         state=TurnState.QUEUED,
@@ -166,19 +166,22 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
         retries=retries + 1,
     ),
     "fall back": lambda link, _r, _d: _rejected(
-        link, Link(FALLBACK, link.attempt), "fallback", body_of("turn.fallback", {"attempt": link.attempt, "codes": []})
+        link,
+        ChainTask(FALLBACK, link.attempt),
+        "fallback",
+        body_of("turn.fallback", {"attempt": link.attempt, "codes": []}),
     ),
-    "reject": lambda link, _r, _d: _rejected(link, Link(FAIL, link.attempt), "fail"),
+    "reject": lambda link, _r, _d: _rejected(link, ChainTask(FAIL, link.attempt), "fail"),
     "accept at once": lambda link, retries, delay: _at_once("accept", link, retries, delay),
     "retry at once": lambda link, retries, delay: _at_once("retry", link, retries, delay),
     "repaired": lambda link, _r, _d: _ended(
         link, Outcome.PASSED_BY_FALLBACK, body_of("turn.mended", {"attempt": link.attempt})
     ),
-    "not mended": lambda link, _r, _d: Move(attempt=link.attempt, next=Link(FAIL, link.attempt)),
+    "not mended": lambda link, _r, _d: Transition(attempt=link.attempt, next=ChainTask(FAIL, link.attempt)),
     "suspend": lambda link, _r, delay: _suspended(link, delay / 100),
-    "ask again": lambda link, _r, _d: Move(
+    "ask again": lambda link, _r, _d: Transition(
         attempt=link.attempt,
-        next=Link(RETRY, link.attempt + 1),
+        next=ChainTask(RETRY, link.attempt + 1),
         state=TurnState.QUEUED,
         events=[body_of("turn.retrying", {"attempt": link.attempt + 1, "reason": "decided"})],
     ),
@@ -191,9 +194,9 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
 }
 
 
-def _at_once(name: str, link: Link, retries: int, delay: int) -> Move:
+def _at_once(name: str, link: ChainTask, retries: int, delay: int) -> Transition:
     """A run, and what follows from its answer, in one; where it was sealed, another worker commits it."""
-    run = link if link.task in RUNS else Link(RUN, link.attempt)
+    run = link if link.task in RUNS else ChainTask(RUN, link.attempt)
     return JudgedRun.of(_MOVES["complete"](run, retries, delay), _MOVES[name](run, retries, delay)).move
 
 

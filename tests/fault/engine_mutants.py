@@ -165,8 +165,8 @@ MUTANTS = [
     EngineMutant(
         "a holder that was frozen does not ask the store",
         _LEASES + "lease.py",
-        "        if self.lapsed:\n            self.acknowledge(await ledger",
-        "        if False:\n            self.acknowledge(await ledger",
+        "        if self.lapsed:\n            self.record_renewal(await ledger",
+        "        if False:\n            self.record_renewal(await ledger",
         _UNIT + "test_lease.py",
         "test_after_a_freeze_the_store_is_asked_before_anything_is_touched_and_not_otherwise",
     ),
@@ -246,7 +246,7 @@ MUTANTS = [
     EngineMutant(
         "what a store forgot is not sent again",
         _RECORD + "changes.py",
-        "if (yield from self._sent(claim, forgotten)) == HeldBack():",
+        "if (yield from self._send_with_texts(claim, forgotten)) == HeldBack():",
         "if False:",
         _UNIT + "test_queue.py",
         "test_a_holder_sends_again_what_the_store_forgot_and_then_goes_on",
@@ -280,7 +280,7 @@ MUTANTS = [
     EngineMutant(
         "a long answer is stored again with the verdict",
         _RECORD + "encoding.py",
-        "elif place_of(name, text) != name:",
+        "elif find_place(name, text) != name:",
         "elif False:",
         _STORE + "test_long_texts.py",
         "test_an_answer_lies_in_the_store_once_and_every_reader_finds_it",
@@ -312,7 +312,7 @@ MUTANTS = [
     EngineMutant(
         "a long request is not read with the claim",
         _RECORD + "changes.py",
-        "        if is_apart(record):  # long",
+        "        if has_separate_texts(record):  # long",
         "        if False:  # long",
         _STORE + "test_long_texts.py",
         "test_who_takes_over_behind_the_seal_has_the_whole_answer[long]",
@@ -353,7 +353,7 @@ MUTANTS = [
     EngineMutant(
         "a long rest is left to the commit",
         "worker/turns/event_writer.py",
-        "self._closing = _size(self._waiting) <= _LEFT",
+        "self._closing = _count_characters(self._waiting) <= _LEFT",
         "self._closing = True",
         _UNIT + "test_record.py",
         "test_a_long_rest_is_appended_in_pieces_and_not_left_to_the_commit",
@@ -467,8 +467,8 @@ MUTANTS = [
     EngineMutant(
         "an answer is published without a seal",
         "worker/turns/publisher.py",
-        "if await parts.ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(move.attempt)), kept):",
-        "if True:",
+        "if await parts.ledger.seal_answer(",
+        "if True or await parts.ledger.seal_answer(",
         _ACCEPTING,
         "test_a_cancel_while_an_answer_is_published_is_too_late[answer.published]",
     ),

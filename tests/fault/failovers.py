@@ -22,7 +22,7 @@ from tests.fault.sentinels import SentinelSetUp
 from tests.support import wait_until
 from worker.logs import configure_logging
 from worker.turns.leases.replica_watch import ReplicaWatch
-from worker.turns.loops.watching import Watch
+from worker.turns.loops.watching import PollingLoop
 
 #: How long an old master is there again before the next fault: sentinels make it a replica after about ten seconds.
 _BACK_SECONDS = (0.5, 4.0, 12.0)
@@ -67,7 +67,7 @@ class Load:
         """Count the acknowledged turns that the store does not have."""
         for turn_id in self.acknowledged:
             try:
-                await client.reader.get(turn_id)
+                await client.reader.read_turn(turn_id)
             except TurnNotFound:
                 self.lost += 1
 
@@ -77,7 +77,7 @@ class Load:
             number += 1
             session = f"{load}-{number}"
             request = TurnRequest(model="scripted", messages=({"role": "user", "content": "hi"},), session_id=session)
-            turn_id = self.client.submitter.new_id()
+            turn_id = self.client.submitter.create_turn_id()
             for _ in range(2):
                 try:
                     await self.client.submitter.submit(request, turn_id=turn_id)
@@ -94,7 +94,7 @@ async def fail_over(durability: str, rounds: int, directory: Path) -> Load:
     options = (*guards(1), "--replica-priority", "0") if replicated else ()
     servers = SentinelSetUp(directory, replicas=2, options=options)
     settings = Settings(root=directory, store_url=servers.url, broker_url=servers.url, durability=durability)
-    watch = Watch([ReplicaWatch(settings)])
+    watch = PollingLoop([ReplicaWatch(settings)])
     watch.start()
     try:
         async with TurnsClient(settings) as client:

@@ -15,12 +15,12 @@ import hiredis
 
 from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.events import Body, body_of
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import keys_for_turn
 from api_client.contract.phase_work import PHASE_RUN
-from api_client.contract.tasks import RUN, VALIDATE, Link
+from api_client.contract.tasks import RUN, VALIDATE, ChainTask
 from api_client.contract.turn import TurnRequest
 from api_client.store.commands import turn_keys
-from api_client.turns.record.moves import flat
+from api_client.turns.record.moves import flatten_events
 from tests.fault import rules, scripts
 from tests.fault.aftermath import judge_end
 from tests.fault.decisions import CHOICES, RUNS, STRAIGHT, Sent, commit_arguments, read_commit
@@ -44,7 +44,7 @@ class Run:
     """A pretend worker's view of a claim. It may be late and not know it."""
 
     turn: PretendTurn
-    link: Link
+    link: ChainTask
     token: str
     #: Command, its arguments, its events; of every link of this claim.
     sent: list[tuple[str, tuple[Any, ...], list[Body]]] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Schedule:
         self._inbox: list[bytes] = []
         self._runs: list[Run] = []
         self._healed = False
-        self._messages: list[tuple[PretendTurn, Link]] = []
+        self._messages: list[tuple[PretendTurn, ChainTask]] = []
         self._history: list[tuple[str, PretendTurn, tuple[Any, ...]]] = []
         self._bodies: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._keys: dict[str, list[str]] = {}
@@ -150,7 +150,7 @@ class Schedule:
         owner, epoch = random.choice("pq"), f"{number:012x}"
         request = (REQUESTS[session], epoch, owner, "de", deadline, policy, body, 2 * _LONG_MS, session)
         phase = int(random.random() < 0.25)
-        first = str(Link(PHASE_RUN if phase else RUN, 1))
+        first = str(ChainTask(PHASE_RUN if phase else RUN, 1))
         args = (*request, budget, 0, budget // 2, 0, "m", '{"flow":"v2"}', first, phase, 3, "", "", "", key)
         self._turns.append(turn)
         turn.submit = args
@@ -169,9 +169,9 @@ class Schedule:
             if key:
                 self._bodies[owner, key] = (body, turn.id)
             if reply[1] == 0:
-                self._announce(turn, Link.parse(turn.submit[15]))
+                self._announce(turn, ChainTask.parse(turn.submit[15]))
 
-    def _announce(self, turn: PretendTurn, link: Link) -> None:
+    def _announce(self, turn: PretendTurn, link: ChainTask) -> None:
         """Celery's part: sometimes a message is lost, or comes twice."""
         dice = self._random.random()
         self._messages += [(turn, link)] * (0 if dice < 0.1 else 2 if dice > 0.9 else 1)
@@ -181,12 +181,12 @@ class Schedule:
         turn, link = self._messages.pop(at)
         dice = self._random.random()
         if dice < 0.05:
-            link = Link(VALIDATE, link.attempt)  # reordered: the second link of the chain comes first
+            link = ChainTask(VALIDATE, link.attempt)  # reordered: the second link of the chain comes first
         elif dice < 0.1:
-            turn, link = self._random.choice(self._turns), Link(RUN, 1)  # an hour late, or before its time
+            turn, link = self._random.choice(self._turns), ChainTask(RUN, 1)  # an hour late, or before its time
         yield from self._claim(turn, link)
 
-    def _claim(self, turn: PretendTurn, link: Link) -> Ask:
+    def _claim(self, turn: PretendTurn, link: ChainTask) -> Ask:
         token = f"{self._random.getrandbits(96):024x}"
         alone = int(self._healed or self._random.random() < 0.6)
         reply = yield from self._do("claim", turn, str(link), token, "w", alone, "", "", "", 0)
@@ -223,7 +223,7 @@ class Schedule:
     def _numbered(self, name: str, run: Run, more: list[Any], events: list[Body]) -> Ask:
         """A numbered command, and before it what the store has forgotten, as ``Changes._numbered`` does it."""
         number = len(run.sent) + 1
-        own = more if name == "commit" else flat(events)
+        own = more if name == "commit" else flatten_events(events)
         run.sent.append((name, (run.token, number, *own), events))
         reply = yield from self._do(name, run.turn, *run.sent[-1][1])
         while reply[0] == b"behind":
@@ -279,7 +279,7 @@ class Schedule:
             said = [event for _, _, events in run.sent[run.before :] for event in events]
             rules.told_whole(run.turn, said if run.link.task in RUNS else None, goes_on)
         if goes_on:
-            link = Link.parse(move.next)
+            link = ChainTask.parse(move.next)
             self._runs.append(Run(run.turn, link, run.token, run.sent, len(run.sent)))
         elif reply[0] == b"done":
             self._go_on(run, move, reply)
@@ -288,12 +288,12 @@ class Schedule:
         if reply[2]:
             self._announce_head(reply[1])
         elif move.next and not move.delay_ms:
-            self._announce(run.turn, Link.parse(move.next))
+            self._announce(run.turn, ChainTask.parse(move.next))
 
     def _announce_head(self, head: bytes) -> None:
         if head:
             turn = self._turn_of(head)
-            self._announce(turn, Link.parse(turn.submit[15]))
+            self._announce(turn, ChainTask.parse(turn.submit[15]))
 
     def _again(self, sent: tuple[str, PretendTurn, tuple[Any, ...]]) -> Ask:
         """A command comes once more: its reply was lost, or a connection delivers late."""
@@ -323,7 +323,7 @@ class Schedule:
             "decide", turn, self._owner_of(turn), decision, kind, "alice", "", "", "", suspended
         )
         if reply[0] == b"decided":
-            self._announce(turn, Link.parse(reply[1].decode()))
+            self._announce(turn, ChainTask.parse(reply[1].decode()))
 
     def _drop(self, turn: PretendTurn) -> Ask:
         yield from self._do("drop", turn, self._owner_of(turn))
@@ -351,7 +351,7 @@ class Schedule:
     def _reap(self, turn: PretendTurn, may_take: bool) -> Ask:
         reply = yield from self._do("reap", turn, int(may_take))
         if reply[0] == b"announce":
-            self._announce(turn, Link.parse(reply[1].decode()))
+            self._announce(turn, ChainTask.parse(reply[1].decode()))
         elif reply[0] == b"interrupt":
             yield from self._cancel(self._turn_of(reply[3]))
         elif reply[0] == b"finished":
@@ -402,7 +402,7 @@ class Schedule:
         own = list(args)
         if name == "submit":
             owner, key = args[2], own.pop()
-            keys = [*keys, keys_of(self._namespace, turn.turn_id).idempotency(owner, key or turn.turn_id)]
+            keys = [*keys, keys_for_turn(self._namespace, turn.turn_id).idempotency(owner, key or turn.turn_id)]
         command = ("EVALSHA", self._shas[name], len(keys) + 1, *keys, self._now, turn.turn_id, *own)
         reply, look_after = yield [command, look]
         self._trace.append((self._now, name, turn, args, reply))

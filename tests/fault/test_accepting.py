@@ -101,6 +101,6 @@ async def test_what_the_fallback_repaired_is_published_by_whoever_finishes_it(
 
 
 async def test_a_turn_and_its_record_forget_what_was_sealed(stage: Stage, client: TurnsClient) -> None:
-    turn: Turn = await client.reader.result(await client.submitter.submit(message("hello", "forgotten")))
+    turn: Turn = await client.reader.await_result(await client.submitter.submit(message("hello", "forgotten")))
     with stage.store as store:
         assert not records.record(store, stage.keys, turn.turn_id).get("accepted")

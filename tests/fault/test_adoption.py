@@ -72,7 +72,7 @@ async def check(settings: Settings, client: TurnsClient, turn_id: str, meeting: 
     assert [run["delivery"] for run in meeting.runs()] == [1], "a finished run was started again"
     assert turn.delivery == delivery
     assert (turn.tokens_used, turn.cost_used) == (42, 2000), "what the run used counts once, and no reservation"
-    [record] = await client.reader.attempts(turn_id)
+    [record] = await client.reader.read_attempts(turn_id)
     assert record.last_delivery == 1
     told = [event for event in events if event.kind == "attempt.output"]
     if delivery > 1:
@@ -119,7 +119,7 @@ async def test_a_finished_run_of_a_turn_that_was_cancelled_when_its_worker_had_d
     turn_id = await client.submitter.submit(QUESTION)
     await points.passed("agent.ended")
     await client.canceller.cancel(turn_id)
-    turn = await client.reader.result(turn_id, timeout=240)
+    turn = await client.reader.await_result(turn_id, timeout=240)
     assert turn.outcome is Outcome.CANCELLED
     await wait_until(lambda: recordings(paid.settings) == [])
 

@@ -75,7 +75,7 @@ def nothing_left_behind(stage: Stage) -> Iterator[None]:
 
 async def until(client: TurnsClient, turn_id: str, kind: str) -> None:
     async with asyncio.timeout(60):
-        async for event in client.reader.follow(turn_id):
+        async for event in client.reader.follow_turn(turn_id):
             if event is not None and event.kind == kind:
                 return
 

@@ -13,7 +13,7 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from api_client.contract.worker_reports import WorkerReport
@@ -63,7 +63,7 @@ async def test_while_the_brokers_disk_is_full_nothing_is_stored_by_half_and_afte
             filler.unlink()
             after = await wait_until(lambda: submitted(client), tick=0.2)
             for turn_id in (before, *stored, after):
-                assert (await client.reader.get(turn_id)).state is TurnState.QUEUED
+                assert (await client.reader.read_turn(turn_id)).state is TurnState.QUEUED
 
 
 def rewritten(broker: EmbeddedBroker) -> None:
@@ -114,7 +114,7 @@ async def test_what_is_acknowledged_after_a_full_disk_is_there_at_the_next_start
         assert bool([*broker.directory.glob("*.incr.aof.*")]) == bool(holes and how == "never")
         async with TurnsClient(settings_on(settings, broker)) as client:
             for turn_id in stored:
-                assert (await client.reader.get(turn_id)).state is TurnState.QUEUED
+                assert (await client.reader.read_turn(turn_id)).state is TurnState.QUEUED
             assert await client.submitter.submit(asked("after"))
 
 
@@ -127,18 +127,18 @@ async def test_on_a_full_disk_an_end_is_shown_if_the_store_took_a_write_after_it
             early, late = [await client.submitter.submit(asked("x", name)) for name in ("early", "late")]
             for turn_id in (early, late):
                 await client.canceller.cancel(turn_id)
-            ended = (await client.reader.get(early)).finished_at
+            ended = (await client.reader.read_turn(early)).finished_at
             report = WorkerReport(name="w", at=ended + 2.0)  # as a worker's heartbeat two seconds later
             await client.store.redis.hset(Keys(on.namespace).workers, "w", report.to_json())
             late_at = {"finished_at": round(ended * 1000) + 3000}  # and this one ended after that
-            await client.store.redis.hset(keys_of(on.namespace, late).turn(late), mapping=late_at)
+            await client.store.redis.hset(keys_for_turn(on.namespace, late).turn(late), mapping=late_at)
             disk_full.fill(small_disk / "filler")
             while await submitted(client):
                 pass
         async with TurnsClient(on) as client:  # which has shown nothing yet
-            assert (await client.reader.get(early)).outcome is Outcome.CANCELLED
+            assert (await client.reader.read_turn(early)).outcome is Outcome.CANCELLED
             with pytest.raises(StoreUnavailable) as refused:
-                await client.reader.get(late)
+                await client.reader.read_turn(late)
             assert refused.value.refusal is not None
             assert refused.value.refusal.word == "MISCONF"
 
@@ -151,7 +151,7 @@ async def test_a_cut_tail_costs_the_last_write_alone(settings: Settings, private
         log.write_bytes(log.read_bytes()[:-7])
         private_broker.start()
         for turn_id in turns[:-1]:
-            assert (await client.reader.get(turn_id)).state is TurnState.QUEUED
+            assert (await client.reader.read_turn(turn_id)).state is TurnState.QUEUED
         assert await client.submitter.submit(asked("again"))
 
 
@@ -177,13 +177,15 @@ async def test_a_turn_of_a_lost_last_second_is_gone_and_its_id_never_continues_i
         before = await client.submitter.submit(asked("before", "a"))
         shutil.copytree(kept, copy)
         lost = await client.submitter.submit(asked("lost", "b"))
-        epoch = (await client.reader.get(lost)).epoch
+        epoch = (await client.reader.read_turn(lost)).epoch
         private_broker.kill()
         shutil.rmtree(kept)
         shutil.copytree(copy, kept)
         private_broker.start()
-        assert (await client.reader.get(before)).state is TurnState.QUEUED
+        assert (await client.reader.read_turn(before)).state is TurnState.QUEUED
         with pytest.raises(TurnNotFound):
-            await client.reader.get(lost)
+            await client.reader.read_turn(lost)
         assert await client.submitter.submit(asked("lost", "b"), turn_id=lost) == lost
-        assert (await client.reader.get(lost)).epoch != epoch, "a reader of the lost history would miss what is new"
+        assert (await client.reader.read_turn(lost)).epoch != epoch, (
+            "a reader of the lost history would miss what is new"
+        )

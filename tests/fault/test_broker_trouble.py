@@ -63,7 +63,7 @@ async def submit(http: httpx2.AsyncClient, text: str) -> httpx2.Response:
 async def begun(http: httpx2.AsyncClient, client: TurnsClient, text: str) -> str:
     """A turn whose agent is in the middle of its answer."""
     turn_id: str = (await submit(http, text)).raise_for_status().json()["turn_id"]
-    async for event in client.reader.follow(turn_id):
+    async for event in client.reader.follow_turn(turn_id):
         if event is not None and event.kind == "attempt.output":
             break
     return turn_id
@@ -258,7 +258,7 @@ async def test_after_a_restart_without_its_data_the_broker_serves_new_turns_and_
     await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}"))
     assert (await http.get(f"/v1/turns/{turn_id}")).status_code == 404
     with pytest.raises(TurnNotFound):
-        await client.reader.get(turn_id)
+        await client.reader.read_turn(turn_id)
     after = (await submit(http, "hello")).raise_for_status().json()["turn_id"]
     assert (await judged(client, after))[0].outcome is Outcome.PASSED
     assert stage.workers[0].children() == workers, "a worker crashed"

@@ -18,8 +18,8 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
-from api_client.store.cluster import slot_of
-from api_client.store.connecting import connect, open_store
+from api_client.store.cluster import find_slot
+from api_client.store.connecting import open_blocking_store, open_store
 from api_client.store.connection import Connection
 from tests.fault.clusters import ClusterSetUp
 from tests.fault.conftest import Meeting, judged
@@ -72,7 +72,7 @@ async def test_a_turn_goes_on_where_a_replica_takes_over_from_the_master_of_its_
         assert (turn.outcome, turn.attempt, turn.strikes) == (Outcome.PASSED, 1, 0)
         assert len(meeting.runs()) == 1
         again = await client.submitter.submit(asked("quick", "after the fail-over"))
-        assert (await client.reader.result(again, timeout=60)).outcome is Outcome.PASSED
+        assert (await client.reader.await_result(again, timeout=60)).outcome is Outcome.PASSED
     cluster.start(killed)
     await wait_until(cluster.whole)
 
@@ -96,13 +96,13 @@ async def test_a_slot_that_moved_is_a_lost_connection_and_the_next_goes_to_its_m
     cluster: ClusterSetUp, on_cluster: Settings, connection: Connection
 ) -> None:
     key = Keys(on_cluster.namespace).written
-    await connection.ask("SET", key, "v")
-    with connect(on_cluster, resends=1) as blocking:
+    await connection.send_command("SET", key, "v")
+    with open_blocking_store(on_cluster, resends=1) as blocking:
         assert blocking.get(key) == b"v"
         cluster.move(on_cluster.namespace)
         with pytest.raises(RedisConnectionError):
-            await connection.ask("GET", key)
-        assert await connection.ask("GET", key) == b"v"
+            await connection.send_command("GET", key)
+        assert await connection.send_command("GET", key) == b"v"
         assert blocking.get(key) == b"v"
 
 
@@ -111,17 +111,17 @@ async def test_while_no_master_has_the_slot_a_client_learns_that_the_store_is_aw
 ) -> None:
     await wait_until(cluster.whole)
     owner = await wait_until(lambda: cluster.owner(on_cluster.namespace))
-    number = slot_of(on_cluster.namespace)
+    number = find_slot(on_cluster.namespace)
     for port in cluster.ports:
         with suppress(ResponseError):  # a replica forgets with its master
             cluster.client(port).execute_command("CLUSTER", "DELSLOTS", number)
     async with TurnsClient(on_cluster) as client:
         with pytest.raises(StoreUnavailable):
-            await client.store.send("GET", Keys(on_cluster.namespace).written)
+            await client.store.send_command("GET", Keys(on_cluster.namespace).written)
 
         async def is_back() -> bool:
             with suppress(StoreUnavailable):
-                return await client.store.send("GET", Keys(on_cluster.namespace).written) is None
+                return await client.store.send_command("GET", Keys(on_cluster.namespace).written) is None
             return False
 
         cluster.client(owner).execute_command("CLUSTER", "ADDSLOTS", number)
@@ -133,7 +133,7 @@ def test_doctor_knows_a_cluster_and_says_where_the_keys_are(cluster: ClusterSetU
     wait_for(lambda: cluster.owner(on_cluster.namespace))
     found = {each.check: each for each in check_brokers(on_cluster)}
     assert found["store"].state == found["store mode"].state == "ok"
-    assert f"slot {slot_of(on_cluster.namespace)}" in found["store mode"].message
+    assert f"slot {find_slot(on_cluster.namespace)}" in found["store mode"].message
     by_node = replace(on_cluster, store_url=f"redis://127.0.0.1:{cluster.owner(on_cluster.namespace)}")
     assert found["store node timeout"].state == "ok"
     slow = {each.check: each for each in check_brokers(replace(on_cluster, lease_seconds=3.0))}["store node timeout"]
@@ -163,7 +163,7 @@ def test_credentials_come_from_the_provider_that_the_address_names(cluster: Clus
         )
     url = f"{cluster.url}?credential_provider={__name__}.Provider"
     wait_for(lambda: cluster.owner(on_cluster.namespace))
-    with connect(replace(on_cluster, store_url=url)) as store:
+    with open_blocking_store(replace(on_cluster, store_url=url)) as store:
         assert store.acl_whoami() == "iam"
     asyncio.run(_whoami(replace(on_cluster, store_url=url)))
 

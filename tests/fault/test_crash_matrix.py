@@ -19,12 +19,12 @@ from api_client.broker.announcer import Announcer
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.failpoints import POINTS
-from api_client.contract.marker import answer_text
+from api_client.contract.marker import strip_own_marker
 from api_client.contract.session_paths import delivery_name
-from api_client.contract.tasks import RUN, Link
+from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Outcome, Turn
 from api_client.store import Store
-from api_client.turns.record.claim import Claim
+from api_client.turns.record.claim import LeaseClaim
 from tests.fault.conftest import judged
 from tests.fault.matrix import WHOLE, Caller, Runs, Stage, left_in_store, resume, stubbornly
 from tests.installation import asked as message
@@ -119,7 +119,7 @@ RULES = """
 
 def shown(turn: Turn) -> str:
     """The answer as the relay's callers get it."""
-    return answer_text(turn.response, turn.markers)
+    return strip_own_marker(turn.response, turn.markers)
 
 
 @pytest.fixture(scope="module")
@@ -177,14 +177,14 @@ class Case:
         # For the reaper: nobody hears of the turn but a worker that is never heard of again.
         with monkeypatch.context() as patched:
             patched.setattr(Store, "has_queues", False)
-            patched.setattr(Announcer, "announce", lambda *_, **__: asyncio.sleep(0))
+            patched.setattr(Announcer, "announce_task", lambda *_, **__: asyncio.sleep(0))
             turn_id = await self.client.submitter.submit(message(self.prompt, self.name))
-        claim = Ledger(self.stage.settings, "nobody").claim(turn_id, self.name, Link(RUN, 1))
-        assert isinstance(claim, Claim)
+        claim = Ledger(self.stage.settings, "nobody").claim(turn_id, self.name, ChainTask(RUN, 1))
+        assert isinstance(claim, LeaseClaim)
         return turn_id, asyncio.create_task(self._answer(turn_id))
 
     async def _answer(self, turn_id: str) -> str:
-        return shown(await self.client.reader.result(turn_id))
+        return shown(await self.client.reader.await_result(turn_id))
 
     async def hit(self, turn_id: str) -> None:
         """Wait until the point is passed, and do what is not done by the point itself."""
@@ -219,7 +219,7 @@ class Case:
         self.stage.broker.start()
         self.stage.start_relay()
         for turn_id in self.turns:  # a case that failed must not run into the next one
-            await self.client.reader.result(turn_id, timeout=60)
+            await self.client.reader.await_result(turn_id, timeout=60)
         await self.caller.close()
 
 
@@ -238,7 +238,7 @@ async def test_a_turn_hit_at_any_boundary_ends_once_and_its_session_goes_on(
     case.arm()
     turn_id, asking = await case.begin(monkeypatch)
     case.turns.append(turn_id)
-    session_id = (await client.reader.get(turn_id)).request.session_id
+    session_id = (await client.reader.read_turn(turn_id)).request.session_id
     next_id = await stubbornly(client, message(f"[{case.name} next]", session_id))
     case.turns.append(next_id)
     amid = case.boundary.amid if case.action == "stop" else 0
@@ -288,7 +288,7 @@ def check_outcome(case: Case, turn: Turn, events: list[Event], boundary: Boundar
 
 async def check_files(case: Case, turn: Turn) -> None:
     """The session's files are the last turn's, whatever an earlier one's worker did late."""
-    last = (await case.client.reader.attempts(turn.turn_id))[-1]
+    last = (await case.client.reader.read_attempts(turn.turn_id))[-1]
     delivery = delivery_name(turn.turn_id, last.number, last.last_delivery)
     assert case.stage.files_of(turn) == (turn.response, delivery)
 

@@ -14,7 +14,7 @@ from celery import Celery
 
 from api_client.broker import celery_settings
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE, Link
+from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE, ChainTask
 from api_client.contract.turn import Outcome, TurnState
 from tests.fault.conftest import Meeting, judged
 from tests.installation import Installation, environ_of
@@ -93,7 +93,7 @@ async def test_a_turn_that_runs_alone_is_handed_over_however_often_its_process_i
     while process.poll() is None:
         process.send_signal(signal.SIGTERM)
         await asyncio.sleep(0)
-    turn = await client.reader.get(turn_id)
+    turn = await client.reader.read_turn(turn_id)
     assert (turn.state, turn.next, turn.strikes) == (TurnState.QUEUED, "turn.run/1", 0)
 
 
@@ -123,7 +123,7 @@ def test_what_a_worker_announces_has_waited_before_and_goes_before_turns_that_we
     celery = Celery("test", set_as_current=False)
     celery.conf.update(celery_settings(settings))
     engine = Engine(settings, celery, IsolatedTasks(settings))
-    engine.announce(Link(RUN, 1), f"turn-{'a' * 32}", "s")
+    engine.announce_task(ChainTask(RUN, 1), f"turn-{'a' * 32}", "s")
     with redis.Redis.from_url(settings.redis_url) as store:
         queues = {queue: store.llen(f"{settings.namespace}:celery:{queue}") for queue in ALL_QUEUES}
     assert queues == {PREFERRED_QUEUE: 1, RUN_QUEUE: 0, CHECK_QUEUE: 0}

@@ -17,13 +17,13 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.events import RESET, Event
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import keys_for_turn
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RUN, Link
+from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Outcome
-from api_client.store.connecting import connect
-from api_client.turns.record.claim import Claim
-from api_client.turns.record.moves import Move
+from api_client.store.connecting import open_blocking_store
+from api_client.turns.record.claim import LeaseClaim
+from api_client.turns.record.moves import Transition
 from tests.fault.conftest import Meeting, judged
 from tests.fault.scripts import FORGET
 from tests.installation import Installation, asked
@@ -54,7 +54,7 @@ class Reader:
     shown: set[str] = field(default_factory=set)
 
     async def read(self, client: TurnsClient, turn_id: str) -> None:
-        async for event in client.reader.follow(turn_id):
+        async for event in client.reader.follow_turn(turn_id):
             if event is not None:
                 self.events.append(event)
                 self.text = text_after(self.text, event.to_dict())
@@ -134,18 +134,18 @@ async def test_a_reader_that_kept_its_connection_notices_what_was_written_anew(s
     ledger = Ledger(settings, "w")
     async with TurnsClient(replace(settings, ping_seconds=60.0)) as client:
         turn_id = await client.submitter.submit(asked("pieces"))
-        claim = await asyncio.to_thread(ledger.claim, turn_id, "s", Link(RUN, 1))
-        assert isinstance(claim, Claim)
+        claim = await asyncio.to_thread(ledger.claim_turn, turn_id, "s", ChainTask(RUN, 1))
+        assert isinstance(claim, LeaseClaim)
         async with read_along(client, turn_id) as reader:
             said = [AttemptOutput(attempt=1, text=text) for text in ("eins ", "zwei ", "drei")]
-            await asyncio.to_thread(ledger.append, claim, said[:2])
+            await asyncio.to_thread(ledger.append_events, claim, said[:2])
             await until(reader, "eins zwei ")
-            keys = keys_of(settings.namespace, turn_id)
-            with connect(settings) as store:
+            keys = keys_for_turn(settings.namespace, turn_id)
+            with open_blocking_store(settings) as store:
                 store.eval(FORGET, 2, keys.turn(turn_id), keys.log(turn_id), 0, 2)
-            await asyncio.to_thread(ledger.append, claim, said[2:])
+            await asyncio.to_thread(ledger.append_events, claim, said[2:])
             await until(reader, "eins zwei drei")
-            await asyncio.to_thread(ledger.commit, claim, Move(attempt=1, outcome=Outcome.FAILED))
+            await asyncio.to_thread(ledger.commit_transition, claim, Transition(attempt=1, outcome=Outcome.FAILED))
     assert [event.seq for event in reader.events] == [1, 2, 3, 4, 0, *range(1, 7)]
     assert reader.shown == {"", "eins ", "eins zwei ", "eins zwei drei"}
 
@@ -187,7 +187,7 @@ async def test_who_saw_an_end_that_the_store_forgot_is_told_so_when_it_comes_bac
     store.forget()
     turn, events = await judged(client, turn_id)
     assert turn.seq > last.seq, "the new log goes on behind the number where the forgotten one ended"
-    after = client.reader.follow(turn_id, after=last.seq, epoch=last.epoch, at_ms=last.at_ms)
+    after = client.reader.follow_turn(turn_id, after=last.seq, epoch=last.epoch, at_ms=last.at_ms)
     again = [event async for event in after if event is not None]
     assert turn.outcome is Outcome.PASSED
     assert (again[0].kind, again[1:]) == (RESET, events)
@@ -200,7 +200,7 @@ async def test_readers_of_a_turn_that_the_store_forgot_do_not_wait_for_it(
     await pieces.ask("pieces", "before")
     store.remember()
     turn_id = await pieces.ask("pieces")
-    events = client.reader.follow(turn_id)
+    events = client.reader.follow_turn(turn_id)
     assert (await anext(events)).kind == "turn.queued"
     store.forget()
     with pytest.raises(TurnNotFound):

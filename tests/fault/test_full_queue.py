@@ -59,8 +59,8 @@ async def test_lost_runs_start_again_before_a_queue_of_others(stage: Stage) -> N
         victim = stage.workers[0].children()["1"]
         await wait_until(lambda: running(stage, victim) >= SLOTS)
         os.kill(victim, signal.SIGKILL)
-        turns = await asyncio.gather(*(client.reader.result(turn_id, timeout=240) for turn_id in ids))
-        lost = {turn.turn_id: await client.reader.events(turn.turn_id) for turn in turns if turn.delivery > 1}
+        turns = await asyncio.gather(*(client.reader.await_result(turn_id, timeout=240) for turn_id in ids))
+        lost = {turn.turn_id: await client.reader.read_events(turn.turn_id) for turn in turns if turn.delivery > 1}
     assert {turn.outcome for turn in turns} == {Outcome.PASSED}
     assert lost, "the killed worker held turns"
     runs = witnessed(stage, "start")
@@ -78,7 +78,9 @@ async def test_the_next_turn_of_a_running_session_starts_before_a_queue_of_other
         others = [await client.submitter.submit(asked("hello", f"s-{number}")) for number in range(TURNS)]
         following = await client.submitter.submit(asked("hello", "s-running"))
         (stage.meet / "go").touch()
-        turns = await asyncio.gather(*(client.reader.result(each, timeout=240) for each in (first, *others, following)))
+        turns = await asyncio.gather(
+            *(client.reader.await_result(each, timeout=240) for each in (first, *others, following))
+        )
     assert {turn.outcome for turn in turns} == {Outcome.PASSED}
     [ended] = [run["at"] for run in witnessed(stage, "end") if run["turn"] == first]
     starts = {run["turn"]: run["at"] for run in witnessed(stage, "start")}
@@ -98,5 +100,5 @@ async def test_a_worker_that_finds_a_full_queue_takes_no_more_messages_than_it_h
                 assert store.llen(f"{stage.settings.namespace}:celery:{RUN_QUEUE}") == 2
                 assert store.zcard(Keys(stage.settings.namespace).waiting) == 2
             (stage.meet / "go").touch()
-            turns = await asyncio.gather(*(client.reader.result(each) for each in ids))
+            turns = await asyncio.gather(*(client.reader.await_result(each) for each in ids))
     assert {turn.outcome for turn in turns} == {Outcome.PASSED}

@@ -40,7 +40,7 @@ async def test_the_worker_killed_before_or_while_its_agent_goes_on(
     client = dying.client
     turn_id = await dying.ask("Was tun?")
     if moment == "turn.retrying":
-        async for event in client.reader.follow(turn_id):
+        async for event in client.reader.follow_turn(turn_id):
             if event is not None and event.kind == moment:
                 break
     else:
@@ -54,8 +54,11 @@ async def test_the_worker_killed_before_or_while_its_agent_goes_on(
     assert [event.data["goes_on"] for event in events if event.kind == "turn.retrying"] == [True]
     if moment == "attempt.output":
         assert [event.kind for event in events].count("attempt.lost") == 1
-    draft, shown = Draft(Reply(turn_id=turn_id, model=turn.request.model, created=0, locale="de", status=True)), ""
+    draft, shown = (
+        Draft(Reply(turn_id=turn_id, model=turn.request.model, created=0, locale="de", from_open_webui=True)),
+        "",
+    )
     for event in events:
-        draft.take(event)
+        draft.apply_event(event)
         assert draft.shown.startswith(shown), "what was shown stays"
         shown = draft.shown

@@ -154,7 +154,7 @@ async def test_a_turn_that_is_judged_at_once_ends_once_wherever_it_is_hit(
         assert (turn, events) == await judged(client, turn_id), "a worker that woke up late changed the turn"
     check(boundary, action, turn, events)
     check_runs(boundary, action, turn, runs, recorded=runner == "scripted")
-    last = (await client.reader.attempts(turn_id))[-1]
+    last = (await client.reader.read_attempts(turn_id))[-1]
     delivery = delivery_name(turn_id, last.number, last.last_delivery)
     assert stage.files_of(turn) == (turn.response, delivery)
     assert stage.totals() - counted == stage.folded(turn, events), "the counters are not the fold of the log"

@@ -46,7 +46,7 @@ async def test_at_default_settings_the_turn_of_a_killed_process_goes_on_in_anoth
     await scripted.ask("quick")
     turn_id = await scripted.ask("held", "t")
     await wait_until(lambda: meeting.begun)
-    holder = worker.named((await client.reader.get(turn_id)).worker)
+    holder = worker.named((await client.reader.read_turn(turn_id)).worker)
     assert holder
     os.kill(holder, signal.SIGKILL)
     await wait_until(lambda: len(meeting.runs()) == 3)
@@ -80,4 +80,4 @@ async def test_the_broker_killed_in_the_middle_of_a_turn_loses_nothing(
     after, _ = await judged(client, waiting)
     assert after.outcome is Outcome.PASSED
     new = await scripted.ask("quick", "after the outage")
-    assert (await client.reader.result(new, timeout=60)).outcome is Outcome.PASSED
+    assert (await client.reader.await_result(new, timeout=60)).outcome is Outcome.PASSED

@@ -52,7 +52,7 @@ async def test_another_owners_turn_starts_next_behind_a_hundred(stage: Stage) ->
         begun = len(starts(stage))
         await wait_until(lambda: one in starts(stage))
         before = starts(stage).index(one) - begun
-        turns = await asyncio.gather(*(client.reader.result(each, timeout=240) for each in (*many, one)))
+        turns = await asyncio.gather(*(client.reader.await_result(each, timeout=240) for each in (*many, one)))
     assert {turn.outcome for turn in turns} == {Outcome.PASSED}
     assert before <= 2 * SLOTS + 2, "those that were let go already, or are in a worker's hands"
 
@@ -69,7 +69,7 @@ async def test_an_owner_keeps_its_limit_and_all_its_places_while_workers_are_kil
                 assert store.zcard(keys.at_work) <= 2
                 for worker in stage.workers:
                     os.kill(worker.children()["1"], signal.SIGKILL)
-            turns = await asyncio.gather(*(client.reader.result(each, timeout=240) for each in ids))
+            turns = await asyncio.gather(*(client.reader.await_result(each, timeout=240) for each in ids))
             assert {turn.outcome for turn in turns} == {Outcome.PASSED}
             assert (store.zcard(keys.at_work), store.zcard(keys.waiting)) == (0, 0)
     open_now, most = 0, 0

@@ -11,10 +11,10 @@ from api_client.client import TurnsClient
 from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RUN, Link
+from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Outcome
-from api_client.turns.record.claim import Claim
-from api_client.turns.record.moves import Answer, Move
+from api_client.turns.record.claim import LeaseClaim
+from api_client.turns.record.moves import Answer, Transition
 from tests import records
 from tests.fault.conftest import judged
 from tests.installation import asked
@@ -22,7 +22,7 @@ from tests.on_loop import Ledger
 from tests.proxy import LossyProxy
 from worker.processes.broker import EmbeddedBroker
 
-PASSED = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))
+PASSED = Transition(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))
 
 
 @pytest.fixture
@@ -51,10 +51,10 @@ async def test_a_turn_whose_every_command_loses_its_reply_once_is_executed_once(
         if lost:
             proxy.lose(lost)
         turn_id = await client.submitter.submit(asked("Hallo"))
-        claim = ledger.claim(turn_id, "s", Link(RUN, 1))
-        assert isinstance(claim, Claim)
-        ledger.append(claim, [AttemptOutput(attempt=1, text="Ja.")])
-        done = ledger.commit(claim, PASSED)
+        claim = ledger.claim_turn(turn_id, "s", ChainTask(RUN, 1))
+        assert isinstance(claim, LeaseClaim)
+        ledger.append_events(claim, [AttemptOutput(attempt=1, text="Ja.")])
+        done = ledger.commit_transition(claim, PASSED)
         assert done.outcome == "passed"
         assert proxy.lost == ([lost.encode()] if lost else [])
         turn, events = await judged(undisturbed, turn_id)

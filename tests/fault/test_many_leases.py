@@ -76,7 +76,7 @@ async def test_a_hundred_turns_over_a_slow_link_start_a_hundred_agents(stage: St
         held_until = time.monotonic() + 1.5 * LEASE_SECONDS
         await wait_until(lambda: time.monotonic() > held_until)
         (stage.meet / "go").touch()
-        turns = await asyncio.gather(*(client.reader.result(turn_id, timeout=240) for turn_id in ids))
+        turns = await asyncio.gather(*(client.reader.await_result(turn_id, timeout=240) for turn_id in ids))
     assert {turn.outcome for turn in turns} == {Outcome.PASSED}
     assert (starts(stage), sum(turn.delivery for turn in turns)) == (TURNS, TURNS)
 
@@ -94,5 +94,5 @@ async def test_a_link_that_gets_slow_is_reported_before_it_costs_a_lease(stage: 
         # A report may not get through a slow link; for a minute it has the longest round of the last minute.
         await wait_until(lambda: slow_leases(stage))
         (stage.meet / "go").touch()
-        turn = await client.reader.result(turn_id, timeout=240)
+        turn = await client.reader.await_result(turn_id, timeout=240)
     assert (turn.outcome, turn.delivery, starts(stage)) == (Outcome.PASSED, 1, 1), "slow is not lost"

@@ -41,7 +41,7 @@ async def ended(client: TurnsClient, turn_id: str) -> Turn:
 
     async def turn() -> Turn | None:
         with contextlib.suppress(StoreUnavailable):
-            found = await client.reader.get(turn_id)
+            found = await client.reader.read_turn(turn_id)
             return found if found.state is TurnState.FINISHED else None
         return None
 

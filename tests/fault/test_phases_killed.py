@@ -59,8 +59,8 @@ def cli(installed: Installation, *arguments: str) -> Any:
 def read(installed: Installation, turn_id: str) -> tuple[Turn, list[Event]]:
     async def ask() -> tuple[Turn, list[Event]]:
         async with TurnsClient(installed.settings) as client:
-            turn = await client.reader.get(turn_id)
-            events = [event async for event in client.reader.follow(turn_id) if event] if turn.outcome else []
+            turn = await client.reader.read_turn(turn_id)
+            events = [event async for event in client.reader.follow_turn(turn_id) if event] if turn.outcome else []
             return turn, events
 
     return asyncio.run(ask())
@@ -124,10 +124,10 @@ async def test_suspended_phases_hold_no_slot_so_a_worker_with_one_goes_on(
     suspended = []
     for name in ("work", "other"):
         (installed.settings.root / name).mkdir(exist_ok=True)
-        suspended += await client.phases.submit([phase], directory=name)
+        suspended += await client.phases.submit_phases([phase], directory=name)
     await wait_until(lambda: _all_suspended(client, suspended))
     asked = TurnRequest(model="scripted", messages=({"role": "user", "content": "Hallo"},), session_id="s")
-    chat = await client.reader.result(
+    chat = await client.reader.await_result(
         await client.submitter.submit(replace(asked, validators=("file_existence",))), timeout=60
     )
     assert chat.outcome == "passed"
@@ -137,7 +137,7 @@ async def test_suspended_phases_hold_no_slot_so_a_worker_with_one_goes_on(
 
 
 async def _all_suspended(client: TurnsClient, turn_ids: list[str]) -> bool:
-    return all([(await client.reader.get(turn_id)).state == "suspended" for turn_id in turn_ids])
+    return all([(await client.reader.read_turn(turn_id)).state == "suspended" for turn_id in turn_ids])
 
 
 def test_a_suspended_phase_outlives_its_workers_and_goes_on_from_the_command_line(

@@ -17,7 +17,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome, Turn
-from api_client.contract.worker_reports import worker_of
+from api_client.contract.worker_reports import worker_name
 from tests.fault.matrix import Stage
 from tests.installation import WorkerProcess, asked
 from tests.support import json_lines, processes_with, wait_until
@@ -79,7 +79,7 @@ async def in_and_out(stage: Stage, grace_seconds: float) -> list[Turn]:
             await scaled_in(stage, leave, grace_seconds)
             for _ in leave:
                 stage.worker(wait=False)
-        return list(await asyncio.gather(*(client.reader.result(each, timeout=400) for each in ids)))
+        return list(await asyncio.gather(*(client.reader.await_result(each, timeout=400) for each in ids)))
 
 
 def judge(stage: Stage, turns: list[Turn]) -> Runs:
@@ -136,10 +136,10 @@ async def test_a_worker_that_ends_finishes_its_run_and_leaves_the_next_attempt_t
         first.kill(signal.SIGTERM)
         second = stage.worker()
         (stage.meet / "go").touch()
-        turn = await client.reader.result(turn_id, timeout=120)
-        attempts = await client.reader.attempts(turn_id)
+        turn = await client.reader.await_result(turn_id, timeout=120)
+        attempts = await client.reader.read_attempts(turn_id)
     assert (turn.outcome, turn.strikes, turn.delivery) == (Outcome.PASSED_AFTER_RETRY, 0, 2)
-    assert [worker_of(each.worker).rpartition("-")[0] for each in attempts] == [
+    assert [worker_name(each.worker).rpartition("-")[0] for each in attempts] == [
         f"worker-{each.pid}" for each in (first, second)
     ]
     assert set(Runs(stage).starts.values()) == {2}, "one for each attempt"

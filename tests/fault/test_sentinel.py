@@ -15,16 +15,16 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import keys_for_turn
 from api_client.contract.settings import Settings
-from api_client.contract.settings.sentinels import Sentinels
+from api_client.contract.settings.sentinels import SentinelAddress
 from api_client.contract.turn import Outcome
 from tests.fault.conftest import Meeting, judged
 from tests.fault.sentinels import SentinelSetUp
 from tests.installation import Installation, asked
 from tests.support import wait_for, wait_until
 from worker.turns.leases.replica_watch import ReplicaWatch
-from worker.turns.loops.watching import Watch
+from worker.turns.loops.watching import PollingLoop
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +47,9 @@ async def test_replicated_acknowledges_a_submit_only_when_a_replica_has_it(
     _, replica = set_up.ports
     async with TurnsClient(replicated) as client:
         turn_id = await client.submitter.submit(asked("quick"))
-        assert set_up.client(replica).exists(keys_of(replicated.namespace, turn_id).turn(turn_id))
+        assert set_up.client(replica).exists(keys_for_turn(replicated.namespace, turn_id).turn(turn_id))
         set_up.signal(replica, signal.SIGSTOP)
-        other = client.submitter.new_id()
+        other = client.submitter.create_turn_id()
         with pytest.raises(StoreUnavailable, match="too few replicas confirmed the write"):
             await client.submitter.submit(asked("quick", "other"), turn_id=other)
         set_up.signal(replica, signal.SIGCONT)
@@ -64,11 +64,11 @@ async def test_replicated_shows_an_end_only_when_a_replica_has_it(set_up: Sentin
         with pytest.raises(StoreUnavailable, match="too few replicas confirmed the write"):
             await client.canceller.cancel(turn_id)
         with pytest.raises(StoreUnavailable, match="too few replicas confirmed the write"):
-            await other.reader.get(turn_id)
+            await other.reader.read_turn(turn_id)
         with pytest.raises(StoreUnavailable, match="too few replicas confirmed the write"):
-            await other.reader.result(turn_id)
+            await other.reader.await_result(turn_id)
         set_up.signal(replica, signal.SIGCONT)
-        assert (await other.reader.get(turn_id)).outcome is Outcome.CANCELLED
+        assert (await other.reader.read_turn(turn_id)).outcome is Outcome.CANCELLED
 
 
 async def test_a_confirmation_whose_connection_broke_is_asked_for_again_with_its_write(
@@ -79,7 +79,7 @@ async def test_a_confirmation_whose_connection_broke_is_asked_for_again_with_its
     async with TurnsClient(replicated) as client:
         turn_id = await client.submitter.submit(asked("quick"))
         set_up.signal(replica, signal.SIGSTOP)
-        settling = asyncio.create_task(client.store.settle(turn_id, 1))
+        settling = asyncio.create_task(client.store.await_durability(turn_id, 1))
         server = set_up.client(first)
         await wait_until(lambda: int(server.info("clients")["blocked_clients"]))
         [blocked] = [one["id"] for one in server.client_list() if "b" in one["flags"]]
@@ -94,7 +94,7 @@ async def test_a_turn_that_a_fail_over_lost_is_not_acknowledged_by_the_server_th
 ) -> None:
     async with TurnsClient(replicated) as client:
         with pytest.raises(StoreUnavailable, match="lost it"):
-            await client.store.settle(client.submitter.new_id(), 1)
+            await client.store.await_durability(client.submitter.create_turn_id(), 1)
 
 
 async def test_who_acknowledges_may_not_be_promoted_again_and_replicas_may_once_they_are_in_step(
@@ -102,7 +102,7 @@ async def test_who_acknowledges_may_not_be_promoted_again_and_replicas_may_once_
 ) -> None:
     first, replica = set_up.ports
     set_up.client(replica).config_set("replica-priority", 0)
-    watch = Watch([ReplicaWatch(replicated)])
+    watch = PollingLoop([ReplicaWatch(replicated)])
     watch.start()
     try:
         async with TurnsClient(replicated) as client:
@@ -139,13 +139,13 @@ async def test_a_turn_survives_the_fail_over_of_its_store_and_broker(
         turn, _ = await judged(client, turn_id)
         assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
         again = await client.submitter.submit(asked("quick", "after the fail-over"))
-        assert (await client.reader.result(again, timeout=60)).outcome is Outcome.PASSED
+        assert (await client.reader.await_result(again, timeout=60)).outcome is Outcome.PASSED
 
 
 def test_an_address_names_nodes_master_and_database() -> None:
-    found = Sentinels.parse("sentinel://:geheim@a:1,b:2/turns/3")
-    assert found == Sentinels((("a", 1), ("b", 2)), "turns", 3, "geheim")
-    assert Sentinels.parse("redis://a:1/0") is None
+    found = SentinelAddress.parse("sentinel://:geheim@a:1,b:2/turns/3")
+    assert found == SentinelAddress((("a", 1), ("b", 2)), "turns", 3, "geheim")
+    assert SentinelAddress.parse("redis://a:1/0") is None
     for bad in ("sentinel://a:1", "sentinel:///turns", "sentinel://a/turns", "sentinel://a:x/turns"):
         with pytest.raises(ValueError, match="sentinel://host"):
-            Sentinels.parse(bad)
+            SentinelAddress.parse(bad)

@@ -43,7 +43,7 @@ def remount(worker: WorkerProcess, settings: Settings, how: str) -> None:
 
 async def sick(client: TurnsClient) -> dict[str, str]:
     """Which worker processes say that their machine is sick, with why."""
-    return {each.name: each.sick for each in await client.workers.reported() if each.sick}
+    return {each.name: each.sick for each in await client.workers.read_reports() if each.sick}
 
 
 async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
@@ -55,7 +55,7 @@ async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
     client = scripted.client
     first = await scripted.ask("quick", "first")
     await wait_until(lambda: sick(client))
-    given_back = await client.reader.get(first)
+    given_back = await client.reader.read_turn(first)
     assert (given_back.state, given_back.transients, given_back.strikes) == (TurnState.QUEUED, 0, 0)
     rest = [client.submitter.submit(asked("quick", f"s{number}")) for number in range(_TURNS - 1)]
     turn_ids = [first, *await asyncio.gather(*rest)]
@@ -63,11 +63,11 @@ async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
     told = scripted.run("doctor", "--json")
     wrong = [one["message"] for one in json.loads(told.stdout)["findings"] if one["state"] == "wrong"]
     assert any(f"{_SICK} carries out no turns" in line and "Read-only" in line for line in wrong), wrong
-    assert (await client.workers.standing()).fleet.sick
+    assert (await client.workers.read_state()).fleet.sick
 
     scripted.worker()  # a healthy one
     for turn_id in turn_ids:
-        turn = await client.reader.result(turn_id, timeout=60)
+        turn = await client.reader.await_result(turn_id, timeout=60)
         assert (turn.outcome, turn.transients, turn.strikes) == (Outcome.PASSED, 0, 0)
         assert turn.attempt == 1
     assert len(meeting.runs()) == _TURNS, "an agent was started twice"
@@ -85,7 +85,7 @@ async def test_a_host_that_is_well_again_goes_on_by_itself_in_the_same_process(
     await wait_until(lambda: sick(client))
     await passes(2 * scripted.settings.stalled_seconds, "nobody takes it for stalled meanwhile, and restarts it")
     remount(worker, scripted.settings, "rw")
-    assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED
+    assert (await client.reader.await_result(turn_id, timeout=60)).outcome is Outcome.PASSED
     await wait_until(lambda: not_sick(client))
     assert worker.children() == processes
 

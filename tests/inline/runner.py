@@ -5,8 +5,8 @@ import functools
 import time
 from typing import Any
 
-from api_client.contract.completion import Completion, ErrorKind, Verdict, Why
-from api_client.contract.settings import Settings, load
+from api_client.contract.completion import Completion, ErrorKind, IncompleteReason, Verdict
+from api_client.contract.settings import Settings, load_settings
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 from worker.runners.scripted import runner, script
 from worker.runners.scripted.runner import choose_steps
@@ -25,7 +25,7 @@ class InlineRunner:
 
     @functools.cached_property
     def _settings(self) -> Settings:
-        return self._given or load()
+        return self._given or load_settings()
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """As ``run_async``, for callers without a loop."""
@@ -127,9 +127,9 @@ async def _play(player: _InlinePlayer, steps: tuple[script.Step, ...], transcrip
     try:
         return judge_transcript(transcript, await player.play_async(steps), {})
     except _Stopped as stopped:
-        why = Why.DEADLINE if stopped.verdict is Verdict.INCOMPLETE else None
+        why = IncompleteReason.DEADLINE if stopped.verdict is Verdict.INCOMPLETE else None
         return Completion(verdict=stopped.verdict, why=why, reason=str(stopped))
     except AnswerTooLong:
         return Completion(verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, reason="the answer is too long")
     except (OSError, ValueError) as error:
-        return Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason=f"a step failed: {error}")
+        return Completion(verdict=Verdict.INCOMPLETE, why=IncompleteReason.BROKE_OFF, reason=f"a step failed: {error}")

@@ -13,10 +13,10 @@ from api_client.contract.completion import Completion, ErrorKind, Verdict
 from api_client.contract.events import Event
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, find_queue
+from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, ChainTask, find_queue
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.store.connecting import connect
+from api_client.store.connecting import open_blocking_store
 from api_client.turns.record import ledger as product
 from tests.blocking import nothing_blocks
 from tests.on_loop import Ledger
@@ -24,14 +24,14 @@ from tests.support import wait_for
 from worker.logs import configure_logging
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 from worker.turns.judges import judge_case, repair_case
-from worker.turns.leases.host import Host, obstacle
+from worker.turns.leases.host import Host, find_obstacle
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.loops.loop import Loop
 from worker.turns.loops.threads import Threads
 from worker.turns.parts import EngineParts
 from worker.turns.run_admissions import RunAdmissions
 from worker.turns.service import TurnService
-from worker.turns.session_files import session_files
+from worker.turns.session_files import create_session_files
 from worker.turns.slots import Slots
 
 GOOD = "Alles klar.\n\n<!-- STEP: done -->"
@@ -40,7 +40,7 @@ ADR = (
     "---\nadr_id: '1'\ntitle: Cache\nstatus: Proposed\n---\n\n# ADR-1\n\n## Kontext\n\nText.\n\n<!-- STEP: generate -->"
 )
 
-FIRST, JUDGE = Link(RUN, 1), Link(VALIDATE, 1)
+FIRST, JUDGE = ChainTask(RUN, 1), ChainTask(VALIDATE, 1)
 
 Play = Callable[[Order, Emit, Stop], RunResult]
 
@@ -77,7 +77,7 @@ def asks(call: WaitingCall, text: str = "") -> Play:
 
     def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
         completion = Completion(verdict=Verdict.ASKS, reason="a person is asked")
-        return RunResult(completion=completion, text=text, agent_session="agent-1", interruption=call.interruption())
+        return RunResult(completion=completion, text=text, agent_session="agent-1", interruption=call.to_interruption())
 
     return play
 
@@ -109,14 +109,14 @@ class Bench:
     def __init__(self, settings: Settings, client: TurnsClient, name: str = "w") -> None:
         configure_logging(settings)  # as a worker does: tracebacks with every local variable take their time
         self.settings, self.client, self.runner = settings, client, ScriptedByTest()
-        self.announced: list[tuple[Link, str, str]] = []
-        self.isolated: list[tuple[Link, str, str]] = []
+        self.announced: list[tuple[ChainTask, str, str]] = []
+        self.isolated: list[tuple[ChainTask, str, str]] = []
         self.slots = Slots({RUN_QUEUE: 4, CHECK_QUEUE: 2})
         self.told: list[MutableMapping[str, object]] = []
         self.ledger = Ledger(settings, name)
         self.trouble = ""
         self.ends: Callable[[], bool] = lambda: False
-        self.host = Host(settings.sessions_dir, lambda folder: self.trouble or obstacle(folder))
+        self.host = Host(settings.sessions_dir, lambda folder: self.trouble or find_obstacle(folder))
         self.leases = LeaseKeeper(settings, name)
         self.leases.start()
         self.loop = Loop()
@@ -132,7 +132,7 @@ class Bench:
                 ledger=self.on_loop,
                 leases=self.leases,
                 threads=threads,
-                files=session_files(settings, self.on_loop, threads),
+                files=create_session_files(settings, self.on_loop, threads),
                 host=self.host,
                 runners=lambda spec: (self.runner, ""),
                 judges=SimpleNamespace(judge=judge_case, repair=repair_case),
@@ -153,22 +153,22 @@ class Bench:
         }
         return await self.client.submitter.submit(TurnRequest(**values))  # type: ignore[arg-type]
 
-    def carry_out(self, turn_id: str, link: Link = FIRST, session_id: str = "s") -> None:
+    def carry_out(self, turn_id: str, link: ChainTask = FIRST, session_id: str = "s") -> None:
         self.announced.append((link, turn_id, session_id))
         while self.announced:
             self.carry_out_one(*self.announced.pop(0))
 
-    def carry_out_one(self, link: Link, turn_id: str, session_id: str = "s") -> None:
-        seat = self.slots.enter(find_queue(link.task))
+    def carry_out_one(self, link: ChainTask, turn_id: str, session_id: str = "s") -> None:
+        seat = self.slots.force_slot(find_queue(link.task))
         try:
-            self.loop.result_of(self.service.carry_out(link, turn_id, session_id, seat=seat))
+            self.loop.run_and_wait(self.service.carry_out_task(link, turn_id, session_id, seat=seat))
         finally:
-            seat.leave()
+            seat.release_all()
 
     @cached_property
     def store(self) -> redis.Redis:
         """The store itself."""
-        made: redis.Redis = connect(self.settings)
+        made: redis.Redis = open_blocking_store(self.settings)
         return made
 
     @property
@@ -180,8 +180,8 @@ class Bench:
         if "store" in self.__dict__:
             self.store.close()
         self._watch.close()
-        self.loop.result_of(self.on_loop.close())
-        self.loop.result_of(self._admissions.close())
+        self.loop.run_and_wait(self.on_loop.close())
+        self.loop.run_and_wait(self._admissions.close())
         self.loop.close()
         self.leases.close()
 
@@ -189,7 +189,7 @@ class Bench:
         """A turn, played to its end."""
         turn_id = await self.submit(*plays, session_id=session_id, **more)
         self.carry_out(turn_id, session_id=session_id)
-        return await self.client.reader.get(turn_id)
+        return await self.client.reader.read_turn(turn_id)
 
     async def suspended(self, *later: Play, **more: object) -> Turn:
         """A turn that waits for a person; ``later`` is played when it goes on."""
@@ -199,4 +199,4 @@ class Bench:
         return turn
 
     async def events(self, turn: Turn) -> list[Event]:
-        return [event async for event in self.client.reader.follow(turn.turn_id) if event is not None]
+        return [event async for event in self.client.reader.follow_turn(turn.turn_id) if event is not None]

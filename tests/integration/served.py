@@ -49,12 +49,12 @@ class Served:
 
     async def nobody_reads(self, turn_id: str) -> None:
         async def left() -> bool:
-            return not await self.client.reader.followers(turn_id)
+            return not await self.client.reader.count_followers(turn_id)
 
         await wait_until(left)
 
     async def state(self, turn_id: str) -> TurnState:
-        return (await self.client.reader.get(turn_id)).state
+        return (await self.client.reader.read_turn(turn_id)).state
 
     async def waits(self, turn_id: str) -> bool:
         return await self.state(turn_id) is TurnState.QUEUED

@@ -246,7 +246,7 @@ async def doors(settings: Settings, monkeypatch: pytest.MonkeyPatch, constants: 
     keyed = replace(settings, keys_file=str(settings.root / "keys.json"), phase_directories=granted)
     keyless = replace(settings, namespace=f"{settings.namespace}-keyless")
     secrets = {
-        name: ring.add(keyed.keys_path, ring.ApiKey(name=name, hash="", owner=name.replace(" ", "-"), **more))
+        name: ring.add_key(keyed.keys_path, ring.ApiKey(name=name, hash="", owner=name.replace(" ", "-"), **more))
         for name, more in KEYS.items()
     }
     secrets |= {"wrong key": "wrong", "keyless+token": make_token(keyless.token_path)}

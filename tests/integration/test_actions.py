@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from api_client.actions import Done, act_on_all
+from api_client.actions import ActionResult, act_on_all
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.index.search import Search
-from api_client.index.selection import select
+from api_client.index.selection import select_turns
 from tests.installation import Installation, Said
 
 Run = Callable[..., Said]
@@ -73,9 +73,9 @@ def test_replaying_by_filter_twice_makes_one_new_turn_each(run: Run) -> None:
 def test_one_that_changed_meanwhile_is_passed_over_and_told(settings: Settings, run: Run) -> None:
     first, second = submitted(run, "s1"), submitted(run, "s2")
 
-    async def act() -> list[Done]:
+    async def act() -> list[ActionResult]:
         async with TurnsClient(settings) as client:
-            chosen = await select(client.lists, Search())
+            chosen = await select_turns(client.lists, Search())
             await client.canceller.cancel(first)
             return [done async for done in act_on_all(client, "cancel", chosen, by="me", bulk="b", detail="")]
 
@@ -116,7 +116,7 @@ async def test_only_what_is_older_than_the_limit_leaves_the_audit_log(settings: 
         for number in range(300):  # trimming works in whole nodes of a stream, of a hundred entries
             fields: dict[Any, Any] = {"action": "cancel", "by": "old", "turn_id": "", "bulk": "", "detail": ""}
             await client.store.redis.xadd(key, fields, id=f"{number + 1}-0")
-        await client.orders.record("cancel", by="new")
-        lines = await client.audit.read()
+        await client.orders.write_line("cancel", by="new")
+        lines = await client.audit.read_lines()
         assert lines[-1].by == "new"
         assert len(lines) < 200

@@ -117,7 +117,7 @@ async def test_what_an_admission_holds_is_released_when_the_store_refuses_and_ke
 async def test_an_installed_quota_refuses_a_run_and_the_turn_ends_with_its_words(bench: Bench) -> None:
     turn_id = await bench.submit(messages=({"role": "user", "content": "a costly run"},))
     await asyncio.to_thread(bench.carry_out, turn_id)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.outcome, bench.runner.orders) == (Outcome.EXPIRED, [])
     assert turn.error is not None
     assert (turn.error.code, turn.error.reason) == ("not_admitted", "no run of scripted today")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from api_client.web.routes.exposition import exposition
+from api_client.web.routes.exposition import render_metrics
 from tests.unit.test_dashboards import ALERTS, RULES, SAID, VITALS
 from tests.unit.web.fake import FakeTurns
 
@@ -130,7 +130,7 @@ def test_every_rule_is_valid_for_prometheus() -> None:
 
 async def test_what_the_relay_says_is_valid_for_prometheus() -> None:
     turns = FakeTurns()
-    text = exposition(await turns.figures.totals(), await turns.workers.standing(), VITALS).decode()
+    text = render_metrics(await turns.figures.read_totals(), await turns.workers.read_state(), VITALS).decode()
     done = promtool("check", "metrics", input=text)
     assert done.returncode == 0, done.stdout + done.stderr
 

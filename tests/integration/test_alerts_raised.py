@@ -21,7 +21,7 @@ import pytest
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.escalation import Escalation
 from api_client.contract.keys import GC_AT, Keys
-from api_client.contract.notices import Notice
+from api_client.contract.notices import Notification
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.pauses.pause import Pause
@@ -91,7 +91,7 @@ class Site:
     async def answer(self, text: str, count: int = 1) -> None:
         """Have so many turns carried out."""
         for turn_id in await self.ask(text, count):
-            await self.client.reader.result(turn_id, timeout=120)
+            await self.client.reader.await_result(turn_id, timeout=120)
 
     async def suspend(self) -> str:
         """A turn that waits for a person."""
@@ -203,7 +203,7 @@ async def forgets_gc(site: Site) -> None:
 
 async def refuses(site: Site) -> None:
     """Callers get a 503, again and again."""
-    await site.client.pauses.pause(Pause(what="intake", reason="test", by="test"))
+    await site.client.pauses.set_pause(Pause(what="intake", reason="test", by="test"))
     body = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}
     async with httpx2.AsyncClient(base_url=site.relay.url, timeout=60) as http:
         for _ in range(30):
@@ -230,7 +230,7 @@ async def dies(site: Site) -> None:
 
 async def is_unheard(site: Site) -> None:
     outbox = outbox_of(site.settings)
-    outbox.put(Notice(kind="turn.dead", subject="t", at=time.time()))
+    outbox.put(Notification(kind="turn.dead", subject="t", at=time.time()))
     [entry] = outbox.due(1)
     assert outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "http://127.0.0.1: answers 500")
 
@@ -353,7 +353,7 @@ async def test_a_healthy_busy_hour_with_suspended_and_paused_turns_raises_nothin
     await site.answer("hello")  # now a price is known, and no turn sets aside the whole budget
     with Prometheus(tmp_path, relay.url, times=FASTER) as seen:
         await site.suspend()
-        await client.pauses.pause(Pause(what="model", name="paused", reason="maintenance", by="test"))
+        await client.pauses.set_pause(Pause(what="model", name="paused", reason="maintenance", by="test"))
         await installation.ask("hello", "held", model="paused")
         seen.await_scrapes()
         ends = time.monotonic() + HEALTHY_SECONDS / FASTER

@@ -14,7 +14,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.settings.load import load
+from api_client.contract.settings.load import load_settings
 from tests.http_service import Asked, HttpService, Reply
 from tests.installation import Installation, command, environ_of
 from tests.integration.engine import GOOD
@@ -88,7 +88,7 @@ def settings_of(installation: Installation, row: dict[str, str], url: str) -> Se
     folder.mkdir(exist_ok=True)
     (folder / "helix.toml").write_text("\n".join(blocks))
     kept = {name: value for name, value in environ_of(used).items() if name != "HELIX_MODELS"}
-    return load(kept | {f"HELIX_{name.upper()}": value for name, value in row.items()})
+    return load_settings(kept | {f"HELIX_{name.upper()}": value for name, value in row.items()})
 
 
 async def carry_out(plain: Settings, chosen: list[dict[str, str]]) -> tuple[int, int, list[str]]:
@@ -111,7 +111,7 @@ async def carry_out(plain: Settings, chosen: list[dict[str, str]]) -> tuple[int,
                         body = {"model": model, "messages": [{"role": "user", "content": "x"}], "session_id": f"s{at}"}
                         said = await http.post("/v1/turns", json=body, headers={"authorization": f"Bearer {secret}"})
                         if said.status_code == 202:
-                            turn = await client.reader.result(said.json()["turn_id"], timeout=60)
+                            turn = await client.reader.await_result(said.json()["turn_id"], timeout=60)
                             wrong += [] if turn.outcome else [f"{row}: {turn.turn_id} does not end"]
                         elif (code := said.json()["error"]["code"]) in REFUSED:
                             refused += 1

@@ -12,21 +12,21 @@ import pytest
 from click.testing import CliRunner
 
 from api_client import api_keys as ring
-from api_client.contract.errors import BadRequest, NotSuspended
+from api_client.contract.errors import BadRequest, TurnNotSuspended
 from api_client.contract.interruption import Answerer
 from api_client.contract.orders import LINK_HOLDER
 from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RESUME, Link
+from api_client.contract.tasks import RESUME, ChainTask
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.web.app import create_app
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake import SubmittedTurn
-from api_client.web.openwebui.attached import detached
-from api_client.web.streaming.chat_stream import stream
+from api_client.web.openwebui.attached import strip_additions
+from api_client.web.streaming.chat_stream import stream_reply
 from api_client.web.streaming.reply import Reply
-from api_client.web.streaming.reply_forms import page_of
+from api_client.web.streaming.reply_forms import make_page_reply
 from tests.html import Document
 from tests.installation import environ_of, web
 from tests.integration.engine import GOOD, Bench, asks, says
@@ -49,8 +49,8 @@ async def asked(bench: Bench, *, call: WaitingCall = PUSH, then: str = GOOD, **m
 
 
 async def went_on(bench: Bench, turn: Turn) -> Turn:
-    await asyncio.to_thread(bench.carry_out, turn.turn_id, Link(RESUME, turn.attempt))
-    return await bench.client.reader.get(turn.turn_id)
+    await asyncio.to_thread(bench.carry_out, turn.turn_id, ChainTask(RESUME, turn.attempt))
+    return await bench.client.reader.read_turn(turn.turn_id)
 
 
 @pytest.mark.parametrize("kind", ["approve", "reject"])
@@ -69,7 +69,7 @@ async def test_the_turns_page_asks_and_its_form_answers(kind: str, bench: Bench,
     turn = await went_on(bench, turn)
     assert (turn.outcome, turn.decision.kind, turn.interruption) == (Outcome.PASSED, kind, None)
     assert turn.response.startswith("Ich habe es gebaut.\n\n"), "what it said before its question is part of the answer"
-    [line] = {(each.action, each.by) for each in await bench.client.audit.read(turn_id=turn.turn_id)}
+    [line] = {(each.action, each.by) for each in await bench.client.audit.read_lines(turn_id=turn.turn_id)}
     assert line[0] == kind
 
 
@@ -97,7 +97,7 @@ async def test_the_terminal_lists_shows_and_answers_it(
 async def test_a_question_for_operators_is_answered_by_no_one_else(bench: Bench, settings: Settings) -> None:
     settings = replace(settings, keys_file=str(settings.root / "keys.json"))
     keys = {
-        name: ring.add(settings.keys_path, ring.ApiKey(name=name, hash="", owner=name, **more))
+        name: ring.add_key(settings.keys_path, ring.ApiKey(name=name, hash="", owner=name, **more))
         for name, more in {"alice": {}, "bob": {}, "boss": {"right": "operator"}}.items()
     }
     turn = await asked(bench, call=replace(PUSH, who=Answerer.OPERATOR), owner=owner_of_name("alice"))
@@ -114,7 +114,7 @@ async def test_a_question_for_operators_is_answered_by_no_one_else(bench: Bench,
         assert shown.json()["interruption"]["asked"]["arguments"] == {"command": "git push <b>x</b>"}
         assert await answers("alice") == (403, "operators_only")
         assert await answers("bob") == (404, "turn_not_found")
-        assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED
+        assert (await bench.client.reader.read_turn(turn.turn_id)).state is TurnState.SUSPENDED
         assert await answers("boss", "edit") == (400, "invalid_value")
         assert await answers("boss") == (200, "")
         assert await answers("boss", "reject") == (409, "turn_not_suspended")
@@ -123,13 +123,13 @@ async def test_a_question_for_operators_is_answered_by_no_one_else(bench: Bench,
 
 async def test_a_question_is_answered_once_by_yes_or_no(bench: Bench) -> None:
     turn = await asked(bench)
-    decide = bench.client.inbox.decide
+    decide = bench.client.inbox.decide_turn
     for kind in ("edit", "retry"):
         with pytest.raises(BadRequest, match="approve or reject"):
             await decide(turn.turn_id, kind, by="alice", note="n", text="t")
     both = [decide(turn.turn_id, kind, by=kind) for kind in ("approve", "reject")]
     said = await asyncio.gather(*both, return_exceptions=True)
-    [lost] = [each for each in said if isinstance(each, NotSuspended)]
+    [lost] = [each for each in said if isinstance(each, TurnNotSuspended)]
     [won] = [each.decision.kind for each in said if isinstance(each, Turn)]
     assert f"decided {won} before" in str(lost), "who was second sees who was first"
 
@@ -145,9 +145,9 @@ async def chat(settings: Settings, turn: Turn, mode: StreamMode = StreamMode.VAL
     app = create_app(replace(settings, public_url=PUBLIC, suspended_seconds=0.1, ping_seconds=0.1))
     async with app.router.lifespan_context(app):
         asked = {"model": "scripted", "created": 1, "locale": "de", "status": True, "page": True, "pages": PUBLIC}
-        page = page_of(Reply(turn_id=turn.turn_id, owner=turn.request.owner, **asked), mode)
-        turn_seen = SubmittedTurn(turn.turn_id, seen=turn.seq)
-        frames = [each async for each in stream(app.state.relay, page, turn_seen)]
+        page = make_page_reply(Reply(turn_id=turn.turn_id, owner=turn.request.owner, **asked), mode)
+        turn_seen = SubmittedTurn(turn.turn_id, last_seen=turn.seq)
+        frames = [each async for each in stream_reply(app.state.relay, page, turn_seen)]
     return Reader().read(json.loads(frame[6:]) for frame in frames if frame.startswith(b"data: {"))
 
 
@@ -163,7 +163,7 @@ async def said(http: httpx2.AsyncClient, link: str, kind: str = "", **more: str)
 
 
 async def lines(bench: Bench, turn: Turn) -> list[tuple[str, str, bool]]:
-    return [(e.action, e.by, bool(e.refused)) for e in await bench.client.audit.read(turn_id=turn.turn_id)]
+    return [(e.action, e.by, bool(e.refused)) for e in await bench.client.audit.read_lines(turn_id=turn.turn_id)]
 
 
 @pytest.mark.parametrize("kind", ["approve", "reject"])
@@ -176,7 +176,7 @@ async def test_a_link_in_the_chat_asks_and_its_form_answers_once(kind: str, benc
             assert status == 200
             assert "Darf der Agent das?" in text
             assert "git push <b>x</b>" in text
-        assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED
+        assert (await bench.client.reader.read_turn(turn.turn_id)).state is TurnState.SUSPENDED
         assert await lines(bench, turn) == [], "reading changes nothing"
         status, text = await said(http, link, kind, note="so")
         assert (status, "Danke" in text) == (200, True)
@@ -194,7 +194,7 @@ async def test_of_two_holders_at_once_one_answers_and_the_other_reads_what(bench
         both = await asyncio.gather(*(said(http, link, kind) for kind in ("approve", "reject")))
     assert sorted(status for status, _ in both) == [200, 409]
     [other] = [text for status, text in both if status == 409]
-    won = (await bench.client.reader.get(turn.turn_id)).decision.kind
+    won = (await bench.client.reader.read_turn(turn.turn_id)).decision.kind
     assert f"Answered before: {'Yes' if won == 'approve' else 'No'}" in other
 
 
@@ -202,19 +202,19 @@ async def test_a_link_answers_its_own_question_and_no_later_one(bench: Bench, se
     second = asks(replace(PUSH, call="c2", arguments={"command": "rm -rf /"}), "Und nun?")
     turn_id = await bench.submit(asks(PUSH), second, says(GOOD), locale="en")
     bench.carry_out(turn_id)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     link = await link_in_chat(settings, turn)
-    await bench.client.inbox.decide(turn_id, "approve", by="alice")
+    await bench.client.inbox.decide_turn(turn_id, "approve", by="alice")
     turn = await went_on(bench, turn)
     assert (turn.state, turn.interruption.asked["arguments"]) == (TurnState.SUSPENDED, {"command": "rm -rf /"})
     async with web(settings) as http:
         status, text = await said(http, link)
         assert (status, "waits for no answer" in text, "rm -rf" in text) == (200, True, False)
         assert (await said(http, link, "approve"))[0] == 409
-    with pytest.raises(NotSuspended, match="another question waits"):
-        await bench.client.inbox.decide(turn_id, "approve", by="alice", suspended_at=turn.suspended_at - 1)
-    assert (await bench.client.reader.get(turn_id)).state is TurnState.SUSPENDED
-    await bench.client.inbox.decide(turn_id, "approve", by="alice", suspended_at=turn.suspended_at)
+    with pytest.raises(TurnNotSuspended, match="another question waits"):
+        await bench.client.inbox.decide_turn(turn_id, "approve", by="alice", suspended_at=turn.suspended_at - 1)
+    assert (await bench.client.reader.read_turn(turn_id)).state is TurnState.SUSPENDED
+    await bench.client.inbox.decide_turn(turn_id, "approve", by="alice", suspended_at=turn.suspended_at)
 
 
 async def test_an_expired_a_foreign_and_a_changed_link_are_refused_and_noted(
@@ -244,7 +244,7 @@ async def test_an_expired_a_foreign_and_a_changed_link_are_refused_and_noted(
         status, text = await said(http, link, "approve")
         assert (status, "waits for no answer" in text) == (409, True)
     assert (await lines(bench, turn))[-1] == ("approve", LINK_HOLDER, True)
-    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED
+    assert (await bench.client.reader.read_turn(turn.turn_id)).state is TurnState.SUSPENDED
 
 
 async def test_a_form_that_another_site_sends_answers_nothing(bench: Bench, settings: Settings) -> None:
@@ -253,7 +253,7 @@ async def test_a_form_that_another_site_sends_answers_nothing(bench: Bench, sett
     async with web(settings) as http:
         foreign = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
         assert (await http.post(link, data={"decision": "approve"}, headers=foreign)).status_code == 403
-    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED
+    assert (await bench.client.reader.read_turn(turn.turn_id)).state is TurnState.SUSPENDED
 
 
 @pytest.mark.parametrize("mode", list(StreamMode))
@@ -265,8 +265,8 @@ async def test_a_chat_shows_the_question_once_and_sends_it_to_no_agent(
     reader = await chat(settings, turn, mode)
     assert reader.text.count("/answer/") == 1
     assert f"\n````text\nBash\ncommand: {CODE}\n````\n" in reader.text, "what an agent wrote is code in it"
-    assert "/answer/" not in detached(reader.text)
-    assert detached(reader.text + GOOD).endswith(GOOD)
+    assert "/answer/" not in strip_additions(reader.text)
+    assert strip_additions(reader.text + GOOD).endswith(GOOD)
 
 
 async def test_where_a_link_alone_answers_nothing_the_chat_leads_to_the_sign_in(
@@ -276,9 +276,9 @@ async def test_where_a_link_alone_answers_nothing_the_chat_leads_to_the_sign_in(
     text = (await chat(settings, turn)).text
     assert (f"({PUBLIC}/turns/{turn.turn_id})" in text, "/answer/" in text) == (True, False)
     with pytest.raises(BadRequest, match="sign in"):
-        await bench.client.inbox.decide(turn.turn_id, "approve", by=LINK_HOLDER, owner=turn.request.owner)
+        await bench.client.inbox.decide_turn(turn.turn_id, "approve", by=LINK_HOLDER, owner=turn.request.owner)
     assert (await lines(bench, turn))[-1] == ("approve", LINK_HOLDER, True)
-    await bench.client.inbox.decide(turn.turn_id, "approve", by="key:1", owner=turn.request.owner)
+    await bench.client.inbox.decide_turn(turn.turn_id, "approve", by="key:1", owner=turn.request.owner)
 
 
 async def test_a_long_line_is_broken_where_a_reader_sees_it(bench: Bench, settings: Settings) -> None:
@@ -288,7 +288,7 @@ async def test_a_long_line_is_broken_where_a_reader_sees_it(bench: Bench, settin
     block = text.split("```text\n")[1].split("\n```")[0]
     assert max(map(len, block.splitlines())) <= 104
     assert block.replace("⟦…⟧\n", "") == "Bash\ncommand: " + command.replace("\t", "⟦tab⟧")
-    assert detached(text + GOOD).endswith(GOOD)
+    assert strip_additions(text + GOOD).endswith(GOOD)
 
 
 async def test_a_question_for_operators_has_no_link(bench: Bench, settings: Settings) -> None:

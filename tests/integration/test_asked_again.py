@@ -2,7 +2,7 @@
 
 import pytest
 
-from api_client.contract.completion import Completion, ErrorKind, Verdict, Why
+from api_client.contract.completion import Completion, ErrorKind, IncompleteReason, Verdict
 from api_client.contract.turn import Outcome
 from tests.integration.engine import FIRST, Bench, Play
 from tests.lab.bench.economy.agents import AGENTS
@@ -23,7 +23,7 @@ def agent(case: Case, behaviour: str) -> list[Play]:
         )
         for at in range(0, len(text), 700):
             emit(AgentEvent(kind="output", text=text[at : at + 700]))
-        verdict, why = (Verdict.COMPLETE, None) if complete else (Verdict.INCOMPLETE, Why.BROKE_OFF)
+        verdict, why = (Verdict.COMPLETE, None) if complete else (Verdict.INCOMPLETE, IncompleteReason.BROKE_OFF)
         return RunResult(completion=Completion(verdict=verdict, why=why, reason="r"), text=text)
 
     return [run] * 3
@@ -40,7 +40,10 @@ async def test_the_engine_comes_to_the_same_answers_as_the_economy_bench(behavio
             validators=("step_marker", "adr_structure", "file_existence"),
         )  # fmt: skip
         bench.carry_out(turn_id, FIRST, session)
-        turn, expected = await bench.client.reader.get(turn_id), play(case, AGENTS[behaviour], bench.settings.root)
+        turn, expected = (
+            await bench.client.reader.read_turn(turn_id),
+            play(case, AGENTS[behaviour], bench.settings.root),
+        )
         assert turn.outcome is not None
         assert (turn.outcome.success, turn.attempt) == (expected.success, expected.runs), case.name
         if expected.success:
@@ -65,10 +68,10 @@ async def test_a_connection_lost_in_mid_answer_costs_no_attempt_and_the_rest_alo
 
     async def finished() -> bool:
         bench.carry_out(turn_id)
-        return (await bench.client.reader.get(turn_id)).outcome is not None
+        return (await bench.client.reader.read_turn(turn_id)).outcome is not None
 
     await wait_until(finished)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
     assert turn.response == f"{so_far}eichert.\n\n<!-- STEP: done -->"
 
@@ -89,6 +92,6 @@ async def test_a_reply_that_repeats_its_feedback_below_the_heading_is_no_section
         validators=("step_marker", "adr_structure", "file_existence"),
     )  # fmt: skip
     bench.carry_out(turn_id, FIRST, "echo")
-    attempts = await bench.client.reader.attempts(turn_id)
+    attempts = await bench.client.reader.read_attempts(turn_id)
     assert attempts[1].decision != "accept", attempts[1].answer
     assert attempts[1].text.strip() not in attempts[1].answer

@@ -22,7 +22,7 @@ from api_client.contract.errors import RestoreRefused
 from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.index.search import Search
-from api_client.index.selection import select
+from api_client.index.selection import select_turns
 from tests.fault.staged.restore import DUMP, Forged, hostile, places, tree
 from tests.installation import Installation, asked, end_all, run
 from tests.ports import free_port
@@ -90,14 +90,14 @@ async def test_a_restored_installation_has_turns_keys_sessions_and_phases_and_go
     worker = installation.worker()
     async with TurnsClient(before) as client:
         answered = await client.submitter.submit(asked("hello", "a"))
-        await client.reader.result(answered, timeout=60)
-        [built] = await client.phases.submit([Phase.from_dict(PHASE)], directory="work")
-        assert (await client.reader.result(built, timeout=60)).outcome == "passed"
+        await client.reader.await_result(answered, timeout=60)
+        [built] = await client.phases.submit_phases([Phase.from_dict(PHASE)], directory="work")
+        assert (await client.reader.await_result(built, timeout=60)).outcome == "passed"
         end_all([worker])
         waiting = await client.submitter.submit(asked("hello", "b"))
         reading = Phase.from_dict({**PHASE, "id": "next", "input_files": ["notes.md"]})
-        [queued] = await client.phases.submit([reading], directory="work")
-        events = await client.reader.events(answered)
+        [queued] = await client.phases.submit_phases([reading], directory="work")
+        events = await client.reader.read_events(answered)
     archive = tmp_path / "backup"
     done = run(before, "backup", str(archive), "--json")
     assert done.returncode == 0, done.stderr
@@ -121,11 +121,11 @@ async def test_a_restored_installation_has_turns_keys_sessions_and_phases_and_go
     assert (after.root / "work/phases/build/output/add.py").read_text().startswith("def add")
     assert (after.root / "work/notes.md").read_text() == "read me"
     async with TurnsClient(restored) as client:
-        assert await client.reader.events(answered) == events
+        assert await client.reader.read_events(answered) == events
         assert run(after, "restore", str(archive)).returncode == 2, "it is not empty any more"
         installation.worker()
-        assert (await client.reader.result(waiting, timeout=60)).outcome == "passed"
-        assert (await client.reader.result(queued, timeout=60)).outcome == "passed"
+        assert (await client.reader.await_result(waiting, timeout=60)).outcome == "passed"
+        assert (await client.reader.await_result(queued, timeout=60)).outcome == "passed"
     relay = installation.relay()
     answer = httpx2.get(f"{relay.url}/v1/models", headers={"Authorization": f"Bearer {key}"}, timeout=60)
     assert answer.status_code == 200
@@ -158,7 +158,7 @@ async def test_every_turn_acknowledged_before_a_backup_began_is_in_it_under_load
     path, known = archives[-1]
     assert run(after, "restore", str(path)).returncode == 0
     async with TurnsClient(started()) as client:
-        there = {found.turn_id for found in await select(client.lists, Search())}
+        there = {found.turn_id for found in await select_turns(client.lists, Search())}
     assert len(known) > 150
     assert known <= there
 

@@ -12,7 +12,7 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.turns.bells import LOOK, Ear
+from api_client.turns.bells import LOOK, ChannelSubscriber
 from tests.support import passes, wait_until
 from worker.processes.broker import EmbeddedBroker
 
@@ -46,7 +46,7 @@ async def submit(client: TurnsClient, session_id: str = "s") -> str:
 
 
 async def read(client: TurnsClient, turn_id: str, seen: list[Event]) -> None:
-    async for event in client.reader.follow(turn_id):
+    async for event in client.reader.follow_turn(turn_id):
         if event is not None:
             seen.append(event)  # noqa: PERF401 - others look at it meanwhile
 
@@ -104,7 +104,7 @@ async def test_readers_go_on_when_the_store_was_away_for_longer_than_its_client_
     tasks, seen = await follow(client, [turn_id])
     private_broker.kill()
     with pytest.raises(StoreUnavailable):
-        await client.reader.get(turn_id)
+        await client.reader.read_turn(turn_id)
     await passes(3, "the subscription gives up, too")
     private_broker.start()
     await client.canceller.cancel(turn_id)
@@ -149,7 +149,7 @@ async def test_a_store_that_confirms_nothing_is_asked_over_another_connection(
     with monkeypatch.context() as patched:
         patched.setattr("api_client.store.store.Subscription.data_received", lambda *_: None)
         patched.setattr("api_client.turns.bells._CONFIRM_SECONDS", 0.05)
-        silent = client.reader.follow(turn_id)
+        silent = client.reader.follow_turn(turn_id)
         assert await anext(silent) is None
         await silent.aclose()
     more, seen_more = await follow(client, [turn_id], readers=1)
@@ -172,15 +172,15 @@ async def test_a_reader_that_may_not_listen_learns_that_the_store_refuses(
 
 
 async def test_a_reader_that_is_too_slow_is_told_to_read_the_log() -> None:
-    ear = Ear()
+    ear = ChannelSubscriber()
     for number in range(1_000):
-        ear.hear(b"%d" % number)
+        ear.deliver(b"%d" % number)
     heard = [data async for data in _all(ear)]
     assert heard[0] == LOOK
     assert heard[-1] == b"999"
     assert len(heard) < 300
 
 
-async def _all(ear: Ear) -> AsyncIterator[bytes]:
-    while (data := await ear.next(0.01)) is not None:
+async def _all(ear: ChannelSubscriber) -> AsyncIterator[bytes]:
+    while (data := await ear.next_event(0.01)) is not None:
         yield data

@@ -44,7 +44,7 @@ async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_
     first = worker_process(settings=boxed)
     async with TurnsClient(boxed) as client:
         turn_id = await client.submitter.submit(asked("Hallo", "s", model="m"))
-        async for event in client.reader.follow(turn_id):
+        async for event in client.reader.follow_turn(turn_id):
             if event is not None and event.kind == "attempt.output":
                 break
         mark = f"HELIX_AGENT_MARK={turn_id}."
@@ -53,8 +53,8 @@ async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_
         await wait_until(lambda: not processes_with(mark) and not processes_with(f"time.sleep({CHILD}"))
         put(tmp_path / "script.yaml", GOOD)
         worker_process(settings=boxed)
-        turn = await client.reader.result(turn_id, timeout=60)
-        (attempt,) = await client.reader.attempts(turn_id)
+        turn = await client.reader.await_result(turn_id, timeout=60)
+        (attempt,) = await client.reader.read_attempts(turn_id)
     assert turn.outcome is Outcome.PASSED
     assert attempt.completion["evidence"]["box"] == "bubblewrap"
 

@@ -16,7 +16,7 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.store.commands import queue_in
+from api_client.store.commands import find_queue
 from tests.installation import RelayProcess, WorkerProcess, asked, run
 from tests.on_loop import Ledger
 from tests.ports import free_port
@@ -90,10 +90,10 @@ async def test_a_whole_turn_is_submitted_carried_out_followed_counted_and_watche
     finally:
         relay.kill()
     async with TurnsClient(guarded.settings_of("operator")) as client:
-        turn = await client.reader.get(answer["turn_id"])
+        turn = await client.reader.read_turn(answer["turn_id"])
         assert turn.outcome is not None
         waiting = await client.submitter.submit(asked("hello", "other"))
-        await client.reader.result(waiting, timeout=60)
+        await client.reader.await_result(waiting, timeout=60)
     assert "NOPERM" not in worker.log_file.read_text()
     done = run(guarded.settings_of("operator"), "doctor", "--json")
     assert done.returncode == 0, done.stdout
@@ -107,10 +107,10 @@ async def test_a_relays_user_lines_turns_up_cancels_them_and_sees_their_places(
     with redis.Redis.from_url(guarded.urls["worker"]) as store:
         async with TurnsClient(guarded.settings_of("relay")) as client:
             ids = [await client.submitter.submit(asked("hello", f"s-{number}")) for number in range(5)]
-            assert (store.llen(queue_in(worker)), store.zcard(keys.waiting)) == (2, 3)
-            assert (await client.sessions.place(ids[-1], "s-none")).waiting == 5
+            assert (store.llen(find_queue(worker)), store.zcard(keys.waiting)) == (2, 3)
+            assert (await client.sessions.find_position(ids[-1], "s-none")).waiting == 5
             await client.canceller.cancel(ids[-1])
-        assert (store.llen(queue_in(worker)), store.zcard(keys.waiting)) == (2, 2)
+        assert (store.llen(find_queue(worker)), store.zcard(keys.waiting)) == (2, 2)
 
 
 def test_the_operator_takes_and_restores_a_backup_and_nobody_else_does(guarded: Guarded, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ async def test_two_relays_overshoot_a_budget_by_the_turns_in_flight_at_most(inst
     if passed:  # a relay dies: what was spent is in the store
         relays[0].kill()
     client = installation.client
-    [budget] = await client.spending.today()
+    [budget] = await client.spending.read_today()
     bodies = [answer.json()["error"] for answer in refused]
     assert {(answer.status_code, body["code"]) for answer, body in zip(refused, bodies, strict=True)} == {
         (429, "budget_exceeded")
@@ -92,8 +92,8 @@ async def test_bursts_of_submits_spend_a_budget_and_one_turn_at_most_whatever_a_
             if len(taken) == 1:  # no turn ends, and tells its price, while the first burst is under way
                 installation.worker()
             for turn_id in taken[-1]:
-                assert (await client.reader.result(turn_id, timeout=120)).outcome == "passed"
-        [budget] = await client.spending.today()
+                assert (await client.reader.await_result(turn_id, timeout=120)).outcome == "passed"
+        [budget] = await client.spending.read_today()
     assert len(taken[0]) == 1
     turns = sum(map(len, taken))
     assert round(budget.spent_usd, 6) == round(turns * RUN, 6), "what was set aside is given back"
@@ -156,7 +156,7 @@ async def test_phases_that_were_stored_before_the_store_failed_are_named(
 
         monkeypatch.setattr(client.submitter, "submit", until_the_third)
         with pytest.raises(StoreUnavailable) as failed:
-            await client.phases.submit(phases, directory="work")
+            await client.phases.submit_phases(phases, directory="work")
     assert failed.value.turn_ids == tuple(stored)
     assert len(stored) == 2
 
@@ -174,7 +174,7 @@ def test_a_budget_that_matches_nobody_is_an_error_at_the_start_all_at_once(setti
     used = replace(settings, budgets={**right, "owner:pauls": 1.0})
     assert command(used, "budgets").returncode == 0, "without keys nobody can tell"
     assert "matches nobody" not in command(used, "budgets").stdout
-    secret = api_keys.add(used.keys_path, api_keys.ApiKey(name="k", hash="", owner="paula"))
+    secret = api_keys.add_key(used.keys_path, api_keys.ApiKey(name="k", hash="", owner="paula"))
     used = replace(used, budgets=right | wrong)
     for words in (("worker", "--foreground"), ("web", "--port", "0"), ("up",)):
         done = command(used, *words)
@@ -187,6 +187,6 @@ def test_a_budget_that_matches_nobody_is_an_error_at_the_start_all_at_once(setti
     rows = {line.split()[0]: line for line in command(used, "budgets").stdout.splitlines() if ":" in line.split()[0]}
     assert "matches nobody" in rows["owner:pauls"]
     assert "owner:paula" in rows, "by the name that it was given"
-    api_keys.revoke(used.keys_path, "k")
+    api_keys.revoke_key(used.keys_path, "k")
     assert unmatched_budgets(replace(used, budgets=right)) == {}, "a restart does not fail for a revoked key"
     assert secret

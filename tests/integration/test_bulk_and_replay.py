@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from api_client import api_keys as keys
-from api_client.actions import Change, act
+from api_client.actions import ReplayChange, carry_out_action
 from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
@@ -42,7 +42,7 @@ async def visit(settings: Settings) -> AsyncIterator[Visit]:
         async def visitor(name: str, right: str = "user", **more: object) -> httpx2.AsyncClient:
             key = made.setdefault(
                 name,
-                keys.add(settings.keys_path, keys.ApiKey(name=name, hash="", owner=name, right=right, **more)),  # type: ignore[arg-type]
+                keys.add_key(settings.keys_path, keys.ApiKey(name=name, hash="", owner=name, right=right, **more)),  # type: ignore[arg-type]
             )
             app = create_app(settings)
             await open_.enter_async_context(app.router.lifespan_context(app))
@@ -80,7 +80,7 @@ async def test_what_was_counted_is_replayed_once_confirmed_and_twice_makes_no_se
     asked = {each.attributes["name"]: each.attributes["value"] for each in asking.inside if each.tag == "input"}
     counted = Document((await http.get("/turns/bulk", params={**asked, "action": "replay"})).text)
     assert "3 turns would be replayed" in counted.text
-    assert await bench.client.audit.read() == []  # nothing was changed
+    assert await bench.client.audit.read_lines() == []  # nothing was changed
     confirmed = form(counted)
     for said in ("3 turns replayed", "0 turns replayed, 3 were before"):
         done = await http.post("/turns/bulk", data=confirmed)
@@ -88,7 +88,7 @@ async def test_what_was_counted_is_replayed_once_confirmed_and_twice_makes_no_se
     replays = [each for each in (await http.get("/v1/turns")).json()["data"] if each["replay_of"]]
     assert sorted(each["replay_of"] for each in replays) == sorted(mine)
     assert {each["owner"] for each in replays} == {owner_of_name("alice")}
-    lines = await bench.client.audit.read()
+    lines = await bench.client.audit.read_lines()
     assert {line.turn_id for line in lines} == set(mine)
     assert not {line.turn_id for line in lines} & set(other)
     assert {(line.action, line.bulk) for line in lines} == {("replay", confirmed["bulk"])}
@@ -120,7 +120,7 @@ async def test_a_turn_that_came_after_the_counting_is_not_touched(bench: Bench, 
     counted = Document((await http.get("/turns/bulk?action=cancel")).text)
     later = await bench.submit(session_id="later")
     assert "1 turn cancelled" in Document((await http.post("/turns/bulk", data=form(counted))).text).text
-    assert (await bench.client.reader.get(later)).outcome is None
+    assert (await bench.client.reader.read_turn(later)).outcome is None
 
 
 async def test_bulk_replays_stop_at_the_limit_and_go_on_behind_what_is_done(bench: Bench, visit: Visit) -> None:
@@ -134,7 +134,9 @@ async def test_bulk_replays_stop_at_the_limit_and_go_on_behind_what_is_done(benc
     operator = await visit("ops", "operator")
     page = Document((await operator.get("/turns/bulk?action=replay&status=failed")).text)
     await operator.post("/turns/bulk", data={**form(page), "cursor": form(page)["cursor"]})
-    replays = {(await bench.client.reader.get(await bench.client.replay(turn_id))).replay_of for turn_id in mine}
+    replays = {
+        (await bench.client.reader.read_turn(await bench.client.replay_turn(turn_id))).replay_of for turn_id in mine
+    }
     assert replays == set(mine)
 
 
@@ -150,12 +152,12 @@ async def test_a_replay_asks_another_model_or_sends_another_message_and_says_of_
         return answer.json()  # type: ignore[no-any-return]
 
     plain, other, edited = await replayed(), await replayed(model=OTHER), await replayed(message="Und anders?")
-    assert plain["turn_id"] == await bench.client.replay(turn_id)
+    assert plain["turn_id"] == await bench.client.replay_turn(turn_id)
     assert (await http.post(f"/v1/turns/{turn_id}/replay")).json() == plain  # without any body
     assert await replayed(model=PLAIN, message="Wie geht das?") == plain  # nothing was changed
     assert len({plain["turn_id"], other["turn_id"], edited["turn_id"]}) == 3
     for said, model, message in ((other, OTHER, "Wie geht das?"), (edited, PLAIN, "Und anders?")):
-        turn = await bench.client.reader.get(said["turn_id"])
+        turn = await bench.client.reader.read_turn(said["turn_id"])
         assert (turn.replay_of, turn.request.model, turn.request.prompt) == (turn_id, model, message)
         assert (turn.request.owner, turn.request.max_attempts) == (owner_of_name("alice"), 1)
     by_command = json.loads(
@@ -166,7 +168,7 @@ async def test_a_replay_asks_another_model_or_sends_another_message_and_says_of_
     fields = form(page, f"/turns/{turn_id}/replay-changed") | {"model": PLAIN, "message": "Und anders?"}
     answer = await http.post(f"/turns/{turn_id}/replay-changed", data=fields)
     assert answer.headers["location"] == f"/turns/{edited['turn_id']}"
-    details = [line.detail for line in await bench.client.audit.read(turn_id=turn_id)]
+    details = [line.detail for line in await bench.client.audit.read_lines(turn_id=turn_id)]
     assert f"model={OTHER}" in details
     assert "page, message edited" in details
     assert "Und anders?" not in str(details)
@@ -198,7 +200,7 @@ async def test_another_model_gets_its_own_rules_unless_the_caller_named_some(ben
         bench.runner.plays += (says(GOOD),)
         turn_id = await bench.client.submitter.submit(request)
         bench.carry_out(turn_id, session_id=f"s{named}")
-        again = await bench.client.reader.get(await bench.client.replay(turn_id, model=OTHER))
+        again = await bench.client.reader.read_turn(await bench.client.replay_turn(turn_id, model=OTHER))
         assert (again.request.validators, again.request.max_attempts) == wanted
 
 
@@ -215,6 +217,6 @@ async def test_a_response_and_an_inbox_item_are_named_by_the_beginning_of_their_
 async def test_a_refused_replay_stands_in_the_audit_log_as_refused(bench: Bench) -> None:
     [turn_id] = await finished(bench, "alice", 1)
     with pytest.raises(Exception, match="unknown model"):
-        await act(bench.client, "replay", turn_id, by="me", change=Change(model="nobody"))
-    [line] = await bench.client.audit.read(turn_id=turn_id)
+        await carry_out_action(bench.client, "replay", turn_id, by="me", change=ReplayChange(model="nobody"))
+    [line] = await bench.client.audit.read_lines(turn_id=turn_id)
     assert "unknown model" in line.refused

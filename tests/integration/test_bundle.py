@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.redaction import redactor, secrets_of
+from api_client.contract.settings.redaction import list_secrets, make_redactor
 from tests.installation import Installation, asked, environ_of, turns
 from worker.cli.turns.bundle import hide_texts
 
@@ -28,7 +28,7 @@ async def turn_id(installation: Installation, tmp_path: Path) -> str:
     client = installation.client
     request = asked(PROMPT, "s", max_attempts=2)
     turn_id = await client.submitter.submit(request)
-    await client.reader.result(turn_id, timeout=60)
+    await client.reader.await_result(turn_id, timeout=60)
     return turn_id
 
 
@@ -105,8 +105,8 @@ def test_secrets_are_masked_by_value_and_by_look() -> None:
         api_keys=("longer-key-1", "ab"),
         claude_api_key="sk-ant-secret-of-ours",
     )
-    assert secrets_of(settings) == ["sk-ant-secret-of-ours", "longer-key-1", "pass%21word", "sentinelpw", "pass!word"]
-    redact = redactor(settings)
+    assert list_secrets(settings) == ["sk-ant-secret-of-ours", "longer-key-1", "pass%21word", "sentinelpw", "pass!word"]
+    redact = make_redactor(settings)
     assert redact("x pass!word y longer-key-1 ab") == "x *** y *** ab"
     assert redact("amqp://u:hunter2@h/x Bearer abcdefgh123 sk-proj_0123456789abcd") == (
         "amqp://u:***@h/x Bearer *** sk-***"

@@ -72,7 +72,7 @@ async def test_an_open_breaker_calls_once_however_often_its_probes_fail(
     turn_id = await ask(client, "away")
     data = await wait_until(lambda: told(receiver, "breaker.opened"))
     assert (data["model"], data["url"]) == ("scripted", "https://turns.example/paused")
-    [breaker] = await client.pauses.in_force()
+    [breaker] = await client.pauses.list_active()
     again = NoticeKeys(used.namespace).watched("pauses")
     with redis.Redis.from_url(used.redis_url) as store:  # probes fail, and a relay looks again
         await wait_until(lambda: store.exists(again) and _breaker(store, used)["errors"] > breaker.errors)
@@ -93,11 +93,11 @@ async def test_a_budget_calls_when_it_is_near_and_again_when_it_is_spent(
     called.worker()
     called.relay()
     client = called.client
-    assert (await client.reader.result(await ask(client, "one"), timeout=60)).outcome == "passed"
+    assert (await client.reader.await_result(await ask(client, "one"), timeout=60)).outcome == "passed"
     near = await wait_until(lambda: told(receiver, "budget.near"))
     assert (near["scope"], near["spent_usd"], near["limit_usd"]) == ("all", 0.9, 1.0)
     assert not told(receiver, "budget.spent")
-    assert (await client.reader.result(await ask(client, "two"), timeout=60)).outcome == "passed"
+    assert (await client.reader.await_result(await ask(client, "two"), timeout=60)).outcome == "passed"
     spent = await wait_until(lambda: told(receiver, "budget.spent"))
     assert (spent["scope"], spent["spent_usd"]) == ("all", 1.8)
 
@@ -109,11 +109,11 @@ async def test_turns_that_could_run_and_do_not_call(
     called.worker("--foreground")
     called.relay()
     client = called.client
-    [worker] = await wait_until(client.workers.reported)
+    [worker] = await wait_until(client.workers.read_reports)
     assert called.run("workers", "quiet", worker.name).returncode == 0
 
     async def obeys() -> bool:
-        return any(each.quiet for each in await client.workers.reported())
+        return any(each.quiet for each in await client.workers.read_reports())
 
     await wait_until(obeys)
     turn_id = await ask(client, "one")

@@ -86,7 +86,7 @@ async def test_a_revoked_task_that_runs_cancels_its_turn_and_no_other(
     assert operator.control("revoke", task_id=task, terminate=terminate) == {"ok": f"terminate: {task}"}
     assert (await installation.result(turn_id)).outcome == Outcome.CANCELLED
     assert task in operator.inspect("revoked")
-    assert (await installation.client.reader.get(other)).state == "running"
+    assert (await installation.client.reader.read_turn(other)).state == "running"
     [left] = operator.active()
     operator.control("revoke", task_id=left["id"])
     assert (await installation.result(other)).outcome == Outcome.CANCELLED
@@ -133,7 +133,7 @@ async def test_a_queue_is_left_and_taken_up_again_and_its_worker_is_not_taken_fo
     turn_id = await installation.ask()
     reported = lambda: json.loads(next(iter(installation.store.hgetall(installation.keys.workers).values())))  # noqa: E731
     await wait_until(lambda: reported()["queues"] == [CHECK_QUEUE])
-    assert (await installation.client.reader.get(turn_id)).state == "queued"
+    assert (await installation.client.reader.read_turn(turn_id)).state == "queued"
     for queue in (RUN_QUEUE, PREFERRED_QUEUE):
         operator.control("add_consumer", queue=queue)
     assert (await installation.result(turn_id)).outcome == Outcome.PASSED
@@ -156,7 +156,7 @@ async def test_a_shutdown_by_celery_hands_the_turn_over_and_loses_none(
     await wait_until(lambda: worker.children().get("1") not in {None, before})
     await wait_until(lambda: worker.log_file.read_text().count("worker.ready") > 1)
     await wait_until(operator.active)
-    turn = await installation.client.reader.get(turn_id)
+    turn = await installation.client.reader.read_turn(turn_id)
     assert (turn.state, turn.delivery, turn.strikes) == ("running", 2, 0)
     await installation.client.canceller.cancel(turn_id)
     await installation.result(turn_id)

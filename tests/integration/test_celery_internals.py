@@ -27,7 +27,7 @@ from kombu.transport.redis import Channel, SentinelChannel, Transport
 
 from api_client.broker import celery_settings
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, chain_of
+from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE, VALIDATE, ChainTask, build_chain
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.celery.application import TurnsApp, build_own_queue, expire_queue, worker_settings
@@ -80,7 +80,7 @@ def announce(app: TurnsApp) -> list[str]:
     """Publish a turn's first chain as clients do; the ids of its tasks."""
     parts = [
         app.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
-        for item in chain_of(Link(RUN, 1), TURN, "s")
+        for item in build_chain(ChainTask(RUN, 1), TURN, "s")
     ]
     last = chain(*parts).apply_async(retry=False)
     return [last.parent.id, last.id]
@@ -278,7 +278,7 @@ def test_the_queue_of_one_process_leaves_nothing_in_the_broker(
 ) -> None:
     queue, prefix = build_own_queue("worker-1-1@host"), f"{settings.namespace}:celery:"
     app.amqp.queues.add(queue)
-    [item, _] = chain_of(Link(RUN, 1), TURN, "s", worker="worker-1-1@host")
+    [item, _] = build_chain(ChainTask(RUN, 1), TURN, "s", worker="worker-1-1@host")
     app.send_task(item["name"], kwargs=item["kwargs"], queue=item["queue"])
     expire_queue(app, queue.name)
     assert list(store.scan_iter(f"{prefix}*")) == [(prefix + queue.name).encode()], "no binding"

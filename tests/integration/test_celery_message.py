@@ -11,10 +11,10 @@ import pytest
 import redis
 from celery import Celery, chain
 
-from api_client.broker import Announcement, Stamp, announcement, celery_settings
+from api_client.broker import Announcement, MessageStamp, build_announcement, celery_settings
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, Link, all_tasks, chain_of, queue_of
+from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, ChainTask, all_tasks, build_chain, choose_queue
 from api_client.contract.turn import TurnRequest
 from tests.support import wait_for
 
@@ -43,11 +43,11 @@ def body(message: str) -> Any:
     return json.loads(base64.b64decode(json.loads(message)["body"]))
 
 
-def stamp_of(message: str, event: str) -> Stamp:
+def stamp_of(message: str, event: str) -> MessageStamp:
     """The ids, sender and time of what Celery sent."""
     sent, told = json.loads(message), body(event)
     rest = body(message)[2]["chain"]
-    return Stamp(
+    return MessageStamp(
         root_id=sent["headers"]["id"],
         next_id=rest[0]["options"]["task_id"] if rest else "",
         reply_to=sent["properties"]["reply_to"],
@@ -65,22 +65,24 @@ def stamp_of(message: str, event: str) -> Stamp:
 def test_every_link_s_message_and_event_are_celery_s_own_byte_for_byte(
     settings: Settings, task: str, attempt: int
 ) -> None:
-    heard, link = Heard(settings), Link(task, attempt)
+    heard, link = Heard(settings), ChainTask(task, attempt)
     app = Celery("helix-turns-client", set_as_current=False)
     app.conf.update(celery_settings(settings))
-    items = chain_of(link, TURN, SESSION)
+    items = build_chain(link, TURN, SESSION)
     chain(
         *(app.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True) for item in items)
     ).apply_async(retry=False)
-    message, (channel, event) = heard.message(queue_of(link)), heard.event()
-    made = announcement(settings, link, TURN, SESSION, stamp_of(message, event))
-    sent = Announcement(heard.prefix + queue_of(link), message, channel, event)
+    message, (channel, event) = heard.message(choose_queue(link)), heard.event()
+    made = build_announcement(settings, link, TURN, SESSION, stamp_of(message, event))
+    sent = Announcement(heard.prefix + choose_queue(link), message, channel, event)
     assert made == sent, f"Celery {celery.__version__} sends something else"
     app.close()
 
 
 def test_each_message_has_random_ids() -> None:
-    ids = [id_ for stamp in (Stamp(), Stamp()) for id_ in (stamp.root_id, stamp.next_id, stamp.delivery_tag)]
+    ids = [
+        id_ for stamp in (MessageStamp(), MessageStamp()) for id_ in (stamp.root_id, stamp.next_id, stamp.delivery_tag)
+    ]
     assert {uuid.UUID(id_).version for id_ in ids} == {4}
     assert [str(uuid.UUID(id_)) for id_ in ids] == ids
     assert len({*ids}) == len(ids)
@@ -138,7 +140,7 @@ async def test_where_the_queue_cannot_be_pushed_to_the_turn_is_stored_all_the_sa
     store.set(f"{settings.namespace}:celery:{RUN_QUEUE}", "no list")
     async with TurnsClient(settings) as client:
         turn_id = await client.submitter.submit(request())
-        assert (await client.reader.get(turn_id)).next == str(Link(RUN, 1))
+        assert (await client.reader.read_turn(turn_id)).next == str(ChainTask(RUN, 1))
 
 
 async def test_with_two_servers_celery_publishes_the_message(settings: Settings) -> None:

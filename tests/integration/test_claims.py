@@ -51,7 +51,7 @@ async def test_an_agent_that_claims_too_much_is_asked_again_with_the_evidence(be
     )
     turn = await bench.outcome(first, second)
     assert (turn.outcome, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 2)
-    attempts = await bench.client.reader.attempts(turn.turn_id)
+    attempts = await bench.client.reader.read_attempts(turn.turn_id)
     assert "the last `pytest -q` ended with: exit code 1, 1 failed, 11 passed" in bench.runner.orders[1].prompt
     assert [issue.validator for issue in attempts[0].issues] == ["honest"]
 
@@ -72,14 +72,14 @@ async def test_a_file_of_the_project_counts_where_the_turn_changed_it(bench: Ben
     unchanged = "I updated `docs/guide.md`."
     turn = await bench.outcome(works(unchanged), works(unchanged, lambda _: guide.write_text("new")))
     assert (turn.outcome, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 2)
-    (issue,) = (await bench.client.reader.attempts(turn.turn_id))[0].issues
+    (issue,) = (await bench.client.reader.read_attempts(turn.turn_id))[0].issues
     assert issue.code == "CLAIMED_FILE_NOT_CHANGED"
 
 
 async def test_a_runner_without_tool_events_is_not_rejected(bench: Bench) -> None:
     turn = await bench.outcome(works("All 12 tests pass.", tool_calls=None))
     assert turn.outcome is Outcome.PASSED
-    (issue,) = (await bench.client.reader.attempts(turn.turn_id))[0].issues
+    (issue,) = (await bench.client.reader.read_attempts(turn.turn_id))[0].issues
     assert issue.code == "CLAIMS_NOT_CHECKABLE"
 
 
@@ -95,7 +95,7 @@ async def test_a_secret_in_a_command_is_not_stored(bench: Bench) -> None:
     writer = ToolCallRecorder()
     writer.begin("1", "run", "curl -H 'Authorization: Bearer sk-ant-api03-abcdefghijklmnopqrstuvwxyz' x")
     turn = await bench.outcome(works("Done.", tool_calls=writer.log))
-    (attempt,) = await bench.client.reader.attempts(turn.turn_id)
+    (attempt,) = await bench.client.reader.read_attempts(turn.turn_id)
     assert "abcdefghij" not in str(attempt.evidence)
     assert attempt.evidence["claims"]["calls"]
 
@@ -103,5 +103,5 @@ async def test_a_secret_in_a_command_is_not_stored(bench: Bench) -> None:
 async def test_without_the_rule_nothing_about_the_run_is_stored(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("rules: []")
     turn = await bench.outcome(works("All 12 tests pass.", tool_calls=of_tests(1)))
-    (attempt,) = await bench.client.reader.attempts(turn.turn_id)
+    (attempt,) = await bench.client.reader.read_attempts(turn.turn_id)
     assert attempt.evidence == {}

@@ -10,8 +10,8 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RUN, Link
-from api_client.turns.record.claim import Claim
+from api_client.contract.tasks import RUN, ChainTask
+from api_client.turns.record.claim import LeaseClaim
 from tests.installation import Installation, Said, environ_of, turns
 from tests.on_loop import Ledger
 from tests.support import wait_for
@@ -143,8 +143,8 @@ def test_a_dead_letter_is_listed_shown_replayed_and_gone(run: Run, settings: Set
     turn_id = run("submit", "Grüße", "--session", "s1").stdout.strip()
     assert run("dead", "drop", turn_id).returncode == 1
     ledger = Ledger(replace(settings, strikes=1, lease_seconds=0.5), "w")
-    assert isinstance(ledger.claim(turn_id, "s1", Link(RUN, 1), alone=True), Claim)
-    wait_for(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead")
+    assert isinstance(ledger.claim_turn(turn_id, "s1", ChainTask(RUN, 1), alone=True), LeaseClaim)
+    wait_for(lambda: ledger.reap_turn(turn_id, may_take=True).outcome == "dead")
     assert turn_id in run("dead", "list").stdout
     assert "dead" in run("dead", "show", turn_id).stdout
     new = json.loads(run("dead", "replay", turn_id, "--json").stdout)

@@ -11,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from api_client.contract.completion import Completion, ErrorKind, Verdict
-from api_client.contract.tasks import RUN, Link
+from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Outcome, TurnState
-from api_client.turns.record.backlog import _turn_of
+from api_client.turns.record.backlog import _parse_turn_id
 from tests.integration.engine import ADR, FIRST, GOOD, JUDGE, NO_MARKER, Bench, Play, ends, says, waits_for_stop, writes
 from tests.support import wait_until
 from worker.enforcement.child import MOST_CHARACTERS
@@ -30,7 +30,7 @@ SPOILERS = [
 @pytest.mark.parametrize("spoil", SPOILERS, ids=["too-large", "link", "fifo"])
 async def test_an_answer_file_that_is_not_taken_is_asked_for_again(bench: Bench, spoil: Callable[[Path], None]) -> None:
     turn = await bench.outcome(writes(spoil), says(GOOD))
-    first = (await bench.client.reader.attempts(turn.turn_id))[0]
+    first = (await bench.client.reader.read_attempts(turn.turn_id))[0]
     assert (turn.outcome, turn.response, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, GOOD, 2)
     assert [issue.code for issue in first.issues] == ["ANSWER_FILE_REFUSED"]
     assert "output/response.md" in first.feedback
@@ -64,7 +64,7 @@ async def test_an_answer_without_a_marker_is_asked_again_with_feedback(bench: Be
     assert turn.outcome is Outcome.PASSED_AFTER_RETRY
     feedback = bench.runner.orders[1].prompt
     assert "MISSING_STEP_MARKER" in feedback
-    first, second = await bench.client.reader.attempts(turn.turn_id)
+    first, second = await bench.client.reader.read_attempts(turn.turn_id)
     assert (first.decision, second.decision) == ("retry", "accept")
     assert first.feedback == feedback == second.prompt
     assert [issue.code for issue in first.issues] == ["MISSING_STEP_MARKER"]
@@ -87,7 +87,7 @@ async def test_an_answer_without_a_marker_is_asked_again_with_feedback(bench: Be
 async def test_an_agent_that_dies_in_mid_answer_is_run_again_and_its_fragment_is_never_judged(bench: Bench) -> None:
     turn = await bench.outcome(ends(Verdict.INCOMPLETE), says(GOOD))
     assert (turn.outcome, turn.retries) == (Outcome.PASSED_AFTER_RETRY, 0)
-    first, _ = await bench.client.reader.attempts(turn.turn_id)
+    first, _ = await bench.client.reader.read_attempts(turn.turn_id)
     assert (first.completion["verdict"], first.issues) == ("incomplete", ())
 
 
@@ -143,7 +143,7 @@ async def test_a_runner_that_raises_or_returns_something_else_ends_the_turn_and_
 ) -> None:
     turn = await bench.outcome(breaks_its_promise(error))
     assert (turn.outcome, turn.delivery) == (Outcome.ERROR, 1)
-    (attempt,) = await bench.client.reader.attempts(turn.turn_id)
+    (attempt,) = await bench.client.reader.read_attempts(turn.turn_id)
     assert attempt.completion["reason"] == said
 
 
@@ -155,11 +155,11 @@ async def test_a_runner_that_cannot_reach_its_service_is_run_again(bench: Bench)
 async def test_a_passing_error_is_waited_for_and_uses_up_no_attempt(bench: Bench) -> None:
     turn_id = await bench.submit(ends(Verdict.ERROR, ErrorKind.TRANSIENT), says(GOOD), max_attempts=1)
     bench.carry_out(turn_id)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.state, turn.next, turn.attempt) == (TurnState.QUEUED, "turn.run/1", 1)
-    await wait_until(lambda: bench.ledger.reap(turn_id, may_take=True).what == "announce")
+    await wait_until(lambda: bench.ledger.reap_turn(turn_id, may_take=True).what == "announce")
     bench.carry_out(turn_id)
-    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
 
 
 async def test_a_cancel_stops_the_running_agent_and_ends_the_turn(bench: Bench) -> None:
@@ -168,7 +168,7 @@ async def test_a_cancel_stops_the_running_agent_and_ends_the_turn(bench: Bench) 
     working.start()
     await wait_until(lambda: bench.runner.orders)
     await bench.client.canceller.cancel(turn_id)
-    assert (await bench.client.reader.result(turn_id, timeout=60)).outcome is Outcome.CANCELLED
+    assert (await bench.client.reader.await_result(turn_id, timeout=60)).outcome is Outcome.CANCELLED
     working.join()
 
 
@@ -179,23 +179,23 @@ async def test_a_turn_whose_deadline_comes_while_its_agent_runs_expires(bench: B
 
 async def test_a_worker_that_shuts_down_hands_its_turn_over_without_a_strike(bench: Bench) -> None:
     turn_id = await bench.submit(waits_for_stop, says(GOOD))
-    link = Link(RUN, 1)
+    link = ChainTask(RUN, 1)
     working = threading.Thread(target=bench.carry_out_one, args=(link, turn_id))
     working.start()
     await wait_until(lambda: bench.runner.orders)
     bench.leases.stop_all("shutdown")
     working.join()
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.state, turn.strikes, bench.announced) == (TurnState.QUEUED, 0, [(link, turn_id, "s")])
     bench.announced.clear()
     bench.carry_out(turn_id)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 2)
 
 
 async def test_a_doubled_message_is_refused_and_its_chain_dropped(bench: Bench) -> None:
     turn = await bench.outcome(says(GOOD))
-    bench.carry_out_one(Link(RUN, 1), turn.turn_id)
+    bench.carry_out_one(ChainTask(RUN, 1), turn.turn_id)
     assert (len(bench.runner.orders), bench.announced) == (1, [])
 
 
@@ -254,7 +254,7 @@ async def test_a_session_folder_that_cannot_be_written_is_a_passing_error(bench:
     (bench.settings.sessions_dir / "s").write_text("a file where the session's folder should be")
     turn_id = await bench.submit(says(GOOD))
     bench.carry_out(turn_id)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.state, turn.transients) == (TurnState.QUEUED, 1)
 
 
@@ -264,18 +264,18 @@ async def test_a_sick_host_gives_the_turn_back_unharmed_and_takes_none_until_it_
     blocked.write_text("a file where the folder of all sessions should be")
     turn_id = await bench.submit(says(GOOD))
     bench.carry_out_one(FIRST, turn_id)
-    given_back = await bench.client.reader.get(turn_id)
+    given_back = await bench.client.reader.read_turn(turn_id)
     assert (given_back.state, given_back.transients, given_back.strikes) == (TurnState.QUEUED, 0, 0)
     assert given_back.next == str(FIRST)
     for _ in range(2):
         assert bench.announced.pop() == (FIRST, turn_id, "s"), "somebody else is to have it"
         bench.carry_out_one(FIRST, turn_id)
-    assert (await bench.client.reader.get(turn_id)).delivery == 1, "a sick host claims nothing"
+    assert (await bench.client.reader.read_turn(turn_id)).delivery == 1, "a sick host claims nothing"
     blocked.unlink()
-    assert not bench.host.look()
+    assert not bench.host.probe_now()
     bench.announced.clear()
     bench.carry_out(turn_id)
-    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
 
 
 async def test_a_process_that_ends_claims_nothing_and_gives_back_at_once_what_has_not_started(bench: Bench) -> None:
@@ -283,34 +283,34 @@ async def test_a_process_that_ends_claims_nothing_and_gives_back_at_once_what_ha
     asked = iter([False, True, True])  # it is asked to end between the claim and the start of the agent
     bench.ends = lambda: next(asked)
     bench.carry_out_one(FIRST, turn_id)
-    given_back = await bench.client.reader.get(turn_id)
+    given_back = await bench.client.reader.read_turn(turn_id)
     assert (given_back.state, given_back.next, given_back.strikes) == (TurnState.QUEUED, str(FIRST), 0)
     assert bench.announced.pop() == (FIRST, turn_id, "s")
     bench.carry_out_one(FIRST, turn_id)
-    assert (await bench.client.reader.get(turn_id)).delivery == 1, "it claims nothing more"
+    assert (await bench.client.reader.read_turn(turn_id)).delivery == 1, "it claims nothing more"
     assert bench.announced.pop() == (FIRST, turn_id, "s"), "somebody else is to have it"
     assert not bench.runner.orders
     bench.ends = lambda: False
     bench.carry_out(turn_id)
-    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
 
 
 async def test_an_answer_that_a_sick_host_cannot_publish_is_judged_and_published_by_another(bench: Bench) -> None:
     turn_id = await bench.submit(says(GOOD))
-    bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
+    bench.loop.run_and_wait(bench.service.carry_out_task(FIRST, turn_id, "s"))
     assert bench.announced.pop() == (JUDGE, turn_id, "s")
     held, bench.trouble = bench.settings.sessions_dir / "s" / ".held", "the disk is read-only"
     shutil.rmtree(held)
     held.write_text("no folder can be made here")
     bench.carry_out_one(JUDGE, turn_id)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.state, turn.next, turn.strikes) == (TurnState.RAN, str(JUDGE), 0)
     assert bench.announced.pop() == (JUDGE, turn_id, "s")
     held.unlink()
     bench.trouble = ""
-    bench.host.look()
+    bench.host.probe_now()
     bench.carry_out(turn_id, JUDGE)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 1)
     assert list(bench.settings.sessions_dir.rglob("output/.done"))
 
@@ -319,12 +319,12 @@ async def test_the_next_turn_of_the_session_is_announced_when_this_one_ends(benc
     first = await bench.submit(says(GOOD), says(GOOD))
     second = await bench.submit()
     queue = f"{bench.settings.namespace}:celery:helix.run"
-    await bench.client.store.ask(bench.client.store.redis.delete(queue))  # the first one's
+    await bench.client.store.await_reply(bench.client.store.redis.delete(queue))  # the first one's
     bench.carry_out(first)
-    [message] = await bench.client.store.ask(bench.client.store.redis.lrange(queue, 0, -1))
-    assert _turn_of(message) == second
+    [message] = await bench.client.store.await_reply(bench.client.store.redis.lrange(queue, 0, -1))
+    assert _parse_turn_id(message) == second
     bench.carry_out(second)
-    assert (await bench.client.reader.get(second)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.read_turn(second)).outcome is Outcome.PASSED
 
 
 async def test_a_turn_whose_record_the_store_lost_is_reported_as_lost(bench: Bench) -> None:

@@ -129,7 +129,7 @@ async def test_a_users_phase_ends_before_its_agent_is_paid_for_where_its_gates_m
     turn = await bench.phase(quality_gate="tests_pass")
     assert (turn.outcome, turn.error.code, turn.attempt) == (Outcome.ERROR, "config", 1)
     assert bench.runner.orders == []
-    [attempt] = await bench.client.reader.attempts(turn.turn_id)
+    [attempt] = await bench.client.reader.read_attempts(turn.turn_id)
     assert "gate tests_pass runs what an agent wrote" in attempt.completion["reason"]
 
 
@@ -144,7 +144,7 @@ async def test_who_submits_decides_what_gates_may_do_and_commands_are_for_operat
 ) -> None:
     file = tmp_path / "keys.json"
     secret = {
-        right: ring.add(file, ring.ApiKey(name=right, hash="", owner=right, right=right)) for right in ring.RIGHTS
+        right: ring.add_key(file, ring.ApiKey(name=right, hash="", owner=right, right=right)) for right in ring.RIGHTS
     }
     command = {"type": "command", "command": ["true"]}
     app = create_app(replace(settings, keys_file=str(file), phase_directories=("work=*",)))
@@ -164,7 +164,7 @@ async def test_who_submits_decides_what_gates_may_do_and_commands_are_for_operat
             if status == 403:
                 assert answer.json()["error"]["code"] == "operators_only"
             else:
-                turn = await client.reader.get(answer.json()["data"][0]["turn_id"])
+                turn = await client.reader.read_turn(answer.json()["data"][0]["turn_id"])
                 assert turn.request.operator == (right == "operator")
 
 

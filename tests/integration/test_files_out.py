@@ -22,11 +22,11 @@ from api_client.turns.turn_files import open_file
 from api_client.web.app import create_app
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake import SubmittedTurn
-from api_client.web.openwebui.attached import attached, detached
-from api_client.web.relay.file_links import linked_files
-from api_client.web.streaming.chat_stream import stream
+from api_client.web.openwebui.attached import format_file_links, strip_additions
+from api_client.web.relay.file_links import link_files
+from api_client.web.streaming.chat_stream import stream_reply
 from api_client.web.streaming.reply import Reply
-from api_client.web.streaming.reply_forms import page_of
+from api_client.web.streaming.reply_forms import make_page_reply
 from tests.installation import web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, ends, says
 from tests.integration.test_kept_files import LACKING, MARKER, leaves
@@ -138,17 +138,17 @@ async def test_a_link_expires_and_cannot_be_given_more_time(bench: Bench, settin
     turn = await bench.outcome(makes(writing(a_txt=b"a")))
     links = SignedLinks(bench.client.store)
     past = int(time.time()) - 1
-    signature = await links.sign("file", turn.turn_id, "a.txt", until=past)
+    signature = await links.sign_link("file", turn.turn_id, "a.txt", until=past)
     async with web(settings) as http:
         address = f"/files/{turn.turn_id}/a.txt"
         for until in (past, past + 3600, "", "x", "9" * 400, "²"):
             answer = await http.get(address, params={"until": until, "signature": signature})
             assert code(answer) == (403, "link_invalid")
-        right = await links.sign("file", turn.turn_id, "a.txt", until=past + 3600)
+        right = await links.sign_link("file", turn.turn_id, "a.txt", until=past + 3600)
         asked = {"until": past + 3600, "signature": right}
         assert (await http.get(address, params=asked)).text == "a"
         assert code(await http.get(address, params={**asked, "signature": right[:-1]})) == (403, "link_invalid")
-        await links.sign("other", turn.turn_id, "a.txt", until=past + 3600)
+        await links.sign_link("other", turn.turn_id, "a.txt", until=past + 3600)
         page = await http.get(address, params=asked | {"signature": "ä"}, headers={"accept": "text/html"})
         assert (page.status_code, page.headers["content-type"]) == (403, "text/html; charset=utf-8")
 
@@ -165,7 +165,7 @@ async def test_no_name_leads_out_of_the_folder(bench: Bench, settings: Settings)
         (output / "fine.txt").write_text("fine")
 
     turn = await bench.outcome(makes(do))
-    attempts = await bench.client.reader.attempts(turn.turn_id)
+    attempts = await bench.client.reader.read_attempts(turn.turn_id)
     wrong = ["link.txt", "folder/secret-2.txt", "other-name.txt", "fifo.txt", "folder", ".", "", "/etc/passwd"]
     wrong += ["../../../../../secret.txt", "..%2F..%2F..%2Fsecret.txt", "x/../fine.txt", "./fine.txt", "fine.txt/"]
     wrong += ["a\0b", "fine.txt\0", "..", "\udcff", "x" * 5000, "../output/fine.txt", "response.md"]
@@ -314,14 +314,14 @@ async def test_a_chat_gets_links_that_open_and_sends_them_back_unread(bench: Ben
     settings = replace(settings, public_url="https://turns.example.com")
     app = create_app(settings)
     async with app.router.lifespan_context(app):
-        added = attached(await linked_files(app.state.relay, turn.turn_id, None), settings.public_url)
+        added = format_file_links(await link_files(app.state.relay, turn.turn_id, None), settings.public_url)
     assert "![chart.png](https://turns.example.com/files/" in added
     assert "![evil.svg]" not in added
     assert "- [report.csv](https://turns.example.com/files/" in added
     for answer in (GOOD, "", "a\n", "- [x](y)"):
-        assert detached(answer + added) == answer
-        assert detached(f"{answer}{added}And more.") == f"{answer}And more."
-    assert attached([], settings.public_url) == ""
+        assert strip_additions(answer + added) == answer
+        assert strip_additions(f"{answer}{added}And more.") == f"{answer}And more."
+    assert format_file_links([], settings.public_url) == ""
 
 
 @pytest.mark.parametrize("mode", list(StreamMode))
@@ -332,15 +332,25 @@ async def test_the_links_are_below_the_answer_on_every_kind_of_page(
     turn = await bench.outcome(ends(Verdict.INCOMPLETE), makes(writing(chart_png=PNG)))
     app = create_app(replace(settings, public_url=pages, chat_note="yes" if pages else "no"))
     reply = Reply(
-        turn_id=turn.turn_id, model="m", created=0, locale="de", status=True, pages=pages, owner="local", page=True
+        turn_id=turn.turn_id,
+        model="m",
+        created=0,
+        locale="de",
+        from_open_webui=True,
+        pages_url=pages,
+        owner="local",
+        has_page=True,
     )
     async with app.router.lifespan_context(app):
-        frames = [each async for each in stream(app.state.relay, page_of(reply, mode), SubmittedTurn(turn.turn_id))]
+        frames = [
+            each
+            async for each in stream_reply(app.state.relay, make_page_reply(reply, mode), SubmittedTurn(turn.turn_id))
+        ]
     sent = [json.loads(frame[6:]) for frame in frames if frame.startswith(b"data: {")]
     page = Reader().read(sent)
     said = GOOD.partition("\n\n<!--")[0]
     assert page.text.startswith(said), "the draft was taken back"
-    assert detached(page.text) == said
+    assert strip_additions(page.text) == said
     assert ("*Aufwand: 2 Durchläufe*\n" in page.text) is bool(pages), "a note, where it is set"
     assert ("![chart.png](https://turns.example.com/files/" in page.text) is bool(pages)
     assert not page.completed or page.completed == [page.text], "what is stored"

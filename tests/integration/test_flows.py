@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.settings import load
+from api_client.contract.settings import load_settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.index.search import Search
-from api_client.policies.flows import GUARD, flow_of
+from api_client.policies.flows import GUARD, choose_flow
 from tests.hooks import HookReceiver
 from tests.installation import Installation, environ_of
 from tests.installation import asked as message
@@ -42,7 +42,7 @@ def scripted(installation: Installation) -> Installation:
     (folder / "good.yaml").write_text("rules: [step_marker]")
     (folder / "bad.yaml").write_text(BAD)
     (folder / "helix.toml").write_text(FILE)
-    installation.settings = load(environ_of(made))
+    installation.settings = load_settings(environ_of(made))
     return installation
 
 
@@ -64,7 +64,7 @@ def turns_command(scripted: Installation) -> Callable[..., str]:
 
 async def answered(client: TurnsClient, sessions: list[str]) -> list[Turn]:
     ids = [await client.submitter.submit(message("frage", session)) for session in sessions]
-    return list(await asyncio.gather(*(client.reader.result(turn_id, timeout=120) for turn_id in ids)))
+    return list(await asyncio.gather(*(client.reader.await_result(turn_id, timeout=120) for turn_id in ids)))
 
 
 async def test_a_session_gets_the_policy_of_its_version_and_keeps_it(scripted: Installation) -> None:
@@ -74,14 +74,14 @@ async def test_a_session_gets_the_policy_of_its_version_and_keeps_it(scripted: I
     turns = await answered(client, [*sessions, *sessions])
     hashes = {flow: read_policy(text).hash for flow, text in (("v2", "rules: [step_marker]"), ("v3", BAD))}
     for turn in turns:
-        wanted = flow_of(turn.request.session_id, {"v2": 1, "v3": 1})
+        wanted = choose_flow(turn.request.session_id, {"v2": 1, "v3": 1})
         assert (turn.flow, turn.to_dict()["policy"]) == (wanted, hashes[wanted])
         assert turn.outcome is (Outcome.FAILED if wanted == "v3" else Outcome.PASSED)
     assert {turn.flow for turn in turns} == {"v2", "v3"}
-    counted = {row.name: row.turns for row in (await client.figures.stats(3600, "flow")).rows}
+    counted = {row.name: row.turns for row in (await client.figures.read_stats(3600, "flow")).rows}
     assert counted == Counter(turn.flow for turn in turns)
     for flow in ("v2", "v3"):
-        page = await client.lists.page(Search(flow=flow, statuses=("finished",)))
+        page = await client.lists.read_page(Search(flow=flow, statuses=("finished",)))
         assert {turn.turn_id for turn in page.turns} == {turn.turn_id for turn in turns if turn.flow == flow}
 
 
@@ -100,14 +100,14 @@ async def test_a_bad_version_under_load_is_rolled_back_by_itself_and_its_session
         number += 1
         assert number < 200, "the guard does nothing"
         await answered(client, [f"load-{number}-{place}" for place in range(8)])
-        return await client.flows.rolled_back()
+        return await client.flows.read_rolled_back()
 
     note = (await wait_until(rolled_back, 300, tick=0.2))["v3"]
     assert note.by == GUARD
     assert "turns failed; the bound is 20%" in note.why
 
     async def all_to_v2() -> bool:
-        return (await client.flows.active()) == {"v2": 1}
+        return (await client.flows.read_active()) == {"v2": 1}
 
     await wait_until(all_to_v2)
     after = await answered(client, [f"after-{place}" for place in range(10)])
@@ -121,7 +121,7 @@ async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_bac
     scripted: Installation, turns_command: Callable[..., str]
 ) -> None:
     scripted.worker()
-    in_v3 = next(name for name in map(str, range(99)) if flow_of(name, {"v2": 1, "v3": 1}) == "v3")
+    in_v3 = next(name for name in map(str, range(99)) if choose_flow(name, {"v2": 1, "v3": 1}) == "v3")
     relay = scripted.client
     [before] = await answered(relay, [in_v3])
     assert before.flow == "v3"
@@ -129,12 +129,12 @@ async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_bac
     assert said == "v3 gets no more turns; sessions: v2=1"
 
     async def flow_now() -> str:
-        return flow_of(in_v3, await relay.flows.active())
+        return choose_flow(in_v3, await relay.flows.read_active())
 
     await wait_until(lambda: _is(flow_now, "v2"))
     [after] = await answered(relay, [in_v3])
     assert (after.flow, after.outcome) == ("v2", Outcome.PASSED)
-    replayed = await relay.reader.result(await relay.replay(before.turn_id), timeout=60)
+    replayed = await relay.reader.await_result(await relay.replay_turn(before.turn_id), timeout=60)
     assert (replayed.flow, replayed.outcome) == ("v2", Outcome.PASSED)
 
     shown = json.loads(turns_command("flow", "show", "--json"))
@@ -143,7 +143,7 @@ async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_bac
     assert "rolled back at" in turns_command("flow", "show")
     assert "no other version is left" in turns_command("flow", "rollback", "v2", code=2)
     assert "no flow version 'v9'" in turns_command("flow", "rollback", "v9", code=2)
-    assert [line.action for line in await relay.audit.read(since=0)][:1] == ["flow.rollback"]
+    assert [line.action for line in await relay.audit.read_lines(since=0)][:1] == ["flow.rollback"]
 
     turns_command("flow", "resume", "v3")
     await wait_until(lambda: _is(flow_now, "v3"))
@@ -183,7 +183,7 @@ def test_a_block_of_a_version_that_is_not_there_is_refused(tmp_path: Path) -> No
     file = tmp_path / "helix.toml"
     file.write_text("[flow.v9]\nmax_failure_rate = 2\nretries = 1\n")
     with pytest.raises(Exception, match=r"flow\.v9") as refused:
-        load({"HELIX_CONFIG": str(file), "HELIX_ROOT": str(tmp_path)})
+        load_settings({"HELIX_CONFIG": str(file), "HELIX_ROOT": str(tmp_path)})
     said = str(refused.value)
     assert "no such version (v2); v9=0 keeps it off" in said
     assert "flow.v9.max_failure_rate: must be a share of all turns" in said

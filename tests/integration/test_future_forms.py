@@ -15,7 +15,7 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.decision import DecisionKind
 from api_client.contract.events import Event
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import keys_for_turn
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, Outcome, TurnRequest, TurnState
 from tests.installation import run, web
@@ -33,7 +33,7 @@ class Future:
 
     def __init__(self, settings: Settings, turn_id: str) -> None:
         self._redis = redis.Redis.from_url(settings.redis_url)
-        self._keys, self._id = keys_of(settings.namespace, turn_id), turn_id
+        self._keys, self._id = keys_for_turn(settings.namespace, turn_id), turn_id
         self.seq = int(self._redis.hget(self._keys.turn(turn_id), "seq") or 0)  # type: ignore[arg-type]
 
     def event(self, kind: str, **data: Any) -> str:
@@ -106,18 +106,18 @@ def test_of_an_entry_with_lines_that_are_no_events_the_others_are_read() -> None
 async def test_a_reader_of_a_later_versions_log_gets_what_it_can_read_and_the_end_by_the_record(
     client: TurnsClient, ended: str
 ) -> None:
-    turn = await client.reader.get(ended)
+    turn = await client.reader.read_turn(ended)
     assert (turn.outcome, turn.state) == (LATER, TurnState.FINISHED)
     async with asyncio.timeout(60):
-        followed = [event async for event in client.reader.follow(ended, ping_seconds=0.1) if event is not None]
+        followed = [event async for event in client.reader.follow_turn(ended, ping_seconds=0.1) if event is not None]
     kinds = [event.kind for event in followed]
     assert kinds == ["turn.queued", "attempt.started", "attempt.weighed", "attempt.output", "turn.finished"]
     assert (followed[-1].data["outcome"], followed[-1].data["success"]) == (LATER, False)
-    assert [event.kind for event in await client.reader.events(ended)] == kinds[:-1]
-    assert (await client.reader.result(ended, timeout=60)).outcome == LATER
+    assert [event.kind for event in await client.reader.read_events(ended)] == kinds[:-1]
+    assert (await client.reader.await_result(ended, timeout=60)).outcome == LATER
     resumed = followed[3]
     async with asyncio.timeout(60):
-        again = client.reader.follow(ended, after=resumed.seq, epoch=resumed.epoch, at_ms=resumed.at_ms)
+        again = client.reader.follow_turn(ended, after=resumed.seq, epoch=resumed.epoch, at_ms=resumed.at_ms)
         assert [event.kind async for event in again if event is not None] == ["turn.finished"]
 
 
@@ -130,15 +130,15 @@ async def test_pages_of_a_log_in_which_nothing_can_be_read_come_to_their_end(
         future.write(future.unreadable())
     future.end()
     async with asyncio.timeout(60):
-        assert [event.kind for event in await client.reader.events(turn_id)] == ["turn.queued"]
-        followed = [event.kind async for event in client.reader.follow(turn_id) if event is not None]
+        assert [event.kind for event in await client.reader.read_events(turn_id)] == ["turn.queued"]
+        followed = [event.kind async for event in client.reader.follow_turn(turn_id) if event is not None]
     assert followed == ["turn.queued", "turn.finished"]
 
 
 async def test_every_page_route_and_command_shows_a_turn_of_a_later_version(
     settings: Settings, client: TurnsClient, ended: str
 ) -> None:
-    Ledger(settings, "w").fold()
+    Ledger(settings, "w").fold_counters()
     async with web(settings) as http:
         shown = (await http.get(f"/v1/turns/{ended}")).json()
         assert (shown["outcome"], shown["success"]) == (LATER, False)
@@ -165,7 +165,7 @@ async def test_a_chat_whose_turn_a_later_version_carries_out_ends_and_says_how(
         asking = asyncio.create_task(http.post("/v1/chat/completions", json=body, timeout=120))
         store = redis.Redis.from_url(settings.redis_url)
         [(turn_id, _)] = await wait_until(
-            lambda: store.zrange(keys_of(settings.namespace, "turn-" + "0" * 32).due, 0, -1, withscores=True)
+            lambda: store.zrange(keys_for_turn(settings.namespace, "turn-" + "0" * 32).due, 0, -1, withscores=True)
         )
         future = Future(settings, turn_id.decode())
         future.write(future.event("attempt.weighed", attempt=1), future.unreadable())
@@ -180,9 +180,9 @@ async def test_a_worker_leaves_a_turn_alone_whose_next_link_only_a_later_version
     settings: Settings, client: TurnsClient
 ) -> None:
     strange, ours = [await client.submitter.submit(request(session_id=name)) for name in ("s-1", "s-2")]
-    store, keys = redis.Redis.from_url(settings.redis_url), keys_of(settings.namespace, strange)
+    store, keys = redis.Redis.from_url(settings.redis_url), keys_for_turn(settings.namespace, strange)
     store.hset(keys.turn(strange), mapping={"next": "turn.polish/1", "state": "polishing"})
     ledger = Ledger(settings, "w")
-    ledger.commit(claimed(ledger, ours, session_id="s-2"), PASSED)
-    found = await client.reader.get(strange)
+    ledger.commit_transition(claimed(ledger, ours, session_id="s-2"), PASSED)
+    found = await client.reader.read_turn(strange)
     assert (found.state, found.outcome, found.next) == ("polishing", None, "turn.polish/1")

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
@@ -153,13 +153,13 @@ def test_old_attempts_in_the_private_places_of_owners_go_too(settings: Settings,
 
 async def session_of(settings: Settings, turn_id: str) -> str:
     async with TurnsClient(settings) as client:
-        return (await client.reader.get(turn_id)).request.session_id
+        return (await client.reader.read_turn(turn_id)).request.session_id
 
 
 async def submit_phase(settings: Settings, directory: str, owner: str = "local") -> str:
     async with TurnsClient(settings) as client:
         phase = Phase.from_dict({"id": "one", "description": "Tu es."})
-        [turn_id] = await client.phases.submit([phase], directory=directory, owner=owner)
+        [turn_id] = await client.phases.submit_phases([phase], directory=directory, owner=owner)
         return turn_id
 
 
@@ -201,7 +201,7 @@ async def test_shorter_lives_are_given_to_what_has_finished_and_to_nothing_else(
         await client.canceller.cancel(turns["finished"])
         await client.canceller.cancel(turns["dead"])
         long_ago = int((time.time() - 5 * DAY) * 1000)
-        keys = keys_of(settings.namespace, turns["dead"])
+        keys = keys_for_turn(settings.namespace, turns["dead"])
         redis = client.store.redis
         for name in ("finished", "dead"):
             await redis.hset(keys.turn(turns[name]), "finished_at", long_ago)
@@ -216,19 +216,21 @@ async def test_shorter_lives_are_given_to_what_has_finished_and_to_nothing_else(
             "attempts": 0,
             "policies": 0,
         }
-        assert len(await client.reader.events(turns["finished"])) > 0
+        assert len(await client.reader.read_events(turns["finished"])) > 0
         assert await clear(client.store, dry_run=False, events=DAY) == {
             "records": 0,
             "events": 1,
             "attempts": 0,
             "policies": 0,
         }
-        assert await client.reader.events(turns["finished"]) == []
-        assert [event async for event in client.reader.follow(turns["finished"])] == []  # and it does not wait for ever
-        assert (await client.reader.result(turns["finished"], timeout=60)).outcome == "cancelled"
+        assert await client.reader.read_events(turns["finished"]) == []
+        assert [
+            event async for event in client.reader.follow_turn(turns["finished"])
+        ] == []  # and it does not wait for ever
+        assert (await client.reader.await_result(turns["finished"], timeout=60)).outcome == "cancelled"
         for name in ("waiting", "dead"):
             assert await client.store.redis.ttl(keys.turn(turns[name])) == -1
-            assert len(await client.reader.events(turns[name])) > 0
+            assert len(await client.reader.read_events(turns[name])) > 0
         assert await clear(client.store, dry_run=False, events=DAY) == {
             "records": 0,
             "events": 0,

@@ -71,8 +71,8 @@ def relay(installation: Installation) -> RelayProcess:
 async def log_of(settings: Settings, text: str) -> tuple[Outcome | None, str, list[Event]]:
     async with TurnsClient(settings) as client:
         request = asked(text, text)
-        turn = await client.reader.result(await client.submitter.submit(request), timeout=60)
-        return turn.outcome, turn.response, [e async for e in client.reader.follow(turn.turn_id) if e is not None]
+        turn = await client.reader.await_result(await client.submitter.submit(request), timeout=60)
+        return turn.outcome, turn.response, [e async for e in client.reader.follow_turn(turn.turn_id) if e is not None]
 
 
 async def test_whatever_broke_is_gone_on_from_and_every_reader_gets_the_whole_answer(relay: RelayProcess) -> None:

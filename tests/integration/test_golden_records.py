@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RESUME, Link
+from api_client.contract.tasks import RESUME, ChainTask
 from api_client.contract.turn import Outcome
-from api_client.store.connecting import connect
+from api_client.store.connecting import open_blocking_store
 from tests import golden
 from tests.integration.engine import GOOD, Bench, says
 from tests.support import wait_until
@@ -34,9 +34,9 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
 
 def restore(settings: Settings, record: dict[str, Any]) -> str:
     """Put a stored turn into this test's store, due now."""
-    store = connect(settings)
+    store = open_blocking_store(settings)
     golden.restore(store, Keys(settings.namespace).prefix, record["keys"])
-    store.zadd(keys_of(settings.namespace, record["turn"]).due, {record["turn"]: 1})
+    store.zadd(keys_for_turn(settings.namespace, record["turn"]).due, {record["turn"]: 1})
     return str(record["turn"])
 
 
@@ -44,9 +44,10 @@ def restore(settings: Settings, record: dict[str, Any]) -> str:
 async def test_a_turn_of_an_earlier_version_is_found_and_finished(state: str, bench: Bench) -> None:
     turn_id = restore(bench.settings, RECORDS[state])
     bench.runner.plays = [says(GOOD)] * 3
-    found = await wait_until(lambda: (found := bench.ledger.reap(turn_id, may_take=True)).what == "announce" and found)
-    bench.carry_out(turn_id, Link.parse(found.link), found.session_id)
-    turn = await bench.client.reader.get(turn_id)
+    reap = bench.ledger.reap_turn
+    found = await wait_until(lambda: (found := reap(turn_id, may_take=True)).what == "announce" and found)
+    bench.carry_out(turn_id, ChainTask.parse(found.link), found.session_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert turn.outcome is not None
     assert turn.outcome.success, turn.error
     events = await bench.events(turn)
@@ -55,23 +56,23 @@ async def test_a_turn_of_an_earlier_version_is_found_and_finished(state: str, be
     assert turn.response
     if not state.startswith("queued"):
         assert turn.outcome in {Outcome.PASSED, Outcome.PASSED_AFTER_RETRY}
-    keys, store = keys_of(bench.settings.namespace, turn_id), bench.store
+    keys, store = keys_for_turn(bench.settings.namespace, turn_id), bench.store
     kept = [name for name in (keys.turn(turn_id), keys.log(turn_id), keys.texts(turn_id)) if store.pttl(name) == -1]
     assert kept == [], "nobody clears these"
 
 
 async def test_a_turn_that_an_earlier_version_finished_is_shown_whole(bench: Bench) -> None:
-    turn = await bench.client.reader.get(restore(bench.settings, RECORDS["finished"]))
+    turn = await bench.client.reader.read_turn(restore(bench.settings, RECORDS["finished"]))
     assert (turn.request.prompt, turn.outcome) == ("Wie geht das?", Outcome.PASSED_AFTER_RETRY)
     assert turn.response == GOOD
 
 
 async def test_a_turn_that_an_earlier_version_suspended_is_decided_and_goes_on(bench: Bench) -> None:
     turn_id = restore(bench.settings, RECORDS["suspended"])
-    assert [each.turn_id for each in await bench.client.inbox.suspended()] == [turn_id]
-    turn = await bench.client.inbox.decide(turn_id, "approve", by="alice")
-    bench.carry_out(turn_id, Link(RESUME, turn.attempt))
-    turn = await bench.client.reader.get(turn_id)
+    assert [each.turn_id for each in await bench.client.inbox.list_suspended()] == [turn_id]
+    turn = await bench.client.inbox.decide_turn(turn_id, "approve", by="alice")
+    bench.carry_out(turn_id, ChainTask(RESUME, turn.attempt))
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.outcome, turn.response) == (Outcome.PASSED_BY_HUMAN, "Alles klar.")
 
 
@@ -79,9 +80,9 @@ async def test_a_turn_that_an_earlier_version_suspended_is_decided_and_goes_on(b
 async def test_a_tool_call_that_an_earlier_version_asked_about_is_answered(kind: str, bench: Bench) -> None:
     turn_id = restore(bench.settings, RECORDS["asking"])
     bench.runner.plays = [says(GOOD)]
-    turn = await bench.client.inbox.decide(turn_id, kind, by="alice")
-    bench.carry_out(turn_id, Link(RESUME, turn.attempt))
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.inbox.decide_turn(turn_id, kind, by="alice")
+    bench.carry_out(turn_id, ChainTask(RESUME, turn.attempt))
+    turn = await bench.client.reader.read_turn(turn_id)
     assert turn.outcome is Outcome.PASSED
     assert turn.response == f"Ich habe es gebaut.\n\n{GOOD}"
     [order] = bench.runner.orders

@@ -81,14 +81,17 @@ CASES: dict[str, tuple[str, Spoil, Spoil]] = {
     ),
     "last submits of policies that are no set": (
         "",
-        lambda store, keys: (store.delete(keys.named("policies:used")), store.set(keys.named("policies:used"), "x")),
-        lambda store, keys: store.delete(keys.named("policies:used")),
+        lambda store, keys: (
+            store.delete(keys.key_named("policies:used")),
+            store.set(keys.key_named("policies:used"), "x"),
+        ),
+        lambda store, keys: store.delete(keys.key_named("policies:used")),
     ),
 }
 
 
 def _day(store: Any, keys: Keys) -> str:
-    return budgets(keys).spending(store.time()[0] // 86_400 * 86_400)
+    return budgets(keys).spending_key(store.time()[0] // 86_400 * 86_400)
 
 
 @pytest.fixture
@@ -107,7 +110,7 @@ async def submit(settings: Settings) -> dict[str, str]:
     """Submit two turns as a relay does; what failed beside it."""
     async with TurnsClient(settings) as client:
         for _ in range(2):
-            assert await client.allowances.take("local", ANYTHING, [new_turn_id()], size=10) is None
+            assert await client.allowances.admit_turns("local", ANYTHING, [new_turn_id()], size=10) is None
             assert await client.submitter.submit(asked("hi"))
         return client.store.troubles
 
@@ -128,7 +131,7 @@ async def test_other_turns_are_settled_beside_one_that_cannot_be(settings: Setti
     store.hset(budgets(keys).reservations, ONE, "{")
     store.hset(budgets(keys).reservations, OTHER, SETTLED)  # its turn was never stored
     async with TurnsClient(settings) as client:
-        await client.spending.today()
+        await client.spending.read_today()
         assert store.hexists(budgets(keys).reservations, ONE)
         assert not store.hexists(budgets(keys).reservations, OTHER)
 

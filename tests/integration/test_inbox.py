@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import BadRequest, NotSuspended, TurnNotFound
+from api_client.contract.errors import BadRequest, TurnNotFound, TurnNotSuspended
 from api_client.contract.escalation import Escalation
-from api_client.contract.tasks import RESUME, Link
+from api_client.contract.tasks import RESUME, ChainTask
 from api_client.contract.turn import Outcome, Turn, TurnState
 from tests.integration.engine import ADR, GOOD, NO_MARKER, Bench, says
 from tests.support import wait_until
@@ -19,17 +19,17 @@ WHOLE_ADR = ADR.replace(
 
 async def decided(bench: Bench, turn: Turn, kind: str, **more: str) -> Turn:
     """Decide, and carry it out as Celery would."""
-    await bench.client.inbox.decide(turn.turn_id, kind, by="alice", **more)
-    bench.carry_out(turn.turn_id, Link(RESUME, turn.attempt))
-    return await bench.client.reader.get(turn.turn_id)
+    await bench.client.inbox.decide_turn(turn.turn_id, kind, by="alice", **more)
+    bench.carry_out(turn.turn_id, ChainTask(RESUME, turn.attempt))
+    return await bench.client.reader.read_turn(turn.turn_id)
 
 
 async def test_a_turn_whose_policy_escalates_is_suspended_held_by_nobody_and_listed(bench: Bench) -> None:
     turn = await bench.suspended()
     assert (turn.next, turn.lease_until, turn.outcome, turn.interruption.silence) == ("", 0, None, "reject")
-    assert [found.turn_id for found in await bench.client.inbox.suspended()] == [turn.turn_id]
-    assert await bench.client.inbox.suspended(owner="somebody else") == []
-    kinds = [event.kind for event in await bench.client.reader.events(turn.turn_id)]
+    assert [found.turn_id for found in await bench.client.inbox.list_suspended()] == [turn.turn_id]
+    assert await bench.client.inbox.list_suspended(owner="somebody else") == []
+    kinds = [event.kind for event in await bench.client.reader.read_events(turn.turn_id)]
     assert kinds[-3:] == ["attempt.rejected", "turn.escalated", "turn.suspended"]
 
 
@@ -40,7 +40,7 @@ async def test_an_approved_answer_is_told_as_a_persons_and_published(bench: Benc
     assert turn.decision.note == "passt"
     [response] = bench.settings.sessions_dir.rglob("output/response.md")
     assert response.read_text() == NO_MARKER
-    assert await bench.client.inbox.suspended() == []
+    assert await bench.client.inbox.list_suspended() == []
     [told] = [event.data for event in await bench.events(turn) if event.kind == "turn.decided"]
     assert (told["kind"], told["by"], told["note"]) == ("approve", "alice", "passt")
 
@@ -71,61 +71,61 @@ async def test_a_rejected_turn_fails_with_the_note_for_its_user(bench: Bench) ->
 async def test_a_decision_is_taken_once_and_a_second_one_is_told_who_decided(bench: Bench) -> None:
     turn = await bench.suspended(says(NO_MARKER))
     for _ in range(2):
-        await bench.client.inbox.decide(turn.turn_id, "retry", by="alice", note="Nochmal", decision_id="one")
-    with pytest.raises(NotSuspended, match="alice decided retry before; it is ran"):
-        await bench.client.inbox.decide(turn.turn_id, "approve", by="bob")
-    bench.carry_out(turn.turn_id, Link(RESUME, 1))
-    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED
-    await bench.client.inbox.decide(turn.turn_id, "retry", by="alice", note="Nochmal", decision_id="one")
-    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED, (
+        await bench.client.inbox.decide_turn(turn.turn_id, "retry", by="alice", note="Nochmal", decision_id="one")
+    with pytest.raises(TurnNotSuspended, match="alice decided retry before; it is ran"):
+        await bench.client.inbox.decide_turn(turn.turn_id, "approve", by="bob")
+    bench.carry_out(turn.turn_id, ChainTask(RESUME, 1))
+    assert (await bench.client.reader.read_turn(turn.turn_id)).state is TurnState.SUSPENDED
+    await bench.client.inbox.decide_turn(turn.turn_id, "retry", by="alice", note="Nochmal", decision_id="one")
+    assert (await bench.client.reader.read_turn(turn.turn_id)).state is TurnState.SUSPENDED, (
         "a late repeat decided the second suspension"
     )
 
 
 async def test_a_decision_is_known_by_its_whole_id_and_by_what_it_decides(bench: Bench) -> None:
     turn = await bench.suspended()
-    await bench.client.inbox.decide(turn.turn_id, "reject", by="bob", decision_id="one-rival")
+    await bench.client.inbox.decide_turn(turn.turn_id, "reject", by="bob", decision_id="one-rival")
     for decision_id, kind in (("one", "reject"), ("rival", "reject"), ("one-rival", "approve")):
-        with pytest.raises(NotSuspended, match="bob decided reject before"):
-            await bench.client.inbox.decide(turn.turn_id, kind, by="alice", decision_id=decision_id)
-    await bench.client.inbox.decide(turn.turn_id, "reject", by="bob", decision_id="one-rival")
+        with pytest.raises(TurnNotSuspended, match="bob decided reject before"):
+            await bench.client.inbox.decide_turn(turn.turn_id, kind, by="alice", decision_id=decision_id)
+    await bench.client.inbox.decide_turn(turn.turn_id, "reject", by="bob", decision_id="one-rival")
     for wrong in ("one rival", "x" * 65, "ä"):
         with pytest.raises(BadRequest, match="decision_id"):
-            await bench.client.inbox.decide(turn.turn_id, "reject", by="bob", decision_id=wrong)
+            await bench.client.inbox.decide_turn(turn.turn_id, "reject", by="bob", decision_id=wrong)
 
 
 async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) -> None:
     turn = await bench.suspended()
     with pytest.raises(TurnNotFound):
-        await bench.client.inbox.decide(turn.turn_id, "approve", by="eve", owner="eve")
+        await bench.client.inbox.decide_turn(turn.turn_id, "approve", by="eve", owner="eve")
     for kind, more in {"bless": {}, "retry": {}, "edit": {}, "approve": {"text": "x"}}.items():
         with pytest.raises(BadRequest):
-            await bench.client.inbox.decide(turn.turn_id, kind, by="alice", **more)
-    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED
+            await bench.client.inbox.decide_turn(turn.turn_id, kind, by="alice", **more)
+    assert (await bench.client.reader.read_turn(turn.turn_id)).state is TurnState.SUSPENDED
 
 
 @pytest.mark.parametrize(("default", "outcome"), [("reject", Outcome.FAILED), ("approve", Outcome.PASSED_BY_HUMAN)])
 async def test_a_turn_nobody_decides_on_goes_by_its_default(bench: Bench, default: str, outcome: Outcome) -> None:
     turn = await bench.suspended(attached=Escalation(timeout_seconds=1.0, default=default).attached)
-    found = await wait_until(lambda: (found := bench.ledger.reap(turn.turn_id, may_take=True)).link and found)
-    bench.carry_out(turn.turn_id, Link.parse(found.link))
-    ended = await bench.client.reader.get(turn.turn_id)
+    found = await wait_until(lambda: (found := bench.ledger.reap_turn(turn.turn_id, may_take=True)).link and found)
+    bench.carry_out(turn.turn_id, ChainTask.parse(found.link))
+    ended = await bench.client.reader.read_turn(turn.turn_id)
     assert (ended.outcome, ended.decision.by) == (outcome, "timeout")
     assert outcome.success or ended.error.code == "undecided"
 
 
 async def test_a_suspended_turn_that_is_looked_at_before_its_time_stays_where_it_is(bench: Bench) -> None:
     turn = await bench.suspended()
-    bench.ledger.recall()  # as after a clock that was set back
-    assert bench.ledger.reap(turn.turn_id, may_take=True).what == "suspended"
-    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED
-    assert bench.ledger.due() == []
+    bench.ledger.recall_turns()  # as after a clock that was set back
+    assert bench.ledger.reap_turn(turn.turn_id, may_take=True).what == "suspended"
+    assert (await bench.client.reader.read_turn(turn.turn_id)).state is TurnState.SUSPENDED
+    assert bench.ledger.list_due() == []
 
 
 async def test_the_deadline_stands_still_while_a_turn_is_suspended(bench: Bench) -> None:
     turn = await bench.suspended(deadline_seconds=700.0)
     assert turn.deadline_at == pytest.approx(turn.created_at + 700 + 86_400, abs=1)
-    again = await bench.client.inbox.decide(turn.turn_id, "approve", by="alice")
+    again = await bench.client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
     assert again.deadline_at == pytest.approx(turn.created_at + 700, abs=600)
 
 
@@ -133,11 +133,11 @@ async def test_a_suspended_turn_can_be_cancelled_and_lets_the_session_go_on(benc
     turn = await bench.suspended()
     following = await bench.submit(says(GOOD))
     assert (await bench.client.canceller.cancel(turn.turn_id)).outcome is Outcome.CANCELLED
-    assert await bench.client.inbox.suspended() == []
+    assert await bench.client.inbox.list_suspended() == []
     bench.carry_out(following)
-    assert (await bench.client.reader.get(following)).outcome is Outcome.PASSED
-    with pytest.raises(NotSuspended, match="it is cancelled"):
-        await bench.client.inbox.decide(turn.turn_id, "approve", by="alice")
+    assert (await bench.client.reader.read_turn(following)).outcome is Outcome.PASSED
+    with pytest.raises(TurnNotSuspended, match="it is cancelled"):
+        await bench.client.inbox.decide_turn(turn.turn_id, "approve", by="alice")
 
 
 async def test_another_model_is_asked_on_its_own_before_a_person_is(bench: Bench) -> None:
@@ -155,7 +155,8 @@ async def test_another_model_is_asked_on_its_own_before_a_person_is(bench: Bench
         )
         other.leases.close()
         runs = {
-            row.name: (row.runs, row.rejected, row.turns) for row in (await client.figures.stats(3600, "model")).rows
+            row.name: (row.runs, row.rejected, row.turns)
+            for row in (await client.figures.read_stats(3600, "model")).rows
         }  # type: ignore[union-attr]
     assert runs == {"scripted": (1, 1, 1), "expert": (1, 0, 0)}, "each model has its own runs, and so its own cost"
     assert (turn.outcome, turn.stage, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 1, 2)

@@ -23,7 +23,7 @@ from worker.runners.base import RunResult
 class ParcelQuestion(QuestionKind):
     name = "parcel"
 
-    def show(self, asked, locale):
+    def show_question(self, asked, locale):
         arrived = Choice(decision="arrived", label="It is here", takes="text")
         facts = tuple(asked.asked.items())
         return QuestionView(title="Waits for a parcel", summary="a parcel", choices=(arrived,), facts=facts)

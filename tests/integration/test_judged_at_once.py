@@ -15,7 +15,7 @@ from api_client.contract.events import Event
 from api_client.contract.keys import Keys
 from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import VALIDATE, Link
+from api_client.contract.tasks import VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, TurnState
 from api_client.pauses.pause import Pause
 from tests.accounts import disagreements
@@ -27,7 +27,7 @@ from worker.enforcement.child import MOST_CHARACTERS
 from worker.files.workspace import read_answer_files
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns import folders, publisher
-from worker.turns.judges import Case
+from worker.turns.judges import ValidationCase
 from worker.turns.loops.threads import Threads
 
 CHECKS = Pause(what="queue", name="check", reason="new rules", by="ops")
@@ -83,25 +83,25 @@ async def test_an_answer_that_is_judged_apart_is_stored_before(bench: Bench, tex
     if text is LONG:
         bench.carry_out(turn_id)
     else:
-        bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
+        bench.loop.run_and_wait(bench.service.carry_out_task(FIRST, turn_id, "s"))
         bench.carry_out(turn_id, JUDGE)
     assert "attempt.completed" in [entry[-1] for entry in entries(bench.settings, turn_id)]
-    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
 
 
 @pytest.mark.parametrize("text", [NO_MARKER, GOOD], ids=["to be rejected", "to be accepted"])
 async def test_a_pause_of_judging_keeps_the_answer_and_judges_it_afterwards(bench: Bench, text: str) -> None:
     turn_id = await bench.submit(says(text), says(GOOD))
-    await bench.client.pauses.pause(CHECKS)
+    await bench.client.pauses.set_pause(CHECKS)
     bench.carry_out(turn_id)
-    turn = await bench.client.reader.get(turn_id)
-    [attempt] = await bench.client.reader.attempts(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
+    [attempt] = await bench.client.reader.read_attempts(turn_id)
     assert (turn.state, turn.next, attempt.text, attempt.decision) == (TurnState.RAN, str(JUDGE), text, "")
     assert ["turn.paused"] in [entry[-1:] for entry in entries(bench.settings, turn_id)]
-    await bench.client.pauses.resume("queue", "check", by="ops")
-    await wait_until(lambda: bench.ledger.reap(turn_id, may_take=True).what == "announce")
+    await bench.client.pauses.end_pause("queue", "check", by="ops")
+    await wait_until(lambda: bench.ledger.reap_turn(turn_id, may_take=True).what == "announce")
     bench.carry_out(turn_id, JUDGE)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert turn.outcome is (Outcome.PASSED if text is GOOD else Outcome.PASSED_AFTER_RETRY)
     assert len(bench.runner.orders) == turn.delivery == turn.attempt
 
@@ -110,13 +110,13 @@ async def test_the_time_of_judging_is_counted_and_the_runs_events_bear_the_time_
     judge = bench.service.parts.judges.judge
     assert isinstance(bench.service.parts.judges, SimpleNamespace)
 
-    def slowly(case: Case) -> Attempt:
+    def slowly(case: ValidationCase) -> Attempt:
         time.sleep(0.03)
         return judge(case)
 
     bench.service.parts.judges.judge = slowly
     turn = await bench.outcome(says(NO_MARKER), says(GOOD))
-    events = await bench.client.reader.events(turn.turn_id)
+    events = await bench.client.reader.read_events(turn.turn_id)
     ended = {(event.kind, event.data["attempt"]): event.at_ms for event in events if "attempt" in event.data}
     took = [ended["attempt.rejected", 1] - ended["attempt.completed", 1]]
     took.append(ended["attempt.accepted", 2] - ended["attempt.completed", 2])
@@ -124,32 +124,32 @@ async def test_the_time_of_judging_is_counted_and_the_runs_events_bear_the_time_
     assert [event.at_ms for event in events] == sorted(event.at_ms for event in events)
     with redis.Redis.from_url(bench.settings.redis_url) as store:
         assert counters(store, Keys(bench.settings.namespace))["time.validation.ms"] == sum(took)
-    assert [round(each.finished_at * 1000) for each in await bench.client.reader.attempts(turn.turn_id)] == [
+    assert [round(each.finished_at * 1000) for each in await bench.client.reader.read_attempts(turn.turn_id)] == [
         ended["attempt.completed", number] for number in (1, 2)
     ]
 
 
 async def test_an_answer_that_was_sealed_with_its_run_is_finished_by_the_next_holder(bench: Bench) -> None:
     """The one that judged it dies between the seal and the commit: its run is not stored yet."""
-    commit = bench.on_loop.commit
+    commit = bench.on_loop.commit_transition
 
     async def dies(*_: object) -> None:
         raise OSError("killed")
 
-    bench.on_loop.commit = dies  # type: ignore[method-assign, assignment]
+    bench.on_loop.commit_transition = dies  # type: ignore[method-assign, assignment]
     turn_id = await bench.submit(says(GOOD))
     with pytest.raises(OSError, match="killed"):
         bench.carry_out_one(FIRST, turn_id)
-    bench.on_loop.commit = commit  # type: ignore[method-assign]
+    bench.on_loop.commit_transition = commit  # type: ignore[method-assign]
     with redis.Redis.from_url(bench.settings.redis_url) as store:
         keys = Keys(bench.settings.namespace)
         store.hset(keys.turn(turn_id), "lease_until", 1)
         store.zadd(keys.due, {turn_id: 1})
-    reaped = bench.ledger.reap(turn_id, may_take=True)
-    assert (reaped.what, reaped.link) == ("announce", str(Link(VALIDATE, 1)))
+    reaped = bench.ledger.reap_turn(turn_id, may_take=True)
+    assert (reaped.what, reaped.link) == ("announce", str(ChainTask(VALIDATE, 1)))
     bench.carry_out(turn_id, JUDGE)
-    turn = await bench.client.reader.get(turn_id)
-    [attempt] = await bench.client.reader.attempts(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
+    [attempt] = await bench.client.reader.read_attempts(turn_id)
     assert (turn.outcome, turn.response, turn.delivery) == (Outcome.PASSED, GOOD, 1)
     assert (attempt.text, attempt.decision, attempt.completion["verdict"]) == (GOOD, "accept", "complete")
     assert len(bench.runner.orders) == 1, "nobody pays twice"
@@ -164,14 +164,14 @@ async def test_a_machine_that_gets_sick_while_it_publishes_leaves_the_judging_to
 
     turn_id = await bench.submit(says(GOOD))
     with monkeypatch.context() as sickly:
-        sickly.setattr(publisher, "publish", sick)
+        sickly.setattr(publisher, "publish_answer", sick)
         bench.carry_out_one(FIRST, turn_id)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.state, turn.next, bench.announced) == (TurnState.RAN, str(JUDGE), [(JUDGE, turn_id, "s")])
     bench.trouble = ""
-    bench.host.look()
+    bench.host.probe_now()
     bench.carry_out(*reversed(bench.announced.pop()[:2]))
-    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
     assert len(bench.runner.orders) == 1
 
 
@@ -203,13 +203,13 @@ async def test_files_of_an_answer_are_judged_and_published_with_it(
 async def test_a_turn_with_a_folder_hands_five_things_to_threads_and_lists_each_delivery_once(
     in_files: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handed, listed, hand = list[str](), list[str](), Threads.files
+    handed, listed, hand = list[str](), list[str](), Threads.do_file_work
 
     async def counted(threads: Threads, work: Callable[..., object], *rest: object) -> object:
         handed.append(work.__name__)
         return await hand(threads, work, *rest)
 
-    monkeypatch.setattr(Threads, "files", counted)
+    monkeypatch.setattr(Threads, "do_file_work", counted)
     monkeypatch.setattr(
         folders, "read_answer_files", lambda path: listed.append(Path(path).name) or read_answer_files(path)
     )

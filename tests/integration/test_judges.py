@@ -18,7 +18,7 @@ from tests.support import alive, wait_for
 from worker.enforcement.child import MOST_CHARACTERS
 from worker.enforcement.policies import read_policy
 from worker.enforcement.policy import Policy
-from worker.turns.judges import CannotJudge, Case, Judges, judge_case
+from worker.turns.judges import ValidationCase, ValidationPool, ValidatorsUnavailable, judge_case
 
 OWN = """
 import os, time
@@ -49,11 +49,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return install
 
 
-def case(text: str, *names: str, **more: Any) -> Case:
-    return Case(text=text, history=(), names=names, root=Path.cwd(), context={"locale": "en"}, policy=Policy(**more))
+def case(text: str, *names: str, **more: Any) -> ValidationCase:
+    return ValidationCase(
+        text=text, history=(), names=names, root=Path.cwd(), context={"locale": "en"}, policy=Policy(**more)
+    )
 
 
-def codes(judges: Judges, what: Case) -> list[tuple[str, str]]:
+def codes(judges: ValidationPool, what: ValidationCase) -> list[tuple[str, str]]:
     return [(issue.validator, issue.code) for issue in judges.judge(what).issues]
 
 
@@ -63,7 +65,7 @@ LONG = "x" * (MOST_CHARACTERS + 1) + "\n\n"
 
 @pytest.mark.parametrize("before", ["", LONG])
 def test_answers_are_judged_and_repaired_alike_here_and_in_a_child(before: str) -> None:
-    judges = Judges(10)
+    judges = ValidationPool(10)
     assert codes(judges, case(f"{before}Ja.", "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
     assert codes(judges, case(f"{before}Ja.\n\n<!-- STEP: done -->", "step_marker")) == []
     assert judges.repair(case(f"{before}Ja?", "step_marker")).step == "what"
@@ -78,7 +80,7 @@ def test_a_validator_that_hangs_or_dies_is_blamed_and_the_others_are_heard(
     install: Callable[[str], None], body: str
 ) -> None:
     install(body)
-    judges = Judges(5.0)
+    judges = ValidationPool(5.0)
     found = codes(judges, case("Ja.", "own", "step_marker"))
     assert sorted(found) == [("own", "VALIDATOR_ERROR"), ("step_marker", "MISSING_STEP_MARKER")]
     assert codes(judges, case("Ja.", "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
@@ -86,7 +88,7 @@ def test_a_validator_that_hangs_or_dies_is_blamed_and_the_others_are_heard(
 
 def test_a_validator_that_eats_memory_is_blamed_and_the_others_are_heard(install: Callable[[str], None]) -> None:
     install("[bytearray(b'x' * 10**6) for _ in iter(int, 1)]")
-    judges = Judges(60.0, memory_mb=64)
+    judges = ValidationPool(60.0, memory_mb=64)
     found = judges.judge(case("Ja.", "own", "step_marker")).issues
     assert [(issue.validator, issue.code) for issue in found] == [
         ("own", "VALIDATOR_ERROR"),
@@ -103,9 +105,9 @@ def test_a_validator_that_waits_for_a_program_has_the_time_it_asks_for(
     module.write_text(
         module.read_text().replace("class Own(ResponseValidator):", f"class Own(ResponseValidator):{WAITS}")
     )
-    assert codes(Judges(1.0), case("Ja.", "own")) == []
+    assert codes(ValidationPool(1.0), case("Ja.", "own")) == []
     module.write_text(module.read_text().replace(WAITS, ""))
-    assert codes(Judges(1.0), case("Ja.", "own")) == [("own", "VALIDATOR_ERROR")]
+    assert codes(ValidationPool(1.0), case("Ja.", "own")) == [("own", "VALIDATOR_ERROR")]
 
 
 WAITS = "\n    patience = 60.0"
@@ -113,7 +115,7 @@ WAITS = "\n    patience = 60.0"
 
 def test_this_process_goes_on_while_a_validator_holds_its_own(install: Callable[[str], None]) -> None:
     install("__import__('re').match(r'(a+)+$', 'a' * 64 + 'b')")
-    judges, beats, done = Judges(1.5), 0, threading.Event()
+    judges, beats, done = ValidationPool(1.5), 0, threading.Event()
 
     def work() -> None:
         judges.judge(case("Ja.", "own"))
@@ -126,15 +128,15 @@ def test_this_process_goes_on_while_a_validator_holds_its_own(install: Callable[
 
 
 def test_an_unknown_validator_cannot_judge() -> None:
-    with pytest.raises(CannotJudge, match="step_markr"):
-        Judges(5).judge(case("Ja.", "step_markr"))
+    with pytest.raises(ValidatorsUnavailable, match="step_markr"):
+        ValidationPool(5).judge(case("Ja.", "step_markr"))
 
 
 def test_a_rule_file_that_changes_is_loaded_again_by_the_same_child(tmp_path: Path) -> None:
     rule = tmp_path / "rules" / "short.py"
     rule.parent.mkdir()
     file = read_policy("rules:\n  - rule: rules/short.py\n")
-    judges = Judges(60)
+    judges = ValidationPool(60)
 
     def says(code: str, changed: int) -> list[tuple[str, str]]:
         found = f"[ValidationIssue('{code}', 'Too short', 'short')]"
@@ -149,23 +151,23 @@ def test_a_rule_file_that_changes_is_loaded_again_by_the_same_child(tmp_path: Pa
     assert len(idle(judges)) == 1, "the same child judged both"
 
 
-def idle(judges: Judges) -> list[int]:
+def idle(judges: ValidationPool) -> list[int]:
     """The processes of the children that wait for a case."""
     return [int(child._process.pid or 0) for child in judges._children._idle]
 
 
 def test_our_own_rules_that_fail_in_the_worker_are_blamed_and_end_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(what: Case) -> None:
+    def fails(what: ValidationCase) -> None:
         if what.names:
             raise RecursionError("too deep")
 
     monkeypatch.setattr("worker.turns.judges.judge_case", lambda what: fails(what) or judge_case(what))
-    assert codes(Judges(10), case("Ja.", "step_marker")) == [("step_marker", "VALIDATOR_ERROR")]
+    assert codes(ValidationPool(10), case("Ja.", "step_marker")) == [("step_marker", "VALIDATOR_ERROR")]
 
 
 def test_many_threads_share_a_few_children(install: Callable[[str], None], tmp_path: Path) -> None:
     install(f"time.sleep(0.02); open({str(tmp_path / 'seen')!r}, 'a').write(f'{{os.getpid()}}\\n'); return []")
-    judges = Judges(30, children=2)
+    judges = ValidationPool(30, children=2)
     threads = [threading.Thread(target=lambda: [judges.judge(case("Ja.", "own")) for _ in range(3)]) for _ in range(6)]
     for thread in threads:
         thread.start()
@@ -179,7 +181,7 @@ def test_many_threads_share_a_few_children(install: Callable[[str], None], tmp_p
 
 
 def test_a_child_that_died_while_it_had_nothing_to_do_costs_no_verdict() -> None:
-    judges = Judges(10)
+    judges = ValidationPool(10)
     codes(judges, case(LONG, "step_marker"))
     [dead] = idle(judges)
     os.kill(dead, signal.SIGKILL)

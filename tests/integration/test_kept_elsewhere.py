@@ -51,7 +51,7 @@ class Chat:
 
     async def starts(self) -> list[tuple[str, str]]:
         """How each attempt began, and in which worker process."""
-        attempts = [each for turn in self.turns for each in await self._at.client.reader.attempts(turn.turn_id)]
+        attempts = [each for turn in self.turns for each in await self._at.client.reader.read_attempts(turn.turn_id)]
         return [(each.completion["evidence"]["start"], each.worker) for each in attempts]
 
     @property
@@ -121,7 +121,7 @@ async def test_where_the_keeper_is_busy_another_runs_it_and_the_keepers_agent_en
     long = [await other.ask("long") for other in others]
     for turn_id in long:
         await installation.until(turn_id, "running")
-    [elsewhere] = [t for t in long if (await installation.client.reader.get(t)).worker != keeper]
+    [elsewhere] = [t for t in long if (await installation.client.reader.read_turn(t)).worker != keeper]
     await installation.client.canceller.cancel(elsewhere)
     await installation.result(elsewhere)
     turn = await chat.say()
@@ -130,7 +130,9 @@ async def test_where_the_keeper_is_busy_another_runs_it_and_the_keepers_agent_en
     assert second == chat.keeper != keeper
     await wait_until(lambda: kept(installation) == {process_of(installation, second)})
     [at_keeper] = set(long) - {elsewhere}
-    assert (await installation.client.reader.get(at_keeper)).state == "running", "the keeper was busy all the time"
+    assert (await installation.client.reader.read_turn(at_keeper)).state == "running", (
+        "the keeper was busy all the time"
+    )
     await installation.client.canceller.cancel(at_keeper)
     await installation.result(at_keeper)
     await chat.say()
@@ -199,7 +201,7 @@ async def test_a_worker_that_ends_after_its_turns_keeps_nobodys_agent_meanwhile(
     long = [await Chat(installation, f"long-{number}").ask("long") for number in range(6)]
     for turn_id in long:
         await installation.until(turn_id, "running")
-    assert keeper in {(await installation.client.reader.get(turn_id)).worker for turn_id in long}
+    assert keeper in {(await installation.client.reader.read_turn(turn_id)).worker for turn_id in long}
     worker.ask_to_end()
     await wait_until(lambda: not chat.keeper and not kept(installation))
     await chat.say()
@@ -213,7 +215,7 @@ async def test_a_worker_that_ends_after_its_turns_keeps_nobodys_agent_meanwhile(
 async def test_a_worker_that_takes_no_turns_keeps_nobodys_agent(installation: Installation) -> None:
     chat, _ = await two_workers(installation, PATIENT)
     keeper = chat.keeper
-    await installation.client.workers.order(keeper, WorkerOrder.QUIET)
+    await installation.client.workers.order_worker(keeper, WorkerOrder.QUIET)
     await wait_until(lambda: not chat.keeper and not kept(installation))
     await chat.say()
     start, worker = (await chat.starts())[-1]

@@ -18,7 +18,7 @@ LETTERS = """
     from api_client.contract.tasks import CHECK_QUEUE, TaskDeclaration
     from api_client.contract.turn import Outcome
     from api_client.contract.work import WorkKind
-    from api_client.turns.record.moves import Answer, Move
+    from api_client.turns.record.moves import Answer, Transition
     from worker.turns.work import TurnWork
 
     class Letter(WorkKind):
@@ -36,7 +36,7 @@ LETTERS = """
     class LetterWork(TurnWork):
         async def carry_out(self, parts, lease, attempts):
             text = Template("Dear $name, all is well.").substitute(lease.claim.turn.request.work_data)
-            return Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response=text))
+            return Transition(attempt=1, outcome=Outcome.PASSED, answer=Answer(response=text))
 """
 GROUPS = "[helix_turns.work_kinds]\nletter = letters:Letter\n[helix_turns.work]\nletter = letters:LetterWork\n"
 

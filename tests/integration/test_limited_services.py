@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.load import load
+from api_client.contract.settings.load import load_settings
 from api_client.contract.turn import Turn
 from api_client.workers.reason import Reason
 from tests.http_service import Asked, HttpService, Reply
@@ -65,7 +65,7 @@ def configure(installation: Installation, urls: Mapping[str, str], **more: Mappi
         )
     ]
     (folder / "helix.toml").write_text("\n".join(lines))
-    installation.settings = load(environ_of(replace(used, models=dict.fromkeys(urls, "openai_http:m"))))
+    installation.settings = load_settings(environ_of(replace(used, models=dict.fromkeys(urls, "openai_http:m"))))
     return installation.settings
 
 
@@ -81,24 +81,24 @@ async def test_a_service_that_limits_us_fails_no_turn_and_is_asked_at_most_once_
         client = installation.client
         # The first of them finds out; what is at work by then comes through as well.
         first = await client.submitter.submit(asked("Hallo", "first", model="sick"))
-        while not (limits := await client.pauses.in_force()):
+        while not (limits := await client.pauses.list_active()):
             await asyncio.sleep(0.02)
-        assert [each.title for each in limits] == [f"limit {used.upstream_of('sick')}"]
+        assert [each.title for each in limits] == [f"limit {used.find_service('sick')}"]
         assert "limit 127.0.0.1" in run(used, "paused").stdout
         before = len(sick.refused)
         asks = [asked("Hallo", f"s{number}", model="sick") for number in range(TURNS - 1)]
         ids = [first, *[await client.submitter.submit(each) for each in asks]]
         well = [await client.submitter.submit(asked("Hallo", f"w{n}", model="well")) for n in range(8)]
         for turn_id in well:
-            assert (await client.reader.result(turn_id, timeout=60)).outcome == "passed"
-        assert await client.pauses.in_force(), "the other service is asked while this one is limited"
-        ended: list[Turn] = [await client.reader.result(turn_id, timeout=120) for turn_id in ids]
+            assert (await client.reader.await_result(turn_id, timeout=60)).outcome == "passed"
+        assert await client.pauses.list_active(), "the other service is asked while this one is limited"
+        ended: list[Turn] = [await client.reader.await_result(turn_id, timeout=120) for turn_id in ids]
         assert {turn.outcome for turn in ended} == {"passed"}
         assert {(turn.transients, turn.attempt, turn.strikes) for turn in ended} == {(0, 1, 0)}
         tries = sick.refused[before - 1 :]
         assert len(tries) > 2, "it was tried again"
         assert all(later - earlier > 1 - JITTER for earlier, later in itertools.pairwise(tries))
-        assert await client.pauses.in_force() == []
+        assert await client.pauses.list_active() == []
 
 
 def _frame(**error: object) -> bytes:
@@ -126,12 +126,12 @@ async def test_what_a_caller_did_wrong_opens_no_breaker_and_a_limit_in_the_strea
         for name, code in (("bad", "permanent"), ("long", "limit"), ("http", "permanent")):
             for number in range(2):
                 asks = asked("Hallo", f"{name}{number}", model=name)
-                turn = await client.reader.result(await client.submitter.submit(asks), timeout=60)
+                turn = await client.reader.await_result(await client.submitter.submit(asks), timeout=60)
                 assert turn.error
                 assert (turn.outcome, turn.error.code, turn.transients) == ("error", code, 0)
-        assert await client.pauses.in_force() == []
+        assert await client.pauses.list_active() == []
         turn_id = await client.submitter.submit(asked("Hallo", "busy", model="busy"))
-        while not (limits := await client.pauses.in_force()):
+        while not (limits := await client.pauses.list_active()):
             await asyncio.sleep(0.02)
         assert [(each.what, each.until - each.since > 80) for each in limits] == [("limit", True)]
         await client.canceller.cancel(turn_id)
@@ -168,10 +168,10 @@ async def test_a_service_is_asked_by_as_many_agents_at_once_as_it_has_places_and
         while narrow.now < 2:
             await asyncio.sleep(0.01)
         well = await client.submitter.submit(asked("Hallo", "w", model="well"))
-        assert (await client.reader.result(well, timeout=60)).outcome == "passed"
-        assert Reason.SERVICE in {group.wait.reason for group in (await client.workers.standing()).waits}
+        assert (await client.reader.await_result(well, timeout=60)).outcome == "passed"
+        assert Reason.SERVICE in {group.wait.reason for group in (await client.workers.read_state()).waits}
         killed.kill()
         installation.worker()
-        ended = [await client.reader.result(turn_id, timeout=120) for turn_id in ids]
+        ended = [await client.reader.await_result(turn_id, timeout=120) for turn_id in ids]
         assert {turn.outcome for turn in ended} == {"passed"}
         assert narrow.most == 2

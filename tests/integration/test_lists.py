@@ -106,7 +106,7 @@ def options(query: dict[str, str]) -> Iterator[str]:
 
 
 async def test_command_api_and_page_find_the_same_turns(known: dict[str, str], settings: Settings) -> None:
-    operator = keys.add(settings.keys_path, keys.ApiKey(name="ops", hash="", owner="ops", right="operator"))
+    operator = keys.add_key(settings.keys_path, keys.ApiKey(name="ops", hash="", owner="ops", right="operator"))
     app = create_app(settings)
     async with caller(app) as http:
         http.headers["authorization"] = f"Bearer {operator}"
@@ -153,7 +153,7 @@ async def test_a_command_takes_the_beginning_of_an_id_and_last(
         assert told["turn_id"] == known[name]
     assert "no turn 'ffff0000'" in await asyncio.to_thread(command, settings, "show", "ffff0000")
     assert "cancelled" in await asyncio.to_thread(command, settings, "cancel", "last")
-    assert (await bench.client.reader.get(known["queued"])).outcome == "cancelled"
+    assert (await bench.client.reader.read_turn(known["queued"])).outcome == "cancelled"
 
 
 async def test_a_beginning_that_several_ids_share_is_refused_with_two_of_them(bench: Bench) -> None:
@@ -192,7 +192,7 @@ async def every_page(client: TurnsClient, search: Search, **how: Any) -> tuple[l
     """The ids of all pages, and how many pages there were."""
     seen, pages, after = list[str](), 0, None
     while True:
-        page = await client.lists.page(search, after=after, **how)
+        page = await client.lists.read_page(search, after=after, **how)
         seen, pages = [*seen, *(turn.turn_id for turn in page.turns)], pages + 1
         if page.next is None:
             return seen, pages
@@ -225,9 +225,9 @@ async def test_a_search_that_takes_too_long_ends_its_page_and_goes_on_without_a_
 
 async def test_turns_that_are_cleared_away_meanwhile_hide_no_other(bench: Bench) -> None:
     made = await copies(bench, 1300)
-    first = await bench.client.lists.page(Search(sort="oldest"), count=600, seconds=60)
+    first = await bench.client.lists.read_page(Search(sort="oldest"), count=600, seconds=60)
     bench.store.zrem(bench.keys.finished, *(turn.turn_id for turn in first.turns[:300]))
-    rest = await bench.client.lists.page(Search(sort="oldest"), after=first.next, count=2000, seconds=60)
+    rest = await bench.client.lists.read_page(Search(sort="oldest"), after=first.next, count=2000, seconds=60)
     assert {turn.turn_id for turn in (*first.turns, *rest.turns)} == made
 
 

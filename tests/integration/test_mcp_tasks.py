@@ -136,7 +136,7 @@ async def test_the_clients_user_answers_what_the_turn_asks_once(
     said: str, kind: str, bench: Bench, settings: Settings, tmp_path: Path
 ) -> None:
     settings = replace(settings, keys_file=str(tmp_path / "keys.json"))
-    key = ring.add(settings.keys_path, ring.ApiKey(name="alice", hash="", owner="alice"))
+    key = ring.add_key(settings.keys_path, ring.ApiKey(name="alice", hash="", owner="alice"))
     turn = await questioned(bench, owner=owner_of_name("alice"))
     relay = RelayProcess(settings)
     relay.start()
@@ -153,7 +153,7 @@ async def test_the_clients_user_answers_what_the_turn_asks_once(
                 )
 
             await update(f"{turn.suspended_at - 60}", "approve")  # the answer to an earlier question
-            assert (await bench.client.reader.get(turn.turn_id)).state == "suspended"
+            assert (await bench.client.reader.read_turn(turn.turn_id)).state == "suspended"
             await update(name, said)
             await update(name, "approve" if said == "reject" else "reject")  # the first answer stays
             after = await went_on(bench, turn)

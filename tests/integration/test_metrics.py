@@ -85,10 +85,10 @@ async def test_after_whole_turns_every_figure_everywhere_is_what_the_logs_say(
     ids = {text: await client.submitter.submit(asked(text)) for text in ASKED}
     await wait_until(lambda: said(client, ids["stirbt"]))
     for text in ASKED.keys() - {"stirbt"}:  # no other turn is hit
-        await client.reader.result(ids[text], timeout=60)
+        await client.reader.await_result(ids[text], timeout=60)
     worker.kill()
     installation.worker("--processes", "2")
-    outcomes = {text: (await client.reader.result(turn_id, timeout=60)).outcome for text, turn_id in ids.items()}
+    outcomes = {text: (await client.reader.await_result(turn_id, timeout=60)).outcome for text, turn_id in ids.items()}
     assert outcomes == ASKED
 
     told = await fold_of_the_logs(client, list(ids.values()))
@@ -154,11 +154,11 @@ def asked(text: str) -> TurnRequest:
 
 
 async def said(client: TurnsClient, turn_id: str) -> bool:
-    return (await client.reader.get(turn_id)).seq >= 3
+    return (await client.reader.read_turn(turn_id)).seq >= 3
 
 
 async def workers_of(client: TurnsClient) -> bool:
-    return len((await client.workers.standing()).heard) >= 2
+    return len((await client.workers.read_state()).recent_reports) >= 2
 
 
 async def fold_of_the_logs(client: TurnsClient, ids: list[str]) -> Counter[str]:
@@ -166,7 +166,7 @@ async def fold_of_the_logs(client: TurnsClient, ids: list[str]) -> Counter[str]:
     with redis.Redis.from_url(client.settings.redis_url) as store:
         for turn_id in ids:
             record = records.record(store, Keys(client.settings.namespace), turn_id)
-            events = [event.to_dict() async for event in client.reader.follow(turn_id) if event is not None]
+            events = [event.to_dict() async for event in client.reader.follow_turn(turn_id) if event is not None]
             told.update(folded(record, events))
     return told
 

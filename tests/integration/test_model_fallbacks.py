@@ -35,9 +35,9 @@ async def test_the_next_model_of_the_list_answers_and_the_attempt_names_those_th
         installation.worker()
         client = installation.client
         turn_id = await client.submitter.submit(asked("Hallo", "s", model="first"))
-        turn = await client.reader.result(turn_id, timeout=60)
+        turn = await client.reader.await_result(turn_id, timeout=60)
         assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
-        [attempt] = await client.reader.attempts(turn_id)
+        [attempt] = await client.reader.read_attempts(turn_id)
         fell = attempt.completion["evidence"]["fallback_from"]
         assert [(model, each["fault"], each["next"]) for model, each in fell.items()] == [
             ("first", kind, "second"),
@@ -56,12 +56,12 @@ async def test_a_turn_that_would_wait_behind_a_limit_is_taken_over_before_it_ask
         installation.worker()
         client = installation.client
         ids = [await client.submitter.submit(asked("Hallo", f"s{n}", model="first")) for n in range(4)]
-        ended = [await client.reader.result(turn_id, timeout=60) for turn_id in ids]
+        ended = [await client.reader.await_result(turn_id, timeout=60) for turn_id in ids]
         assert {turn.outcome for turn in ended} == {Outcome.PASSED}
         before = len(one.asked)
         late = await client.submitter.submit(asked("Hallo", "late", model="first"))
-        assert (await client.reader.result(late, timeout=60)).outcome is Outcome.PASSED
-        [attempt] = await client.reader.attempts(late)
+        assert (await client.reader.await_result(late, timeout=60)).outcome is Outcome.PASSED
+        [attempt] = await client.reader.read_attempts(late)
         assert attempt.completion["evidence"]["fallback_from"]["first"]["fault"] == "limit"
         assert len(one.asked) == before
 
@@ -86,7 +86,7 @@ async def test_an_error_that_passes_soon_is_tried_again_before_another_model_is_
         installation.worker()
         client = installation.client
         turn_id = await client.submitter.submit(asked("Hallo", "s", model="first"))
-        assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED
+        assert (await client.reader.await_result(turn_id, timeout=60)).outcome is Outcome.PASSED
         assert (len(one.asked), len(two.asked)) == (3, 0)
 
 
@@ -105,6 +105,6 @@ async def test_a_turn_that_waits_for_its_last_model_does_not_go_back_to_one_that
         installation.worker()
         client = installation.client
         turn_id = await client.submitter.submit(asked("Hallo", "s", model="first"))
-        turn = await client.reader.result(turn_id, timeout=60)
+        turn = await client.reader.await_result(turn_id, timeout=60)
         assert [len(each.asked) for each in (one, two, three)] == [1, 1, 3]
         assert (turn.outcome, turn.models) == (Outcome.PASSED, "first (limit), second (auth), third")

@@ -38,7 +38,7 @@ async def carried_out(bench: Bench, plays: list[Play]) -> str:
 
 async def test_after_the_last_hand_over_the_turn_ends_as_an_error_that_says_so(bench: Bench, waits: list[int]) -> None:
     turn_id = await carried_out(bench, [loses_its_guard] * (MOST_HAND_OVERS + 1))
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.outcome, turn.error.code, turn.attempt) == (Outcome.ERROR, "not_kept", 1)
     assert "could not keep the agent running" in turn.error.message
     assert f"{MOST_HAND_OVERS + 1} times in a row" in turn.error.reason
@@ -50,7 +50,7 @@ async def test_after_the_last_hand_over_the_turn_ends_as_an_error_that_says_so(b
 
 async def test_a_turn_that_is_kept_in_the_end_passes_with_its_first_attempt(bench: Bench, waits: list[int]) -> None:
     turn_id = await carried_out(bench, [*[loses_its_guard] * MOST_HAND_OVERS, says(GOOD)])
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.outcome, turn.response, turn.attempt) == (Outcome.PASSED, GOOD, 1)
     assert (turn.strikes, turn.handed_over) == (0, 0)
     assert FIRST.attempt == 1

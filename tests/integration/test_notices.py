@@ -15,7 +15,7 @@ from api_client.api_keys import make_token
 from api_client.client import TurnsClient
 from api_client.contract.escalation import Escalation
 from api_client.contract.keys import Keys
-from api_client.contract.notices import Notice
+from api_client.contract.notices import Notification
 from api_client.contract.settings import Settings
 from api_client.notifications.notice_keys import NoticeKeys
 from tests.hooks import HookReceiver
@@ -92,7 +92,7 @@ async def test_who_was_away_gets_it_later_and_what_one_took_is_not_sent_to_it_ag
         receiver.answer = lambda headers, body: 503 if len(receiver.paths) < 2 else 200
         used = called.change(webhook_urls=(receiver.url,))
         async with TurnsClient(used) as client:
-            notice = Notice(kind="queue.stuck", subject="now", at=time.time(), data={"turns": 3})
+            notice = Notification(kind="queue.stuck", subject="now", at=time.time(), data={"turns": 3})
             assert await client.notices.put(notice)
             assert not await client.notices.put(notice), "it is put once"
         called.worker("--foreground")
@@ -108,7 +108,7 @@ def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
         used = called.change(webhook_urls=(receiver.url,), notice_command="")
         with redis.Redis.from_url(used.redis_url) as store:
             outbox = outbox_of(used)
-            outbox.put(Notice(kind="turn.dead", subject="turn-1", at=time.time()))
+            outbox.put(Notification(kind="turn.dead", subject="turn-1", at=time.time()))
             [entry] = outbox.due(10)
             began = time.time() * 1000
             assert not outbox.failed(entry, [], "http://127.0.0.1: answers 500")
@@ -136,7 +136,7 @@ def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
 async def test_the_page_shows_what_was_given_up_and_its_forms_send_it_again_or_drop_it(settings: Settings) -> None:
     outbox = outbox_of(settings)
     for subject in ("one", "two"):
-        outbox.put(Notice(kind="turn.dead", subject=subject, at=time.time()))
+        outbox.put(Notification(kind="turn.dead", subject=subject, at=time.time()))
     for entry in outbox.due(2):
         outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "<b>answers 500</b>")
     async with serving(settings) as relay, TurnsClient(settings) as client:
@@ -165,10 +165,10 @@ async def test_the_page_shows_what_was_given_up_and_its_forms_send_it_again_or_d
 async def test_the_api_lists_notices_and_sends_those_given_up_again_or_drops_them(settings: Settings) -> None:
     outbox = outbox_of(settings)
     for subject in ("one", "two", "three"):
-        outbox.put(Notice(kind="turn.dead", subject=subject, at=time.time()))
+        outbox.put(Notification(kind="turn.dead", subject=subject, at=time.time()))
     for entry in outbox.due(3):
         outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "answers 500")
-    outbox.put(Notice(kind="turn.failed", subject="waits", at=time.time()))
+    outbox.put(Notification(kind="turn.failed", subject="waits", at=time.time()))
     async with serving(settings) as relay:
         http = relay.http
         http.headers["authorization"] = f"Bearer {make_token(settings.token_path)}"

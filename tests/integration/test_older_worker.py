@@ -42,18 +42,18 @@ async def test_an_older_worker_leaves_what_it_does_not_know_to_a_newer_one(
     assert {turn.outcome for turn in ended} == {Outcome.PASSED}, "it does what it knows, while others wait"
 
     async def lacks() -> bool:
-        return all([(await client.reader.get(turn_id)).lacks for turn_id in turn_ids["rule"]])
+        return all([(await client.reader.read_turn(turn_id)).lacks for turn_id in turn_ids["rule"]])
 
     await wait_until(lacks)
-    assert {(await client.reader.get(each)).outcome for each in (*turn_ids["rule"], *turn_ids["step"])} == {None}
-    waits = {each.wait.reason.value: each for each in (await client.workers.standing()).waits}
+    assert {(await client.reader.read_turn(each)).outcome for each in (*turn_ids["rule"], *turn_ids["step"])} == {None}
+    waits = {each.wait.reason.value: each for each in (await client.workers.read_state()).waits}
     assert "file_existence" in waits["unfit"].wait.said or "no such step 'note'" in waits["unfit"].wait.said
     shown = installation.run("show", turn_ids["rule"][0])
     assert "file_existence" in shown.stdout
     new = installation.worker(within=["env"])
     ended = [await installation.result(turn_id) for turn_id in (*turn_ids["rule"], *turn_ids["step"])]
     assert {turn.outcome for turn in ended} == {Outcome.PASSED}
-    judges = [(await client.reader.attempts(turn.turn_id))[-1].worker for turn in ended[8:]]
+    judges = [(await client.reader.read_attempts(turn.turn_id))[-1].worker for turn in ended[8:]]
     assert all(map(new.named, judges))
     listed = json.loads(installation.run("workers", "--json").stdout)["workers"]
     assert len({line["version"] for line in listed}) == 2
@@ -68,12 +68,12 @@ async def test_a_turn_whose_record_has_a_later_form_is_left_to_later_workers(ben
     turn_id = await bench.submit(says(GOOD))
     bench.store.hset(bench.keys.turn(turn_id), "v", 2)
     bench.carry_out(turn_id)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.state, turn.delivery, turn.outcome) == ("queued", 0, None)
     assert list(turn.lacks.values()) == ["it is older than the turn, whose record has form 2; it knows 1"]
     bench.store.hset(bench.keys.turn(turn_id), "v", 1)
     bench.carry_out(turn_id)
-    assert (await bench.client.reader.get(turn_id)).outcome == Outcome.PASSED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome == Outcome.PASSED
 
 
 async def test_a_rule_that_no_worker_knows_makes_the_turn_wait_and_not_end(bench: Bench) -> None:
@@ -87,11 +87,11 @@ async def test_a_rule_that_no_worker_knows_makes_the_turn_wait_and_not_end(bench
         stored["validators"] = ["step_marker", "rule_of_tomorrow"]
         bench.store.hset(bench.keys.turn(turn_id), "request", json.dumps(stored))
         bench.carry_out(turn_id, session_id=session)
-        turn = await bench.client.reader.get(turn_id)
+        turn = await bench.client.reader.read_turn(turn_id)
         assert (turn.state, turn.outcome) == ("ran", None)
         bench.store.hset(bench.keys.turn(turn_id), "not_before", 0)
         bench.carry_out(turn_id, link=JUDGE, session_id=session)
-        turn = await bench.client.reader.get(turn_id)
+        turn = await bench.client.reader.read_turn(turn_id)
         assert turn.outcome is None
         assert list(turn.lacks.values()) == ["it has no validator 'rule_of_tomorrow'"]
 
@@ -102,12 +102,12 @@ async def test_a_policy_with_a_word_of_tomorrow_makes_the_turn_wait(bench: Bench
     async with TurnsClient(replace(bench.settings, policy=str(policy))) as client:
         bench.runner.plays += [says(GOOD)]
         turn_id = await client.submitter.submit(asked("x", "s"))
-    name = (await bench.client.reader.get(turn_id)).policy
+    name = (await bench.client.reader.read_turn(turn_id)).policy
     bench.store.hset(bench.keys.policies, name, "rules: [step_marker]\ncolour: blue\n")
     bench.carry_out(turn_id)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert turn.outcome is None
     bench.store.hset(bench.keys.turn(turn_id), "not_before", 0)
     bench.carry_out(turn_id, link=JUDGE if turn.state == "ran" else FIRST)
-    [lack] = (await bench.client.reader.get(turn_id)).lacks.values()
+    [lack] = (await bench.client.reader.read_turn(turn_id)).lacks.values()
     assert "colour" in lack

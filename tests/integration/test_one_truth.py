@@ -112,7 +112,7 @@ async def _breaker(installation: Installation, *_: object) -> Trouble:
     await installation.ask("away", "a")
 
     async def is_open() -> bool:
-        return any(each.what == BREAKER for each in await installation.client.pauses.in_force())
+        return any(each.what == BREAKER for each in await installation.client.pauses.list_active())
 
     await wait_until(is_open)
     return Trouble(turn_id=await installation.ask(session="b"), code="breaker", row="A model's service fails")
@@ -166,7 +166,7 @@ async def _credit(installation: Installation, _: Path, until_judged: contextlib.
     installation.play(SCRIPT)
     configure(installation, {"scripted": service.url})
     installation.worker()
-    first = await installation.client.reader.result(await installation.ask(session="a"), timeout=60)
+    first = await installation.client.reader.await_result(await installation.ask(session="a"), timeout=60)
     assert first.error
     assert (first.error.code, first.attempt) == ("no_credit", 1)
     assert "{" not in first.error.message
@@ -194,7 +194,7 @@ async def _sick(installation: Installation, *_: object) -> Trouble:
     sessions.write_text("no folder")
 
     async def is_sick() -> bool:
-        return any(each.sick for each in await installation.client.workers.reported())
+        return any(each.sick for each in await installation.client.workers.read_reports())
 
     await wait_until(is_sick)
     return Trouble(turn_id=await installation.ask(), code="sick")
@@ -233,7 +233,7 @@ async def _suspended(installation: Installation, *_: object) -> Trouble:
     (installation.settings.root / "work").mkdir()
     installation.worker()
     phase = Phase(id="build", description="Build add.py.", output_files=("add.py",), max_attempts=1)
-    [turn_id] = await installation.client.phases.submit([phase], directory="work")
+    [turn_id] = await installation.client.phases.submit_phases([phase], directory="work")
     await installation.until(turn_id, "suspended")
     return Trouble(row="A phase waits for a person")
 
@@ -241,7 +241,7 @@ async def _suspended(installation: Installation, *_: object) -> Trouble:
 @staged("a dead worker")
 async def _dead(installation: Installation, *_: object) -> Trouble:
     async def states() -> set[str]:
-        return {line.state for line in (await installation.client.workers.standing()).workers}
+        return {line.state for line in (await installation.client.workers.read_state()).workers}
 
     async def gone() -> bool:
         return "gone" in await states()
@@ -304,7 +304,7 @@ async def test_every_place_gives_the_same_reason(
         if turn_id and code not in NEW_ONES:
 
             async def waits() -> bool:
-                found = await client.workers.waits([await client.reader.get(turn_id)])
+                found = await client.workers.explain_waits([await client.reader.read_turn(turn_id)])
                 return bool(found) and found[turn_id].reason == code
 
             await wait_until(waits)
@@ -313,7 +313,7 @@ async def test_every_place_gives_the_same_reason(
         if turn_id:
             await compared(trouble, installation)
         if "The store's" not in trouble.row:
-            for each in (await client.lists.page(Search())).turns:
+            for each in (await client.lists.read_page(Search())).turns:
                 with contextlib.suppress(Exception):
                     await client.canceller.cancel(each.turn_id)
 

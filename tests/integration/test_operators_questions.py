@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from api_client.contract.completion import Completion, Verdict
-from api_client.contract.counters import counter
+from api_client.contract.counters import counter_field
 from api_client.contract.keys import BUCKETS, Keys
-from api_client.contract.notices import Notice
+from api_client.contract.notices import Notification
 from api_client.contract.settings import Settings
 from api_client.pauses.pause import Pause
 from tests.html import Document
@@ -87,9 +87,9 @@ async def history(bench: Bench) -> History:
     for alone in (False, False, True):
         await lost(bench, dead, "poison", alone=alone)
     running = await bench.submit(session_id="busy")
-    bench.ledger.claim(running, "busy", FIRST)
-    await wait_until(lambda: bench.ledger.reap(running, may_take=False).what == "later")  # its lease is over
-    await bench.client.pauses.pause(Pause(what="model", name=DEAR, reason="provider outage", by="anna"))
+    bench.ledger.claim_turn(running, "busy", FIRST)
+    await wait_until(lambda: bench.ledger.reap_turn(running, may_take=False).what == "later")  # its lease is over
+    await bench.client.pauses.set_pause(Pause(what="model", name=DEAR, reason="provider outage", by="anna"))
     an_unheard_notice(bench.settings)
     a_week_ago(bench.settings)
     a_dead_worker(bench.settings)
@@ -98,17 +98,17 @@ async def history(bench: Bench) -> History:
 
 def a_week_ago(settings: Settings) -> None:
     """Counters of another day, as turns would have left them."""
-    counted: dict[Any, Any] = {counter("validator.judged", "step_marker", PLAIN): 10}
-    counted[counter("validator.rejected", "step_marker", "retry", PLAIN)] = 2
+    counted: dict[Any, Any] = {counter_field("validator.judged", "step_marker", PLAIN): 10}
+    counted[counter_field("validator.rejected", "step_marker", "retry", PLAIN)] = 2
     for size in BUCKETS:
-        bucket = Keys(settings.namespace).bucket(size, time.time() - 7 * 86_400 - 7200)
+        bucket = Keys(settings.namespace).bucket_key(size, time.time() - 7 * 86_400 - 7200)
         redis.Redis.from_url(settings.redis_url).hset(bucket, mapping=counted)
 
 
 def an_unheard_notice(settings: Settings) -> None:
     """A notice that nobody took for a day."""
     outbox = outbox_of(settings)
-    outbox.put(Notice(kind="turn.dead", subject="t", at=time.time()))
+    outbox.put(Notification(kind="turn.dead", subject="t", at=time.time()))
     [entry] = outbox.due(1)
     assert outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "http://127.0.0.1: answers 500")
 
@@ -122,9 +122,9 @@ def a_dead_worker(settings: Settings) -> None:
 
 async def lost(bench: Bench, turn_id: str, session_id: str, *, alone: bool = False) -> None:
     """A worker takes the turn and is never heard of again."""
-    bench.ledger.claim(turn_id, session_id, FIRST, alone=alone)
+    bench.ledger.claim_turn(turn_id, session_id, FIRST, alone=alone)
     taken = {"announce", "finished"}
-    await wait_until(lambda: bench.ledger.reap(turn_id, may_take=True).what in taken)
+    await wait_until(lambda: bench.ledger.reap_turn(turn_id, may_take=True).what in taken)
     bench.announced.clear()
 
 

@@ -16,7 +16,7 @@ from api_client.contract.escalation import Escalation
 from api_client.contract.orders import name_caller
 from api_client.contract.owners import owner_of_key, owner_of_name
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RESUME, Link
+from api_client.contract.tasks import RESUME, ChainTask
 from api_client.contract.turn import Outcome, TurnState
 from api_client.web.app import create_app
 from api_client.web.pages.visitor import COOKIE
@@ -71,7 +71,7 @@ async def test_the_overview_answers_an_operators_questions(bench: Bench, browser
     await bench.outcome(says(GOOD), session_id="b")
     waiting = await bench.submit(session_id="c")
     running = await bench.submit(session_id="d")
-    bench.ledger.claim(running, "d", FIRST)
+    bench.ledger.claim_turn(running, "d", FIRST)
     page = await read(await browser(), "/overview?span=1h")
     tiles = {tile.text: number.text for tile, number in zip(page.all("dt"), page.all("dd")[::2], strict=True)}
     assert tiles == {
@@ -194,7 +194,7 @@ async def test_an_owner_sees_only_turns_asked_with_the_own_key(bench: Bench, bro
         ("POST", f"/turns/{waiting}/cancel"),
     ]:
         assert (await http.request(method, address, data=csrf if method == "POST" else None)).status_code == 404
-    assert (await bench.client.reader.get(waiting)).state is TurnState.QUEUED
+    assert (await bench.client.reader.read_turn(waiting)).state is TurnState.QUEUED
 
 
 async def test_a_turn_is_cancelled_and_replayed_by_its_buttons(bench: Bench, browser: Browser) -> None:
@@ -204,7 +204,7 @@ async def test_a_turn_is_cancelled_and_replayed_by_its_buttons(bench: Bench, bro
     assert page.all("body")[0].attributes["data-refresh"] != "0"
     answer = await http.post(f"/turns/{turn_id}/cancel", data=page.form(f"/turns/{turn_id}/cancel"))
     assert (answer.status_code, answer.headers["location"]) == (303, f"/turns/{turn_id}")
-    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.CANCELLED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome is Outcome.CANCELLED
     page = await read(http, f"/turns/{turn_id}")
     assert not page.all("form", action=f"/turns/{turn_id}/cancel")
     again = [
@@ -212,7 +212,7 @@ async def test_a_turn_is_cancelled_and_replayed_by_its_buttons(bench: Bench, bro
         for _ in range(2)
     ]
     assert again[0] == again[1]  # twice makes one turn
-    assert (await bench.client.reader.get(again[0].removeprefix("/turns/"))).replay_of == turn_id
+    assert (await bench.client.reader.read_turn(again[0].removeprefix("/turns/"))).replay_of == turn_id
     page = await read(http, f"/turns/{turn_id}")
     assert [e.text for e in page.all("a", href=again[0], **{"class": "button"})] == ["See the replay"]
 
@@ -221,8 +221,8 @@ async def dead_letter(bench: Bench, owner: str) -> str:
     """A turn that took down its worker the last time it was allowed to."""
     ledger = Ledger(replace(bench.settings, strikes=1, lease_seconds=0.5), "w")
     turn_id = await bench.submit(owner=owner, session_id="poison")
-    ledger.claim(turn_id, "poison", FIRST, alone=True)
-    await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead")
+    ledger.claim_turn(turn_id, "poison", FIRST, alone=True)
+    await wait_until(lambda: ledger.reap_turn(turn_id, may_take=True).outcome == "dead")
     return turn_id
 
 
@@ -233,15 +233,15 @@ async def test_a_dead_letter_is_dropped_by_its_button_and_only_by_an_operator(be
     assert not page.all("form", action=drop)
     refused = await its_owner.post(drop, data=page.form(f"/turns/{turn_id}/replay"))
     assert refused.status_code == 403
-    assert [turn.turn_id for turn in await bench.client.dead_letters.all()] == [turn_id]
+    assert [turn.turn_id for turn in await bench.client.dead_letters.list_all()] == [turn_id]
 
     assert (await read(operator, f"/turns/{turn_id}")).all("form", action=drop)
     overview = await read(operator, "/overview")
     answer = await operator.post(drop, data=overview.form(drop))
     assert (answer.status_code, answer.headers["location"]) == (303, "/overview")
-    assert await bench.client.dead_letters.all() == []
+    assert await bench.client.dead_letters.list_all() == []
     assert not (await read(operator, f"/turns/{turn_id}")).all("form", action=drop)
-    [line] = await bench.client.audit.read(turn_id=turn_id)
+    [line] = await bench.client.audit.read_lines(turn_id=turn_id)
     assert (line.action, line.detail) == ("drop", "page")
 
 
@@ -276,14 +276,14 @@ async def test_a_person_decides_on_the_turns_page(
     form = {**page.form(address), **fields}
     for _ in range(2):  # twice decides once
         assert (await http.post(address, data=form)).status_code == 303
-    bench.carry_out(turn.turn_id, Link(RESUME, 1))
-    ended = await bench.client.reader.get(turn.turn_id)
+    bench.carry_out(turn.turn_id, ChainTask(RESUME, 1))
+    ended = await bench.client.reader.read_turn(turn.turn_id)
     assert (ended.outcome, ended.response) == (outcome, response)
     page = await read(http, f"/turns/{turn.turn_id}")
     assert fields.get("note", "") in page.text
     [row] = [row.text for row in page.all("div", **{"class": "row"}) if "Inbox" in row.text]
     assert f"{fields['decision']} by " in row
-    assert {line.action for line in await bench.client.audit.read(turn_id=turn.turn_id)} == {fields["decision"]}
+    assert {line.action for line in await bench.client.audit.read_lines(turn_id=turn.turn_id)} == {fields["decision"]}
     late = await http.post(address, data={**form, "decision_id": "later"})
     assert (late.status_code, "turn_not_suspended" in late.text) == (409, True)
 
@@ -311,7 +311,7 @@ async def test_who_may_not_see_a_suspended_turn_may_not_decide_on_it(bench: Benc
     assert (await http.post(f"/turns/{turn.turn_id}/decision", data=approve)).status_code == 404
     assert (await http.post(f"/turns/{mine.turn_id}/decision", data={"decision": "approve"})).status_code == 403
     assert (await http.post(f"/turns/{mine.turn_id}/decision", data={**form, "decision": "x"})).status_code == 400
-    assert {each.turn_id for each in await bench.client.inbox.suspended()} == {turn.turn_id, mine.turn_id}
+    assert {each.turn_id for each in await bench.client.inbox.list_suspended()} == {turn.turn_id, mine.turn_id}
 
 
 async def test_an_answer_of_any_length_can_be_repaired_on_the_page(bench: Bench, browser: Browser) -> None:
@@ -321,7 +321,7 @@ async def test_an_answer_of_any_length_can_be_repaired_on_the_page(bench: Bench,
     form = Document((await http.get(f"/turns/{turn.turn_id}")).text).form(address)
     text = "Ä" * 20_000
     assert (await http.post(address, data={**form, "decision": "edit", "text": text})).status_code == 303
-    assert (await bench.client.reader.get(turn.turn_id)).decision.text == text
+    assert (await bench.client.reader.read_turn(turn.turn_id)).decision.text == text
 
 
 async def test_a_form_without_the_visitors_own_token_changes_nothing(bench: Bench, browser: Browser) -> None:
@@ -335,17 +335,17 @@ async def test_a_form_without_the_visitors_own_token_changes_nothing(bench: Benc
     crossing = await mine.post(address, data=good, headers={"sec-fetch-site": "cross-site"})
     assert crossing.status_code == 403
     assert (await mine.post(address, data={"csrf": "x" * 9000})).status_code == 413
-    assert (await bench.client.reader.get(turn_id)).state is TurnState.QUEUED
+    assert (await bench.client.reader.read_turn(turn_id)).state is TurnState.QUEUED
     assert (await mine.post(address, data=good, headers={"sec-fetch-site": "same-origin"})).status_code == 303
-    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.CANCELLED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome is Outcome.CANCELLED
 
 
 async def test_an_operators_key_sees_all_until_it_is_revoked(bench: Bench, settings: Settings) -> None:
     theirs = await bench.outcome(says(GOOD), owner=owner_of_key("key-two"))
     waiting = await bench.submit(owner=owner_of_key("key-two"), session_id="w")
     path = settings.keys_path
-    key = keys.add(path, keys.ApiKey(name="ops", hash="", owner="ops", right="operator"))
-    user_key = keys.add(path, keys.ApiKey(name="user", hash="", owner="user"))
+    key = keys.add_key(path, keys.ApiKey(name="ops", hash="", owner="ops", right="operator"))
+    user_key = keys.add_key(path, keys.ApiKey(name="user", hash="", owner="user"))
     async with web(settings, host="203.0.113.7") as http:
         await http.post("/sign-in", data={"key": user_key})
         assert (await http.get("/")).headers["location"] == "/turns"
@@ -357,9 +357,9 @@ async def test_an_operators_key_sees_all_until_it_is_revoked(bench: Bench, setti
         address = f"/turns/{waiting}/cancel"
         form = Document((await http.get(f"/turns/{waiting}")).text).form(address)
         assert (await http.post(address, data=form)).status_code == 303
-        [line] = await bench.client.audit.read(turn_id=waiting)
+        [line] = await bench.client.audit.read_lines(turn_id=waiting)
         assert (line.action, line.by) == ("cancel", name_caller(owner_of_name("ops")))
-        keys.revoke(path, "ops")
+        keys.revoke_key(path, "ops")
         assert (await http.get("/overview")).headers["location"].startswith("/sign-in")
 
 
@@ -388,7 +388,7 @@ async def test_the_list_is_filtered_and_paged_without_a_gap(bench: Bench, browse
     first = await bench.outcome(says(GOOD), session_id="one")
     failed = await bench.outcome(ends(Verdict.INCOMPLETE), session_id="two", max_attempts=1)
     store, names = bench.store, bench.keys
-    at = int((await bench.client.reader.get(first.turn_id)).finished_at * 1000)
+    at = int((await bench.client.reader.read_turn(first.turn_id)).finished_at * 1000)
     copies = [f"turn-{number:032x}" for number in range(120)]
     for number, turn_id in enumerate(copies):  # many of them within one millisecond
         store.copy(names.turn(first.turn_id), names.turn(turn_id))

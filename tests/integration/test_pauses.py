@@ -10,7 +10,7 @@ import httpx2
 import openai
 import pytest
 
-from api_client.api_keys import ApiKey, add, make_token
+from api_client.api_keys import ApiKey, add_key, make_token
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
@@ -76,12 +76,12 @@ async def test_turns_of_a_paused_model_wait_while_others_run_and_go_on_when_it_i
     client = installation.client
     waits = await client.submitter.submit(_request("scripted", "s1"))
     done = await client.submitter.submit(_request("other", "s2"))
-    assert (await client.reader.result(done, timeout=60)).outcome == "passed"
-    assert (await client.reader.get(waits)).state == "queued"
+    assert (await client.reader.await_result(done, timeout=60)).outcome == "passed"
+    assert (await client.reader.read_turn(waits)).state == "queued"
     told = json.loads(command(used, "paused", "--json").stdout)
     assert (told["held_turns"], [each["name"] for each in told["pauses"]]) == (1, ["scripted"])
     assert command(used, "resume", "model", "scripted").stdout == "resumed: model scripted\n"
-    assert (await client.reader.result(waits, timeout=60)).outcome == "passed"
+    assert (await client.reader.await_result(waits, timeout=60)).outcome == "passed"
     assert command(used, "resume", "model", "scripted").returncode == 1
     assert command(used, "paused").stdout == "nothing is paused\n"
 
@@ -103,16 +103,16 @@ async def test_a_model_whose_service_fails_is_left_alone_until_one_turn_finds_it
         waiting = [await client.submitter.submit(_request("scripted", f"s{n}")) for n in range(4)]
 
         async def is_open() -> bool:
-            return any(each.what == "breaker" for each in await client.pauses.in_force())
+            return any(each.what == "breaker" for each in await client.pauses.list_active())
 
         await wait_until(is_open)
-        [breaker] = await client.pauses.in_force()
+        [breaker] = await client.pauses.list_active()
         assert "503" in breaker.reason
         assert "breaker scripted" in command(used, "paused").stdout
         put(script, GOOD_SCRIPT)
         for turn_id in waiting:
-            assert (await client.reader.result(turn_id, timeout=120)).outcome == "passed"
-        assert await client.pauses.in_force() == []
+            assert (await client.reader.await_result(turn_id, timeout=120)).outcome == "passed"
+        assert await client.pauses.list_active() == []
 
 
 def _request(model: str, session: str) -> TurnRequest:
@@ -147,12 +147,12 @@ async def test_the_api_pauses_shows_and_resumes(http: httpx2.AsyncClient) -> Non
 
 
 async def test_users_see_what_is_paused_but_neither_whose_turns_nor_who_paused_them(settings: Settings) -> None:
-    secret = add(settings.keys_path, ApiKey(name="anna", hash="", owner="anna"))
-    operator = add(settings.keys_path, ApiKey(name="ops", hash="", owner="ops", right="operator"))
+    secret = add_key(settings.keys_path, ApiKey(name="anna", hash="", owner="anna"))
+    operator = add_key(settings.keys_path, ApiKey(name="ops", hash="", owner="ops", right="operator"))
     app = create_app(settings)
     async with app.router.lifespan_context(app), TurnsClient(settings) as client:
         for what, name in (("model", "scripted"), ("key", "webui"), ("owner", "bob")):
-            await client.pauses.pause(Pause(what=what, name=name, reason="out", by="night shift"))
+            await client.pauses.set_pause(Pause(what=what, name=name, reason="out", by="night shift"))
         async with caller(app, authorization=f"Bearer {secret}") as http:
             seen = (await http.get("/v1/pauses")).json()["data"]
         async with caller(app, authorization=f"Bearer {operator}") as http:

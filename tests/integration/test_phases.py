@@ -15,13 +15,13 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation
 from api_client.contract.phase import Phase
 from api_client.contract.phase_checks import PhaseError
-from api_client.contract.phase_place import input_problems, phase_session
+from api_client.contract.phase_place import find_input_problems, phase_session
 from api_client.contract.phase_work import PHASE_RUN, PHASE_VERIFY
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RESUME, Link
+from api_client.contract.tasks import RESUME, ChainTask
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.turns.phase_requests import requests_of
-from api_client.turns.record.claim import Claim, LeaseLost
+from api_client.turns.phase_requests import build_requests
+from api_client.turns.record.claim import LeaseClaim, LeaseLost
 from tests.accounts import disagreements
 from tests.integration.engine import Bench, Play, ends, says
 from worker.enforcement.policies import read_policy
@@ -60,21 +60,21 @@ class PhaseBench(Bench):
         self.runner.plays += plays
         phase = Phase.from_dict({**BUILD, **more})
         none = Escalation(human=False)
-        [turn_id] = await self.client.phases.submit(
+        [turn_id] = await self.client.phases.submit_phases(
             [phase],
             directory=str(self.project.relative_to(self.settings.root)),
             attached=(escalation or none).attached,
             operator=operator,
         )
-        return await self.carried_out(turn_id, Link(PHASE_RUN, 1))
+        return await self.carried_out(turn_id, ChainTask(PHASE_RUN, 1))
 
-    async def carried_out(self, turn_id: str, link: Link) -> Turn:
+    async def carried_out(self, turn_id: str, link: ChainTask) -> Turn:
         self.carry_out(turn_id, link, phase_session("work"))
-        return await self.client.reader.get(turn_id)
+        return await self.client.reader.read_turn(turn_id)
 
     async def decided(self, turn: Turn, kind: str, **more: str) -> Turn:
-        await self.client.inbox.decide(turn.turn_id, kind, by="alice", **more)
-        return await self.carried_out(turn.turn_id, Link(RESUME, turn.attempt))
+        await self.client.inbox.decide_turn(turn.turn_id, kind, by="alice", **more)
+        return await self.carried_out(turn.turn_id, ChainTask(RESUME, turn.attempt))
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ async def test_a_rejected_phase_is_run_again_with_feedback_in_its_folder(bench: 
     assert f"**Attempt**: {failures}/3" in seen[0]
     assert "add.py:1" in seen[0]
     assert not (bench.output.parent / "feedback.md").exists()
-    first = (await bench.client.reader.attempts(turn.turn_id))[0]
+    first = (await bench.client.reader.read_attempts(turn.turn_id))[0]
     assert (first.decision, first.issues[0].code) == ("retry", "PYTHON_SYNTAX")
     assert first.verification["success"] is False
     assert "add.py:1" in first.feedback
@@ -186,9 +186,9 @@ async def test_a_verifier_without_a_verdict_is_asked_again_and_never_lets_a_phas
     bench.service.parts = replace(bench.service.parts, settings=verifying)
     turn = await bench.phase(writes(GOOD_CODE), verify_agent=True)
     while turn.outcome is None:
-        found = bench.ledger.reap(turn.turn_id, may_take=True)
+        found = bench.ledger.reap_turn(turn.turn_id, may_take=True)
         if found.link:
-            turn = await bench.carried_out(turn.turn_id, Link.parse(found.link))
+            turn = await bench.carried_out(turn.turn_id, ChainTask.parse(found.link))
     assert (turn.outcome, turn.attempt, turn.error.code) == (Outcome.FAILED, 1, "phase_not_verified")
     verdicts = [event.data for event in await bench.events(turn) if event.kind == "verifier.judged"]
     assert [(data["success"], data["ground"]) for data in verdicts] == [(False, "no_verdict")] * 3
@@ -207,10 +207,10 @@ async def test_a_failed_phase_stops_those_after_it_and_a_passed_one_does_not(ben
     bench.runner.plays = [writes(GOOD_CODE), *[writes(BAD_CODE)] * 3]
     bench.project.mkdir(exist_ok=True)
     phases = [Phase.from_dict({**BUILD, "id": name}) for name in ("one", "two", "three")]
-    ids = await bench.client.phases.submit(phases, directory="work", attached=Escalation(human=False).attached)
+    ids = await bench.client.phases.submit_phases(phases, directory="work", attached=Escalation(human=False).attached)
     for turn_id in ids:
-        await bench.carried_out(turn_id, Link(PHASE_RUN, 1))
-    turns = [await bench.client.reader.get(turn_id) for turn_id in ids]
+        await bench.carried_out(turn_id, ChainTask(PHASE_RUN, 1))
+    turns = [await bench.client.reader.read_turn(turn_id) for turn_id in ids]
     assert [turn.outcome for turn in turns] == [Outcome.PASSED, Outcome.FAILED, Outcome.CANCELLED]
     assert turns[2].error.code == "phase_not_reached"
     assert bench.runner.plays == []
@@ -218,18 +218,18 @@ async def test_a_failed_phase_stops_those_after_it_and_a_passed_one_does_not(ben
 
 async def test_a_lost_verification_is_made_again_and_counts_once(bench: PhaseBench) -> None:
     bench.runner.plays = [writes(GOOD_CODE)]
-    [turn_id] = await bench.client.phases.submit([Phase.from_dict(BUILD)], directory=bench.project.name)
+    [turn_id] = await bench.client.phases.submit_phases([Phase.from_dict(BUILD)], directory=bench.project.name)
     session = phase_session("work")
-    bench.loop.result_of(bench.service.carry_out(Link(PHASE_RUN, 1), turn_id, session))
+    bench.loop.run_and_wait(bench.service.carry_out_task(ChainTask(PHASE_RUN, 1), turn_id, session))
     bench.announced.clear()
-    late = bench.ledger.claim(turn_id, session, Link(PHASE_VERIFY, 1))
-    assert isinstance(late, Claim)
-    while not (found := bench.ledger.reap(turn_id, may_take=True)).link:
+    late = bench.ledger.claim_turn(turn_id, session, ChainTask(PHASE_VERIFY, 1))
+    assert isinstance(late, LeaseClaim)
+    while not (found := bench.ledger.reap_turn(turn_id, may_take=True)).link:
         pass
-    turn = await bench.carried_out(turn_id, Link.parse(found.link))
+    turn = await bench.carried_out(turn_id, ChainTask.parse(found.link))
     assert turn.outcome is Outcome.PASSED
     with pytest.raises(LeaseLost):
-        bench.ledger.beat(late)
+        bench.ledger.renew_lease(late)
     kinds = [event.kind for event in await bench.events(turn)]
     assert kinds.count("attempt.accepted") == 1
     assert kinds.count("attempt.lost") == 1
@@ -239,9 +239,9 @@ async def test_phases_elsewhere_or_wrong_ones_are_refused_before_anything_is_sto
     phase = Phase.from_dict(BUILD)
     for directory in ("../x", "/etc", "", "projects/sessions/s", "projects", ".helix", "work/.x", "n" * 256, "a\0b"):
         with pytest.raises(BadRequest, match="directory"):
-            await bench.client.phases.submit([phase], directory=directory)
+            await bench.client.phases.submit_phases([phase], directory=directory)
     with pytest.raises(PhaseError):
-        await bench.client.phases.submit([replace(phase, id="../x")], directory="work")
+        await bench.client.phases.submit_phases([replace(phase, id="../x")], directory="work")
 
 
 @pytest.mark.parametrize("path", [".helix/keys.json", "sub/.helix/x", ".helix"])
@@ -249,21 +249,21 @@ def test_what_belongs_to_an_installation_is_no_input_of_a_phase(bench: PhaseBenc
     phases = [Phase.from_dict({**BUILD, "input_files": [path]})]
     root = bench.settings.root
     (root / path).parent.mkdir(parents=True, exist_ok=True)
-    [problem] = input_problems(root, phases, requests_of(phases, bench.settings, directory="."))
+    [problem] = find_input_problems(root, phases, build_requests(phases, bench.settings, directory="."))
     assert "part of the installation" in problem.message
 
 
 async def test_a_phase_whose_folder_no_worker_has_waits_for_one_that_has_it(bench: PhaseBench) -> None:
     """It ended as an error of the set-up, though another worker may have the folder."""
-    [turn_id] = await bench.client.phases.submit([Phase.from_dict(BUILD)], directory="gone")
-    bench.carry_out(turn_id, Link(PHASE_RUN, 1), phase_session("gone"))
-    turn = await bench.client.reader.get(turn_id)
+    [turn_id] = await bench.client.phases.submit_phases([Phase.from_dict(BUILD)], directory="gone")
+    bench.carry_out(turn_id, ChainTask(PHASE_RUN, 1), phase_session("gone"))
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.outcome, turn.strikes, turn.delivery) == (None, 0, 0)
     assert "'gone'" in turn.lacks["w"]
     bench.runner.plays = [writes(GOOD_CODE)]
     (bench.settings.root / "gone").mkdir()
-    bench.carry_out(turn_id, Link(PHASE_RUN, 1), phase_session("gone"))
-    turn = await bench.client.reader.get(turn_id)
+    bench.carry_out(turn_id, ChainTask(PHASE_RUN, 1), phase_session("gone"))
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.outcome, turn.lacks) == (Outcome.PASSED, {})
 
 
@@ -285,11 +285,11 @@ async def test_phases_of_an_owner_lie_in_a_place_of_its_own(bench: PhaseBench) -
     (bench.settings.root / "work").mkdir()
     phase, sessions = Phase.from_dict({**BUILD, "max_attempts": 1}), []
     for owner in ("alice", "bob"):
-        [turn_id] = await bench.client.phases.submit(
+        [turn_id] = await bench.client.phases.submit_phases(
             [phase], directory="work", owner=owner, attached=Escalation(human=False).attached
         )
-        sessions.append((await bench.client.reader.get(turn_id)).request.session_id)
-        bench.carry_out(turn_id, Link(PHASE_RUN, 1), sessions[-1])
+        sessions.append((await bench.client.reader.read_turn(turn_id)).request.session_id)
+        bench.carry_out(turn_id, ChainTask(PHASE_RUN, 1), sessions[-1])
     assert len({phase_session("work"), *sessions}) == 3
     hers, his = (bench.settings.root / "projects" / "phases" / session / "build" / "output" for session in sessions)
     assert (hers / "add.py").read_text() == GOOD_CODE
@@ -336,7 +336,7 @@ async def test_rules_for_phases_judge_after_the_gates_and_other_rules_leave_phas
         assert told[:2] == [("files_exist", True), ("syntax", False)], "no rule judges what no gate passed"
         assert told[2:6] == [("files_exist", True), ("syntax", True), ("not_talkative", False), ("hint", True)]
         assert told[6:] == [("files_exist", True), ("syntax", True), ("not_talkative", True), ("hint", True)]
-        second = (await client.reader.attempts(turn.turn_id))[1]
+        second = (await client.reader.read_attempts(turn.turn_id))[1]
         assert {issue.validator for issue in second.issues} == {"not_talkative", "hint"}
         assert "3" in second.feedback
         bench.leases.close()

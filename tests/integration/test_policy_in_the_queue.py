@@ -71,7 +71,7 @@ async def asked(http: httpx2.AsyncClient, client: TurnsClient, text: str, **more
     body = {"model": "scripted", "messages": [{"role": "user", "content": text}], **more}
     answer = await http.post("/v1/turns", json=body)
     assert answer.status_code == 202, answer.text
-    return await client.reader.result(answer.json()["turn_id"], timeout=60)
+    return await client.reader.await_result(answer.json()["turn_id"], timeout=60)
 
 
 #: What a file says of the rule, how the turn ends, after how many attempts.
@@ -121,12 +121,12 @@ async def test_reactions_of_the_real_chain_escalate_to_a_person(scripted: Settin
         body = {"model": "scripted", "messages": [{"role": "user", "content": "always"}]}
         turn_id = (await http.post("/v1/turns", json=body)).json()["turn_id"]
         kinds = []
-        async for event in client.reader.follow(turn_id):
+        async for event in client.reader.follow_turn(turn_id):
             kinds.append(event.kind if event else "")
             if "turn.suspended" in kinds:
                 break
-        assert (await client.inbox.decide(turn_id, "approve", by="test")).request.attached
-        assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED_BY_HUMAN
+        assert (await client.inbox.decide_turn(turn_id, "approve", by="test")).request.attached
+        assert (await client.reader.await_result(turn_id, timeout=60)).outcome is Outcome.PASSED_BY_HUMAN
 
 
 async def test_a_changed_file_rules_the_next_turn_and_a_broken_one_leaves_the_old_in_force(
@@ -161,8 +161,8 @@ async def test_a_turn_in_flight_keeps_the_policy_it_was_submitted_with(
         policy.write_text(RULE + "reactions: [warn]}")
         later = await client.submitter.submit(message("always"))
         installation.worker(settings=settings_of_worker(scripted))
-        assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.FAILED
-        assert (await client.reader.result(later, timeout=60)).outcome is Outcome.PASSED
+        assert (await client.reader.await_result(turn_id, timeout=60)).outcome is Outcome.FAILED
+        assert (await client.reader.await_result(later, timeout=60)).outcome is Outcome.PASSED
 
 
 def settings_of_worker(settings: Settings) -> Settings:
@@ -195,12 +195,12 @@ async def test_the_blocks_of_a_model_and_of_an_owner_name_their_own_files(script
     )
     async with TurnsClient(named) as client:
         found = [
-            named.policy_of(model, owner).removesuffix(".yaml").rpartition("/")[2]
+            named.find_policy(model, owner).removesuffix(".yaml").rpartition("/")[2]
             for model, owner in (("scripted", ""), ("other", ""), ("other", "anna"), ("scripted", "bob"))
         ]
         assert found == ["all", "model", "anna", "all"]
-        failed = await client.reader.result(await client.submitter.submit(message("always")), timeout=60)
-        passed = await client.reader.result(
+        failed = await client.reader.await_result(await client.submitter.submit(message("always")), timeout=60)
+        passed = await client.reader.await_result(
             await client.submitter.submit(replace(message("always"), model="other")), timeout=60
         )
         assert (failed.outcome, passed.outcome) == (Outcome.FAILED, Outcome.PASSED)
@@ -234,25 +234,25 @@ async def test_a_policy_stays_in_the_store_while_any_turn_needs_it_and_goes_with
     keys = Keys(settings.namespace)
     async with TurnsClient(kept) as client:
         turn_id = await client.submitter.submit(message("x"))
-        policy_hash = (await client.reader.get(turn_id)).to_dict()["policy"]
+        policy_hash = (await client.reader.read_turn(turn_id)).to_dict()["policy"]
         redis = client.store.redis
         assert await redis.hget(keys.policies, policy_hash) == policy.read_bytes()
         assert await redis.ttl(keys.policies) == -1
-        await redis.zadd(keys.named("policies:used"), {policy_hash: 1, "without a turn": 1})
+        await redis.zadd(keys.key_named("policies:used"), {policy_hash: 1, "without a turn": 1})
         await redis.hset(keys.policies, "without a turn", "rules: []")
         assert await clear_policies(client.store, dry_run=True) == 1
         assert await clear_policies(client.store, dry_run=False) == 1
         assert await redis.hkeys(keys.policies) == [policy_hash.encode()]
         await client.canceller.cancel(turn_id)
-        await client.store.redis.zadd(keys.named("policies:used"), {policy_hash: 1})
+        await client.store.redis.zadd(keys.key_named("policies:used"), {policy_hash: 1})
         assert await clear_policies(client.store, dry_run=False) == 1
-        assert await redis.exists(keys.policies, keys.named("policies:used")) == 0
+        assert await redis.exists(keys.policies, keys.key_named("policies:used")) == 0
         # The store lost it, the process knows it: the next submit puts it there again.
         await client.submitter.submit(message("y"))
         assert await redis.hexists(keys.policies, policy_hash)
-        await redis.zadd(keys.named("policies:used"), {policy_hash: 1})
+        await redis.zadd(keys.key_named("policies:used"), {policy_hash: 1})
         await client.submitter.submit(message("z"))
-        assert (await redis.zscore(keys.named("policies:used"), policy_hash) or 0) > 1, "it is needed still"
+        assert (await redis.zscore(keys.key_named("policies:used"), policy_hash) or 0) > 1, "it is needed still"
 
 
 async def test_a_replay_keeps_its_policy_and_gets_todays_where_the_store_has_it_no_more(
@@ -265,13 +265,13 @@ async def test_a_replay_keeps_its_policy_and_gets_todays_where_the_store_has_it_
         ids = [await client.submitter.submit(message("x", name)) for name in ("a", "b")]
         for turn_id in ids:
             await client.canceller.cancel(turn_id)
-        before = (await client.reader.get(ids[0])).to_dict()["policy"]
+        before = (await client.reader.read_turn(ids[0])).to_dict()["policy"]
     policy.write_text(RULE + "severity: warning}")
     async with TurnsClient(kept) as client:
-        again = await client.reader.get(await client.replay(ids[0]))
+        again = await client.reader.read_turn(await client.replay_turn(ids[0]))
         assert again.to_dict()["policy"] == before
         await client.store.redis.hdel(keys.policies, before)
-        today = await client.reader.get(await client.replay(ids[1]))
+        today = await client.reader.read_turn(await client.replay_turn(ids[1]))
         assert today.to_dict()["policy"] not in {"", before}
         assert today.request.policy == {"short": ("warn",)}
 
@@ -285,7 +285,7 @@ async def test_a_policy_that_the_store_lost_ends_its_turn_with_words_for_the_ope
         turn_id = await client.submitter.submit(message("x"))
         await client.store.redis.delete(installation.keys.policies)
         installation.worker()
-        turn = await client.reader.result(turn_id, timeout=60)
+        turn = await client.reader.await_result(turn_id, timeout=60)
         assert turn.outcome is Outcome.ERROR
         assert "is not in the store" in turn.error.reason
 
@@ -306,9 +306,9 @@ async def test_figures_know_the_policy(scripted: Settings, policy: Path) -> None
     async with relay(scripted) as (http, client):
         turn = await asked(http, client, "words")
         policy_hash = turn.to_dict()["policy"]
-        (row,) = (await client.figures.retry_rate(3600, "policy")).rows
+        (row,) = (await client.figures.read_retry_rate(3600, "policy")).rows
         assert (row.name, row.rejected, row.validated) == (policy_hash, 1, 1)
-        (told,) = (await client.figures.stats(3600, "policy")).rows
+        (told,) = (await client.figures.read_stats(3600, "policy")).rows
         assert (told.name, told.turns, told.asked_again) == (policy_hash, 1, 1)
         assert (
             f'helix_policy_finished_total{{asked_again="1",outcome="passed_after_retry",policy="{policy_hash}"'
@@ -336,9 +336,9 @@ async def test_a_submit_killed_between_policy_and_turn_leaves_a_policy_that_the_
         assert await redis.hexists(keys.policies, policy_hash)
         assert await redis.zcard(keys.due) == 0, "there is no turn"
         installation.worker()
-        turn = await client.reader.result(await client.submitter.submit(message("always", "s")), timeout=60)
+        turn = await client.reader.await_result(await client.submitter.submit(message("always", "s")), timeout=60)
         assert (turn.outcome, turn.policy) == (Outcome.FAILED, policy_hash)
         await redis.delete(keys.finished)
-        await redis.zadd(keys.named("policies:used"), dict.fromkeys(await redis.hkeys(keys.policies), 1))
+        await redis.zadd(keys.key_named("policies:used"), dict.fromkeys(await redis.hkeys(keys.policies), 1))
         await clear_policies(client.store, dry_run=False)
         assert await redis.exists(keys.policies) == 0

@@ -51,7 +51,7 @@ async def turns(installation: Installation) -> dict[str, str]:
     for text in ("long", "unmarked", "plain"):
         found[text] = await client.submitter.submit(message(text, text))
     for turn_id in found.values():
-        assert (await client.reader.result(turn_id, timeout=60)).outcome in {
+        assert (await client.reader.await_result(turn_id, timeout=60)).outcome in {
             Outcome.PASSED,
             Outcome.PASSED_AFTER_RETRY,
         }
@@ -143,10 +143,10 @@ async def test_a_policy_decides_on_its_own_turns_again_as_the_workers_did(
     asked = ("warned", "marked", "spliced", "written", "broken", "handed", "plain")
     client = installation.client
     ids = [await client.submitter.submit(message(text, text)) for text in asked]
-    suspended = await wait_until(client.inbox.suspended)
-    await client.inbox.decide(suspended[0].turn_id, "approve", by="anna")
-    ends = {text: await client.reader.result(each, timeout=60) for text, each in zip(asked, ids, strict=True)}
-    judged = [await client.reader.attempts(turn_id) for turn_id in ids]
+    suspended = await wait_until(client.inbox.list_suspended)
+    await client.inbox.decide_turn(suspended[0].turn_id, "approve", by="anna")
+    ends = {text: await client.reader.await_result(each, timeout=60) for text, each in zip(asked, ids, strict=True)}
+    judged = [await client.reader.read_attempts(turn_id) for turn_id in ids]
     outcomes = [f"{end.outcome} {end.error.message if end.error else ''}".strip() for end in ends.values()]
     retried = "passed_after_retry"
     assert outcomes == [retried, "passed_by_fallback", retried, retried, retried, "passed_by_human", "passed"]

@@ -7,7 +7,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from api_client.policies.kept import clear_policies
-from api_client.policies.prompts import Prompt
+from api_client.policies.prompts import SessionTemplate
 from tests.installation import Installation, asked
 
 SCRIPT = '- attempts: [[{say: "Kurz.\\n\\n<!-- STEP: done -->"}]]\n'
@@ -20,7 +20,7 @@ def told(settings: Settings, session: str) -> str | None:
 
 async def answered(client: TurnsClient, session: str, model: str = "scripted", locale: str = "de") -> Turn:
     turn_id = await client.submitter.submit(replace(asked("frage", session), model=model, locale=locale))
-    return await client.reader.result(turn_id, timeout=60)
+    return await client.reader.await_result(turn_id, timeout=60)
 
 
 async def test_each_turn_gets_the_template_of_its_model_version_and_language_as_it_was_at_the_submit(
@@ -46,7 +46,7 @@ async def test_each_turn_gets_the_template_of_its_model_version_and_language_as_
     assert "Your task" in (told(made, "english") or "")
     assert (told(made, "mine"), told(made, "newer")) == ("Eigene: mine", "Neu: newer")
     assert (told(made, "version"), told(made, "none")) == ("Dritte: version", None)
-    assert mine.request.template == Prompt.of_text("Eigene: {{ session_id }}").hash
+    assert mine.request.template == SessionTemplate.of_text("Eigene: {{ session_id }}").hash
     assert none.to_dict()["prompt_template"] == "none"
     assert len({turn.request.template for turn in (german, english, mine, none, newer, version)}) == 6
 
@@ -57,11 +57,11 @@ async def test_a_turn_whose_template_the_store_lost_gets_the_workers_own(install
     turn_id = await client.submitter.submit(asked("frage", "s"))
     keys, redis = installation.keys, client.store.redis
     [template] = await redis.hkeys(keys.policies)
-    await redis.zadd(keys.named("policies:used"), {template: 1})
+    await redis.zadd(keys.key_named("policies:used"), {template: 1})
     assert await clear_policies(client.store, dry_run=False) == 0, "an unfinished turn has it"
     await redis.delete(keys.policies)
     installation.worker()
-    turn = await client.reader.result(turn_id, timeout=60)
+    turn = await client.reader.await_result(turn_id, timeout=60)
     assert turn.outcome
     assert turn.outcome.success
     assert "Your task" in (told(installation.settings, "s") or "")
@@ -69,12 +69,12 @@ async def test_a_turn_whose_template_the_store_lost_gets_the_workers_own(install
 
 async def test_a_turn_without_a_policy_file_has_the_hash_of_the_default_policy(installation: Installation) -> None:
     from api_client.contract.offered import BUILT_IN
-    from api_client.contract.policy import plain_policy
+    from api_client.contract.policy import settings_policy
 
     installation.play(SCRIPT)
     installation.worker()
     client = installation.client
     turn = await answered(client, "s")
-    rows = (await client.figures.stats(3600, "policy")).rows
-    assert turn.policy == turn.to_dict()["policy"] == plain_policy(BUILT_IN).hash
-    assert [row.name for row in rows] == [plain_policy(BUILT_IN).hash]
+    rows = (await client.figures.read_stats(3600, "policy")).rows
+    assert turn.policy == turn.to_dict()["policy"] == settings_policy(BUILT_IN).hash
+    assert [row.name for row in rows] == [settings_policy(BUILT_IN).hash]

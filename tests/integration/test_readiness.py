@@ -6,22 +6,22 @@ from dataclasses import replace
 from api_client.client import TurnsClient
 from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE
 from api_client.index.search import Search
-from api_client.index.selection import select
+from api_client.index.selection import select_turns
 from tests.installation import Installation, asked
 from tests.support import wait_until
 
 
 async def test_a_probe_of_each_kind_is_claimed_and_leaves_no_trace(installation: Installation) -> None:
     client = installation.client
-    before = await client.prober.probe(0.3)
+    before = await client.prober.send_probes(0.3)
     assert [(found.queue, found.state) for found in before] == [(RUN_QUEUE, "silent"), (CHECK_QUEUE, "silent")]
-    assert not await client.prober.ready(0.2)
+    assert not await client.prober.is_ready(0.2)
     installation.worker()
-    found = await client.prober.probe(60)
+    found = await client.prober.send_probes(60)
     assert [(each.queue, each.state) for each in found] == [(RUN_QUEUE, "claimed"), (CHECK_QUEUE, "claimed")]
     assert found[0].worker == found[1].worker
-    assert await client.prober.ready(60)
-    assert await select(client.lists, Search()) == []
+    assert await client.prober.is_ready(60)
+    assert await select_turns(client.lists, Search()) == []
     assert await client.store.redis.exists(installation.keys.totals) == 0
     told = {
         name: json.loads(text) for name, text in (await client.store.redis.hgetall(installation.keys.workers)).items()
@@ -45,18 +45,18 @@ async def test_workers_whose_slots_are_all_at_work_are_busy_not_silent(installat
     await wait_until(lambda: _running(client, turn_id))
 
     async def seen() -> bool:
-        run, check = await client.prober.probe(3.0)
+        run, check = await client.prober.send_probes(3.0)
         assert run.state == "busy"
         return check.state == "claimed"
 
     await wait_until(seen)
-    await wait_until(lambda: client.prober.ready(3.0))
+    await wait_until(lambda: client.prober.is_ready(3.0))
     await client.canceller.cancel(turn_id)
-    await client.reader.result(turn_id, timeout=60)
+    await client.reader.await_result(turn_id, timeout=60)
 
 
 async def _running(client: TurnsClient, turn_id: str) -> bool:
-    return (await client.reader.get(turn_id)).state == "running"
+    return (await client.reader.read_turn(turn_id)).state == "running"
 
 
 async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_turns_go_on(
@@ -75,7 +75,7 @@ async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_
         installation.store.execute_command("ACL", "SETUSER", "default", "+brpop")
     async with TurnsClient(impatient) as client:
         turn_id = await client.submitter.submit(asked("hello", "s"))
-        await client.reader.result(turn_id, timeout=60)
+        await client.reader.await_result(turn_id, timeout=60)
     await wait_until(lambda: worker.children().get("1") not in {None, before["1"]})
     assert "worker.stalled" in worker.log_file.read_text()
 

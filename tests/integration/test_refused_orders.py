@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api_client.actions import act, order_worker
+from api_client.actions import carry_out_action, order_worker
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.settings import Settings
@@ -20,20 +20,24 @@ Try = Callable[[TurnsClient, str], Awaitable[object]]
 
 #: Every order, in a case in which it is not done. Each gets a turn that waits in the queue.
 TRIES: dict[str, Try] = {
-    "replay: it goes on": lambda client, turn_id: act(client, "replay", turn_id, by="me"),
-    "drop: no dead letter": lambda client, turn_id: act(client, "drop", turn_id, by="me"),
-    "cancel: no such turn": lambda client, _: act(client, "cancel", "turn-" + "0" * 32, by="me"),
-    "cancel: another owner's": lambda client, turn_id: act(client, "cancel", turn_id, by="me", owner="o"),
+    "replay: it goes on": lambda client, turn_id: carry_out_action(client, "replay", turn_id, by="me"),
+    "drop: no dead letter": lambda client, turn_id: carry_out_action(client, "drop", turn_id, by="me"),
+    "cancel: no such turn": lambda client, _: carry_out_action(client, "cancel", "turn-" + "0" * 32, by="me"),
+    "cancel: another owner's": lambda client, turn_id: carry_out_action(client, "cancel", turn_id, by="me", owner="o"),
     **{
-        f"{kind}: it waits for nobody": lambda client, turn_id, kind=kind: client.inbox.decide(turn_id, kind, by="me")
+        f"{kind}: it waits for nobody": lambda client, turn_id, kind=kind: client.inbox.decide_turn(
+            turn_id, kind, by="me"
+        )
         for kind in ("approve", "retry", "reject")
     },
-    "edit: without a text": lambda client, turn_id: client.inbox.decide(turn_id, "edit", by="me"),
-    "pause: no such model": lambda client, _: client.pauses.pause(Pause(what="model", name="nobody", by="me")),
-    "pause: a reason of two lines": lambda client, _: client.pauses.pause(Pause(what="all", reason="a\nb", by="me")),
-    "pause: into the past": lambda client, _: client.pauses.pause(Pause(what="all", until=1.0, by="me")),
-    "resume: no such thing": lambda client, _: client.pauses.resume("weather", by="me"),
-    "resume: it was not paused": lambda client, _: client.pauses.resume("model", "scripted", by="me"),
+    "edit: without a text": lambda client, turn_id: client.inbox.decide_turn(turn_id, "edit", by="me"),
+    "pause: no such model": lambda client, _: client.pauses.set_pause(Pause(what="model", name="nobody", by="me")),
+    "pause: a reason of two lines": lambda client, _: client.pauses.set_pause(
+        Pause(what="all", reason="a\nb", by="me")
+    ),
+    "pause: into the past": lambda client, _: client.pauses.set_pause(Pause(what="all", until=1.0, by="me")),
+    "resume: no such thing": lambda client, _: client.pauses.end_pause("weather", by="me"),
+    "resume: it was not paused": lambda client, _: client.pauses.end_pause("model", "scripted", by="me"),
     **{
         f"worker {order.value}: no such worker": lambda client, _, order=order: order_worker(
             client, "w", order, by="me"
@@ -55,7 +59,7 @@ async def test_an_order_that_is_not_done_is_not_in_the_log_as_accepted(settings:
         except HelixError:
             raised = True
         assert raised != (what == "resume: it was not paused")
-        lines = await client.audit.read()
+        lines = await client.audit.read_lines()
         assert all(line.refused for line in lines), lines
         assert {line.action for line in lines} <= {what.partition(":")[0]}
 
@@ -63,9 +67,9 @@ async def test_an_order_that_is_not_done_is_not_in_the_log_as_accepted(settings:
 async def test_a_second_cancel_says_that_there_was_nothing_to_do(settings: Settings) -> None:
     async with TurnsClient(settings) as client:
         turn_id = await client.submitter.submit(asked("s"))
-        await act(client, "cancel", turn_id, by="me")
-        await act(client, "cancel", turn_id, by="me")
-        assert [line.refused for line in await client.audit.read()] == ["", "was already finished: cancelled"]
+        await carry_out_action(client, "cancel", turn_id, by="me")
+        await carry_out_action(client, "cancel", turn_id, by="me")
+        assert [line.refused for line in await client.audit.read_lines()] == ["", "was already finished: cancelled"]
 
 
 def test_orders_of_the_command_line_that_fail_say_so(installation: Installation, tmp_path: Path) -> None:
@@ -101,12 +105,12 @@ async def test_whatever_ends_an_order_is_noted_with_it(settings: Settings, error
     async with TurnsClient(settings) as client:
 
         async def fails() -> None:
-            async with client.orders.place("gc", by="me"):
+            async with client.orders.place_order("gc", by="me"):
                 raise error
 
         with pytest.raises(type(error)):
             await fails()
-        [line] = await client.audit.read()
+        [line] = await client.audit.read_lines()
         assert line.refused == said
 
 

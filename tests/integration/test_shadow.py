@@ -54,13 +54,13 @@ def script(seed: int) -> str:
 
 async def load(client: TurnsClient, side: str) -> list[Turn]:
     ids = [await client.submitter.submit(asked(f"turn {number:02}", f"{side} {number}")) for number in range(TURNS)]
-    return [await client.reader.result(turn_id, timeout=120) for turn_id in ids]
+    return [await client.reader.await_result(turn_id, timeout=120) for turn_id in ids]
 
 
 async def seen(client: TurnsClient, turn: Turn) -> dict[str, Any]:
     """All that a turn's owner can see of what happened, but for its names and times."""
-    events = [event async for event in client.reader.follow(turn.turn_id) if event is not None]
-    attempts = [attempt.to_dict() for attempt in await client.reader.attempts(turn.turn_id)]
+    events = [event async for event in client.reader.follow_turn(turn.turn_id) if event is not None]
+    attempts = [attempt.to_dict() for attempt in await client.reader.read_attempts(turn.turn_id)]
     kept = ("text", "answer", "issues", "decision", "feedback", "changes", "mended", "remaining", "completion")
     return {
         "outcome": turn.outcome,
@@ -105,10 +105,10 @@ async def test_rules_in_shadow_change_no_byte_of_an_answer_and_no_outcome(
         judged = [
             attempt
             for turn in having
-            for attempt in await after.reader.attempts(turn.turn_id)
+            for attempt in await after.reader.read_attempts(turn.turn_id)
             if attempt.completion["verdict"] == "complete"
         ]
-        totals = await after.figures.totals()
+        totals = await after.figures.read_totals()
         assert totals["shadow.judged|none|scripted"] == len(judged)
         assert totals["shadow.rejected|none|scripted"] == len(judged)
         assert totals["shadow.rejected|absent|scripted"] == len(judged)
@@ -116,7 +116,7 @@ async def test_rules_in_shadow_change_no_byte_of_an_answer_and_no_outcome(
         assert not any("|none|" in name for name in totals if name.startswith(("validator.", "code.")))
         assert {issue.validator for attempt in judged for issue in attempt.shadow} >= {"none", "absent"}
         assert not [
-            attempt for turn in without for attempt in await before.reader.attempts(turn.turn_id) if attempt.shadow
+            attempt for turn in without for attempt in await before.reader.read_attempts(turn.turn_id) if attempt.shadow
         ]
         shown = next(turn for turn in having if turn.outcome and turn.outcome.success)
     assert "in shadow" in installation.command("attempts", shown.turn_id).stdout
@@ -132,14 +132,14 @@ async def test_a_worker_that_dies_while_a_rule_in_shadow_judges_costs_the_turn_n
     async with TurnsClient(shadow) as client:
         number = next(n for n in range(TURNS) if f'"turn {n:02}", attempts: [[{{say: "aaaa' in script(SEED))
         turn_id = await client.submitter.submit(asked(f"turn {number:02}", "killed"))
-        async for event in client.reader.follow(turn_id):
+        async for event in client.reader.follow_turn(turn_id):
             if event and event.kind == "attempt.completed":
                 break
         first.kill(signal.SIGKILL)
         installation.worker(settings=quick)
-        turn = await client.reader.result(turn_id, timeout=120)
+        turn = await client.reader.await_result(turn_id, timeout=120)
         assert turn.outcome
         assert turn.outcome.success
         assert turn.response.startswith("aaaa")
-        (attempt,) = await client.reader.attempts(turn_id)
+        (attempt,) = await client.reader.read_attempts(turn_id)
         assert [(issue.validator, issue.code) for issue in attempt.shadow] == [("endless", "VALIDATOR_ERROR")]

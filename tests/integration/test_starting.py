@@ -23,7 +23,7 @@ from structlog.testing import capture_logs
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.contract.settings import CONSTANTS, Settings
-from api_client.contract.store_refusals import refusal_of
+from api_client.contract.store_refusals import find_refusal
 from api_client.store.half_restored import RESTORING
 from tests.installation import Installation, children_of, environ_of, turns
 from tests.support import processes_with, wait_for
@@ -218,7 +218,7 @@ def test_the_wait_ends_once_the_processes_end(settings: Settings) -> None:
     [
         SettingsError(["this is wrong", "and that"]),
         StoreUnavailable("nobody listens"),
-        StoreUnavailable("", refusal_of(ResponseError("OOM command not allowed"))),
+        StoreUnavailable("", find_refusal(ResponseError("OOM command not allowed"))),
     ],
     ids=["settings", "silent", "refused"],
 )

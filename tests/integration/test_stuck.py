@@ -113,7 +113,7 @@ async def everybody_says_now(settings: Settings, word: str, fix: str) -> None:
     assert "turns worker" not in shown
     async with TurnsClient(settings) as client:
         with pytest.raises(StoreUnavailable, match=word):
-            await client.store.ask(client.store.redis.set(Keys(settings.namespace).written, "1"))
+            await client.store.await_reply(client.store.redis.set(Keys(settings.namespace).written, "1"))
 
 
 def refuses(broker: EmbeddedBroker) -> bool:
@@ -188,7 +188,7 @@ async def test_what_waits_behind_a_suspended_turn_alarms_nobody_however_long_it_
         bench.store.hincrby(bench.keys.turn(turn_id), "created_at", -1_000_000)
     bench.store.hincrby(bench.keys.turn(suspended), "suspended_at", -1_000_000)
     told(bench.settings)
-    standing = await bench.client.workers.standing()
+    standing = await bench.client.workers.read_state()
     assert (standing.alerts, standing.waiting, standing.stuck) == ((), (), 0)
     assert standing.waiting_since == 0.0
     assert standing.at - standing.suspended_since >= 1000
@@ -200,21 +200,21 @@ async def test_what_waits_behind_a_suspended_turn_alarms_nobody_however_long_it_
 async def test_a_turn_that_could_run_and_does_not_is_stuck_for_everybody(bench: Bench) -> None:
     turn_id = await bench.submit(session_id="forgotten")
     told(bench.settings)
-    assert not (await bench.client.workers.standing()).alerts
+    assert not (await bench.client.workers.read_state()).alerts
     turn, announced = bench.keys.turn(turn_id), int((time.time() - 1000) * 1000)
     bench.store.hset(turn, mapping={"announced": 0, "announced_at": announced})  # not overdue: a reaper looks at it
     bench.store.hincrby(turn, "created_at", -1_000_000)
     bench.store.zadd(bench.keys.due, {turn_id: int((time.time() + 600) * 1000)})
     words = "1 turns could run and have waited for"  # 16 minutes, or more on a slow machine
-    [alert] = (await bench.client.workers.standing()).alerts
+    [alert] = (await bench.client.workers.read_state()).alerts
     assert re.match(rf"{words} \d\d min", alert.message)
-    assert (await bench.client.workers.standing()).stuck == 1
+    assert (await bench.client.workers.read_state()).stuck == 1
     assert words in top(bench.settings)
     assert words in " ".join(found["message"] for found in doctor(bench.settings))
     _, overview = await pages(bench.settings)
     assert words in overview.text
     told(bench.settings, free=0)
-    [alert] = (await bench.client.workers.standing()).alerts
+    [alert] = (await bench.client.workers.read_state()).alerts
     assert (alert.check, alert.severity) == ("slot", "warning"), "every slot is at work: it waits for its place"
 
 
@@ -223,7 +223,7 @@ async def test_a_disk_without_room_is_told_by_overview_top_and_readyz_as_by_doct
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40, 2**20))
     async with TurnsClient(settings) as client:
-        standing = await client.workers.standing()
+        standing = await client.workers.read_state()
     [told] = [alert for alert in standing.alerts if alert.check == "disk"]
     [finding] = [each for each in check_machine(settings) if each.check == "disk"]
     assert (told.message, told.severity, told.fix) == (finding.message, finding.state, finding.fix)

@@ -72,7 +72,7 @@ async def test_tasks_tell_their_attempt_their_state_and_why_there_is_another(
     client = installation.client
     request = TurnRequest(model="m", messages=({"role": "user", "content": "secret message"},), session_id="chat-7")
     turn_id = await client.submitter.submit(request)
-    assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
+    assert (await client.reader.await_result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
 
     accepted = ("SUCCESS", "attempt 2/3: accepted; turn passed_after_retry")
     await wait_until(lambda: accepted in watcher.seen["turn.validate"])
@@ -127,8 +127,8 @@ async def test_flower_shows_the_links_of_a_turn_as_one_chain_and_they_are_those_
         client = installation.client
         request = TurnRequest(model="m", messages=({"role": "user", "content": "secret message"},), session_id="c")
         turn_id = await client.submitter.submit(request)
-        assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
-        log = [event async for event in client.reader.follow(turn_id) if event is not None]
+        assert (await client.reader.await_result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
+        log = [event async for event in client.reader.follow_turn(turn_id) if event is not None]
 
         def chain() -> list[dict[str, Any]]:
             """The turn's tasks in Flower, each before its child, when all have ended."""
@@ -177,7 +177,7 @@ async def test_the_task_of_a_killed_worker_ends_as_failure_in_flower_and_none_ru
         [ghost] = [task["uuid"] for task in tasks_of(port, turn_id) if task["state"] == "STARTED"]
         killed.kill()
         installation.worker()
-        assert (await client.reader.result(turn_id, timeout=120)).outcome is Outcome.PASSED
+        assert (await client.reader.await_result(turn_id, timeout=120)).outcome is Outcome.PASSED
 
         def ended() -> dict[str, dict[str, Any]]:
             found = {task["uuid"]: task for task in tasks_of(port, turn_id)}
@@ -209,10 +209,10 @@ async def test_a_turn_that_is_given_up_ends_as_failure_in_flower_and_one_that_is
             )
 
         failed, stopped = await submitted("fail"), await submitted("hang")
-        assert (await client.reader.result(failed, timeout=60)).outcome is Outcome.FAILED
+        assert (await client.reader.await_result(failed, timeout=60)).outcome is Outcome.FAILED
         await wait_until(lambda: [task for task in tasks_of(port, stopped) if task["state"] == "STARTED"])
         await client.canceller.cancel(stopped)
-        assert (await client.reader.result(stopped, timeout=60)).outcome is Outcome.CANCELLED
+        assert (await client.reader.await_result(stopped, timeout=60)).outcome is Outcome.CANCELLED
         states = await wait_until(
             lambda: {task["name"]: task["state"] for task in tasks_of(port, failed) if task["name"] == "turn.fail"}
         )
@@ -242,7 +242,7 @@ async def test_flower_revokes_a_turns_task_and_its_pool_tab_grows_the_pool(insta
             assert grown.is_success, grown.text
             revoked = operator.post(f"/api/task/revoke/{task['uuid']}", params={"terminate": "true"})
             assert revoked.is_success, revoked.text
-            assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.CANCELLED
+            assert (await client.reader.await_result(turn_id, timeout=60)).outcome is Outcome.CANCELLED
             await wait_until(lambda: [t["state"] for t in tasks_of(port, turn_id)] == ["REVOKED"])
             stats = lambda: operator.get("/api/workers", params={"refresh": "true"}).json()[name]["stats"]  # noqa: E731
             assert (await wait_until(stats))["pool"]["max-concurrency"] == 3

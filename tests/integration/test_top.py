@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from api_client.contract.settings import Settings
-from api_client.overview import overview
+from api_client.overview import read_overview
 from tests.installation import environ_of, turns
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, says
 from tests.support import wait_for
@@ -54,7 +54,7 @@ def terminal(settings: Settings, *arguments: str) -> Iterator[Terminal]:
 
 async def test_top_shows_what_runs_and_goes_on_looking_until_ctrl_c(bench: Bench, settings: Settings) -> None:
     running = await bench.submit()
-    bench.ledger.claim(running, "s", FIRST)
+    bench.ledger.claim_turn(running, "s", FIRST)
     with terminal(settings, "top", "--every", "0.2") as shown:
         wait_for(lambda: shown.shows(running))
         waiting = await bench.submit(session_id="other")
@@ -79,9 +79,9 @@ async def test_top_writes_once_into_a_pipe_and_json_for_programs(bench: Bench, s
 
 async def test_top_shows_what_each_owner_has_at_work_and_waiting_and_its_share(bench: Bench) -> None:
     first, _ = [await bench.submit(session_id=each, owner="a" * 32, weight=3) for each in ("s1", "s2")]
-    bench.ledger.claim(first, "s1", FIRST)
+    bench.ledger.claim_turn(first, "s1", FIRST)
     await bench.submit(session_id="s3", owner="b" * 32, at_once=2)
-    lines = [" ".join(line.text.split()) for line in render_frame(await overview(bench.client, "1h"), 120, 40)]
+    lines = [" ".join(line.text.split()) for line in render_frame(await read_overview(bench.client, "1h"), 120, 40)]
     assert lines[lines.index("OWNERS") + 1 :][:2] == [
         f"{'a' * 32} 1 at work 1 waiting weight 3",
         f"{'b' * 32} 0 at work 1 waiting weight 1, 2 at once",
@@ -92,8 +92,8 @@ async def test_a_frame_fits_its_terminal(bench: Bench) -> None:
     await bench.outcome(says(NO_MARKER), says(GOOD))
     for number in range(9):
         turn_id = await bench.submit(session_id=f"s{number}")
-        bench.ledger.claim(turn_id, f"s{number}", FIRST)
-    seen = await overview(bench.client, "1h", rows=60)
+        bench.ledger.claim_turn(turn_id, f"s{number}", FIRST)
+    seen = await read_overview(bench.client, "1h", rows=60)
     for width, height in [(120, 40), (60, 16), (20, 5)]:
         lines = render_frame(seen, width, height)
         assert len(lines) <= height
@@ -104,5 +104,5 @@ async def test_watch_says_how_long_the_turn_has_been_waiting(bench: Bench, setti
     turn_id = await bench.submit()
     with terminal(settings, "watch", turn_id) as shown:
         wait_for(lambda: shown.shows(r"waiting for a worker for \d+ s"))
-        bench.ledger.claim(turn_id, "s", FIRST)
+        bench.ledger.claim_turn(turn_id, "s", FIRST)
         wait_for(lambda: shown.shows(r"attempt 1/3 running for \d+ s"))

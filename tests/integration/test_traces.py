@@ -16,7 +16,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
-from api_client.tracing.switch import why_off
+from api_client.tracing.switch import explain_off
 from tests.installation import Installation, environ_of, turns
 from tests.receiver import Receiver, values
 from tests.support import wait_until
@@ -96,7 +96,7 @@ async def called_off(client: TurnsClient, number: int) -> list[str]:
     ids = [await client.submitter.submit(asked(f"warte {n}")) for n in range(number)]
     for turn_id in ids:
         await client.canceller.cancel(turn_id)
-    last = max([(await client.reader.get(turn_id)).finished_at for turn_id in ids])
+    last = max([(await client.reader.read_turn(turn_id)).finished_at for turn_id in ids])
     await wait_until(lambda: time.time() > last + 0.001)
     return ids
 
@@ -109,9 +109,9 @@ async def test_a_turn_is_one_trace_in_which_every_run_counts_once_however_often_
     scripted: Settings, client: TurnsClient, installation: Installation, receiver: Receiver
 ) -> None:
     installation.worker()
-    await client.untraced.begin()
+    await client.untraced.start_reading()
     ids = {text: await client.submitter.submit(asked(text)) for text in ASKED}
-    assert {text: (await client.reader.result(ids[text], timeout=60)).outcome for text in ids} == ASKED
+    assert {text: (await client.reader.await_result(ids[text], timeout=60)).outcome for text in ids} == ASKED
     told = json.loads(send(scripted, receiver, "--json", OTEL_RESOURCE_ATTRIBUTES="deployment=test").stdout)
     assert told == {"turns": 4, "spans": len(receiver.spans), "refused": []}
     assert (receiver.resource["service.name"], receiver.resource["deployment"]) == ("helix-turns", "test")
@@ -127,7 +127,7 @@ async def test_a_turn_is_one_trace_in_which_every_run_counts_once_however_often_
     assert values(stumbled.attributes)["helix.attempt.deliveries"] == 2
     assert SECRET not in "".join(str(span) for span in receiver.spans), "prompts, answers and errors stay out"
 
-    used, totals = usage(receiver.spans), await client.figures.totals()
+    used, totals = usage(receiver.spans), await client.figures.read_totals()
     assert used["gen_ai.usage.input_tokens"] == totals["tokens.input|big"] == 100 + 40 + 60 + 5 + 7
     assert used["gen_ai.usage.output_tokens"] == totals["tokens.output|big"] == 10 + 4 + 6 + 1
     assert used["helix.usage.cost_usd"] == pytest.approx(totals["cost.all|big"] / 1e6)
@@ -173,7 +173,7 @@ async def test_a_receiver_that_is_away_loses_nothing_though_the_sender_dies_mean
 ) -> None:
     away = True
     receiver.answer = lambda request: 400 if away else 200
-    await client.untraced.begin()
+    await client.untraced.start_reading()
     ids = await called_off(client, 3)
     log = settings.root / "traces.log"
     process = sender(settings, receiver, log)
@@ -199,7 +199,7 @@ def sender(settings: Settings, receiver: Receiver, log: Path) -> subprocess.Pope
 
 
 async def test_a_turn_the_receiver_refuses_does_not_hold_the_others_up(client: TurnsClient, receiver: Receiver) -> None:
-    await client.untraced.begin()
+    await client.untraced.start_reading()
     refused, taken = await called_off(client, 2)
     trees: list[list[str]] = []
 
@@ -221,19 +221,19 @@ async def test_turns_that_ended_in_the_same_millisecond_are_all_sent_though_a_ba
     settings: Settings, client: TurnsClient
 ) -> None:
     backlog = client.untraced
-    assert await backlog.waiting(0) is None
-    await backlog.begin(3600)
-    now = await client.store.clock_ms()
+    assert await backlog.count_waiting(0) is None
+    await backlog.start_reading(3600)
+    now = await client.store.read_clock_ms()
     ids = {f"turn-{number:032x}": now - 1000 + number // 3 for number in range(7)}
     await client.store.redis.zadd(Keys(settings.namespace).finished, ids)
-    assert (await backlog.waiting(0.5), await backlog.waiting(60)) == (7, 0)
+    assert (await backlog.count_waiting(0.5), await backlog.count_waiting(60)) == (7, 0)
     seen: list[str] = []
-    while batch := await backlog.next(2):
+    while batch := await backlog.next_batch(2):
         seen += batch.turn_ids
-        await backlog.sent(batch)
+        await backlog.confirm_batch(batch)
     assert seen == sorted(ids)
     await client.store.redis.set(f"{Keys(settings.namespace).prefix}read:traces", now + 3_600_000)
-    assert await backlog.next(9), "the store's clock was set back"
+    assert await backlog.next_batch(9), "the store's clock was set back"
 
 
 @pytest.mark.parametrize(
@@ -247,8 +247,8 @@ async def test_turns_that_ended_in_the_same_millisecond_are_all_sent_though_a_ba
     ],
 )
 def test_what_is_missing_for_traces_is_said(environ: dict[str, str], says: str) -> None:
-    assert says in why_off(environ)
-    assert bool(why_off(environ)) == bool(says)
+    assert says in explain_off(environ)
+    assert bool(explain_off(environ)) == bool(says)
 
 
 def test_without_a_receiver_the_command_ends_with_what_to_set(settings: Settings) -> None:
@@ -271,8 +271,8 @@ def test_a_base_installation_works_without_opentelemetrys_sdk(settings: Settings
         "names = [m.name for p in (api_client, worker) for m in pkgutil.walk_packages(p.__path__, p.__name__ + '.')]\n"
         "names = [n for n in names if n != 'worker.plugins.traces.otlp']\n"
         "[importlib.import_module(n) for n in names]\n"
-        "from api_client.tracing.switch import why_off\n"
-        "print(len(names), why_off({'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://h:1'}))"
+        "from api_client.tracing.switch import explain_off\n"
+        "print(len(names), explain_off({'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://h:1'}))"
     )
     env = environ(settings, None, PYTHONPATH=str(tmp_path))
     done = subprocess.run([turns()[0], "-c", everything], env=env, capture_output=True, text=True, check=False)
@@ -294,10 +294,10 @@ async def test_where_nothing_ends_for_long_the_sender_still_knows_how_far_it_was
     settings: Settings, client: TurnsClient
 ) -> None:
     keys = Keys(settings.namespace)
-    await client.untraced.begin(3600)
-    assert await client.untraced.next(9) is None
+    await client.untraced.start_reading(3600)
+    assert await client.untraced.next_batch(9) is None
     noted = int(await client.store.redis.get(f"{keys.prefix}read:traces") or b"")
-    assert await client.store.clock_ms() - noted < 60_000
+    assert await client.store.read_clock_ms() - noted < 60_000
     assert 0 < await client.store.redis.ttl(f"{keys.prefix}read:traces") <= settings.retention_seconds
     await client.store.redis.zadd(keys.finished, {"turn-" + "1" * 32: noted + 1})
-    assert await wait_until(lambda: client.untraced.next(9))
+    assert await wait_until(lambda: client.untraced.next_batch(9))

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from api_client.api_keys import make_token
-from api_client.contract.errors import NotFinished, SettingsError
+from api_client.contract.errors import SettingsError, TurnNotFinished
 from api_client.contract.orders import Orders
 from api_client.contract.owners import owner_of_key
 from api_client.contract.process_exit import ProcessExit
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings, load_settings
 from api_client.index.search import Search
 from api_client.web.pages.render import facts, with_code
 from tests.html import Document
@@ -88,7 +88,7 @@ async def test_a_finished_turns_page_leads_to_its_trace_where_traces_have_a_page
 
 def test_the_address_of_a_traces_page_needs_a_place_for_its_id() -> None:
     with pytest.raises(SettingsError, match=r"HELIX_TRACE_PAGE.*must hold \{trace_id\}"):
-        load({"HELIX_TRACE_PAGE": "http://127.0.0.1:16686/trace/"})
+        load_settings({"HELIX_TRACE_PAGE": "http://127.0.0.1:16686/trace/"})
 
 
 async def test_a_dead_letter_names_the_workers_that_died_with_it(
@@ -130,7 +130,7 @@ async def test_what_was_really_sent_is_on_the_page_and_its_instructions_are_the_
     owners = await read(await browser("key-one"), f"/turns/{turn.turn_id}")
     assert "Sent with sk-***" in owners.text
     assert "House rules." not in owners.text
-    [shown] = await bench.client.reader.attempts(turn.turn_id, owner=owner_of_key("key-one"))
+    [shown] = await bench.client.reader.read_attempts(turn.turn_id, owner=owner_of_key("key-one"))
     assert set(shown.sent) == {"messages"}
 
 
@@ -138,12 +138,12 @@ async def test_an_action_that_was_refused_is_said_to_be_refused_in_the_audit(ben
     http = await browser()
     turn_id = await bench.submit(session_id="goes-on")
     orders: Orders = bench.client.orders
-    with pytest.raises(NotFinished):
-        async with orders.place("replay", by="ann", turn_id=turn_id):
-            raise NotFinished(turn_id)
-    async with orders.place("cancel", by="bob", turn_id=turn_id):
+    with pytest.raises(TurnNotFinished):
+        async with orders.place_order("replay", by="ann", turn_id=turn_id):
+            raise TurnNotFinished(turn_id)
+    async with orders.place_order("cancel", by="bob", turn_id=turn_id):
         await bench.client.canceller.cancel(turn_id)
-    refused, done = await bench.client.audit.read()
+    refused, done = await bench.client.audit.read_lines()
     assert (refused.action, refused.refused, done.action, done.refused) == (
         "replay",
         f"turn {turn_id!r} is still going on",
@@ -181,6 +181,6 @@ async def test_only_a_dead_letter_is_replayed_as_one(bench: Bench, settings: Set
 
     turn = await bench.outcome(says(GOOD))
     done = await asyncio.to_thread(CliRunner().invoke, cli, ["dead", "replay", turn.turn_id], env=environ_of(settings))
-    assert isinstance(done.exception, NotFinished)
+    assert isinstance(done.exception, TurnNotFinished)
     assert "is not a dead letter" in str(done.exception)
-    assert [each.turn_id for each in (await bench.client.lists.page(Search())).turns] == [turn.turn_id]
+    assert [each.turn_id for each in (await bench.client.lists.read_page(Search())).turns] == [turn.turn_id]

@@ -91,7 +91,7 @@ def installation(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactor
         (root / name).mkdir()
     rights = {"alice": "user", "bob": "user", "ops": "operator"}
     keys = {
-        name: ring.add(settings.keys_path, ring.ApiKey(name=name, hash="", owner=name, right=right))
+        name: ring.add_key(settings.keys_path, ring.ApiKey(name=name, hash="", owner=name, right=right))
         for name, right in rights.items()
     }
     with installed(settings) as site:

@@ -39,27 +39,27 @@ async def test_a_set_up_error_goes_to_another_worker_once_and_ends_the_turn_wher
     another_reports(bench.settings)
     turn_id = await bench.submit(wrong_set_up, session_id="t")
     bench.carry_out(turn_id, session_id="t")
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.state, turn.attempt, turn.strikes, turn.handed_over) == ("queued", 1, 0, 0)
-    kinds = [event.kind for event in await bench.client.reader.events(turn_id)]
+    kinds = [event.kind for event in await bench.client.reader.read_events(turn_id)]
     assert kinds[-1] == "attempt.lost"
     assert turn.avoid == "w-"
     another_reports(bench.settings, sick="no room")
     bench.store.hset(bench.keys.turn(turn_id), "not_before", 0)  # the time for others is over
     bench.runner.plays = [wrong_set_up]
     bench.carry_out(turn_id, session_id="t")
-    assert (await bench.client.reader.get(turn_id)).outcome == Outcome.ERROR, "the other one cannot take it"
+    assert (await bench.client.reader.read_turn(turn_id)).outcome == Outcome.ERROR, "the other one cannot take it"
 
 
 async def test_a_turn_of_a_model_that_cannot_be_run_here_is_not_claimed_and_not_counted(bench: Bench) -> None:
     give_ability(bench, replace(bench.settings, models={"another": "scripted", "scripted": "scripted:gone.yaml"}))
     turn_id = await bench.submit(says(GOOD))
     bench.carry_out(turn_id)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.state, turn.delivery, turn.seq) == ("queued", 0, 1), "no delivery, no event"
     give_ability(bench, bench.settings)
     bench.carry_out(turn_id)
-    assert (await bench.client.reader.get(turn_id)).outcome == Outcome.PASSED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome == Outcome.PASSED
 
 
 async def test_a_turn_that_is_left_to_a_worker_that_can_is_due_again_soon_and_else_as_before(bench: Bench) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import redis
 
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings, load_settings
 from tests.installation import Installation, WorkerProcess, turns
 from tests.support import alive, processes_with, wait_for
 
@@ -90,7 +90,7 @@ def test_one_command_starts_an_installation_and_ctrl_c_ends_all_of_it(up: Callab
         k: told[k] for k in ("redis_url", "web_url", "pid", "models", "settings", "operator_token_file")
     }
     assert stat.S_IMODE(installation.run_file.stat().st_mode) == 0o600
-    assert load(installation.environ).redis_url == told["redis_url"]  # other commands find the broker
+    assert load_settings(installation.environ).redis_url == told["redis_url"]  # other commands find the broker
     with urllib.request.urlopen(f"{told['web_url']}/readyz", timeout=60) as answer:
         assert answer.status == 200
     assert len(installation.processes()) >= 5  # itself, broker, a worker and its guard, web

@@ -10,11 +10,11 @@ from api_client.budgets.errors import BudgetExceeded
 from api_client.budgets.keys import BudgetKeys
 from api_client.client import TurnsClient
 from api_client.contract.completion import ErrorKind, Verdict
-from api_client.contract.errors import NotSuspended
+from api_client.contract.errors import TurnNotSuspended
 from api_client.contract.escalation import Escalation
 from api_client.contract.owners import owner_of_name, owner_of_user
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RESUME, RUN, Link
+from api_client.contract.tasks import RESUME, RUN, ChainTask
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Outcome, TurnState
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, asks, ends, says
@@ -61,10 +61,10 @@ class Spender:
             self.refusals.append(str(error))
             return ""
 
-    async def run(self, turn_id: str, link: Link | None = None) -> None:
-        turn = await self.bench.client.reader.get(turn_id)
-        self.bench.carry_out(turn_id, link or Link(RUN, 1), turn.request.session_id)
-        turn = await self.bench.client.reader.get(turn_id)
+    async def run(self, turn_id: str, link: ChainTask | None = None) -> None:
+        turn = await self.bench.client.reader.read_turn(turn_id)
+        self.bench.carry_out(turn_id, link or ChainTask(RUN, 1), turn.request.session_id)
+        turn = await self.bench.client.reader.read_turn(turn_id)
         if turn.error and turn.error.code == "budget_exceeded":
             assert turn.outcome is Outcome.EXPIRED
             assert "Today's budget is spent" in turn.error.message
@@ -78,12 +78,12 @@ class Spender:
                 await self.run(turn_id)
 
     async def answers(self, turn_id: str, kind: str) -> None:
-        turn = await self.bench.client.reader.get(turn_id)
+        turn = await self.bench.client.reader.read_turn(turn_id)
         try:
-            await self.bench.client.inbox.decide(turn_id, kind, by="anna", note="again" if kind == "retry" else "")
-        except NotSuspended:
+            await self.bench.client.inbox.decide_turn(turn_id, kind, by="anna", note="again" if kind == "retry" else "")
+        except TurnNotSuspended:
             return
-        await self.run(turn_id, Link(RESUME, turn.attempt))
+        await self.run(turn_id, ChainTask(RESUME, turn.attempt))
 
 
 async def _answered(who: Spender, kind: str, play: Play, times: int = 12, **more: object) -> None:
@@ -101,11 +101,11 @@ async def _answered_together(who: Spender) -> None:
     for turn_id in ids:
         await who.run(turn_id)
     for _ in range(6):
-        suspended = [i for i in ids if (await who.bench.client.reader.get(i)).state is TurnState.SUSPENDED]
+        suspended = [i for i in ids if (await who.bench.client.reader.read_turn(i)).state is TurnState.SUSPENDED]
         for turn_id in suspended:
-            await who.bench.client.inbox.decide(turn_id, "approve", by="anna")
+            await who.bench.client.inbox.decide_turn(turn_id, "approve", by="anna")
         for turn_id in suspended:
-            await who.run(turn_id, Link(RESUME, 1))
+            await who.run(turn_id, ChainTask(RESUME, 1))
 
 
 async def _stored_before_it_was_dear(who: Spender) -> None:
@@ -122,7 +122,7 @@ async def _replayed(who: Spender) -> None:
     await who.run(first)
     for number in range(12):
         try:
-            turn_id = await who.bench.client.replay(first, prompt=f"again {number}")
+            turn_id = await who.bench.client.replay_turn(first, prompt=f"again {number}")
         except BudgetExceeded as error:
             who.refusals.append(str(error))
             continue
@@ -224,7 +224,7 @@ async def test_no_way_spends_more_than_one_run_beyond_the_budget(way: str, spend
     await WAYS[way](spender)
     judged(way, spender)
     assert spender.spent >= LIMIT - 2 * spender.usd, "what there is may be spent"
-    charged = {each.budget: each for each in await spender.bench.client.spending.today()}["owner:anna"]
+    charged = {each.budget: each for each in await spender.bench.client.spending.read_today()}["owner:anna"]
     assert charged.spent_usd >= spender.spent - 1e-6, "and all of it is charged"
 
 
@@ -239,7 +239,7 @@ async def test_a_budget_counts_by_every_name_of_whom_it_is_about(settings: Setti
         await who.turns(says(GOOD), **given)
         judged(f"budget named: {spelling}", who)
         assert who.refusals
-        charged = {each.budget: each.charged_usd for each in await client.spending.today()}
+        charged = {each.budget: each.charged_usd for each in await client.spending.read_today()}
         assert charged[entry] == pytest.approx(who.spent)
         bench.close()
 
@@ -250,7 +250,7 @@ async def test_turns_that_go_on_at_the_same_moment_share_what_is_left(spender: S
     for turn_id in ids:
         await spender.run(turn_id)
     client = spender.bench.client
-    requests = {turn_id: (await client.reader.get(turn_id)).request for turn_id in ids}
+    requests = {turn_id: (await client.reader.read_turn(turn_id)).request for turn_id in ids}
     checks = (client.spending.admit_run(turn_id, request, "scripted") for turn_id, request in requests.items())
     found = await asyncio.gather(*checks, return_exceptions=True)
     assert [type(each) for each in found].count(BudgetExceeded) >= 2, "one more run fits, not three"

@@ -16,7 +16,7 @@ from api_client.contract.orders import name_caller
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RESUME, Link
+from api_client.contract.tasks import RESUME, ChainTask
 from api_client.turns.submitter import Submitter
 from tests.installation import Installation, web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, says
@@ -63,11 +63,11 @@ async def test_a_turn_is_listed_shown_and_decided_once(bench: Bench, http: httpx
     decided = await http.post(f"{url}/decision", json={"decision": "approve", "for": "alice"})
     decision = decided.json()["decision"]
     assert (decided.status_code, decision["by"], decision["for"]) == (200, name_caller(LOCAL_OWNER), "alice")
-    [line] = await bench.client.audit.read(turn_id=turn["turn_id"])  # the refused retry left none
+    [line] = await bench.client.audit.read_lines(turn_id=turn["turn_id"])  # the refused retry left none
     assert (line.action, line.by, line.detail) == ("approve", name_caller(LOCAL_OWNER), "inbox, for alice")
     again = await http.post(f"{url}/decision", json={"decision": "reject"})
     assert (again.status_code, again.json()["error"]["code"]) == (409, "turn_not_suspended")
-    await asyncio.to_thread(bench.carry_out, turn["turn_id"], Link(RESUME, 1), turn["session_id"])
+    await asyncio.to_thread(bench.carry_out, turn["turn_id"], ChainTask(RESUME, 1), turn["session_id"])
     assert (await http.get(f"/v1/turns/{turn['turn_id']}")).json()["outcome"] == "passed_by_human"
 
 
@@ -79,14 +79,14 @@ async def test_a_caller_is_told_that_a_person_has_to_decide_and_the_turn_goes_on
     asking = asyncio.create_task(http.post("/v1/chat/completions", json={**BODY, "stream": stream}, headers=once))
     pattern = f"{bench.settings.namespace}:*turn:turn-{'?' * 32}"
     [key] = await wait_until(lambda: bench.client.store.redis.keys(pattern))
-    turn = await bench.client.reader.get(key.decode().rpartition(":")[2])
+    turn = await bench.client.reader.read_turn(key.decode().rpartition(":")[2])
     bench.runner.plays.append(says(NO_MARKER))
     await asyncio.to_thread(bench.carry_out, turn.turn_id, session_id=turn.request.session_id)
     answer = await asking
     assert "turn_suspended" in answer.text
     assert turn.turn_id in answer.text
     assert answer.status_code == (200 if stream else 503)
-    assert (await bench.client.reader.get(turn.turn_id)).state == "suspended"
+    assert (await bench.client.reader.read_turn(turn.turn_id)).state == "suspended"
 
 
 async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the_decision(
@@ -106,7 +106,7 @@ async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the
                 page.read([json.loads(line.removeprefix("data: "))])
             if line == ": ping" and page.status[-1:] == [waiting] and (pings := pings + 1) == 3:
                 shown_while_suspended = page.text
-                await relay.client.inbox.decide(turn_id, "edit", by="alice", text=f"Besser: {GOOD}")
+                await relay.client.inbox.decide_turn(turn_id, "edit", by="alice", text=f"Besser: {GOOD}")
     assert pings >= 3
     assert shown_while_suspended == NO_MARKER
     assert page.status[-2:] == ["Entschieden; es geht weiter", "Von einem Menschen angenommen"]
@@ -121,7 +121,7 @@ async def test_phases_are_stored_in_order_and_wrong_ones_are_told_with_their_pla
     assert answer.status_code == 202
     first, second = answer.json()["data"]
     shown = (await http.get(second["url"])).json()
-    assert (await bench.client.reader.get(second["turn_id"])).request.work_data["after"] == first["turn_id"]
+    assert (await bench.client.reader.read_turn(second["turn_id"])).request.work_data["after"] == first["turn_id"]
     assert (shown["phase"], shown["directory"]) == ("two", "work")
     bad = await http.post("/v1/phases", json={"directory": "work", "phases": [{"id": "x", "describtion": "?"}]})
     assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_phases")
@@ -144,7 +144,7 @@ async def test_a_decision_names_the_key_whatever_its_caller_says_it_is(bench: Be
     }
     again = await http.post(url, json={"decision": "approve"})
     assert f"{name_caller(LOCAL_OWNER)} for timeout decided reject before" in again.json()["error"]["message"]
-    await asyncio.to_thread(bench.carry_out, turn["turn_id"], Link(RESUME, 1), turn["session_id"])
+    await asyncio.to_thread(bench.carry_out, turn["turn_id"], ChainTask(RESUME, 1), turn["session_id"])
     ended = (await http.get(f"/v1/turns/{turn['turn_id']}")).json()
     assert (ended["outcome"], ended["error"]["code"]) == ("failed", "rejected"), (
         "a person rejected it, not the time-out"
@@ -175,7 +175,7 @@ async def test_phases_sent_again_under_their_key_are_the_same_turns_and_what_was
     refused = await http.post("/v1/phases", json=other, headers=key)
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_key_reused")
     with pytest.raises(IdempotencyConflict, match="'k'"):
-        await bench.client.phases.submit(
+        await bench.client.phases.submit_phases(
             [Phase.from_dict(other["phases"][0])], directory="work", owner=LOCAL_OWNER, idempotency_key="k"
         )
 
@@ -186,7 +186,7 @@ async def test_phases_escalate_as_their_request_says_to_models_their_caller_may_
     body = {"directory": "work", "phases": [{"id": "one", "description": "Tu es."}]}
     escalation = {"human": True, "timeout_seconds": 5, "default": "approve"}
     answer = await http.post("/v1/phases", json={**body, "escalation": escalation})
-    turn = await bench.client.reader.get(answer.json()["data"][0]["turn_id"])
-    assert Escalation.of(turn.request) == Escalation(timeout_seconds=5, default="approve")
+    turn = await bench.client.reader.read_turn(answer.json()["data"][0]["turn_id"])
+    assert Escalation.from_request(turn.request) == Escalation(timeout_seconds=5, default="approve")
     refused = await http.post("/v1/phases", json={**body, "escalation": {"model": "oracle"}})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "escalation.model")

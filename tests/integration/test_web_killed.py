@@ -49,4 +49,4 @@ async def test_regenerate_after_the_relay_was_killed(installation: Installation,
         assert answer.headers["x-turn-id"] != turn_id, "that answer was delivered"
         list(payloads(answer))
     assert len(meeting.runs()) == 2
-    assert (await installation.client.reader.get(turn_id)).delivery == 1
+    assert (await installation.client.reader.read_turn(turn_id)).delivery == 1

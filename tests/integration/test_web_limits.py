@@ -12,9 +12,9 @@ import httpx2
 import pytest
 import redis
 
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.settings import Settings
-from api_client.relay_state.allowances import _STORED_WITHIN_MS, Allowances, OwnerLimits
+from api_client.relay_state.allowances import _STORED_WITHIN_MS, OwnerLimits, SubmissionLimits
 from api_client.store import Store
 from api_client.store.connecting import _KEPT_CONNECTIONS
 from api_client.web.app import create_app
@@ -121,15 +121,15 @@ async def test_without_keys_there_are_no_limits_of_an_owner(settings: Settings, 
 
 async def test_a_noted_turn_that_was_never_stored_counts_for_a_minute_only(settings: Settings) -> None:
     store = Store(settings)
-    allowances, limits = Allowances(store), OwnerLimits(unfinished=1)
+    allowances, limits = SubmissionLimits(store), OwnerLimits(unfinished=1)
     try:
-        assert await allowances.take("a", limits, ["turn-" + "1" * 32]) is None
-        refused = await allowances.take("a", limits, ["turn-" + "2" * 32])
+        assert await allowances.admit_turns("a", limits, ["turn-" + "1" * 32]) is None
+        refused = await allowances.admit_turns("a", limits, ["turn-" + "2" * 32])
         assert refused
         assert refused.limit == "unfinished"
         key = Keys(settings.namespace).unfinished("a")
         await store.redis.zincrby(key, -_STORED_WITHIN_MS - 2_000, "turn-" + "1" * 32)
-        assert await allowances.take("a", limits, ["turn-" + "2" * 32]) is None
+        assert await allowances.admit_turns("a", limits, ["turn-" + "2" * 32]) is None
         assert await store.redis.pttl(key) > 0
     finally:
         await store.close()
@@ -137,13 +137,16 @@ async def test_a_noted_turn_that_was_never_stored_counts_for_a_minute_only(setti
 
 async def test_requests_at_once_all_see_that_turns_have_ended(settings: Settings) -> None:
     store = Store(settings)
-    allowances, limits = Allowances(store), OwnerLimits(unfinished=10)
+    allowances, limits = SubmissionLimits(store), OwnerLimits(unfinished=10)
     ids = [f"turn-{number:032x}" for number in range(15)]
     try:
-        await allowances.note("a", limits, ids[:10])
+        await allowances.note_unfinished("a", limits, ids[:10])
         for turn_id in ids[:10]:
-            await store.redis.hset(keys_of(settings.namespace, turn_id).turn(turn_id), "state", "finished")
-        assert await asyncio.gather(*(allowances.take("a", limits, [turn_id]) for turn_id in ids[10:])) == [None] * 5
+            await store.redis.hset(keys_for_turn(settings.namespace, turn_id).turn(turn_id), "state", "finished")
+        assert (
+            await asyncio.gather(*(allowances.admit_turns("a", limits, [turn_id]) for turn_id in ids[10:]))
+            == [None] * 5
+        )
     finally:
         await store.close()
 
@@ -254,7 +257,7 @@ async def test_the_connections_of_closed_streams_are_given_back(installation: In
                 for _ in range(100):
                     stream = http.stream("GET", f"/v1/turns/{turn_id}/events")
                     assert (await streams.enter_async_context(stream)).status_code == 200
-                bell = keys_of(settings.namespace, turn_id).bell(turn_id)
+                bell = keys_for_turn(settings.namespace, turn_id).bell(turn_id)
                 await wait_until(lambda: store.pubsub_numsub(bell)[0][1] == 1)  # one for all of them
         await wait_until(lambda: store.pubsub_numsub(bell)[0][1] == 0)
         wait_for(lambda: len(store.client_list()) <= before + _KEPT_CONNECTIONS + 4)

@@ -92,7 +92,7 @@ async def test_one_model_chosen_twice_answers_twice(relay: Served) -> None:
 
 async def test_continue_asks_the_agent_to_go_on(relay: Served) -> None:
     turn_id = await relay.turn_of(PAGE, messages=[*HI, {"role": "assistant", "content": "Guten"}])
-    request = (await relay.client.reader.get(turn_id)).request
+    request = (await relay.client.reader.read_turn(turn_id)).request
     assert request.messages[-2:] == (
         {"role": "assistant", "content": "Guten"},
         {"role": "user", "content": "Setze deine letzte Antwort genau dort fort, wo sie endet. Wiederhole nichts."},
@@ -129,7 +129,7 @@ async def test_stop_cancels_when_nobody_comes_back(settings: Settings) -> None:
             return await relay.state(turn_id) is TurnState.FINISHED
 
         await wait_until(finished)
-        assert str((await relay.client.reader.get(turn_id)).outcome) == "cancelled"
+        assert str((await relay.client.reader.read_turn(turn_id)).outcome) == "cancelled"
 
 
 async def test_a_reader_that_comes_back_calls_the_stop_off(settings: Settings) -> None:

@@ -9,7 +9,7 @@ import httpx2
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import keys_for_turn
 from tests.installation import Installation, RelayProcess, asked
 from tests.support import wait_until
 
@@ -20,7 +20,7 @@ ASKED = asked("viel", "s")
 async def long_log(client: TurnsClient) -> str:
     """A turn whose log is far longer than all buffers between two sockets: 20 MiB."""
     turn_id = await client.submitter.submit(ASKED)
-    turn, keys = await client.reader.get(turn_id), keys_of(client.settings.namespace, turn_id)
+    turn, keys = await client.reader.read_turn(turn_id), keys_for_turn(client.settings.namespace, turn_id)
     for seq in range(2, PIECES + 2):
         data = {"attempt": 1, "text": PIECE}
         wire = Event(seq=seq, epoch=turn.epoch, at=1.0, kind="attempt.output", data=data).to_dict()
@@ -68,7 +68,7 @@ async def test_a_reader_that_stops_reading_is_dropped_costs_little_and_can_come_
     connections = [stuck(relay, turn_id) for _ in range(4)]
 
     async def readers(count: int) -> bool:
-        return await client.reader.followers(turn_id) == count
+        return await client.reader.count_followers(turn_id) == count
 
     await wait_until(lambda: readers(1))  # the relay has one subscription for all of them
     await wait_until(lambda: readers(0))  # dropped: nobody listens any more

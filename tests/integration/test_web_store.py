@@ -17,7 +17,7 @@ import redis
 import uvicorn
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.settings import Settings
 from api_client.store import store
 from api_client.web.app import create_app
@@ -28,8 +28,8 @@ from worker.processes.broker import EmbeddedBroker
 
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
 RELAY = (
-    "import sys; from api_client.contract.settings import load; from api_client.web.app import serve;"
-    " serve(load(), '127.0.0.1', int(sys.argv[1]))"
+    "import sys; from api_client.contract.settings import load_settings; from api_client.web.app import serve_relay;"
+    " serve_relay(load_settings(), '127.0.0.1', int(sys.argv[1]))"
 )
 
 
@@ -86,7 +86,7 @@ async def test_a_cancelled_turn_ends_its_stream_with_the_reason(http: httpx2.Asy
 
 async def _second_of(http: httpx2.AsyncClient, session: str, first: str) -> str:
     relay = http._transport.app.state.relay  # type: ignore[attr-defined]
-    key = keys_of(relay.settings.namespace, first).session(session)
+    key = keys_for_turn(relay.settings.namespace, first).session(session)
 
     async def waiting() -> bytes | None:
         return await relay.client.store.redis.lindex(key, 1)
@@ -215,7 +215,7 @@ async def test_one_relay_serves_more_readers_than_the_library_would_give_connect
     async with TurnsClient(settings) as client:
         request = asked("Hallo", "s")
         turn_id = await client.submitter.submit(request)
-        readers = [client.reader.follow(turn_id) for _ in range(120)]
+        readers = [client.reader.follow_turn(turn_id) for _ in range(120)]
         first = await asyncio.gather(*map(anext, readers))
         assert [event.kind for event in first if event] == ["turn.queued"] * 120
         for reader in readers:

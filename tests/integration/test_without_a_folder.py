@@ -36,7 +36,7 @@ async def test_its_answer_is_published_and_nothing_is_held(bench: Bench) -> None
 async def test_the_mark_of_the_answer_before_goes_when_the_next_message_is_worked_on(bench: Bench) -> None:
     await bench.outcome(says(GOOD))
     turn_id = await bench.submit(says(BETTER))
-    bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
+    bench.loop.run_and_wait(bench.service.carry_out_task(FIRST, turn_id, "s"))
     assert not check_session_done(session(bench))
     bench.carry_out(turn_id, JUDGE)
     assert (session(bench) / "output" / "response.md").read_text() == BETTER
@@ -48,7 +48,7 @@ async def test_in_a_session_in_which_agents_worked_with_files_it_is_fenced_as_th
     await bench.outcome(says(GOOD))
     bench.runner.needs_folder = False
     turn_id = await bench.submit(says(BETTER))
-    bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
+    bench.loop.run_and_wait(bench.service.carry_out_task(FIRST, turn_id, "s"))
     late = session(bench) / HELD / "late"
     late.mkdir()
     bench.carry_out(turn_id, JUDGE)
@@ -78,34 +78,34 @@ async def test_an_answer_whose_place_a_late_worker_took_is_published_all_the_sam
 
 async def test_a_cancel_before_the_seal_publishes_nothing(bench: Bench) -> None:
     turn_id = await bench.submit(says(GOOD))
-    bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
-    seal = bench.on_loop.seal
+    bench.loop.run_and_wait(bench.service.carry_out_task(FIRST, turn_id, "s"))
+    seal = bench.on_loop.seal_answer
 
     async def cancelled_first(claim: object, accepted: str, files: str) -> bool:
-        bench.ledger.cancel(turn_id, "s")
+        bench.ledger.cancel_turn(turn_id, "s")
         return await seal(claim, accepted, files)  # type: ignore[arg-type]
 
-    bench.on_loop.seal = cancelled_first  # type: ignore[method-assign, assignment]
+    bench.on_loop.seal_answer = cancelled_first  # type: ignore[method-assign, assignment]
     bench.carry_out(turn_id, JUDGE)
-    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.CANCELLED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome is Outcome.CANCELLED
     assert not session(bench).exists()
 
 
 async def test_a_sick_host_gives_the_judged_answer_to_another(bench: Bench) -> None:
     turn_id = await bench.submit(says(GOOD))
-    bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
+    bench.loop.run_and_wait(bench.service.carry_out_task(FIRST, turn_id, "s"))
     session(bench).parent.mkdir(parents=True)
     session(bench).write_text("no folder can be made here")
     bench.trouble = "the disk is read-only"
     bench.carry_out_one(JUDGE, turn_id)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.state, turn.next, turn.strikes) == (TurnState.RAN, str(JUDGE), 0)
     session(bench).unlink()
     bench.trouble = ""
-    bench.host.look()
+    bench.host.probe_now()
     bench.announced.clear()
     bench.carry_out(turn_id, JUDGE)
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 1)
     assert check_session_done(session(bench))
 
@@ -114,17 +114,17 @@ async def test_a_holder_that_dies_behind_the_seal_is_followed_by_one_that_publis
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn_id = await bench.submit(says(GOOD))
-    bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
+    bench.loop.run_and_wait(bench.service.carry_out_task(FIRST, turn_id, "s"))
     with monkeypatch.context() as dying:
-        dying.setattr(publisher, "_write", _dies)
+        dying.setattr(publisher, "_write_once", _dies)
         with pytest.raises(SystemError):
             bench.carry_out_one(JUDGE, turn_id)
     assert not check_session_done(session(bench))
     bench.store.hset(bench.keys.turn(turn_id), "lease_until", 1)
-    bench.ledger.recall()
-    assert bench.ledger.reap(turn_id, may_take=True).link == str(JUDGE)
+    bench.ledger.recall_turns()
+    assert bench.ledger.reap_turn(turn_id, may_take=True).link == str(JUDGE)
     bench.carry_out(turn_id, JUDGE)
-    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
     assert check_session_done(session(bench))
 
 

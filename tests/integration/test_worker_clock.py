@@ -13,8 +13,8 @@ from tests.support import wait_until
 from worker.agents.ability import ModelAvailability
 from worker.turns.leases import host, worker_heartbeat
 from worker.turns.leases.host import Host
-from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
-from worker.turns.loops.watching import Watch
+from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat
+from worker.turns.loops.watching import PollingLoop
 
 
 class Clock:
@@ -29,8 +29,8 @@ class Clock:
     monotonic = staticmethod(clocks.monotonic)
 
 
-def work() -> Work:
-    return Work(
+def work() -> WorkerActivity:
+    return WorkerActivity(
         name="worker-1@here",
         queues=lambda: (RUN_QUEUE, CHECK_QUEUE),
         taken=lambda: 0,
@@ -49,7 +49,7 @@ async def test_a_worker_whose_clock_is_wrong_is_not_taken_for_gone(
 ) -> None:
     monkeypatch.setattr(host, "time", Clock(ahead))
     monkeypatch.setattr(worker_heartbeat, "time", Clock(ahead))
-    heartbeat = Watch(
+    heartbeat = PollingLoop(
         [WorkerHeartbeat(settings, work(), Host(tmp_path), ModelAvailability(), lambda queue: None, None)]
     )
     heartbeat.start()
@@ -57,7 +57,7 @@ async def test_a_worker_whose_clock_is_wrong_is_not_taken_for_gone(
         async with TurnsClient(settings) as client:
 
             async def first() -> InstallationState | None:
-                standing = await client.workers.standing()
+                standing = await client.workers.read_state()
                 return standing if standing.workers else None
 
             standing = await wait_until(first)

@@ -18,7 +18,7 @@ from api_client.contract.turn import TurnRequest, TurnState
 from api_client.contract.worker_order import WorkerOrder
 from api_client.contract.worker_reports import WorkerReport
 from api_client.web.app import create_app
-from api_client.workers.fleet import WorkerLine
+from api_client.workers.fleet import WorkerRow
 from api_client.workers.own_report import OwnReport
 from api_client.workers.reports import read_exits
 from tests.installation import Installation, WorkerProcess, command, environ_of, turns
@@ -32,8 +32,8 @@ def asked(session_id: str, model: str = "scripted") -> TurnRequest:
     return TurnRequest(model=model, messages=({"role": "user", "content": "hello"},), session_id=session_id)
 
 
-async def listed_workers(client: TurnsClient) -> tuple[WorkerLine, ...]:
-    return (await client.workers.standing()).workers
+async def listed_workers(client: TurnsClient) -> tuple[WorkerRow, ...]:
+    return (await client.workers.read_state()).workers
 
 
 def listed(settings: Settings, code: int = 0) -> list[dict[str, Any]]:
@@ -53,8 +53,8 @@ async def test_a_worker_has_one_name_everywhere_and_says_what_it_does(installati
     await wait_until(lambda: is_in(client, turn_id, TurnState.RUNNING))
     at_work = [line for line in await listed_workers(client) if line.doing]
     assert [(line.state, [each.turn_id for each in line.doing]) for line in at_work] == [("at work", [turn_id])]
-    assert (await client.reader.get(turn_id)).worker == at_work[0].name
-    assert (await client.reader.attempts(turn_id))[0].worker == at_work[0].name
+    assert (await client.reader.read_turn(turn_id)).worker == at_work[0].name
+    assert (await client.reader.read_attempts(turn_id))[0].worker == at_work[0].name
     there = {line.name for line in await listed_workers(client)}
     assert await wait_until(lambda: app.control.ping(list(there), timeout=10, limit=len(there)))
     told = {line["name"]: line for line in listed(installation.settings)}
@@ -66,11 +66,11 @@ async def test_a_worker_has_one_name_everywhere_and_says_what_it_does(installati
     )
     assert at_work[0].name in worker.log_file.read_text()
     await client.canceller.cancel(turn_id)
-    await client.reader.result(turn_id, timeout=60)
+    await client.reader.await_result(turn_id, timeout=60)
 
 
 async def is_in(client: TurnsClient, turn_id: str, state: TurnState) -> bool:
-    return (await client.reader.get(turn_id)).state is state
+    return (await client.reader.read_turn(turn_id)).state is state
 
 
 async def test_a_worker_that_died_is_named_on_every_page_with_how_long_it_is_gone(installation: Installation) -> None:
@@ -100,13 +100,13 @@ async def test_the_supervisor_of_a_worker_notes_what_its_process_died_of(install
     assert (noted.worker, noted.pid, noted.signal) == (line.name, pid, "SIGKILL")
 
 
-async def all_there(client: TurnsClient, worker: WorkerProcess) -> tuple[WorkerLine, ...]:
+async def all_there(client: TurnsClient, worker: WorkerProcess) -> tuple[WorkerRow, ...]:
     """The lines of all processes of this worker; none before each has reported."""
     lines = await listed_workers(client)
     return lines if {line.pid for line in lines} == set(worker.children().values()) else ()
 
 
-async def all_gone(client: TurnsClient) -> tuple[WorkerLine, ...]:
+async def all_gone(client: TurnsClient) -> tuple[WorkerRow, ...]:
     lines = await listed_workers(client)
     return lines if all(line.state == "gone" for line in lines) else ()
 
@@ -119,7 +119,7 @@ async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_draine
     lines = await wait_until(lambda: all_there(client, worker))
     names = [line.name for line in lines]
     for name in names:
-        assert await client.workers.order(name, WorkerOrder.QUIET) == name
+        assert await client.workers.order_worker(name, WorkerOrder.QUIET) == name
     await wait_until(lambda: states_are(client, {"quiet"}))
     turn_id = await client.submitter.submit(asked("s"))
     done = installation.run("doctor", "--json")
@@ -129,18 +129,18 @@ async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_draine
         subprocess.run(
             turns("workers", "resume", name), env=environ_of(installation.settings), check=True, capture_output=True
         )
-    assert (await client.reader.result(turn_id, timeout=60)).outcome
+    assert (await client.reader.await_result(turn_id, timeout=60)).outcome
     before = worker.children()
     for name in names:
-        await client.workers.order(name, WorkerOrder.DRAIN)
+        await client.workers.order_worker(name, WorkerOrder.DRAIN)
     await wait_until(lambda: worker.process.poll() is not None)
     assert worker.process.returncode == 0
     assert before
     left = {line.name: (line.state, line.doing) for line in await listed_workers(client)}
     assert left == dict.fromkeys(names, ("signed off", ())), "it stays in the list for a day"
     assert {line["state"] for line in listed(installation.settings)} == {"signed off"}, "and is not missed"
-    assert await client.workers.reported() == []
-    assert [line.action for line in await client.audit.read()] == ["worker resume"] * len(names)
+    assert await client.workers.read_reports() == []
+    assert [line.action for line in await client.audit.read_lines()] == ["worker resume"] * len(names)
 
 
 async def states_are(client: TurnsClient, wanted: set[str]) -> bool:
@@ -164,12 +164,12 @@ async def test_workers_of_containers_with_one_host_name_and_the_same_process_ids
 
     lines = await wait_until(both)
     assert len({(line.pid, line.host) for line in lines}) == 1
-    standing = await client.workers.standing()
-    assert (len(standing.heard), standing.fleet.slots) == (2, 2)
+    standing = await client.workers.read_state()
+    assert (len(standing.recent_reports), standing.fleet.slots) == (2, 2)
     ids = [await client.submitter.submit(asked(f"s{number}", "slow")) for number in range(2)]
     for turn_id in ids:
         await wait_until(lambda turn_id=turn_id: is_in(client, turn_id, TurnState.RUNNING))
-    assert {(await client.reader.get(turn_id)).worker for turn_id in ids} == {line.name for line in lines}
+    assert {(await client.reader.read_turn(turn_id)).worker for turn_id in ids} == {line.name for line in lines}
     drained, other = (line.name for line in lines)
     assert command(installation.settings, "workers", "drain", drained).returncode == 0
 
@@ -188,7 +188,7 @@ async def test_reports_of_workers_that_are_gone_are_bounded(
     for key in (keys_.workers, keys_.ended_workers):
         for number in range(9):
             await store.hset(key, f"worker-{number}-bcdf-1@h", WorkerReport(at=1000.0 + number).to_json())
-    await OwnReport(installation.settings, "worker-9-bcdf-1@h", store).write(WorkerReport(at=1009.0))
+    await OwnReport(installation.settings, "worker-9-bcdf-1@h", store).write_report(WorkerReport(at=1009.0))
     assert sorted(await store.hkeys(keys_.workers)) == [f"worker-{n}-bcdf-1@h".encode() for n in (7, 8, 9)]
     assert sorted(await store.hkeys(keys_.ended_workers)) == [f"worker-{n}-bcdf-1@h".encode() for n in (6, 7, 8)]
 
@@ -196,7 +196,7 @@ async def test_reports_of_workers_that_are_gone_are_bounded(
 async def test_workers_are_shown_and_ordered_over_http_by_operators_alone(installation: Installation) -> None:
     installation.worker()
     made = {
-        right: keys.add(installation.settings.keys_path, keys.ApiKey(name=right, hash="", owner=right, right=right))
+        right: keys.add_key(installation.settings.keys_path, keys.ApiKey(name=right, hash="", owner=right, right=right))
         for right in ("user", "metrics", "operator")
     }
     async with (

@@ -42,7 +42,7 @@ from tests.objects.hosts import NetHost, Network, lacking, network
 from tests.objects.seaweedfs import ObjectServer, seaweedfs
 from tests.ports import free_port
 from worker.logs import configure_logging
-from worker.plugins.object_store.objects import Objects, contents
+from worker.plugins.object_store.objects import ObjectStoreClient, read_contents
 from worker.plugins.object_store.snapshots import Snapshot
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.program import Program
@@ -187,7 +187,7 @@ def transcripts(house: Apart, found: Mapping[str, Snapshot], sessions: Mapping[s
 def content(house: Apart, snapshot: Snapshot, path: str) -> bytes:
     """A file of a snapshot; empty where it has none."""
     file = snapshot.manifest.files.get(path)
-    return contents(Objects(house.settings), file.pack, [file])[0] if file else b""
+    return read_contents(ObjectStoreClient(house.settings), file.pack, [file])[0] if file else b""
 
 
 def uploaders(house: Apart, users: Users, found: Mapping[str, Snapshot]) -> list[str]:

@@ -12,7 +12,7 @@ from tests.objects.seaweedfs import seaweedfs
 from worker.files.safe_io import open_folder
 from worker.files.session_fence import open_fenced
 from worker.plugins.object_store.folder import bring, packed
-from worker.plugins.object_store.objects import Objects, snapshot_at
+from worker.plugins.object_store.objects import ObjectStoreClient, load_snapshot
 from worker.plugins.object_store.snapshots import Snapshot
 
 _WORDS = [f"word{number}" for number in range(997)]
@@ -39,17 +39,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, seaweedfs(Path(name) / "objects") as server:
         os.environ |= server.environment
         top = Path(name)
-        objects = Objects(Settings(files=server.files, files_endpoint=server.url))
+        objects = ObjectStoreClient(Settings(files=server.files, files_endpoint=server.url))
         size = session(top / "a")
         with open_folder(top / "a") as folder:
             made = packed(top / "a", folder, "s/one", Snapshot(), most_bytes=2**30, grace=60)
         assert made is not None
         snapshot, content = made
-        objects.put("s/one", content)
+        objects.put_object("s/one", content)
         took = []
         for _ in range(rounds):
             began = time.perf_counter()
-            found = snapshot_at(objects, str(snapshot.pointer))
+            found = load_snapshot(objects, str(snapshot.pointer))
             with open_fenced(top / "b") as holder:
                 holder.revoke_earlier_holders()
                 bring(holder, found.manifest, objects)

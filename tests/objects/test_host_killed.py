@@ -14,7 +14,7 @@ from tests.fault.matrix import Runs, Stage, resume
 from tests.installation import asked
 from tests.objects.seaweedfs import ObjectServer
 from tests.support import wait_until
-from worker.plugins.object_store.objects import contents
+from worker.plugins.object_store.objects import read_contents
 from worker.plugins.object_store.snapshots import SnapshotManifest
 
 #: The step, which pass of it in a turn, and how many agents are paid for the turn that is hit when its host is lost.
@@ -80,7 +80,7 @@ async def test_a_conversation_goes_on_when_the_host_of_its_turn_is_lost(
         async def ask(word: str) -> str:
             return await client.submitter.submit(asked(f"[{name} {word}]", name))
 
-        assert (await client.reader.result(await ask("first"), timeout=120)).outcome is Outcome.PASSED
+        assert (await client.reader.await_result(await ask("first"), timeout=120)).outcome is Outcome.PASSED
         hosts = {pid: worker for worker in stage.workers for pid in worker.children().values()}
         stage.arm(point, f"{action}@{at}")
         turn_id = await ask("second")
@@ -89,7 +89,7 @@ async def test_a_conversation_goes_on_when_the_host_of_its_turn_is_lost(
         lost = hosts[pid]
         if action == "kill":
             lost.kill()
-        turn = await client.reader.result(turn_id, timeout=120)
+        turn = await client.reader.await_result(turn_id, timeout=120)
         assert turn.outcome is Outcome.PASSED
         if action == "kill":
             stage.workers.remove(lost)
@@ -99,7 +99,7 @@ async def test_a_conversation_goes_on_when_the_host_of_its_turn_is_lost(
             if point != "turn.finished":
                 await wait_until(lambda: stage.logged("turn.fenced", turn_id))
         assert len(runs.of(turn_id)) <= paid
-        third = await client.reader.result(await ask("third"), timeout=120)
+        third = await client.reader.await_result(await ask("third"), timeout=120)
         assert third.outcome is Outcome.PASSED
         with stage.store as store:
             token = store.hget(stage.keys.turn(third.turn_id), "last_token")
@@ -109,5 +109,5 @@ async def test_a_conversation_goes_on_when_the_host_of_its_turn_is_lost(
         answers = {path.rpartition("/")[2] for path in manifest.files if path.startswith("attempts/")}
         assert {f"{word}.csv" for word in WORDS} <= answers, "each message's file is in the session"
         done = manifest.files["output/.done"]
-        [content] = contents(client.session_files.objects, done.pack, [done])
+        [content] = read_contents(client.session_files.objects, done.pack, [done])
         assert f'"{third.turn_id}-1'.encode() in content, "and its end is the last answer"

@@ -19,7 +19,7 @@ from tests.objects.gate import Gate
 from tests.objects.seaweedfs import ObjectServer
 from tests.support import wait_until
 from worker.plugins.object_store import snapshot_store
-from worker.plugins.object_store.objects import Objects
+from worker.plugins.object_store.objects import ObjectStoreClient
 from worker.turns.transitions.backoff import MOST_HAND_OVERS
 
 #: So often the store is asked in vain before it comes back: as in an outage of so many seconds.
@@ -36,7 +36,11 @@ async def bench(away: Settings, gate: Gate, tmp_path: Path, monkeypatch: pytest.
     """A worker that asks a store that is away again after a blink."""
     monkeypatch.setattr(snapshot_store, "_FIRST_WAIT", 0.01)
     monkeypatch.setattr(snapshot_store, "_LONGEST_WAIT", 0.05)
-    monkeypatch.setattr(snapshot_store, "Objects", lambda settings, patience=0.2: Objects(settings, min(patience, 0.2)))
+    monkeypatch.setattr(
+        snapshot_store,
+        "ObjectStoreClient",
+        lambda settings, patience=0.2: ObjectStoreClient(settings, min(patience, 0.2)),
+    )
     through = replace(away, files_endpoint=gate.url, root=tmp_path / "host")
     through.root.mkdir()
     async with TurnsClient(through) as client:
@@ -102,7 +106,7 @@ async def test_a_finished_run_is_kept_until_the_store_is_back(
         bench.runner.plays.append(writes_then(GOOD))
     gate.open()
     await working
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert turn.outcome in (Outcome.PASSED, Outcome.PASSED_AFTER_RETRY)
     assert (len(bench.runner.orders), turn.strikes) == (1 + (text == NO_MARKER), 0), "nothing was paid for twice"
     assert turn.delivery == len(bench.runner.orders)
@@ -113,13 +117,13 @@ async def test_a_turn_that_is_cancelled_meanwhile_ends_as_cancelled(bench: Bench
     turn_id, working = await told(bench, outage)
     await bench.client.canceller.cancel(turn_id)
     await working
-    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.CANCELLED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome is Outcome.CANCELLED
 
 
 async def test_a_turn_whose_time_is_over_meanwhile_expires(bench: Bench, outage: Outage) -> None:
     turn_id, working = await told(bench, outage, deadline_seconds=3.0)
     await working
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.outcome, len(bench.runner.orders)) == (Outcome.EXPIRED, 1)
 
 
@@ -127,7 +131,7 @@ async def test_a_worker_that_ends_meanwhile_hands_the_turn_over(bench: Bench, ou
     turn_id, working = await told(bench, outage)
     bench.leases.stop_all("shutdown")
     await working
-    turn = await bench.client.reader.get(turn_id)
+    turn = await bench.client.reader.read_turn(turn_id)
     assert (turn.state, turn.handed_over, turn.strikes) == (TurnState.QUEUED, 1, 0)
     gate.open()
 
@@ -138,8 +142,8 @@ async def test_a_run_that_was_stored_waits_as_long_as_its_turn_may(
     """Its answer is judged by others, who cannot bring the session: beyond the hand-overs of a run that did not end."""
     turn_id = await bench.submit(writes_then(GOOD))
     with monkeypatch.context() as patched:
-        patched.setattr("worker.turns.service.at_once", _not_at_once)
-        patched.setattr(bench.service, "_stays", lambda *_: False)
+        patched.setattr("worker.turns.service.validate_at_once", _not_at_once)
+        patched.setattr(bench.service, "_runs_in_place", lambda *_: False)
         await asyncio.to_thread(bench.carry_out_one, FIRST, turn_id)
     link = bench.announced.pop(0)[0]
 
@@ -147,14 +151,14 @@ async def test_a_run_that_was_stored_waits_as_long_as_its_turn_may(
         raise SessionFilesAway("not now")
 
     with monkeypatch.context() as patched:
-        patched.setattr(bench.service.parts.files, "restore", never)
+        patched.setattr(bench.service.parts.files, "restore_files", never)
         for _ in range(MOST_HAND_OVERS + 2):
             bench.store.hset(bench.keys.turn(turn_id), "not_before", 0)
             await asyncio.to_thread(bench.carry_out_one, link, turn_id)
-            assert (await bench.client.reader.get(turn_id)).state is TurnState.RAN
+            assert (await bench.client.reader.read_turn(turn_id)).state is TurnState.RAN
     bench.store.hset(bench.keys.turn(turn_id), "not_before", 0)
     await asyncio.to_thread(bench.carry_out, turn_id, link)
-    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
     assert len(bench.runner.orders) == 1
 
 

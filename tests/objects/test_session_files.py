@@ -23,7 +23,7 @@ from api_client.contract.keys import session_digest
 from api_client.contract.session_files import SessionFilesAway
 from api_client.contract.session_paths import session_directory
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Outcome, Turn
 from tests.installation import web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, says
@@ -31,7 +31,7 @@ from tests.objects.seaweedfs import READER
 from tests.ports import free_port
 from worker.plugins.object_store.check import object_store
 from worker.plugins.object_store.object_clearing import clear_objects
-from worker.plugins.object_store.objects import Objects, snapshot_at
+from worker.plugins.object_store.objects import ObjectStoreClient, load_snapshot
 from worker.plugins.object_store.snapshot_store import SnapshotStore
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns.leases.lease import Lease
@@ -104,7 +104,7 @@ def remembers(word: str, said: str = GOOD, seen: list[str] | None = None) -> Pla
 async def tell(bench: Bench, *plays: Play) -> Turn:
     turn_id = await bench.submit(*plays)
     await asyncio.to_thread(bench.carry_out, turn_id)
-    return await bench.client.reader.get(turn_id)
+    return await bench.client.reader.read_turn(turn_id)
 
 
 def folder(bench: Bench) -> Path:
@@ -158,14 +158,14 @@ async def test_a_relay_on_another_machine_sends_the_files_of_an_answer(
         assert (await http.get(f"/v1/turns/{turn.turn_id}/files/none.csv")).status_code == 404
 
 
-def taken_from(bench: Bench, turn_id: str) -> Link:
+def taken_from(bench: Bench, turn_id: str) -> ChainTask:
     """A reaper takes a turn from a host that is lost. Returns its next link."""
     bench.store.hset(bench.keys.turn(turn_id), "lease_until", 1)
     bench.store.zadd(bench.keys.due, {turn_id: 1})
-    bench.ledger.reap(turn_id, may_take=True)
+    bench.ledger.reap_turn(turn_id, may_take=True)
     found = bench.store.hget(bench.keys.turn(turn_id), "next")
     assert isinstance(found, bytes)
-    return Link.parse(found.decode())
+    return ChainTask.parse(found.decode())
 
 
 async def due_now(bench: Bench, turn_id: str) -> None:
@@ -185,7 +185,7 @@ async def test_what_a_fenced_holder_uploads_is_never_current(hosts: Hosts, away:
     late = hosts("a")
     turn_id = await late.submit(remembers("late"))
     reached, go = threading.Event(), threading.Event()
-    save = late.service.parts.files.save
+    save = late.service.parts.files.save_files
 
     async def slow(lease: Lease, *, bounded: bool = True) -> str:
         kept = await save(lease, bounded=bounded)
@@ -194,7 +194,7 @@ async def test_what_a_fenced_holder_uploads_is_never_current(hosts: Hosts, away:
             await asyncio.to_thread(go.wait)
         return kept
 
-    late.service.parts.files.save = slow  # type: ignore[method-assign]
+    late.service.parts.files.save_files = slow  # type: ignore[method-assign]
     with ThreadPoolExecutor() as pool:
         working = pool.submit(late.carry_out, turn_id)
         await asyncio.to_thread(reached.wait)
@@ -207,7 +207,7 @@ async def test_what_a_fenced_holder_uploads_is_never_current(hosts: Hosts, away:
         await asyncio.to_thread(working.result)
     assert seen == ["w1"]
     assert await pointer(late) == taken
-    assert "notes/late" not in snapshot_at(Objects(away), taken).manifest.files
+    assert "notes/late" not in load_snapshot(ObjectStoreClient(away), taken).manifest.files
     third: list[str] = []
     await tell(hosts("c"), remembers("w3", seen=third))
     assert third == ["w1", "w2"]
@@ -222,13 +222,13 @@ async def test_a_host_that_dies_at_its_files_costs_nothing(
     await tell(dying, remembers("w1"))
     turn_id = await dying.submit(remembers("w2"))
     with monkeypatch.context() as armed:
-        armed.setattr(failpoints, "_points", failpoints._armed(f"{point}=raise@{nth}"))
+        armed.setattr(failpoints, "_points", failpoints._read_failpoint(f"{point}=raise@{nth}"))
         with pytest.raises(FailpointError):
             await asyncio.to_thread(dying.carry_out, turn_id)
     link = await asyncio.to_thread(taken_from, dying, turn_id)
     hosts("b").runner.plays.append(remembers("w2"))
     await asyncio.to_thread(hosts("b").carry_out, turn_id, link)
-    assert (await dying.client.reader.get(turn_id)).outcome is Outcome.PASSED
+    assert (await dying.client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
     seen: list[str] = []
     await tell(hosts("c"), remembers("w3", seen=seen))
     assert seen == ["w1", "w2"]
@@ -241,7 +241,7 @@ def unreachable(bench: Bench) -> Iterator[None]:
     assert isinstance(kept, SnapshotStore)
     nowhere = replace(bench.settings, files_endpoint=f"http://127.0.0.1:{free_port()}")
     away, short = kept._objects, kept._short
-    kept._objects = kept._short = Objects(nowhere, patience=0.2)
+    kept._objects = kept._short = ObjectStoreClient(nowhere, patience=0.2)
     yield
     kept._objects, kept._short = away, short
 
@@ -253,11 +253,11 @@ async def test_a_host_that_cannot_bring_a_session_takes_no_more_and_leaves_the_s
     before = await pointer(away)
     with unreachable(away):
         await asyncio.to_thread(away.carry_out, turn_id)
-        assert "object store" in away.service.parts.files.trouble()
+        assert "object store" in away.service.parts.files.find_trouble()
     assert await pointer(away) == before
-    turn = await away.client.reader.get(turn_id)
+    turn = await away.client.reader.read_turn(turn_id)
     assert (turn.state, turn.handed_over, turn.strikes) == ("queued", 1, 0)
-    assert away.service.parts.files.trouble() == ""
+    assert away.service.parts.files.find_trouble() == ""
     seen: list[str] = []
     hosts("b").runner.plays.append(remembers("w2", seen=seen))
     await due_now(away, turn_id)
@@ -279,9 +279,9 @@ async def test_a_folder_that_could_not_be_brought_up_to_date_is_not_uploaded(
         raise SessionFilesAway("not now")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Objects, "parts", refused)
+        patched.setattr(ObjectStoreClient, "read_parts", refused)
         await asyncio.to_thread(stale.carry_out, turn_id)
-    assert (await stale.client.reader.get(turn_id)).handed_over == 1
+    assert (await stale.client.reader.read_turn(turn_id)).handed_over == 1
     assert await pointer(stale) == before
 
 
@@ -293,7 +293,7 @@ async def test_a_turn_whose_object_store_stays_away_ends_with_that_code(hosts: H
         for _ in range(9):
             await due_now(away, turn_id)
             await asyncio.to_thread(away.carry_out, turn_id)
-    turn = await away.client.reader.get(turn_id)
+    turn = await away.client.reader.read_turn(turn_id)
     assert turn.outcome is Outcome.ERROR
     assert turn.error is not None
     assert turn.error.code == "files_unavailable"
@@ -302,7 +302,7 @@ async def test_a_turn_whose_object_store_stays_away_ends_with_that_code(hosts: H
 async def test_an_accepted_answer_ends_its_turn_even_if_its_files_cannot_be_kept_any_more(hosts: Hosts) -> None:
     """The object store goes between the seal and the commit: the sealed snapshot stays the session's."""
     sealing = hosts("a")
-    seal = sealing.on_loop.seal
+    seal = sealing.on_loop.seal_answer
     with ExitStack() as stack:
 
         async def sealed(*given: Any) -> bool:
@@ -310,10 +310,10 @@ async def test_an_accepted_answer_ends_its_turn_even_if_its_files_cannot_be_kept
             stack.enter_context(unreachable(sealing))
             return done
 
-        sealing.on_loop.seal = sealed  # type: ignore[method-assign, assignment]
+        sealing.on_loop.seal_answer = sealed  # type: ignore[method-assign, assignment]
         turn = await tell(sealing, remembers("w1"))
     assert turn.outcome is Outcome.PASSED
-    files = snapshot_at(Objects(sealing.settings), await pointer(sealing)).manifest.files
+    files = load_snapshot(ObjectStoreClient(sealing.settings), await pointer(sealing)).manifest.files
     assert "notes/w1" in files
     assert "output/response.md" not in files
     seen: list[str] = []
@@ -327,14 +327,14 @@ async def test_a_sealed_answer_is_committed_by_a_host_that_does_not_reach_the_ob
     dying = hosts("a")
     turn_id = await dying.submit(remembers("w1"))
     with monkeypatch.context() as armed:
-        armed.setattr(failpoints, "_points", failpoints._armed("answer.published=raise@1"))
+        armed.setattr(failpoints, "_points", failpoints._read_failpoint("answer.published=raise@1"))
         with pytest.raises(FailpointError):
             await asyncio.to_thread(dying.carry_out, turn_id)
     link = await asyncio.to_thread(taken_from, dying, turn_id)
     before = await pointer(dying)
     with unreachable(hosts("b")):
         await asyncio.to_thread(hosts("b").carry_out, turn_id, link)
-    assert (await dying.client.reader.get(turn_id)).outcome is Outcome.PASSED
+    assert (await dying.client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
     assert await pointer(dying) == before
 
 
@@ -342,9 +342,9 @@ async def test_a_snapshot_that_the_object_store_lost_ends_the_turn_as_a_lost_ses
     hosts: Hosts, away: Settings
 ) -> None:
     await tell(hosts("a"), remembers("w1"))
-    objects = Objects(away)
-    for each in list(objects.all()):
-        objects.remove(each.name)
+    objects = ObjectStoreClient(away)
+    for each in list(objects.list_objects()):
+        objects.remove_object(each.name)
     turn = await tell(hosts("b"), remembers("w2"))
     assert turn.outcome is Outcome.ERROR
     assert turn.error is not None
@@ -389,14 +389,14 @@ async def test_gc_removes_what_nobody_needs_and_no_snapshot_that_somebody_reads(
 ) -> None:
     for number, name in enumerate("ab" * 6, 1):
         await tell(hosts(name), remembers(f"w{number}"))
-    objects = Objects(away)
-    objects.put(f"{session_digest('s')}/late.0.0", b"of a fenced holder")
-    before = list(objects.all())
+    objects = ObjectStoreClient(away)
+    objects.put_object(f"{session_digest('s')}/late.0.0", b"of a fenced holder")
+    before = list(objects.list_objects())
     kept = await clear_objects(client.store, objects, now=time.time(), session_seconds=0, dry_run=False)
     assert (kept.objects, kept.problems) == (0, []), "all of it is within the grace"
     later = time.time() + away.files_grace_seconds + 60
     cleared = await clear_objects(client.store, objects, now=later, session_seconds=0, dry_run=False)
-    left = {each.name for each in objects.all()}
+    left = {each.name for each in objects.list_objects()}
     assert cleared.objects == len(before) - len(left) > 10
     assert len(left) < 12
     seen: list[str] = []

@@ -81,7 +81,7 @@ async def chat(client: TurnsClient, number: int, ended: list[str]) -> list[Turn]
     turns = []
     for message in range(MESSAGES):
         turn_id = await client.submitter.submit(asked(f"[{number} {message}]", f"chat-{number}"))
-        turns.append(await client.reader.result(turn_id, timeout=120))
+        turns.append(await client.reader.await_result(turn_id, timeout=120))
         ended.append(turn_id)
     return turns
 
@@ -114,7 +114,7 @@ async def test_chats_lose_nothing_while_one_host_after_the_other_loses_its_power
             assert {f"{number}-{message}.csv" for message in range(MESSAGES)} <= files, (
                 "nothing of it was lost or forked"
             )
-            token = await client.store.send("HGET", installation.keys.turn(turns[-1].turn_id), "last_token")
+            token = await client.store.send_command("HGET", installation.keys.turn(turns[-1].turn_id), "last_token")
             uploader = f"{turns[-1].turn_id}.{hashlib.sha256(token).hexdigest()[:16]}."
             assert uploader in found.pointer.name, "no late upload is current"
     print(f"{CHATS * MESSAGES} messages, {off} times a host lost its power")

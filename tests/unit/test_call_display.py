@@ -2,7 +2,7 @@
 
 import pytest
 
-from api_client.contract.call_display import MAX_SHOWN_BYTES, NotShown, shown, visible
+from api_client.contract.call_display import MAX_SHOWN_BYTES, CallNotShowable, display_call, escape_invisible
 from api_client.contract.interruption import Interruption
 from api_client.contract.tool_calls import ToolQuestion, WaitingCall
 
@@ -24,11 +24,13 @@ from api_client.contract.tool_calls import ToolQuestion, WaitingCall
     ],
 )
 def test_what_nobody_would_see_is_written_out_and_the_rest_is_as_it_is(text: str, seen: str | None) -> None:
-    assert visible(text) == (text if seen is None else seen)
+    assert escape_invisible(text) == (text if seen is None else seen)
 
 
 def question(secrets: tuple[str, ...] = (), **given: object) -> ToolQuestion:
-    return ToolQuestion.of(WaitingCall(call="c", tool="Bash", arguments=given, digest="d").interruption(secrets))
+    return ToolQuestion.from_interruption(
+        WaitingCall(call="c", tool="Bash", arguments=given, digest="d").to_interruption(secrets)
+    )
 
 
 def test_a_known_secret_alone_is_masked_and_never_what_only_looks_like_one() -> None:
@@ -47,8 +49,8 @@ def test_all_arguments_are_shown_or_nobody_is_asked() -> None:
     assert len(question(**given).arguments) == 60
     assert question(**given, more="y" * MAX_SHOWN_BYTES).refused == "too_long"
     assert question(x="\u200b" * 2_000).refused == "too_long", "by what is shown"
-    with pytest.raises(NotShown):
-        shown("B" * (MAX_SHOWN_BYTES + 1), {}, ())
+    with pytest.raises(CallNotShowable):
+        display_call("B" * (MAX_SHOWN_BYTES + 1), {}, ())
 
 
 def test_values_that_are_no_texts_and_names_are_told_apart() -> None:
@@ -66,4 +68,4 @@ def test_no_value_can_look_like_another_argument() -> None:
     found = question(command="true\ncwd: /safe", cwd="/")
     assert found.text == "Bash\ncommand: true\n    cwd: /safe\ncwd: /"
     assert found.words == "Bash (command: true⟦U+000A⟧cwd: /safe, cwd: /)"
-    assert ToolQuestion.of(Interruption(kind="tool_call", asked=found.to_dict())) == found
+    assert ToolQuestion.from_interruption(Interruption(kind="tool_call", asked=found.to_dict())) == found

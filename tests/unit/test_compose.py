@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from api_client.contract.settings import load
+from api_client.contract.settings import load_settings
 from tests.lab.supply.audit import Ask, audit, pip_audit
 from tests.lab.supply.licences import licence_of, listed, page, pins
 from worker.cli import COMMANDS, cli, find_plugin_commands
@@ -95,7 +95,7 @@ def test_the_settings_of_our_services_are_settings_of_the_program(name: str, tmp
     subprocess.run([COMPOSE / "secrets.sh", tmp_path], check=True, capture_output=True)
     environ = {key: filled(str(value)) for key, value in OURS[name]["environment"].items()}
     environ = {key: value.replace("/run/secrets", str(tmp_path)) for key, value in environ.items()}
-    settings = load(environ | {"HELIX_ROOT": str(tmp_path)})
+    settings = load_settings(environ | {"HELIX_ROOT": str(tmp_path)})
     role = "relay" if name in {"web", "traces"} else name
     assert settings.store_url.startswith(f"redis://{role}:")
     assert settings.store_url.endswith("@broker:6379/0")
@@ -175,7 +175,7 @@ def test_no_secret_stands_in_the_file() -> None:
 
 
 def test_the_worker_gets_the_time_it_needs_to_hand_its_turns_over() -> None:
-    settings = load({})
+    settings = load_settings({})
     grace = float(SERVICES["worker"]["stop_grace_period"].removesuffix("s"))
     assert grace > settings.shutdown_seconds + settings.kill_grace_seconds
 

@@ -13,7 +13,7 @@ import yaml
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from api_client.budgets.budget import Spent
+from api_client.budgets.budget import BudgetSpending
 from api_client.budgets.budget_monitor import BudgetMonitor
 from api_client.contract.counters import BOUNDS_MS, COUNTERS
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
@@ -23,7 +23,7 @@ from api_client.notifications.notification_monitor import NotificationMonitor
 from api_client.notifications.outbox import NoticeCounts
 from api_client.pauses.pause import BREAKER, LIMIT, WHATS
 from api_client.pauses.pause_monitor import PauseMonitor
-from api_client.web.routes.exposition import Vitals, exposition, metric_name
+from api_client.web.routes.exposition import InstallationVitals, metric_name, render_metrics
 from api_client.workers.monitor import Gauge, Monitor
 from api_client.workers.reason import Reason
 from api_client.workers.standing import InstallationState
@@ -52,27 +52,27 @@ VALUES = {
 }
 
 
-SPENT = Spent(scope="owner:a", budget="owner:*", limit_usd=2, spent_usd=1, resets_at=1.0)
+SPENT = BudgetSpending(scope="owner:a", budget="owner:*", limit_usd=2, spent_usd=1, resets_at=1.0)
 
 
 async def _gauges(monitor: Monitor) -> Sequence[Gauge]:
     return await monitor.read_gauges()
 
 
-VITALS = Vitals(
+VITALS = InstallationVitals(
     queues=dict.fromkeys((RUN_QUEUE, CHECK_QUEUE), 0),
     gauges=[
         gauge
         for monitor in (
-            PauseMonitor(cast("Any", SimpleNamespace(in_force=answering([]), held=answering(0)))),
-            BudgetMonitor(cast("Any", SimpleNamespace(today=answering([SPENT])))),
+            PauseMonitor(cast("Any", SimpleNamespace(list_active=answering([]), count_held=answering(0)))),
+            BudgetMonitor(cast("Any", SimpleNamespace(read_today=answering([SPENT])))),
             NotificationMonitor(cast("Any", SimpleNamespace(counts=answering(NoticeCounts())))),
         )
         for gauge in asyncio.run(_gauges(monitor))
     ],
     store_bytes=1,
     store_limit_bytes=0,
-    answers={200: 7, 500: 1},
+    responses={200: 7, 500: 1},
 )
 
 
@@ -85,7 +85,7 @@ def families() -> list[Metric]:
             counters |= {f"{name}.ms{labels}": 7, f"{name}.le{labels}|{BOUNDS_MS[0]}": 1, f"{name}.le{labels}|inf": 1}
         else:
             counters[name + labels] = 1
-    return list(text_string_to_metric_families(exposition(counters, InstallationState(at=0.0), VITALS).decode()))
+    return list(text_string_to_metric_families(render_metrics(counters, InstallationState(at=0.0), VITALS).decode()))
 
 
 FAMILIES = families()

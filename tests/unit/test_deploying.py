@@ -14,7 +14,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from api_client.contract.settings import load
+from api_client.contract.settings import load_settings
 from worker.cli import COMMANDS, cli, find_plugin_commands
 
 COMPOSE = Path(__file__).parents[2] / "compose"
@@ -103,13 +103,13 @@ def test_kubernetes_runs_what_compose_runs_with_the_same_settings(tmp_path: Path
         same = services[service]["environment"].keys() - {"HELIX_ROOT", "HELIX_MODELS", "HELIX_LOG_FORMAT"}
         assert {name: environ[name] for name in same} == {name: services[service]["environment"][name] for name in same}
         environ = {name: value.replace("/run/secrets", str(tmp_path)) for name, value in environ.items()}
-        load(environ | {"HELIX_ROOT": str(tmp_path)})  # raises on a setting that there is not
+        load_settings(environ | {"HELIX_ROOT": str(tmp_path)})  # raises on a setting that there is not
 
 
 def test_a_pod_that_goes_has_the_time_that_its_worker_takes() -> None:
     pod = PODS["turns-worker"]
     [seconds] = [each["value"] for each in pod["containers"][0]["env"] if each["name"] == "HELIX_SHUTDOWN_SECONDS"]
-    needed = float(seconds) + load({}).kill_grace_seconds + 5.0  # the supervisor's own
+    needed = float(seconds) + load_settings({}).kill_grace_seconds + 5.0  # the supervisor's own
     assert pod["terminationGracePeriodSeconds"] > needed
     unit = (COMPOSE / "systemd" / "turns-worker.service").read_text()
     assert f"HELIX_SHUTDOWN_SECONDS={seconds}" in unit
@@ -166,7 +166,7 @@ def test_kustomize_puts_it_together(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     made = list(yaml.safe_load_all(done.stdout))
     [said] = [each["data"] for each in made if "HELIX_MODELS" in each.get("data", {})]
-    assert load({**said, "HELIX_ROOT": str(tmp_path)}).files == "s3://turns/sessions"
+    assert load_settings({**said, "HELIX_ROOT": str(tmp_path)}).files == "s3://turns/sessions"
     for each in made:
         assert each["apiVersion"].startswith(("keda.sh/", "monitoring.coreos.com/")) or faults(each) == []
     [secret] = [each["metadata"]["name"] for each in made if each["kind"] == "Secret"]
@@ -181,7 +181,7 @@ def test_each_unit_is_one_by_systemd_and_its_settings_are_the_programs(unit: Pat
     assert {value[3:] for value in environ.values() if value.startswith("%d/")} == credentials
     subprocess.run([COMPOSE / "secrets.sh", tmp_path], check=True, capture_output=True)
     filled = {name: value.replace("%d", str(tmp_path)).replace("%S", "/var/lib") for name, value in environ.items()}
-    load(filled | {"HELIX_ROOT": str(tmp_path)})
+    load_settings(filled | {"HELIX_ROOT": str(tmp_path)})
     [started] = [said.split() for name, _, said in lines if name == "ExecStart"]
     if started[0].endswith("/turns"):
         assert started[1] in {*COMMANDS, *find_plugin_commands()}

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from api_client.contract.completion import ErrorKind
-from api_client.contract.error_codes import ERROR_CODES, sentence
+from api_client.contract.error_codes import ERROR_CODES, error_sentence
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome
 from worker.cli.explain import CODES, explain, render_error_reference
@@ -85,7 +85,7 @@ def test_every_code_says_what_happened_and_what_to_do_in_both_languages(code: st
     assert bool(entry.de[1]) == bool(entry.en[1])
     assert entry.de[1] or code == "cancelled"
     for locale in ("de", "en"):
-        said = sentence(code, locale, turn_id="t0")
+        said = error_sentence(code, locale, turn_id="t0")
         assert said.endswith(".")
         assert "{" not in said
 

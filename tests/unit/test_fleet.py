@@ -10,30 +10,40 @@ from typing import Any
 import pytest
 
 from api_client.budgets import budget_monitor
-from api_client.budgets.budget import Spent
+from api_client.budgets.budget import BudgetSpending
 from api_client.contract.settings import Settings
 from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnState
-from api_client.contract.worker_reports import WorkerReport, worker_of
+from api_client.contract.worker_reports import WorkerReport, worker_name
 from api_client.pauses.pause import BREAKER, Pause
 from api_client.pauses.pause_waits import PauseObstacle, find_waits
-from api_client.workers.fleet import Alert, Fleet, HeldTurn, KeptAgent, OwnerLine, alerts, fleet_of, owner_lines, roster
+from api_client.workers.fleet import (
+    Alert,
+    Fleet,
+    HeldTurn,
+    KeptAgent,
+    OwnerRow,
+    find_alerts,
+    list_owners,
+    list_workers,
+    make_fleet,
+)
 from api_client.workers.reason import (
     FIELDS,
     FOR_A_WORKER,
     STILL_SECONDS,
     STUCK_SECONDS,
-    Facts,
+    InstallationFacts,
     Reason,
-    Row,
+    UnfinishedTurn,
     Wait,
     WaitingGroup,
-    grouped,
-    heads,
-    row,
-    waiting,
-    why,
+    explain_wait,
+    find_heads,
+    group_by_reason,
+    list_waiting,
+    read_row,
 )
 from api_client.workers.standing import InstallationState
 from worker.processes import programs
@@ -50,7 +60,7 @@ def long(reason: Reason, **more: Any) -> WaitingGroup:
 
 LONG = long(Reason.STUCK)
 BROKEN = Pause(what="breaker", name="opus", reason="HTTP 500", until=NOW + 60)
-SPENT = Spent(scope="all", budget="all", limit_usd=1, spent_usd=2, resets_at=NOW + 3600)
+SPENT = BudgetSpending(scope="all", budget="all", limit_usd=1, spent_usd=2, resets_at=NOW + 3600)
 
 
 def worker(**more: Any) -> WorkerReport:
@@ -60,23 +70,23 @@ def worker(**more: Any) -> WorkerReport:
 
 def said(fleet: Fleet, **facts: Any) -> list[Alert]:
     known = {name: facts.pop(name) for name in ("refusal", "troubles") if name in facts}
-    return [*alerts(fleet, Facts(at=NOW, **known), **{"overdue": 0, "waits": (), **facts})]
+    return [*find_alerts(fleet, InstallationFacts(at=NOW, **known), **{"overdue": 0, "waits": (), **facts})]
 
 
 def test_a_fleet_counts_who_was_heard_of_just_now() -> None:
     both = worker(name="both", queues=[RUN_QUEUE, CHECK_QUEUE], check_free=2, took_at=3.0)
     reports = [worker(took_at=5.0), worker(at=NOW - 60), both]
     ready = {RUN_QUEUE: 5.0, CHECK_QUEUE: 3.0}
-    assert fleet_of(reports, NOW) == Fleet(agents=2, judges=1, slots=8, free=6, stalled=(), ready=ready)
+    assert make_fleet(reports, NOW) == Fleet(agents=2, judges=1, slots=8, free=6, stalled=(), ready=ready)
 
 
 def test_a_worker_whose_agents_are_all_at_work_may_still_judge() -> None:
     reports = [worker(queues=[RUN_QUEUE, CHECK_QUEUE], free=0, check_free=1)]
-    assert set(fleet_of(reports, NOW).ready) == {CHECK_QUEUE}
+    assert set(make_fleet(reports, NOW).ready) == {CHECK_QUEUE}
 
 
 def test_slots_of_a_worker_that_takes_no_messages_are_not_free() -> None:
-    assert fleet_of([worker(stalled=True)], NOW) == Fleet(agents=1, judges=0, slots=4, free=0, stalled=("run-1",))
+    assert make_fleet([worker(stalled=True)], NOW) == Fleet(agents=1, judges=0, slots=4, free=0, stalled=("run-1",))
 
 
 @pytest.mark.parametrize(
@@ -140,12 +150,12 @@ def test_owners_of_most_turns_come_first_with_the_share_of_their_newest_turn() -
         turn(owner="many", created_at=2, weight=3, most=4, held=True, state=TurnState.RUNNING),
         turn(owner="many", created_at=1, state=TurnState.SUSPENDED),
     ]
-    few, many = (line for line in sorted(owner_lines(rows), key=lambda line: line.waiting + line.working))
-    assert many == OwnerLine(name="many", weight=3, at_once=4, working=1, waiting=1), (
+    few, many = (line for line in sorted(list_owners(rows), key=lambda line: line.waiting + line.working))
+    assert many == OwnerRow(name="many", weight=3, at_once=4, working=1, waiting=1), (
         "a suspended turn waits for a person"
     )
-    assert few == OwnerLine(name="few/few", weight=1, at_once=0, working=0, waiting=1)
-    assert [line.name for line in owner_lines(rows)] == ["many", "few/few"]
+    assert few == OwnerRow(name="few/few", weight=1, at_once=0, working=0, waiting=1)
+    assert [line.name for line in list_owners(rows)] == ["many", "few/few"]
 
 
 # Why a turn does not run: one function over the facts of a moment.
@@ -156,29 +166,29 @@ WELL = WorkerReport(
 )
 
 
-def turn(**more: Any) -> Row:
+def turn(**more: Any) -> UnfinishedTurn:
     fields: dict[str, Any] = {
         "turn_id": ID, "due": (NOW + 4) * 1000, "state": TurnState.QUEUED, "created_at": int((NOW - 1) * 1000),
         "session_id": "s", "held": False, "task": "turn.run", "not_before": 0, "announced": 1, "announced_at": 0,
         "suspended_at": 0, "since": 0, "held_since": 0, "worker": "", "runs": "opus",
     }  # fmt: skip
-    return Row(**fields | more)
+    return UnfinishedTurn(**fields | more)
 
 
-def facts(*reports: WorkerReport, pauses: tuple[Pause, ...] = (), **more: Any) -> Facts:
+def facts(*reports: WorkerReport, pauses: tuple[Pause, ...] = (), **more: Any) -> InstallationFacts:
     known = {"obstacles": [PauseObstacle(pauses)], "troubles": find_waits(pauses, NOW)}
-    return Facts(at=NOW, reports=reports, **known, **more)
+    return InstallationFacts(at=NOW, reports=reports, **known, **more)
 
 
-def reason(row: Row, known: Facts, head: str = "") -> str:
-    found = why(row, head, known)
+def reason(row: UnfinishedTurn, known: InstallationFacts, head: str = "") -> str:
+    found = explain_wait(row, head, known)
     return found.reason.value if found else ""
 
 
 @pytest.mark.parametrize(("seconds", "when"), [(5, "takes over in 5 s"), (0, "takes over"), (-60, "takes over")])
 def test_the_time_of_a_takeover_is_told_only_while_it_is_to_come(seconds: int, when: str) -> None:
     held = turn(held=True, worker="worker-9-1@gone", lease_until=(NOW + seconds) * 1000)
-    found = why(held, "", facts(ended=frozenset({"worker-9-1@gone"})))
+    found = explain_wait(held, "", facts(ended=frozenset({"worker-9-1@gone"})))
     assert found
     assert found.words().endswith(when)
 
@@ -233,7 +243,9 @@ AWAY = Pause(what=BREAKER, name="opus", reason="HTTP 500", until=NOW + 60)
         (turn(held=True, worker="gone"), facts(WELL, ended=frozenset({"gone"})), "lost"),
     ],
 )  # fmt: skip
-def test_each_fact_keeps_a_turn_from_running_in_its_own_way(row: Row, known: Facts, expected: str) -> None:
+def test_each_fact_keeps_a_turn_from_running_in_its_own_way(
+    row: UnfinishedTurn, known: InstallationFacts, expected: str
+) -> None:
     assert reason(row, known) == expected
 
 
@@ -255,7 +267,7 @@ def test_what_to_scale_by_counts_turns_at_work_and_turns_that_could_start() -> N
 
 
 def test_behind_another_turn_of_its_session_it_waits_for_that_one_whatever_else_is_wrong() -> None:
-    found = why(turn(), OTHER, facts(pauses=(AWAY,)))
+    found = explain_wait(turn(), OTHER, facts(pauses=(AWAY,)))
     assert found == Wait(reason=Reason.SESSION, at=NOW, before=OTHER)
     assert found.words() == f"behind another turn of its session: {OTHER}"
 
@@ -275,15 +287,15 @@ def test_it_is_stuck_when_a_slot_is_free_and_nobody_takes_anything(waited: float
 
 def test_the_head_of_a_session_is_the_turn_that_has_begun_else_the_one_that_came_first() -> None:
     first, second = turn(), turn(turn_id=OTHER, created_at=int(NOW * 1000))
-    assert heads([second, first]) == {"s": ID}
+    assert find_heads([second, first]) == {"s": ID}
     for begun in ({"held": True}, {"state": TurnState.SUSPENDED}, {"state": TurnState.RAN}, {"held_since": 9}):
-        assert heads([first, replace(second, **begun)]) == {"s": OTHER}
+        assert find_heads([first, replace(second, **begun)]) == {"s": OTHER}
 
 
 def test_turns_that_wait_for_the_same_are_told_together_the_worst_first() -> None:
     rows = [turn(session_id="a"), turn(session_id="b", turn_id=OTHER), turn(session_id="c", runs="haiku")]
     known = facts(WELL, pauses=(AWAY,))
-    told = grouped(waiting(rows, known))
+    told = group_by_reason(list_waiting(rows, known))
     assert [(each.wait.reason, each.count) for each in told] == [(Reason.BREAKER, 2), (Reason.NEXT, 1)]
 
 
@@ -299,8 +311,8 @@ def test_a_reason_is_said_in_both_languages_with_the_next_try_and_to_users_witho
 
 
 def test_processes_of_one_worker_are_told_by_their_names() -> None:
-    assert worker_of("worker-12-1@host") == worker_of("worker-12-2@host") == "worker-12@host"
-    assert worker_of("w") == "w"
+    assert worker_name("worker-12-1@host") == worker_name("worker-12-2@host") == "worker-12@host"
+    assert worker_name("w") == "w"
 
 
 # A worker's line: what it does, and whether it is gone.
@@ -313,21 +325,21 @@ def report(**more: Any) -> WorkerReport:
     return replace(report, **{"at": LOOKED_AT - 1, "started_at": 1.0, **more})
 
 
-def held(worker: str) -> Row:
-    return Row(
+def held(worker: str) -> UnfinishedTurn:
+    return UnfinishedTurn(
         turn_id="turn-1", due=0, state=TurnState.RUNNING, created_at=0, session_id="s", held=True, task="turn.run",
         not_before=0, announced=1, announced_at=0, suspended_at=0, since=900_000, held_since=0, worker=worker,
     )  # fmt: skip
 
 
 def test_a_worker_shows_the_turns_it_holds() -> None:
-    [line] = roster([report()], [held("run-1@h"), held("other")], LOOKED_AT)
+    [line] = list_workers([report()], [held("run-1@h"), held("other")], LOOKED_AT)
     assert (line.state, line.doing) == ("at work", (HeldTurn("turn-1", "turn.run", 900.0),))
 
 
 def test_a_living_worker_shows_the_agents_it_keeps_and_a_silent_one_none() -> None:
     kept = {"young": [900.0, 5], "old": [800.0, 7], "of another version": 1}
-    lines = roster([report(kept=kept), report(name="z@i", at=LOOKED_AT - 60, kept=kept)], [], LOOKED_AT)
+    lines = list_workers([report(kept=kept), report(name="z@i", at=LOOKED_AT - 60, kept=kept)], [], LOOKED_AT)
     assert {line.name: line.kept for line in lines} == {
         "run-1@h": (KeptAgent("old", 800.0, 7), KeptAgent("young", 900.0, 5)),
         "z@i": (),
@@ -339,20 +351,20 @@ def test_a_living_worker_shows_the_agents_it_keeps_and_a_silent_one_none() -> No
     [({}, "idle"), ({"stalled": True}, "stalled"), ({"sick": "disk"}, "sick"), ({"quiet": True}, "quiet")],
 )
 def test_a_living_worker_says_how_it_is(more: dict[str, Any], state: str) -> None:
-    [line] = roster([report(**more)], [], LOOKED_AT)
+    [line] = list_workers([report(**more)], [], LOOKED_AT)
     assert (line.state, line.silent_seconds) == (state, 0)
 
 
 def test_a_silent_worker_is_gone_unless_another_took_its_place_then_nobody_misses_it() -> None:
     silent = report(name="run-0@h", at=LOOKED_AT - 600)
-    [line] = roster([silent], [], LOOKED_AT)
+    [line] = list_workers([silent], [], LOOKED_AT)
     assert (line.state, line.silent_seconds) == ("gone", 600)
-    lines = roster([silent, report(started_at=500.0)], [], LOOKED_AT)
+    lines = list_workers([silent, report(started_at=500.0)], [], LOOKED_AT)
     assert [(each.name, each.state) for each in lines] == [("run-1@h", "idle"), ("run-0@h", "replaced")]
 
 
 def test_who_is_gone_comes_first() -> None:
-    lines = roster([report(), report(name="z@i", host="i", at=LOOKED_AT - 60)], [], LOOKED_AT)
+    lines = list_workers([report(), report(name="z@i", host="i", at=LOOKED_AT - 60)], [], LOOKED_AT)
     assert [each.name for each in lines] == ["z@i", "run-1@h"]
 
 
@@ -361,16 +373,16 @@ def test_who_is_gone_comes_first() -> None:
 SINCE, DELAY = 10_000.0, 5.0  # seconds
 
 
-def stored(turn_id: str = "turn-1", *, due: float = 0.0, **more: object) -> Row:
+def stored(turn_id: str = "turn-1", *, due: float = 0.0, **more: object) -> UnfinishedTurn:
     """A record as the store has it; times in ms."""
     fields: dict[str, object] = {"state": "queued", "session_id": "s", "next": "turn.run/1", "created_at": 1, **more}
-    found = row(turn_id, due, [str(fields[name]).encode() if name in fields else None for name in FIELDS])
+    found = read_row(turn_id, due, [str(fields[name]).encode() if name in fields else None for name in FIELDS])
     assert found is not None
     return found
 
 
-def ready(*rows: Row) -> list[tuple[str, str, float]]:
-    found = waiting(rows, Facts(at=SINCE, announce_seconds=DELAY))
+def ready(*rows: UnfinishedTurn) -> list[tuple[str, str, float]]:
+    found = list_waiting(rows, InstallationFacts(at=SINCE, announce_seconds=DELAY))
     return [(each.turn_id, each.queue, each.since) for each in found if each.wait.reason in FOR_A_WORKER]
 
 
@@ -429,7 +441,7 @@ def test_a_turn_whose_announcement_waits_in_the_queue_waits_since_that_was_made(
 
 @pytest.mark.parametrize("fields", [{}, {"state": b"finished"}, {"state": b"queued", "created_at": b"x"}])
 def test_a_turn_that_is_gone_ended_or_damaged_is_left_out(fields: dict[str, bytes]) -> None:
-    assert row("turn-1", 0.0, [fields.get(name) for name in FIELDS]) is None
+    assert read_row("turn-1", 0.0, [fields.get(name) for name in FIELDS]) is None
 
 
 # How many processes a worker has, and which share of its slots each gets.

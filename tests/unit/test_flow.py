@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from api_client.contract.question_language import _ENGLISH, _GERMAN, spoken
+from api_client.contract.question_language import _ENGLISH, _GERMAN, detect_language
 from api_client.contract.settings import Settings
-from api_client.policies.flows import RolledBack, active, flow_of
+from api_client.policies.flows import Rollback, active_versions, choose_flow
 from tests.lab.bench.rules.splits import called_real, session
 from worker.cli.installation.scenes import SCENES
 from worker.plugins.analysis.versions import FEWEST, compare_versions
@@ -16,7 +16,7 @@ SESSIONS = [f"s-{number}" for number in range(4000)]
 
 
 def spread(versions: dict[str, int]) -> dict[str, str]:
-    return {session: flow_of(session, versions) for session in SESSIONS}
+    return {session: choose_flow(session, versions) for session in SESSIONS}
 
 
 def test_sessions_are_spread_as_the_weights_say() -> None:
@@ -33,21 +33,21 @@ def test_a_larger_share_moves_sessions_to_its_version_alone() -> None:
 
 def test_a_rollback_moves_the_sessions_of_that_version_alone_and_they_come_back() -> None:
     versions = {"v2": 2, "v3": 1, "v4": 1}
-    before, after = spread(versions), spread(active(versions, {"v3"}))
+    before, after = spread(versions), spread(active_versions(versions, {"v3"}))
     assert all(after[session] == flow for session, flow in before.items() if flow != "v3")
     assert {after[session] for session, flow in before.items() if flow == "v3"} == {"v2", "v4"}
-    assert spread(active(versions, ())) == before
+    assert spread(active_versions(versions, ())) == before
 
 
 def test_where_no_version_with_a_weight_is_left_the_others_get_turns() -> None:
-    assert active({"v2": 0, "v3": 1}, {"v3"}) == {"v2": 1}
-    assert active({"v2": 0, "v3": 1}, ()) == {"v3": 1}
-    assert active({"v2": 0, "v3": 1}, {"v2", "v3"}) == {"v3": 1}
+    assert active_versions({"v2": 0, "v3": 1}, {"v3"}) == {"v2": 1}
+    assert active_versions({"v2": 0, "v3": 1}, ()) == {"v3": 1}
+    assert active_versions({"v2": 0, "v3": 1}, {"v2", "v3"}) == {"v3": 1}
 
 
 def test_what_is_stored_of_a_rollback_reads_back() -> None:
-    said = RolledBack(at=1.5, by="anna@host", why="too slow")
-    assert RolledBack.from_json(said.to_json()) == said
+    said = Rollback(at=1.5, by="anna@host", why="too slow")
+    assert Rollback.from_json(said.to_json()) == said
 
 
 # Two versions beside each other: equal ones are rarely called different, different ones are.
@@ -93,12 +93,12 @@ FENCE = "```\nthe connection was refused by the server, and it is not there\n```
     ],
 )
 def test_a_question_shows_its_language(question: str, language: str) -> None:
-    assert spoken([question]) == language
+    assert detect_language([question]) == language
 
 
 def test_the_newest_message_that_shows_a_language_decides() -> None:
-    assert spoken(["ok", "Und warum?", "Write an ADR."]) == "de"
-    assert spoken(["ok", "Why is that?", "Schreib ein ADR."]) == "en"
+    assert detect_language(["ok", "Und warum?", "Write an ADR."]) == "de"
+    assert detect_language(["ok", "Why is that?", "Schreib ein ADR."]) == "en"
 
 
 def test_no_word_is_of_both_languages() -> None:

@@ -3,10 +3,10 @@
 import pickle
 from dataclasses import field, replace
 
-from api_client.contract.frozen import frozen
+from api_client.contract.frozen import checked_frozen
 
 
-@frozen(slots=True, kw_only=True)
+@checked_frozen(slots=True, kw_only=True)
 class Point:
     x: int
     y: int = 0

@@ -19,8 +19,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api_client.api_keys import PREFIX
-from api_client.contract.settings import Settings, load
-from api_client.contract.settings.redaction import redactor
+from api_client.contract.settings import Settings, load_settings
+from api_client.contract.settings.redaction import make_redactor
 from api_client.private_file import write_private
 from worker.logs import build_plain_renderer, configure_logging
 
@@ -41,7 +41,7 @@ def stream() -> Iterator[io.StringIO]:
 
 
 def json_settings(level: str = "info") -> Settings:
-    return replace(load({}), log_format="json", log_level=level)
+    return replace(load_settings({}), log_format="json", log_level=level)
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
@@ -106,7 +106,7 @@ def test_less_severe_lines_are_left_out(stream: io.StringIO) -> None:
 
 
 def test_the_console_has_no_colours_when_nobody_watches(stream: io.StringIO) -> None:
-    configure_logging(load({}), stream)
+    configure_logging(load_settings({}), stream)
     structlog.get_logger("x").info("turn.started", turn_id="t1")
     assert "turn.started" in stream.getvalue()
     assert "turn_id=t1" in stream.getvalue()
@@ -151,8 +151,8 @@ def test_setting_up_again_replaces_the_set_up_even_for_loggers_in_use(stream: io
 def test_celery_leaves_our_set_up_alone() -> None:
     script = (
         "import logging, celery; from worker.logs import configure_logging\n"
-        "from api_client.contract.settings import load\n"
-        "configure_logging(load({'HELIX_LOG_FORMAT': 'json'}))\n"
+        "from api_client.contract.settings import load_settings\n"
+        "configure_logging(load_settings({'HELIX_LOG_FORMAT': 'json'}))\n"
         "app = celery.Celery('x', set_as_current=False); app.log.setup('INFO', redirect_stdouts=True)\n"
         "logging.getLogger('celery.worker').info('here'); print('out')"
     )
@@ -164,7 +164,7 @@ def test_celery_leaves_our_set_up_alone() -> None:
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_no_secret_of_the_settings_gets_into_a_line_whoever_says_it(stream: io.StringIO, log_format: str) -> None:
     password = 'päss"word/1'
-    settings = load(
+    settings = load_settings(
         {
             "REDIS_URL": f"redis://relay:{quote(password, safe='')}@db:6379/0",
             "HELIX_API_KEYS": "key-of-a-team",
@@ -263,16 +263,16 @@ _SECRET = "Ab1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwXyZ"
 )
 @pytest.mark.parametrize("before", ["", "key=", "ganz am Ende: "])
 def test_a_key_is_masked_behind_its_beginning_in_a_text_without_any_other(beginning: str, before: str) -> None:
-    assert redactor(Settings())(f"{before}{beginning}{_SECRET}") == f"{before}{beginning}***"
+    assert make_redactor(Settings())(f"{before}{beginning}{_SECRET}") == f"{before}{beginning}***"
 
 
 @pytest.mark.parametrize("word", ["Bearer", "bearer", "BEARER", "bEaReR"])
 def test_a_bearer_token_is_masked_in_any_letter_case(word: str) -> None:
-    assert redactor(Settings())(f"authorization: {word} {_SECRET}") == f"authorization: {word} ***"
+    assert make_redactor(Settings())(f"authorization: {word} {_SECRET}") == f"authorization: {word} ***"
 
 
 def test_our_own_keys_and_logins_in_addresses_are_masked() -> None:
-    redact = redactor(Settings())
+    redact = make_redactor(Settings())
     assert redact(f"helix-{_SECRET}") == "helix-***"
     assert redact("redis://user:hidden@db:6379") == "redis://user:***@db:6379"
 
@@ -281,7 +281,7 @@ def test_our_own_keys_and_logins_in_addresses_are_masked() -> None:
     "text", ["", "turn_id=turn-8f3a", "risk-averse", "task_identifier", f"disk-{_SECRET}", "Bearer x"]
 )
 def test_ordinary_words_stay(text: str) -> None:
-    assert redactor(Settings())(text) == text
+    assert make_redactor(Settings())(text) == text
 
 
 # One way to write a private file: whole or not at all.

@@ -9,7 +9,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from api_client.contract import marker as contract
-from api_client.contract.marker import BEGINNING, PATTERN, answer_text, candidates, page_text, read_spans, spans_of
+from api_client.contract.marker import (
+    BEGINNING,
+    PATTERN,
+    find_markers,
+    read_spans,
+    spans_of_markers,
+    strip_all_markers,
+    strip_own_marker,
+)
 from tests.growth import assert_linear
 from worker.enforcement.documents.step import marker_spans, step_of, strip_marker
 
@@ -21,11 +29,11 @@ texts = st.lists(fragments | st.text(max_size=3), max_size=25).map("".join)
 
 
 def answer(text: str) -> str:
-    return answer_text(text, marker_spans(text))
+    return strip_own_marker(text, marker_spans(text))
 
 
 def page(text: str) -> str:
-    return page_text(text, marker_spans(text))
+    return strip_all_markers(text, marker_spans(text))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +107,7 @@ def test_the_answer_is_the_text_up_to_its_marker_and_a_page_only_lacks_markers_a
     assert not PATTERN.sub("", text[len(shown) :]).strip()
     counting = PATTERN.sub("", page(text)).split()
     assert counting == PATTERN.sub("", shown).split()
-    assert page_text(text, ()) == answer_text(text, ()) == text
+    assert strip_all_markers(text, ()) == strip_own_marker(text, ()) == text
 
 
 @settings(max_examples=300, deadline=None)
@@ -109,13 +117,13 @@ def test_the_answer_is_the_text_up_to_its_marker_and_a_page_only_lacks_markers_a
 )
 def test_whatever_a_record_says_only_markers_and_blanks_are_ever_cut(text: str, told: object) -> None:
     spans = read_spans(told, text)
-    for shown in (answer_text(text, spans), page_text(text, spans)):
+    for shown in (strip_own_marker(text, spans), strip_all_markers(text, spans)):
         assert PATTERN.sub("", shown).split() == PATTERN.sub("", text).split()
 
 
 def test_a_record_of_an_older_version_shows_no_marker_at_its_end() -> None:
     text = "a <!-- STEP: what --> b\n\n<!-- STEP: done -->\n"
-    assert answer_text(text, read_spans(None, text)) == "a <!-- STEP: what --> b"
+    assert strip_own_marker(text, read_spans(None, text)) == "a <!-- STEP: what --> b"
     assert read_spans(None, "a <!-- STEP: what --> b") == read_spans(None, "a") == ()
 
 
@@ -124,7 +132,7 @@ def test_the_spans_of_a_text_full_of_markers_stay_few_and_its_end_is_clean() -> 
     spans = marker_spans(text)
     assert len(spans) == contract.MAX_SPANS + 1
     assert not answer(text).endswith("done -->")
-    assert spans == spans_of(text, candidates(text))
+    assert spans == spans_of_markers(text, find_markers(text))
 
 
 def test_a_text_may_end_anywhere_in_a_marker() -> None:
@@ -142,8 +150,8 @@ def test_twice_the_text_takes_about_twice_the_time(killer: str) -> None:
 
     def once(size: int) -> None:
         text = texts[size]
-        for spans in (read_spans(None, text), spans_of(text, candidates(text))):
-            answer_text(text, spans), page_text(text, spans)
+        for spans in (read_spans(None, text), spans_of_markers(text, find_markers(text))):
+            strip_own_marker(text, spans), strip_all_markers(text, spans)
             read_spans([list(span) for span in spans], text)
 
     assert_linear(once)

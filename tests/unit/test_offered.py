@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from api_client.contract.errors import BadRequest
-from api_client.contract.offered import BUILT_IN, askable, not_offered, offered_validators
-from api_client.contract.settings import Settings, load
+from api_client.contract.offered import BUILT_IN, describe_unknown_validator, offered_validators, requestable_validators
+from api_client.contract.settings import Settings, load_settings
 from api_client.contract.turn import TurnRequest
 from api_client.contract.worker_reports import WorkerReport
 from api_client.policies.policy_admission import check_validators
@@ -20,7 +20,7 @@ from worker.cli.checks.machine import check_active_validators
 from worker.cli.checks.workers import check_same_validators
 from worker.cli.policy import check as check_policy
 from worker.enforcement import build_validators, run_validators
-from worker.enforcement.policies import PolicyError, Subject, choose_rules, read_policy
+from worker.enforcement.policies import PolicyError, PolicySubject, choose_rules, read_policy
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def test_an_installed_name_is_offered_and_its_code_is_not_imported(installed: st
 
 
 def test_what_is_offered_is_not_active_by_itself(installed: str, tmp_path: Path) -> None:
-    assert load({"HELIX_ROOT": str(tmp_path)}).validators == BUILT_IN
+    assert load_settings({"HELIX_ROOT": str(tmp_path)}).validators == BUILT_IN
 
 
 def test_a_name_that_is_only_active_can_be_asked_for(tmp_path: Path) -> None:
-    assert askable(("step_marker", "elsewhere")) == (*BUILT_IN, "elsewhere")
+    assert requestable_validators(("step_marker", "elsewhere")) == (*BUILT_IN, "elsewhere")
     check_validators(
         request("elsewhere").validators, Settings(models={"m": "scripted"}, root=tmp_path, validators=("elsewhere",))
     )
@@ -80,7 +80,7 @@ def test_the_built_in_names_are_those_that_can_be_built(tmp_path: Path) -> None:
 def test_an_unknown_name_is_refused_with_what_is_offered(tmp_path: Path) -> None:
     with pytest.raises(BadRequest) as refused:
         check_validators(request("step_markr").validators, Settings(models={"m": "scripted"}, root=tmp_path))
-    assert str(refused.value) == not_offered("step_markr", BUILT_IN)
+    assert str(refused.value) == describe_unknown_validator("step_markr", BUILT_IN)
     assert str(refused.value) == (
         "unknown validator 'step_markr'; did you mean 'step_marker'?"
         " (offered: step_marker, adr_structure, file_existence)"
@@ -209,7 +209,7 @@ def test_a_file_that_changed_is_loaded_again_under_the_policys_name(tmp_path: Pa
     for code, when in (("FIRST", 1), ("SECOND", 2)):
         (tmp_path / "rules" / "mine.py").write_text(RULE.replace("FIRST", code))
         os.utime(tmp_path / "rules" / "mine.py", ns=(when, when))
-        validators = choose_rules(policy, Subject(), root=tmp_path).validators
+        validators = choose_rules(policy, PolicySubject(), root=tmp_path).validators
         assert [(issue.code, issue.validator) for issue in run_validators("x", validators)] == [(code, "ours")]
 
 
@@ -218,4 +218,4 @@ def test_a_link_out_of_the_root_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(RULE)
     (tmp_path / "root" / "mine.py").symlink_to(tmp_path / "mine.py")
     with pytest.raises(ValueError, match="leads out of HELIX_ROOT"):
-        choose_rules(read_policy("rules: [mine.py]"), Subject(), root=tmp_path / "root")
+        choose_rules(read_policy("rules: [mine.py]"), PolicySubject(), root=tmp_path / "root")

@@ -9,8 +9,8 @@ import pytest
 from api_client.contract.errors import SettingsError
 from api_client.contract.plugins import GROUPS, PACKAGES, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.session_files import find_session_files
-from api_client.contract.settings import Settings, load
-from api_client.tracing.switch import why_off
+from api_client.contract.settings import Settings, load_settings
+from api_client.tracing.switch import explain_off
 from worker import agents as registry
 from worker.agents import build_runner
 from worker.cli import COMMANDS, find_plugin_commands, main
@@ -163,7 +163,7 @@ def test_a_setting_that_needs_a_missing_plugin_is_refused(
     given: dict[str, str], says: str, tmp_path: Path, nothing_installed: None
 ) -> None:
     with pytest.raises(SettingsError) as refused:
-        load({"HELIX_ROOT": str(tmp_path), **given})
+        load_settings({"HELIX_ROOT": str(tmp_path), **given})
     assert [problem for problem in refused.value.problems if problem.startswith(says)]
 
 
@@ -176,5 +176,5 @@ def test_rejected_answers_are_exported_by_a_plugin(capsys: pytest.CaptureFixture
 
 
 def test_traces_are_off_where_their_plugin_is_missing(nothing_installed: None) -> None:
-    why = why_off({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"})
+    why = explain_off({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"})
     assert why == "the command 'traces' is in the plug-in worker.plugins.traces, which is not installed"

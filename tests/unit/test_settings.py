@@ -9,10 +9,19 @@ import pytest
 from redis.crc import key_slot
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.settings import CONSTANTS, Settings, declared, load, masked, name_of, require_store, shared
-from api_client.contract.settings.cluster import Cluster
-from api_client.contract.settings.redaction import redactor
-from api_client.store.cluster import slot_of
+from api_client.contract.settings import (
+    CONSTANTS,
+    Settings,
+    declared_fields,
+    environment_name,
+    load_settings,
+    mask_password,
+    require_store,
+    shared_environment,
+)
+from api_client.contract.settings.cluster import ClusterAddress
+from api_client.contract.settings.redaction import make_redactor
+from api_client.store.cluster import find_slot
 from worker.cli.config import describe_settings, render_reference
 from worker.runners.pricing import compute_usage
 
@@ -21,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 def problems_of(environ: Mapping[str, str]) -> list[str]:
     with pytest.raises(SettingsError) as caught:
-        load(environ)
+        load_settings(environ)
     return caught.value.problems
 
 
@@ -45,19 +54,19 @@ def test_an_unknown_name_is_refused_with_the_likely_one() -> None:
 
 
 def test_what_the_examples_read_may_be_exported_beside_the_settings() -> None:
-    assert load({"HELIX_URL": "http://127.0.0.1:8765", "HELIX_KEY": "k"}) == load({})
+    assert load_settings({"HELIX_URL": "http://127.0.0.1:8765", "HELIX_KEY": "k"}) == load_settings({})
 
 
 def test_a_key_for_the_real_agent_makes_it_the_first_model_unless_models_are_named() -> None:
     key = {"HELIX_CLAUDE_API_KEY": "sk"}
-    assert load(key).models == {"helix-consultant": "claude_cli", "scripted": "scripted"}
-    assert load(key | {"HELIX_MODELS": "m=scripted"}).models == {"m": "scripted"}
-    assert load({}).models == {"scripted": "scripted"}
+    assert load_settings(key).models == {"helix-consultant": "claude_cli", "scripted": "scripted"}
+    assert load_settings(key | {"HELIX_MODELS": "m=scripted"}).models == {"m": "scripted"}
+    assert load_settings({}).models == {"scripted": "scripted"}
 
 
 @pytest.mark.parametrize("value", ["/etc", "../x", "adr/../..", "."])
 def test_a_writable_folder_lies_in_the_project(value: str) -> None:
-    assert load({"HELIX_WRITABLE": "adr, docs/decisions"}).writable == ("adr", "docs/decisions")
+    assert load_settings({"HELIX_WRITABLE": "adr, docs/decisions"}).writable == ("adr", "docs/decisions")
     (problem,) = problems_of({"HELIX_WRITABLE": value})
     assert "folders below HELIX_ROOT" in problem
 
@@ -69,13 +78,13 @@ def test_an_agent_is_given_no_setting_of_ours(name: str) -> None:
 
 
 def test_the_feature_flag_of_adr_034_may_stay_set_but_not_off() -> None:
-    load({"HELIX_USE_LLM_FLOW": "true"})
+    load_settings({"HELIX_USE_LLM_FLOW": "true"})
     (problem,) = problems_of({"HELIX_USE_LLM_FLOW": "false"})
     assert "HELIX_FLOW_VERSION compares flows" in problem
 
 
 def test_names_of_the_agents_own_environment_are_let_through() -> None:
-    assert load({"HELIX_AGENT_READY_FILE": "/tmp/x"}) == load({})
+    assert load_settings({"HELIX_AGENT_READY_FILE": "/tmp/x"}) == load_settings({})
 
 
 @pytest.mark.parametrize("value", ["abc", "-1", "1e9", "٣", "nan", "inf", " ", "0x10"])
@@ -103,29 +112,29 @@ def test_an_address_that_cannot_work_is_refused_and_never_shown(url: str) -> Non
 
 
 def test_an_empty_value_means_the_default() -> None:
-    assert load({"HELIX_LOCALE": "", "REDIS_URL": ""}).locale == "en"
+    assert load_settings({"HELIX_LOCALE": "", "REDIS_URL": ""}).locale == "en"
 
 
 def test_a_relative_path_means_the_folder_it_was_said_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     paths = {"POLICY": "a.yaml", "PROMPT_TEMPLATE": "b/c.md", "KEYS_FILE": "keys.json", "CLAUDE_PATH": "bin/claude"}
-    said = load({f"HELIX_{name}": path for name, path in paths.items()})
+    said = load_settings({f"HELIX_{name}": path for name, path in paths.items()})
     found = [said.policy, said.prompt_template, said.keys_file, said.claude_path]
     assert found == [str(tmp_path / path) for path in paths.values()]
-    assert load({"HELIX_PROMPT_TEMPLATE": "none", "HELIX_CLAUDE_PATH": "claude"}).claude_path == "claude"
+    assert load_settings({"HELIX_PROMPT_TEMPLATE": "none", "HELIX_CLAUDE_PATH": "claude"}).claude_path == "claude"
 
 
 def test_redis_url_sets_broker_and_store_and_their_own_names_win() -> None:
-    found = load({"REDIS_URL": "redis://localhost:1/0", "HELIX_BROKER_URL": "redis://127.0.0.1:2/0"})
+    found = load_settings({"REDIS_URL": "redis://localhost:1/0", "HELIX_BROKER_URL": "redis://127.0.0.1:2/0"})
     assert (found.broker_url, found.store_url) == ("redis://127.0.0.1:2/0", "redis://localhost:1/0")
 
 
 def test_a_running_installation_is_found_by_its_root(tmp_path: Path) -> None:
     (tmp_path / ".helix").mkdir()
     (tmp_path / ".helix" / "run.json").write_text(json.dumps({"redis_url": "unix:///run/v.sock"}))
-    found = load({"HELIX_ROOT": str(tmp_path)})
+    found = load_settings({"HELIX_ROOT": str(tmp_path)})
     assert (found.redis_url, found.celery_url) == ("unix:///run/v.sock", "redis+socket:///run/v.sock")
-    named = load({"HELIX_ROOT": str(tmp_path), "REDIS_URL": "redis://localhost:1/0"})
+    named = load_settings({"HELIX_ROOT": str(tmp_path), "REDIS_URL": "redis://localhost:1/0"})
     assert named.store_url == "redis://localhost:1/0"
 
 
@@ -134,10 +143,10 @@ def test_who_finds_a_running_installation_by_its_root_has_its_models(tmp_path: P
     told = {"redis_url": "unix:///run/v.sock", "models": "mine=scripted:mine.yaml"}
     (tmp_path / ".helix" / "run.json").write_text(json.dumps(told))
     here = {"HELIX_ROOT": str(tmp_path)}
-    assert load(here).models == {"mine": "scripted:mine.yaml"}
-    assert load(here | {"HELIX_CLAUDE_API_KEY": "sk"}).models == {"mine": "scripted:mine.yaml"}
-    assert load(here | {"HELIX_MODELS": "other=scripted"}).models == {"other": "scripted"}
-    assert load(here | {"REDIS_URL": "redis://localhost:1/0"}).models == {"scripted": "scripted"}
+    assert load_settings(here).models == {"mine": "scripted:mine.yaml"}
+    assert load_settings(here | {"HELIX_CLAUDE_API_KEY": "sk"}).models == {"mine": "scripted:mine.yaml"}
+    assert load_settings(here | {"HELIX_MODELS": "other=scripted"}).models == {"other": "scripted"}
+    assert load_settings(here | {"REDIS_URL": "redis://localhost:1/0"}).models == {"scripted": "scripted"}
 
 
 def test_who_finds_a_running_installation_has_what_its_environment_sets_but_for_secrets(tmp_path: Path) -> None:
@@ -149,14 +158,17 @@ def test_who_finds_a_running_installation_has_what_its_environment_sets_but_for_
         "HELIX_LOCALE": "en",
         "HELIX_API_KEYS": "secret",
     }
-    told = {"redis_url": "unix:///run/v.sock", "settings": shared(load(up), up) | {"HELIX_OF_A_LATER_RELEASE": "1"}}
+    told = {
+        "redis_url": "unix:///run/v.sock",
+        "settings": shared_environment(load_settings(up), up) | {"HELIX_OF_A_LATER_RELEASE": "1"},
+    }
     assert "secret" not in json.dumps(told)
     (tmp_path / ".helix" / "run.json").write_text(json.dumps(told))
     here = {"HELIX_ROOT": str(tmp_path)}
-    found = load(here)
+    found = load_settings(here)
     assert (found.policy, found.namespace, found.locale) == (str(Path("p.yaml").absolute()), "mine", "en")
-    assert load(here | {"HELIX_LOCALE": "de"}).locale == "de"
-    assert load(here | {"REDIS_URL": "redis://localhost:1/0"}).namespace == "helix", "another installation"
+    assert load_settings(here | {"HELIX_LOCALE": "de"}).locale == "de"
+    assert load_settings(here | {"REDIS_URL": "redis://localhost:1/0"}).namespace == "helix", "another installation"
     assert {row["name"]: row["origin"] for row in describe_settings(found, here)}["HELIX_POLICY"] == ".helix/run.json"
 
 
@@ -167,12 +179,12 @@ def test_a_broken_run_file_is_no_broker(tmp_path: Path, content: str) -> None:
     (tmp_path / ".helix").mkdir()
     (tmp_path / ".helix" / "run.json").write_text(content)
     with pytest.raises(SettingsError, match="no broker: set REDIS_URL"):
-        require_store(load({"HELIX_ROOT": str(tmp_path)}))
+        require_store(load_settings({"HELIX_ROOT": str(tmp_path)}))
 
 
 def test_settings_survive_the_way_through_an_environment(tmp_path: Path) -> None:
     settings = replace(
-        load({"HELIX_ROOT": str(tmp_path)}),
+        load_settings({"HELIX_ROOT": str(tmp_path)}),
         broker_url="unix:///a.sock",
         store_url="unix:///b.sock",
         models={"a": "scripted", "b": "scripted:script.yaml"},
@@ -181,7 +193,7 @@ def test_settings_survive_the_way_through_an_environment(tmp_path: Path) -> None
         lease_seconds=1.5,
         max_body_bytes=4096,
     )
-    assert load(settings.environ()) == settings
+    assert load_settings(settings.to_environment()) == settings
 
 
 @pytest.mark.parametrize(
@@ -194,57 +206,60 @@ def test_settings_survive_the_way_through_an_environment(tmp_path: Path) -> None
     ],
 )
 def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
-    assert masked(url) == shown
+    assert mask_password(url) == shown
 
 
 def test_each_value_is_shown_with_its_origin_and_secrets_are_not_shown() -> None:
     environ = {"REDIS_URL": "redis://:secret@a:1/0", "HELIX_API_KEYS": "sk-one,sk-two", "HELIX_LOCALE": "en"}
-    shown = {row["name"]: (row["value"], row["origin"]) for row in describe_settings(load(environ), environ)}
+    shown = {row["name"]: (row["value"], row["origin"]) for row in describe_settings(load_settings(environ), environ)}
     assert shown["HELIX_STORE_URL"] == ("redis://:***@a:1/0", "REDIS_URL")
     assert shown["HELIX_API_KEYS"] == ("***", "environment")
     assert shown["HELIX_LOCALE"] == ("en", "environment")
     assert shown["HELIX_RUN_SLOTS"] == ("16", "default")
-    assert len(shown) == len(declared(Settings, "setting")) <= 61
+    assert len(shown) == len(declared_fields(Settings, "setting")) <= 61
 
 
 def test_a_command_that_may_hold_a_token_is_shown_and_quoted_nowhere() -> None:
     environ = {"HELIX_NOTICE_COMMAND": "curl -H 'X-Token: topsecret' https://a.example"}
-    settings = load(environ)
+    settings = load_settings(environ)
     shown = {row["name"]: row["value"] for row in describe_settings(settings, environ)}
     assert shown["HELIX_NOTICE_COMMAND"] == "***"
-    assert "topsecret" not in redactor(settings)(f"ran {settings.notice_command}: failed")
+    assert "topsecret" not in make_redactor(settings)(f"ran {settings.notice_command}: failed")
 
 
 @pytest.mark.parametrize("given", ["proxy.example", "10.0.0.0/33", "10.0.0.1/8", "*"])
 def test_trusted_proxies_are_addresses_and_networks(given: str) -> None:
-    assert load({"HELIX_TRUSTED_PROXIES": "127.0.0.1, 10.0.0.0/8"}).trusted_proxies == ("127.0.0.1", "10.0.0.0/8")
+    assert load_settings({"HELIX_TRUSTED_PROXIES": "127.0.0.1, 10.0.0.0/8"}).trusted_proxies == (
+        "127.0.0.1",
+        "10.0.0.0/8",
+    )
     with pytest.raises(SettingsError, match="HELIX_TRUSTED_PROXIES"):
-        load({"HELIX_TRUSTED_PROXIES": given})
+        load_settings({"HELIX_TRUSTED_PROXIES": given})
 
 
 def test_the_origin_of_a_running_installations_broker_is_its_run_file(tmp_path: Path) -> None:
     (tmp_path / ".helix").mkdir()
     (tmp_path / ".helix" / "run.json").write_text('{"redis_url": "unix:///run/v.sock"}')
     environ = {"HELIX_ROOT": str(tmp_path)}
-    shown = {row["name"]: row["origin"] for row in describe_settings(load(environ), environ)}
+    shown = {row["name"]: row["origin"] for row in describe_settings(load_settings(environ), environ)}
     assert shown["HELIX_BROKER_URL"] == ".helix/run.json"
     assert shown["HELIX_MODELS"] == ".helix/run.json"
 
 
 def test_every_setting_says_what_it_means() -> None:
-    for field in [*declared(Settings, "setting"), *declared(Settings, "constant")]:
-        assert field.metadata["help"].endswith("."), name_of(field.name)
+    for field in [*declared_fields(Settings, "setting"), *declared_fields(Settings, "constant")]:
+        assert field.metadata["help"].endswith("."), environment_name(field.name)
 
 
 def test_the_verifiers_model_must_be_one_of_the_models(tmp_path: Path) -> None:
     given = {"HELIX_ROOT": str(tmp_path), "HELIX_MODELS": "big=scripted,small=scripted"}
-    assert load({**given, "HELIX_VERIFIER_MODEL": "small"}).verifier_model == "small"
+    assert load_settings({**given, "HELIX_VERIFIER_MODEL": "small"}).verifier_model == "small"
     with pytest.raises(
         SettingsError, match=r"HELIX_VERIFIER_MODEL='haiku': not a model of HELIX_MODELS \(big, small\)"
     ):
-        load({**given, "HELIX_VERIFIER_MODEL": "haiku", "HELIX_LEASE_SECONDS": "30"})
+        load_settings({**given, "HELIX_VERIFIER_MODEL": "haiku", "HELIX_LEASE_SECONDS": "30"})
     with pytest.raises(SettingsError, match="HELIX_ESCALATION_MODEL='haiku': not a model of HELIX_MODELS"):
-        load({**given, "HELIX_ESCALATION_MODEL": "haiku"})
+        load_settings({**given, "HELIX_ESCALATION_MODEL": "haiku"})
     assert len(problems_of({"HELIX_VERIFIER_MODEL": "haiku"})) == 1
     assert len(problems_of({"HELIX_VERIFIER_MODEL": "haiku", "HELIX_MODELS": "haiku"})) == 1, "one mistake, told once"
 
@@ -252,10 +267,10 @@ def test_the_verifiers_model_must_be_one_of_the_models(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["redis://db:6379/0", "rediss://10.0.0.1/0", "sentinel://a:1,localhost:2/m/0"])
 def test_a_broker_on_another_machine_without_a_password_is_refused_and_the_way_out_is_told(url: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        load({"REDIS_URL": url})
+        load_settings({"REDIS_URL": url})
     assert len(caught.value.problems) == 2
     assert "HELIX_OPEN_BROKER=allowed" in caught.value.problems[0]
-    assert load({"REDIS_URL": url, "HELIX_OPEN_BROKER": "allowed"}).store_url == url
+    assert load_settings({"REDIS_URL": url, "HELIX_OPEN_BROKER": "allowed"}).store_url == url
 
 
 @pytest.mark.parametrize(
@@ -270,22 +285,22 @@ def test_a_broker_on_another_machine_without_a_password_is_refused_and_the_way_o
     ],
 )
 def test_a_broker_with_a_password_or_on_this_machine_is_taken(url: str) -> None:
-    assert load({"REDIS_URL": url}).store_url == url
+    assert load_settings({"REDIS_URL": url}).store_url == url
 
 
 CLUSTER = {"HELIX_STORE_URL": "redis+cluster://user:pass%40word@a:7000,[::1]:7001,c?ssl_cert_reqs=none"}
 
 
 def test_a_cluster_is_a_store_beside_a_plain_broker() -> None:
-    found = load({**CLUSTER, "HELIX_BROKER_URL": "redis://localhost:1/0"})
+    found = load_settings({**CLUSTER, "HELIX_BROKER_URL": "redis://localhost:1/0"})
     assert (found.store_is_cluster, found.has_queues) == (True, False)
-    named = Cluster.parse(found.store_url)
+    named = ClusterAddress.parse(found.store_url)
     assert named
     assert named.nodes == (("a", 7000), ("::1", 7001), ("c", 6379))
     assert named.url == "redis://user:pass%40word@a:7000?ssl_cert_reqs=none"
-    assert masked(found.store_url) == "redis+cluster://user:***@a:7000,[::1]:7001,c?ssl_cert_reqs=none"
-    assert "pass@word" not in redactor(found)("the password is pass@word")
-    assert load({"HELIX_STORE_URL": "rediss+cluster://localhost", "HELIX_BROKER_URL": "redis://localhost"})
+    assert mask_password(found.store_url) == "redis+cluster://user:***@a:7000,[::1]:7001,c?ssl_cert_reqs=none"
+    assert "pass@word" not in make_redactor(found)("the password is pass@word")
+    assert load_settings({"HELIX_STORE_URL": "rediss+cluster://localhost", "HELIX_BROKER_URL": "redis://localhost"})
 
 
 @pytest.mark.parametrize(
@@ -300,25 +315,25 @@ def test_a_cluster_is_a_store_beside_a_plain_broker() -> None:
 )
 def test_what_a_cluster_cannot_do_is_refused(environ: dict[str, str], says: str) -> None:
     with pytest.raises(SettingsError, match=says):
-        load(environ)
+        load_settings(environ)
 
 
 def test_a_namespace_names_its_slot_in_a_cluster() -> None:
-    assert slot_of("team-a") == int(key_slot(b"team-a"))
+    assert find_slot("team-a") == int(key_slot(b"team-a"))
     for wrong in ("{team", "team}", "{a}b", "{}", "{team-a}", "a b", "a*"):
         with pytest.raises(SettingsError, match="HELIX_NAMESPACE"):
-            load({"HELIX_NAMESPACE": wrong})
+            load_settings({"HELIX_NAMESPACE": wrong})
 
 
 def test_no_settings_name_is_also_the_file_of_a_secret() -> None:
-    names = {name_of(f.name) for f in fields(Settings)}
-    assert not names & {f"{name_of(f.name)}_FILE" for f in fields(Settings) if f.metadata["secret"]}
+    names = {environment_name(f.name) for f in fields(Settings)}
+    assert not names & {f"{environment_name(f.name)}_FILE" for f in fields(Settings) if f.metadata["secret"]}
 
 
 @pytest.mark.parametrize("value", ["sk-one\nsk-two", '{"version": 1, "keys": []}', "sk one"])
 def test_what_is_no_list_of_keys_opens_the_relay_to_nobody(value: str) -> None:
     with pytest.raises(SettingsError, match="HELIX_KEYS_FILE") as caught:
-        load({"HELIX_API_KEYS": value})
+        load_settings({"HELIX_API_KEYS": value})
     assert value not in str(caught.value)
 
 
@@ -326,15 +341,17 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("sk-one,sk-two\n")
     environ = {"HELIX_API_KEYS_FILE": str(file)}
-    assert load(environ).api_keys == ("sk-one", "sk-two")
-    assert {row["name"]: row["origin"] for row in describe_settings(load(environ), environ)}["HELIX_API_KEYS"] == "file"
+    assert load_settings(environ).api_keys == ("sk-one", "sk-two")
+    assert {row["name"]: row["origin"] for row in describe_settings(load_settings(environ), environ)}[
+        "HELIX_API_KEYS"
+    ] == "file"
     for wrong, says in [
         ({"HELIX_API_KEYS_FILE": str(tmp_path / "none")}, "cannot be read"),
         ({"HELIX_API_KEYS_FILE": str(file), "HELIX_API_KEYS": "x"}, "set one of them"),
         ({"HELIX_LOCALE_FILE": str(file)}, "no such setting"),
     ]:
         with pytest.raises(SettingsError, match=says):
-            load(wrong)
+            load_settings(wrong)
 
 
 # The settings file: read beside the environment, a block per model, problems with file, line and key.
@@ -385,46 +402,46 @@ def here(root: Path, **more: str) -> dict[str, str]:
 
 
 def test_each_model_has_its_runner_key_address_and_limits(root: Path) -> None:
-    settings = load(here(root))
+    settings = load_settings(here(root))
     assert settings.models == {"consultant": "claude_cli:opus", "fast": "openai_http:qwen3"}
-    consultant, fast = settings.of_model("consultant"), settings.of_model("fast")
+    consultant, fast = settings.for_model("consultant"), settings.for_model("fast")
     assert (consultant.claude_api_key, consultant.max_attempts, consultant.prices) == ("sk-ant-secret", 2, {})
     assert consultant.claude_allowed_tools == ("WebSearch", "Bash(git log:*)")
     assert (fast.openai_url, fast.openai_api_key) == ("http://gpu.example:8000/v1", "gpu-secret-key")
     assert (fast.validators, fast.policy_orders) == (("step_marker",), {"step_marker": ("repair", "fail")})
     assert (fast.max_attempts, fast.deadline_seconds, fast.limit_memory_mb) == (5, 600.0, 1024)
     assert [(each.vision, each.stream) for each in (consultant, fast)] == [(True, "draft"), (False, "")]
-    assert settings.of_model("unheard of") == settings
+    assert settings.for_model("unheard of") == settings
 
 
 def test_the_environment_wins_over_the_file_and_a_models_block_over_both(root: Path) -> None:
-    settings = load(here(root, HELIX_LOCALE="de", HELIX_MAX_ATTEMPTS="7"))
+    settings = load_settings(here(root, HELIX_LOCALE="de", HELIX_MAX_ATTEMPTS="7"))
     assert (settings.locale, settings.max_attempts) == ("de", 7)
-    assert settings.of_model("fast").max_attempts == 5
+    assert settings.for_model("fast").max_attempts == 5
     assert settings.api_keys == ("sk-relay-one",)
 
 
 def test_the_settings_of_a_model_are_made_once_and_anew_for_changed_settings(root: Path) -> None:
-    settings = load(here(root))
-    assert settings.of_model("fast") is settings.of_model("fast")
+    settings = load_settings(here(root))
+    assert settings.for_model("fast") is settings.for_model("fast")
     changed = replace(settings, idle_seconds=settings.idle_seconds + 1)
-    assert changed.of_model("fast").idle_seconds == settings.of_model("fast").idle_seconds + 1
+    assert changed.for_model("fast").idle_seconds == settings.for_model("fast").idle_seconds + 1
 
 
 def test_helix_models_says_which_models_there_are_and_their_blocks_still_hold(root: Path) -> None:
-    settings = load(here(root, HELIX_MODELS="fast=openai_http:qwen4"))
+    settings = load_settings(here(root, HELIX_MODELS="fast=openai_http:qwen4"))
     assert settings.models == {"fast": "openai_http:qwen4"}
-    assert settings.of_model("fast").openai_api_key == "gpu-secret-key"
+    assert settings.for_model("fast").openai_api_key == "gpu-secret-key"
 
 
 def test_a_process_we_start_reads_the_same_settings(root: Path) -> None:
     for given in (here(root), here(root, HELIX_CONFIG=str(root / ".helix" / "helix.toml"))):
-        settings = load(given)
-        assert load(settings.environ()) == settings
+        settings = load_settings(given)
+        assert load_settings(settings.to_environment()) == settings
 
 
 def test_a_file_that_is_named_must_be_there_and_one_that_is_not_need_not(tmp_path: Path) -> None:
-    assert load(here(tmp_path)).model_settings == {}
+    assert load_settings(here(tmp_path)).model_settings == {}
     missing = str(tmp_path / "none.toml")
     assert problems_of(here(tmp_path, HELIX_CONFIG=missing)) == [f"HELIX_CONFIG={missing}: no such file"]
 
@@ -535,7 +552,7 @@ def test_a_text_a_list_and_a_table_may_stand_where_several_do(root: Path) -> Non
         root,
         'validators = "step_marker"\nflow_version = { v2 = 9, v3 = 1 }\nescalation_human = false\nlease_seconds = 3\n',
     )
-    found = load(here(root))
+    found = load_settings(here(root))
     assert (found.validators, found.flow_version) == (("step_marker",), {"v2": 9, "v3": 1})
     assert (found.escalation_human, found.lease_seconds) == ("no", 3.0)
 
@@ -549,7 +566,7 @@ def test_a_file_that_is_no_settings_file_is_a_line_not_a_crash(root: Path, text:
 
 def test_where_a_value_comes_from_is_shown_with_its_line_and_no_secret_is(root: Path) -> None:
     environ = here(root, HELIX_NAMESPACE="mine")
-    rows = {row["name"]: (row["value"], row["origin"]) for row in describe_settings(load(environ), environ)}
+    rows = {row["name"]: (row["value"], row["origin"]) for row in describe_settings(load_settings(environ), environ)}
     assert rows["HELIX_NAMESPACE"] == ("mine", "environment")
     assert rows["HELIX_LOCALE"] == ("en", ".helix/helix.toml:2")
     assert rows["HELIX_API_KEYS"] == ("***", ".helix/helix.toml:4")
@@ -560,21 +577,23 @@ def test_where_a_value_comes_from_is_shown_with_its_line_and_no_secret_is(root: 
 
 
 def test_the_keys_of_models_are_masked_wherever_they_turn_up(root: Path) -> None:
-    redact = redactor(load(here(root)))
+    redact = make_redactor(load_settings(here(root)))
     assert redact("it said sk-ant-secret and gpu-secret-key") == "it said *** and ***"
 
 
-@pytest.mark.parametrize("name", [each.name for each in declared(Settings, "constant") if each.name != "failpoint"])
+@pytest.mark.parametrize(
+    "name", [each.name for each in declared_fields(Settings, "constant") if each.name != "failpoint"]
+)
 def test_a_constant_is_no_setting_and_the_message_says_so(name: str) -> None:
-    (problem,) = problems_of({name_of(name): "1"})
+    (problem,) = problems_of({environment_name(name): "1"})
     assert "a constant" in problem
     assert "no setting; leave it out" in problem
 
 
 def test_constants_of_a_test_reach_the_processes_it_starts(tmp_path: Path) -> None:
-    settings = load({"HELIX_ROOT": str(tmp_path), CONSTANTS: '{"reap_seconds": "0.2"}'})
+    settings = load_settings({"HELIX_ROOT": str(tmp_path), CONSTANTS: '{"reap_seconds": "0.2"}'})
     assert settings.reap_seconds == 0.2
-    assert load(settings.environ()) == settings
+    assert load_settings(settings.to_environment()) == settings
     assert len(problems_of({CONSTANTS: '{"reap_second": "1"}'})) == 1
     assert len(problems_of({CONSTANTS: "[]"})) == 1
 

@@ -15,15 +15,15 @@ from worker.plugins.object_store.snapshots import (
     Snapshot,
     SnapshotManifest,
     StoredFile,
-    digest_of,
-    pack,
+    build_snapshot,
+    hash_content,
 )
 
 _FOLDERS = st.dictionaries(st.sampled_from(["a", "b/c", "b/d", "e"]), st.binary(max_size=64))
 
 
 def state(files: dict[str, bytes]) -> FolderState:
-    found = {path: FoundFile(digest_of(content), len(content), 0o644) for path, content in files.items()}
+    found = {path: FoundFile(hash_content(content), len(content), 0o644) for path, content in files.items()}
     return FolderState(found, {}, frozenset({"b"}))
 
 
@@ -32,12 +32,12 @@ def test_each_snapshot_holds_its_folder_and_needs_few_objects(folders: list[dict
     objects: dict[str, bytes] = {}
     base = Snapshot()
     for number, files in enumerate(folders):
-        base, objects[f"s/{number}"] = pack(f"s/{number}", state(files), base, files.get, now=number, grace=3)
+        base, objects[f"s/{number}"] = build_snapshot(f"s/{number}", state(files), base, files.get, now=number, grace=3)
         pointer = base.pointer
         assert pointer is not None
         assert Pointer.parse(str(pointer)) == pointer
         end = objects[pointer.name][pointer.at : pointer.at + pointer.length]
-        assert digest_of(end) == pointer.digest
+        assert hash_content(end) == pointer.digest
         read = SnapshotManifest.from_bytes(end)
         assert read == base.manifest
         stored = {

@@ -11,9 +11,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
 from redis.retry import Retry
 
-from api_client.contract.settings.cluster import Cluster
+from api_client.contract.settings.cluster import ClusterAddress
 from api_client.store import heed_cancellation
-from api_client.store.cluster import Nodes, master_of, nodes_of
+from api_client.store.cluster import Nodes, find_master, list_nodes
 from api_client.store.connecting import NOT_YET
 from api_client.store.connection import Subscription
 
@@ -67,13 +67,13 @@ class Heard:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
 
-    def subscribed(self, channel: bytes) -> None:
+    def on_subscribed(self, channel: bytes) -> None:
         self.calls.append(("subscribed", channel))
 
-    def heard(self, channel: bytes, data: bytes) -> None:
+    def on_message(self, channel: bytes, data: bytes) -> None:
         self.calls.append(("heard", channel, data))
 
-    def lost(self, error: Exception) -> None:
+    def on_lost(self, error: Exception) -> None:
         self.calls.append(("lost", type(error)))
 
 
@@ -138,18 +138,18 @@ SLOTS = [
 
 
 def test_a_node_names_the_master_of_a_slot_and_itself_by_the_address_it_was_asked_at() -> None:
-    assert master_of(SLOTS, 99, "asked") == ("10.0.0.1", 1)
-    assert master_of(SLOTS, 100, "asked") == ("asked", 3)
-    assert master_of(SLOTS[:1], 100, "asked") is None
-    assert nodes_of(SLOTS) == [("10.0.0.1", 1), ("10.0.0.2", 2)]
+    assert find_master(SLOTS, 99, "asked") == ("10.0.0.1", 1)
+    assert find_master(SLOTS, 100, "asked") == ("asked", 3)
+    assert find_master(SLOTS[:1], 100, "asked") is None
+    assert list_nodes(SLOTS) == [("10.0.0.1", 1), ("10.0.0.2", 2)]
 
 
 def test_the_word_of_a_node_without_the_majority_does_not_count_and_it_is_asked_last() -> None:
-    named = Cluster.parse("redis+cluster://a:1,b:2")
+    named = ClusterAddress.parse("redis+cluster://a:1,b:2")
     assert named
     nodes = Nodes(named, "{x}", {"retry": Retry(NoBackoff(), 0)})
-    assert nodes._said(("a", 1), ({"cluster_state": "fail"}, [[0, 16383, [b"old", 1]]])) is None
-    nodes._ask_last(("a", 1))
-    assert nodes._in_turn() == (("b", 2), ("a", 1))
-    assert nodes._said(("b", 2), ({"cluster_state": "ok"}, [[0, 16383, [b"new", 9]]])) == ("new", 9)
-    assert nodes._in_turn() == (("b", 2), ("new", 9), ("a", 1))
+    assert nodes._accept_reply(("a", 1), ({"cluster_state": "fail"}, [[0, 16383, [b"old", 1]]])) is None
+    nodes._demote_node(("a", 1))
+    assert nodes._ordered_nodes() == (("b", 2), ("a", 1))
+    assert nodes._accept_reply(("b", 2), ({"cluster_state": "ok"}, [[0, 16383, [b"new", 9]]])) == ("new", 9)
+    assert nodes._ordered_nodes() == (("b", 2), ("new", 9), ("a", 1))

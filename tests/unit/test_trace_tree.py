@@ -8,7 +8,7 @@ import pytest
 from api_client.contract.events import KINDS, Event
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.contract.turn_error import TurnError
-from api_client.tracing import Span, caller_span, span_id, spans_of, trace_id, traceparent_of
+from api_client.tracing import Span, build_spans, caller_span, derive_span_id, find_trace_id, select_traceparent
 
 TEXT = "what somebody wrote"
 ISSUE = {"code": "BAD", "message": TEXT, "fix_hint": TEXT, "severity": "error", "validator": "step_marker"}
@@ -89,7 +89,7 @@ def by_key(spans: list[Span]) -> dict[str, Span]:
 
 
 def test_an_attempt_is_one_span_whatever_happened_to_it_and_every_run_of_it_counts() -> None:
-    spans = by_key(spans_of(turn_of(Outcome.PASSED_BY_HUMAN), EVERYTHING, {"big": "openai"}))
+    spans = by_key(build_spans(turn_of(Outcome.PASSED_BY_HUMAN), EVERYTHING, {"big": "openai"}))
     first = spans["attempt 1"]
     assert (first.start, first.end, first.error, first.parent) == (101, 115, "rejected", "")
     assert first.attributes["gen_ai.usage.input_tokens"] == 30
@@ -108,7 +108,7 @@ def test_an_attempt_is_one_span_whatever_happened_to_it_and_every_run_of_it_coun
 def test_no_text_that_somebody_wrote_gets_into_a_trace() -> None:
     assert {event.kind for event in EVERYTHING} >= set(KINDS) - {"attempt.accepted"}
     for work in ("", "phase"):
-        spans = spans_of(turn_of(Outcome.FAILED, work=work, work_data={"goal": TEXT}), EVERYTHING, {})
+        spans = build_spans(turn_of(Outcome.FAILED, work=work, work_data={"goal": TEXT}), EVERYTHING, {})
         assert TEXT not in repr(spans)
     assert [span.name for span in spans if span.name.startswith("evaluate")] == [
         "evaluate command",
@@ -117,7 +117,7 @@ def test_no_text_that_somebody_wrote_gets_into_a_trace() -> None:
 
 
 def test_a_parent_is_there_and_contains_its_children() -> None:
-    spans = by_key(spans_of(turn_of(Outcome.PASSED_BY_HUMAN), EVERYTHING, {}))
+    spans = by_key(build_spans(turn_of(Outcome.PASSED_BY_HUMAN), EVERYTHING, {}))
     assert [key for key, span in spans.items() if span.parent is None] == [""]
     for span in spans.values():
         assert span.start <= span.end
@@ -128,16 +128,16 @@ def test_a_parent_is_there_and_contains_its_children() -> None:
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_a_turn_without_an_answer_is_an_error_unless_it_was_called_off(outcome: Outcome) -> None:
-    [whole] = spans_of(turn_of(outcome), [], {})
+    [whole] = build_spans(turn_of(outcome), [], {})
     assert whole.error == ("" if outcome.success or outcome is Outcome.CANCELLED else outcome.value)
 
 
 def test_ids_follow_from_the_turn_alone() -> None:
     turn = turn_of(Outcome.PASSED)
-    assert f"{trace_id(turn):032x}" == "ab" * 16
-    assert span_id(turn, "attempt 1") == span_id(replace(turn, response="x"), "attempt 1")
-    assert span_id(turn, "attempt 1") != span_id(turn, "attempt 2")
-    assert span_id(turn, "") != span_id(replace(turn, epoch="e2"), "")
+    assert f"{find_trace_id(turn):032x}" == "ab" * 16
+    assert derive_span_id(turn, "attempt 1") == derive_span_id(replace(turn, response="x"), "attempt 1")
+    assert derive_span_id(turn, "attempt 1") != derive_span_id(turn, "attempt 2")
+    assert derive_span_id(turn, "") != derive_span_id(replace(turn, epoch="e2"), "")
 
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -145,8 +145,8 @@ CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 def test_a_turn_belongs_to_the_trace_of_its_caller() -> None:
     turn = turn_of(Outcome.PASSED, traceparent=CALLER)
-    assert f"{trace_id(turn):032x}" == "0af7651916cd43dd8448eb211c80319c"
-    assert caller_span(CALLER) == (trace_id(turn), 0xB7AD6B7169203331)
+    assert f"{find_trace_id(turn):032x}" == "0af7651916cd43dd8448eb211c80319c"
+    assert caller_span(CALLER) == (find_trace_id(turn), 0xB7AD6B7169203331)
     assert caller_span(f"01{CALLER[2:]}-what-comes-later")
 
 
@@ -166,9 +166,13 @@ def test_a_turn_belongs_to_the_trace_of_its_caller() -> None:
 )
 def test_without_a_span_of_the_caller_a_turn_has_a_trace_of_its_own(header: str) -> None:
     assert caller_span(header) is None
-    assert traceparent_of([header]) == ""
-    assert f"{trace_id(turn_of(Outcome.PASSED, traceparent=header)):032x}" == "ab" * 16
+    assert select_traceparent([header]) == ""
+    assert f"{find_trace_id(turn_of(Outcome.PASSED, traceparent=header)):032x}" == "ab" * 16
 
 
 def test_two_headers_name_no_caller() -> None:
-    assert (traceparent_of([CALLER]), traceparent_of([CALLER, CALLER]), traceparent_of([])) == (CALLER, "", "")
+    assert (select_traceparent([CALLER]), select_traceparent([CALLER, CALLER]), select_traceparent([])) == (
+        CALLER,
+        "",
+        "",
+    )

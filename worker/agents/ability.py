@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from api_client.contract.counters import label
+from api_client.contract.counters import clean_label
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.agents import build_runner
@@ -59,7 +59,7 @@ class ModelAvailability:
                 elif self._whys.get(model) and not why:
                     log.warning("model.can_run", model=model, was=self._whys[model])
             self._whys, self._looked = found, time.monotonic()
-            self.labels = "\n".join(("", *map(label, self.models), "")) if found else ""
+            self.labels = "\n".join(("", *map(clean_label, self.models), "")) if found else ""
         return self.unavailable
 
     def check_if_due(self) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def _find_obstacle(settings: Settings, model: str) -> str:
     if runner.name != ClaudeCliRunner.name:
         return find_missing_program(settings, model)
     try:
-        find_program(settings.of_model(model))
+        find_program(settings.for_model(model))
     except SettingsError as error:
         return error.problems[0]
     return ""
@@ -89,7 +89,7 @@ def find_missing_program(settings: Settings, model: str) -> str:
         SettingsError: the runner is unknown.
     """
     runner, option = build_runner(settings.models[model])
-    return runner.find_missing_program(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
+    return runner.find_missing_program(option, settings.for_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
 def try_program(settings: Settings, model: str) -> str:
@@ -99,7 +99,7 @@ def try_program(settings: Settings, model: str) -> str:
         SettingsError: the runner is unknown.
     """
     runner, option = build_runner(settings.models[model])
-    return runner.try_agent(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
+    return runner.try_agent(option, settings.for_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
 def find_certified_program(settings: Settings, model: str) -> tuple[str, str]:
@@ -111,7 +111,9 @@ def find_certified_program(settings: Settings, model: str) -> tuple[str, str]:
         SettingsError: the runner is unknown.
     """
     runner, option = build_runner(settings.models[model])
-    return runner.certified_version(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ("", "")
+    return (
+        runner.certified_version(option, settings.for_model(model)) if isinstance(runner, ProcessRunner) else ("", "")
+    )
 
 
 def find_listed_name(settings: Settings, model: str) -> str:
@@ -121,7 +123,7 @@ def find_listed_name(settings: Settings, model: str) -> str:
         SettingsError: the runner is unknown.
     """
     runner, option = build_runner(settings.models[model])
-    return runner.listed_name(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
+    return runner.listed_name(option, settings.for_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
 def find_permanent_obstacle(settings: Settings, model: str) -> str:
@@ -132,9 +134,9 @@ def find_permanent_obstacle(settings: Settings, model: str) -> str:
         if runner == "scripted" and option:
             script.load_script(settings.root / option)
         for version in settings.flow_version:
-            template.check_template(settings.template_of(model, version))
+            template.check_template(settings.find_template(model, version))
     except SettingsError as error:
         return error.problems[0]
     except script.ScriptError as error:
         return f"its script cannot be played: {error}"
-    return built.find_config_problem(rest, settings.of_model(model)) if isinstance(built, ProcessRunner) else ""
+    return built.find_config_problem(rest, settings.for_model(model)) if isinstance(built, ProcessRunner) else ""

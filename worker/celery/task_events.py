@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from kombu.utils.uuid import uuid
 
-from api_client.contract.frozen import frozen
-from api_client.contract.tasks import Link
+from api_client.contract.frozen import checked_frozen
+from api_client.contract.tasks import ChainTask
 
 #: Events of this many seconds are sent in one message.
 GATHER_SECONDS = 0.25
@@ -25,7 +25,7 @@ GATHER_SECONDS = 0.25
 _MAX_EVENTS = 20_000
 
 
-@frozen(slots=True, kw_only=True)
+@checked_frozen(slots=True, kw_only=True)
 class Task:
     """The Celery task that a message describes.
 
@@ -145,11 +145,11 @@ class TaskEventReport:
         )
         self._began = time.monotonic()
 
-    def start(self, words: str) -> None:
+    def start_task(self, words: str) -> None:
         """Report that the task has started. Flower shows the text ``words`` as its result."""
         self._events.add("task-started", self.task.task_id, result=words)
 
-    def end(self, words: str, *, failed: bool = False) -> None:
+    def end_task(self, words: str, *, failed: bool = False) -> None:
         """Report that the task has succeeded or failed, with the text ``words`` as its result."""
         if failed:
             self._events.add_failure(self.task.task_id, words)
@@ -161,7 +161,7 @@ class TaskEventReport:
         """Report that an unexpected error ended the task."""
         self._events.add_failure(self.task.task_id, repr(error))
 
-    def following(self, link: Link | None) -> str:
+    def next_task_id(self, link: ChainTask | None) -> str:
         """Return the Celery id that the next task will have if this process continues with it."""
         named = self.task.chain[-1] if self.task.chain else {}
         if link and named.get("task") == link.task and (own := named.get("options", {}).get("task_id")):
@@ -169,13 +169,13 @@ class TaskEventReport:
         self._next_id = self._next_id or uuid()
         return self._next_id
 
-    def follow(self, link: Link) -> None:
+    def start_next(self, link: ChainTask) -> None:
         """Report that the process continues with the turn's next task, described by ``link``."""
         before = self.task
         kwargs = {**before.kwargs, "attempt": link.attempt}
         self.task = Task(
             name=link.task,
-            task_id=self.following(link),
+            task_id=self.next_task_id(link),
             kwargs=kwargs,
             kwargs_text=repr(kwargs),
             root_id=before.root_id or before.task_id,

@@ -15,12 +15,12 @@ from api_client.contract.errors import (
     HelixError,
     IdempotencyConflict,
     KeyNotFound,
-    NotFinished,
-    NotSuspended,
     SessionBusy,
     SettingsError,
     StoreUnavailable,
+    TurnNotFinished,
     TurnNotFound,
+    TurnNotSuspended,
 )
 from api_client.contract.plugins import COMMAND, UnusablePlugin, find_plugins, is_known, load_plugin
 from worker.processes import lean
@@ -178,7 +178,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = _print_problems([error.format_message()], USAGE)
     except SettingsError as error:
         code = _print_problems(error.problems, USAGE, error.code)
-    except (TurnNotFound, KeyNotFound, SessionBusy, IdempotencyConflict, NotFinished, NotSuspended) as error:
+    except (TurnNotFound, KeyNotFound, SessionBusy, IdempotencyConflict, TurnNotFinished, TurnNotSuspended) as error:
         code = _print_problems([str(error)], NO, error.code)
     except StoreUnavailable as error:
         code = _print_problems([f"{error}; `turns doctor` says more"], USAGE, error.code)

@@ -17,15 +17,15 @@ from api_client.contract.settings import (
     STATE_DIR,
     STORES,
     Settings,
-    declared,
-    load,
-    masked,
-    name_of,
-    spelled,
-    with_installation,
+    declared_fields,
+    environment_name,
+    load_settings,
+    mask_password,
+    merge_installation,
+    spell_value,
 )
 from api_client.contract.settings.file import SettingsFile
-from api_client.contract.settings.load import file_of
+from api_client.contract.settings.load import find_settings_file
 from worker.cli.output import fit_line, json_option, write_json, write_table
 
 _URLS = {"broker_url", "store_url"}
@@ -40,7 +40,7 @@ def config(markdown: bool, as_json: bool) -> None:
     if markdown:
         click.echo(render_reference(), nl=False)
         return
-    rows = describe_settings(load(), os.environ)
+    rows = describe_settings(load_settings(), os.environ)
     if as_json:
         write_json(rows)
     else:
@@ -49,15 +49,15 @@ def config(markdown: bool, as_json: bool) -> None:
 
 def describe_settings(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, str]]:
     """Return a row for each setting with its name, its value with masked secrets, its origin and its help text."""
-    file = file_of(with_installation(environ))
+    file = find_settings_file(merge_installation(environ))
     return [
         {
-            "name": name_of(field.name),
+            "name": environment_name(field.name),
             "value": _masked_value(field, getattr(settings, field.name)),
             "origin": _find_origin(field, settings, environ, file),
             "help": field.metadata["help"],
         }
-        for field in declared(Settings, "setting")
+        for field in declared_fields(Settings, "setting")
     ] + _describe_model_settings(settings, file)
 
 
@@ -67,7 +67,7 @@ def _describe_model_settings(settings: Settings, file: SettingsFile) -> list[dic
         {
             "name": f"{model}: {name}",
             "value": "***" if known[name].metadata["masked"] else format_value(value),
-            "origin": file.where_of_model(model, name),
+            "origin": file.model_setting_line(model, name),
             "help": known[name].metadata["help"],
         }
         for model, block in settings.model_settings.items()
@@ -78,13 +78,14 @@ def _describe_model_settings(settings: Settings, file: SettingsFile) -> list[dic
 def render_reference() -> str:
     """Return the Markdown text of docs/settings.md, which lists every setting with default and meaning."""
     lines = [_OPENING.read_text(encoding="utf-8")]
-    known = declared(Settings, "setting")
+    known = declared_fields(Settings, "setting")
     for group in GROUPS:
         heading = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", group.__name__.removesuffix("Settings")).capitalize()
         lines += [f"## {heading}", "", str(group.__doc__).partition("\n")[0], ""]
         names = [each for each in known if each.name in group.__annotations__]
         lines += [
-            f"- `{name_of(f.name)}` ({_default_text(f)}): {f.metadata['help']}{_per_model_mark(f)}" for f in names
+            f"- `{environment_name(f.name)}` ({_default_text(f)}): {f.metadata['help']}{_per_model_mark(f)}"
+            for f in names
         ]
         lines.append("")
     return "\n".join(lines)
@@ -104,32 +105,32 @@ def _per_model_mark(field: Field[Any]) -> str:
 
 def format_value(value: Any) -> str:
     """Format a setting's value as in an environment variable."""
-    return f"{value:.15g}" if isinstance(value, float) else spelled(value)
+    return f"{value:.15g}" if isinstance(value, float) else spell_value(value)
 
 
 def _masked_value(field: Field[Any], value: Any) -> str:
     if field.name in _URLS:
-        return masked(value)
+        return mask_password(value)
     return "***" if field.metadata["masked"] and value else format_value(value)
 
 
 def _find_origin(field: Field[Any], settings: Settings, environ: Mapping[str, str], file: SettingsFile) -> str:
-    name = name_of(field.name)
+    name = environment_name(field.name)
     if environ.get(name):
         return "environment"
     if environ.get(f"{name}_FILE"):
         return "file"
     if field.name in _URLS and (environ.get("REDIS_URL") or environ.get("REDIS_URL_FILE")):
         return "REDIS_URL"
-    if with_installation(environ).get(name):
+    if merge_installation(environ).get(name):
         return str(Path(STATE_DIR) / RUN_FILE)
     if field.name in file.values:
-        return file.where(field.name if field.name in file.places else f"{field.name}_file")
+        return file.key_line(field.name if field.name in file.places else f"{field.name}_file")
     if field.name == "models" and file.models:
-        return file.where(f"model.{next(iter(file.models))}")
+        return file.key_line(f"model.{next(iter(file.models))}")
     if field.name == "models" and settings.store_url and not any(environ.get(name) for name in STORES):
         return str(Path(STATE_DIR) / RUN_FILE)
     if field.name in _URLS and getattr(settings, field.name):
-        other = next((name_of(n) for n in _URLS if environ.get(name_of(n))), "")
+        other = next((environment_name(n) for n in _URLS if environ.get(environment_name(n))), "")
         return other or str(Path(STATE_DIR) / RUN_FILE)
     return "default"

@@ -6,7 +6,7 @@ import difflib
 
 import click
 
-from api_client.contract.error_codes import ERROR_CODES, words_of
+from api_client.contract.error_codes import ERROR_CODES, error_words
 from worker.cli.output import json_option, write_json, write_table
 from worker.enforcement.rules.codes import RULE_CODES
 from worker.enforcement.validators.codes import CODES as ANSWER_CODES
@@ -48,7 +48,7 @@ def _resolve_code(code: str) -> str:
 
 def _describe_code(code: str, locale: str) -> dict[str, str]:
     if code in ERROR_CODES:
-        what, todo = words_of(code, locale)
+        what, todo = error_words(code, locale)
         return {"code": code, "what": what, "to_do": todo, "operator": ERROR_CODES[code].operator}
     issue = CODES[code]
     message, hint = issue.en if locale == "en" else issue.de

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from api_client import api_keys as ring
-from api_client.contract.settings import load
+from api_client.contract.settings import load_settings
 from worker.cli.output import fit_line, json_option, write_json, write_result, write_table
 
 #: Note about the first key, printed on stderr; the key alone goes to stdout.
@@ -61,7 +61,7 @@ def create(
     **share: Any,
 ) -> None:
     """Create an API key and show it once."""
-    settings = load()
+    settings = load_settings()
     allowed = tuple(filter(None, (model.strip() for model in models.split(","))))
     unknown = [model for model in allowed if model not in settings.models]
     if unknown:
@@ -82,9 +82,9 @@ def create(
     first = not (settings.keys_path.exists() or settings.api_keys or settings.forwarding_keys)
     if forwards_users and right == "metrics":
         raise click.UsageError("--forwards-users and --right metrics: each forwarded user would read figures over all")
-    if problem := ring.contradiction(key):
+    if problem := ring.explain_contradiction(key):
         raise click.UsageError(problem)
-    secret = ring.add(settings.keys_path, key)
+    secret = ring.add_key(settings.keys_path, key)
     if as_json:
         write_json({"name": name, "key": secret, "file": str(settings.keys_path)})
     else:
@@ -98,7 +98,7 @@ def create(
 @json_option
 def list_keys(as_json: bool) -> None:
     """List the names and rights of API keys."""
-    settings = load()
+    settings = load_settings()
     found = ring.read_keys(settings.keys_path)
     if as_json:
         write_json([{name: value for name, value in asdict(key).items() if name != "hash"} for key in found])
@@ -126,8 +126,8 @@ def list_keys(as_json: bool) -> None:
 @json_option
 def revoke(name: str, as_json: bool) -> None:
     """Revoke an API key at once and for good. Its owner's turns stay."""
-    settings = load()
-    ring.revoke(settings.keys_path, name)
+    settings = load_settings()
+    ring.revoke_key(settings.keys_path, name)
     write_result(as_json, {"name": name, "revoked": True}, f"revoked {fit_line(name)}")
     if not (
         settings.api_keys or settings.forwarding_keys or any(k.in_force for k in ring.read_keys(settings.keys_path))

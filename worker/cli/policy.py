@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from api_client.contract.settings import load
+from api_client.contract.settings import load_settings
 from api_client.contract.tool_calls import ToolRule
 from worker.cli import NO
 from worker.cli.output import count_noun, fit_line, json_option, write_json, write_result, write_table
@@ -20,7 +20,7 @@ from worker.enforcement.policies import (
     PolicyError,
     PolicyFile,
     PolicyRule,
-    Subject,
+    PolicySubject,
     build_json_schema,
     choose_rules,
     read_policy,
@@ -77,7 +77,7 @@ def check(file: str, root: Path, as_json: bool) -> None:
     """
     read = load_policy_file(file)
     _load_rule_files(file, read, root)
-    not_held = [*find_unenforced_rules(read.tools, load().models)] if read.tools else []
+    not_held = [*find_unenforced_rules(read.tools, load_settings().models)] if read.tools else []
     data = {"file": file, "hash": read.hash, "rules": [entry.name for entry in read.rules], "unheld": not_held}
     lines = [f"{file}: {count_noun(len(read.rules), 'rule')}, hash {read.hash}", *not_held]
     write_result(as_json, data, "\n".join(lines))
@@ -87,13 +87,13 @@ def find_unenforced_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) 
     """Yield a message for each entry of ``tools`` that these models' agents cannot enforce."""
     for number, rule in enumerate(rules, 1):
         of_models = replace(rule, owners=())
-        agents = {find_agent(runner) for model, runner in models.items() if of_models.concerns(model, "")}
+        agents = {find_agent(runner) for model, runner in models.items() if of_models.matches(model, "")}
         found = [find_uncontrolled(rule.tool, agent)[0] for agent in sorted(agents & set(AGENTS) or set(AGENTS))]
         nowhere = all(" has no tool " in why for why in found)
         yield from (f"tools, entry {number}: {why}" for why in found if nowhere or " without asking" in why)
 
 
-def choose_file_rules(read: PolicyFile, subject: Subject, *, root: Path, locale: str = "en") -> ChosenRules:
+def choose_file_rules(read: PolicyFile, subject: PolicySubject, *, root: Path, locale: str = "en") -> ChosenRules:
     """Return the rules of a policy that apply to a turn.
 
     Raises:
@@ -115,8 +115,8 @@ def show(file: str, model: str, owner: str, route: str, as_json: bool) -> None:
     Without --model, --owner and --route all rules are shown.
     """
     read = load_policy_file(file)
-    subject = Subject(model=model, owner=owner, route=route)
-    entries = [entry for entry in read.rules if not (model or owner or route) or entry.applies_to.judges(subject)]
+    subject = PolicySubject(model=model, owner=owner, route=route)
+    entries = [entry for entry in read.rules if not (model or owner or route) or entry.applies_to.matches(subject)]
     if as_json:
         write_json({**read.to_dict(), "hash": read.hash, "rules": [entry.to_dict() for entry in entries]})
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from api_client.contract.settings import Settings, load, require_store
+from api_client.contract.settings import Settings, load_settings, require_store
 from worker.logs import configure_logging
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 def run_with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
     """Open a client and run a coroutine with it; without ``settings``, use those of the environment."""
-    settings = settings or require_store(load())
+    settings = settings or require_store(load_settings())
     configure_logging(replace(settings, log_level="warning"))
 
     return run_with_settings(settings, action)
@@ -52,10 +52,10 @@ def describe_caller() -> str:
 
 def parse_span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     """Parse an option that gives a time span such as ``7d``, and return seconds."""
-    from api_client.figures.spans import seconds_of
+    from api_client.figures.spans import parse_time_span
 
     try:
-        return seconds_of(value) if value else 0.0
+        return parse_time_span(value) if value else 0.0
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from api_client.contract.offered import offered_validators
-from api_client.contract.settings import load
+from api_client.contract.settings import load_settings
 from worker.cli import NO
 from worker.cli.output import fit_line, json_option, strip_control, write_json
 from worker.cli.policy import choose_file_rules, load_policy_file
@@ -26,7 +26,7 @@ from worker.enforcement import (
     run_validators,
 )
 from worker.enforcement.child import isolate_validators
-from worker.enforcement.policies import Subject
+from worker.enforcement.policies import PolicySubject
 from worker.enforcement.rules.codes import RULE_CODES
 from worker.external import provide_services
 
@@ -142,7 +142,7 @@ def validate(
         raise click.UsageError("--validator and --policy exclude each other")
     provide_services()
     if policy_file:
-        chosen = choose_file_rules(load_policy_file(policy_file), Subject(model=model), root=root, locale=locale)
+        chosen = choose_file_rules(load_policy_file(policy_file), PolicySubject(model=model), root=root, locale=locale)
         validators, policy, locale = chosen.validators, chosen.policy, chosen.policy.locale
     else:
         validators, policy = _build_named_validators(names, root, locale), Policy()
@@ -156,7 +156,7 @@ def validate(
 
 
 def _build_named_validators(names: tuple[str, ...], root: Path, locale: str) -> tuple[ResponseValidator, ...]:
-    chosen = list(dict.fromkeys(names)) or load().validators
+    chosen = list(dict.fromkeys(names)) or load_settings().validators
     for name in chosen:
         if name not in offered_validators():
             where = "--validator" if names else "HELIX_VALIDATORS"

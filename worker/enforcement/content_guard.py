@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.marker import marker
+from api_client.contract.marker import format_marker
 from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
@@ -298,7 +298,7 @@ def _insert_parts(
         if body := offer.sections.get(name):
             splice.record_part(section_part(title), body, _insert_section(splice.answer, title, body))
     if offer.step:
-        splice.record_part(STEP_MARKER, marker(offer.step), put_marker(splice.answer, offer.step))
+        splice.record_part(STEP_MARKER, format_marker(offer.step), put_marker(splice.answer, offer.step))
 
 
 def _insert_section(answer: str, title: str, body: str) -> str:

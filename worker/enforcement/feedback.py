@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 from worker.enforcement.content_guard import RetryRequest
 from worker.enforcement.documents.part import (
     FILES,
@@ -21,7 +21,7 @@ from worker.enforcement.validators.codes import DEFAULT_LOCALE
 
 #: Most issues listed in one prompt; the rest are counted.
 MAX_ISSUES = 20
-_SAID = table_beside(__file__)
+_SAID = load_word_table(__file__)
 
 
 def _format_text(name: str, locale: str, **values: object) -> str:

@@ -12,7 +12,7 @@ import structlog
 
 from api_client.contract.completion import Verdict
 from api_client.contract.errors import SettingsError
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings, load_settings
 from worker.agents import build_runner
 from worker.enforcement.child import lift_memory_limit
 from worker.enforcement.validators import services
@@ -44,7 +44,7 @@ class LocalServices:
 
     @functools.cached_property
     def _settings(self) -> Settings:
-        return self._given or load()
+        return self._given or load_settings()
 
     def run_program(self, program: ValidationProgram) -> ProgramResult:
         """Run a rule's program, inside the sandbox unless the settings turn the sandbox off, and return the result.

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from api_client.contract.marker import page_text
+from api_client.contract.marker import strip_all_markers
 from api_client.contract.turn import Turn
 from api_client.turns.record.moves import Answer
 from worker.enforcement.documents.step import extract_state_from_messages, marker_spans
@@ -161,7 +161,7 @@ def digest_conversation(messages: Sequence[Mapping[str, str]]) -> str:
         if message.get("role") in {"user", "assistant"}:
             content = message.get("content", "")
             # Open WebUI sends back the text of its page.
-            text = page_text(content, marker_spans(content)).strip()
+            text = strip_all_markers(content, marker_spans(content)).strip()
             said.append(f'  [\n    "{message["role"]}",\n    {encode_basestring(text)}\n  ]')
     # Same text as json.dumps with indent=2, but four times as fast.
     pairs = ",\n".join(said)

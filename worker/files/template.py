@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.session_paths import NONE, SHIPPED, shipped
+from api_client.contract.session_paths import NONE, SHIPPED, read_shipped_template
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -70,7 +70,7 @@ def read_template(name: str, locale: str) -> str:
     if name == NONE:
         return ""
     if not name or name in SHIPPED:
-        return shipped(name or locale)
+        return read_shipped_template(name or locale)
     try:
         return Path(name).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

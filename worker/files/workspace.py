@@ -20,7 +20,7 @@ from pathlib import Path
 import structlog
 
 from api_client.contract.errors import HelixError
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.session_paths import delivery_name, repaired_name
 from worker.files.safe_io import (
     DIRECTORY,
@@ -181,7 +181,7 @@ def publish_answer(
         output = os.open("output", DIRECTORY, dir_fd=holder.session)
     try:
         for name, content in texts.items():
-            reach("answer.sealed")
+            pass_failpoint("answer.sealed")
             holder.replace_file(name, content, output, durable=durable)
         if durable:
             os.fsync(output)
@@ -197,7 +197,7 @@ def _publish_first(holder: SessionFolder, files: Mapping[str, bytes], durable: b
     try:
         with holder.create_folder("output") as output:
             for name, content in files.items():
-                reach("answer.sealed")
+                pass_failpoint("answer.sealed")
                 write_new_file(name, content, output, durable=durable)
             if durable:
                 os.fsync(output)

@@ -12,15 +12,15 @@ from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.decision import HANDED_ON
 from api_client.contract.event_kinds import AttemptAccepted, AttemptLost, AttemptRejected
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.tasks import FAIL, Link
+from api_client.contract.tasks import FAIL, ChainTask
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
-from api_client.turns.record.moves import Answer, Move, again, attempt_facts, progress, retrying
-from worker.turns.interruptions.kind import Failure
-from worker.turns.transitions.after_judging import cannot_judge
-from worker.turns.transitions.after_run import CALLED_OFF, Facts, called_off
-from worker.turns.transitions.interruptions import rescued
-from worker.turns.transitions.judged_counters import judged_counters, rejected_counters
+from api_client.turns.record.moves import Answer, Transition, attempt_facts, progress, rerun_task, retry_event
+from worker.turns.interruptions.kind import FailedTurn
+from worker.turns.transitions.after_judging import fail_unjudged
+from worker.turns.transitions.after_run import CALLED_OFF, Facts, stopped_answer
+from worker.turns.transitions.interruptions import rescue_turn
+from worker.turns.transitions.judged_counters import count_judged, count_rejected
 from worker.turns.transitions.usage import Usage
 from worker.verification import ResultGround, VerificationResult, compose_feedback
 
@@ -29,8 +29,8 @@ VERIFIER_TRIES = 3
 
 
 def transition_after_verification(
-    turn: Turn, link: Link, record: AttemptRecord, result: VerificationResult, stop: str
-) -> Move:
+    turn: Turn, link: ChainTask, record: AttemptRecord, result: VerificationResult, stop: str
+) -> Transition:
     """Return what happens to a turn after the output of its phase was verified.
 
     ``stop`` is the reason if the verification was stopped.
@@ -38,21 +38,21 @@ def transition_after_verification(
     if result.ground is ResultGround.STOPPED:
         return _transition_after_stop(turn, link, stop)
     if result.ground is ResultGround.REFUSED:
-        return cannot_judge(link, "; ".join(result.errors))
+        return fail_unjudged(link, "; ".join(result.errors))
     issues = _collect_issues(result)
     facts = attempt_facts(verification=result.to_dict(), answer=record.text, issues=issues)
     if result.success:
-        return Move(
+        return Transition(
             attempt=link.attempt,
             facts=facts | attempt_facts(decision="accept"),
             events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
-            counters=judged_counters(turn, "accept"),
+            counters=count_judged(turn, "accept"),
             judged=True,
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=record.text),
         )
     if not result.judged and turn.unverified + 1 < VERIFIER_TRIES:
-        return Move(
+        return Transition(
             attempt=link.attempt,
             next=link,
             fields=progress(unverified=turn.unverified + 1),
@@ -64,39 +64,39 @@ def transition_after_verification(
 
 def _reject_attempt(
     turn: Turn,
-    link: Link,
+    link: ChainTask,
     record: AttemptRecord,
     result: VerificationResult,
     facts: Facts,
     issues: tuple[ValidationIssue, ...],
-) -> Move:
-    errors, usage = [issue for issue in issues if issue.is_error], Usage.of(record.usage)
+) -> Transition:
+    errors, usage = [issue for issue in issues if issue.is_error], Usage.from_report(record.usage)
     rejected = AttemptRejected(attempt=link.attempt, issues=issues)
     if link.attempt < turn.max_attempts and result.judged:
         feedback, codes = compose_feedback(result), sorted({issue.code for issue in issues})
-        return Move(
+        return Transition(
             attempt=link.attempt,
             state=TurnState.QUEUED,
-            next=again(turn, link.attempt + 1),
+            next=rerun_task(turn, link.attempt + 1),
             fields=progress(retries=turn.retries + 1, transients=0, unverified=0),
             facts=facts | attempt_facts(decision="retry", feedback=feedback),
-            events=[rejected, retrying(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)],
-            counters=rejected_counters(turn, "retry", errors, usage),
+            events=[rejected, retry_event(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)],
+            counters=count_rejected(turn, "retry", errors, usage),
             judged=True,
         )
     reason = "rejected" if result.judged else "the verifier gave no verdict"
     failing = PendingFailure(code="phase_not_verified", reason=reason)
-    move = Move(
+    move = Transition(
         attempt=link.attempt,
-        next=Link(FAIL, link.attempt),
+        next=ChainTask(FAIL, link.attempt),
         fields=progress(failing=failing, unverified=0, best=link.attempt),
         facts=facts | attempt_facts(decision="fail"),
         events=[rejected],
-        counters=rejected_counters(turn, "fail", errors, usage),
+        counters=count_rejected(turn, "fail", errors, usage),
         judged=True,
     )
-    counters = rejected_counters(turn, HANDED_ON, errors, usage)
-    return rescued(turn, move, Failure(best=link.attempt, reason=reason, issues=issues, counters=counters))
+    counters = count_rejected(turn, HANDED_ON, errors, usage)
+    return rescue_turn(turn, move, FailedTurn(best=link.attempt, reason=reason, issues=issues, counters=counters))
 
 
 def _collect_issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
@@ -110,15 +110,15 @@ def _collect_issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
     return found if found and result.ground is ResultGround.GATES else found + verifiers
 
 
-def _transition_after_stop(turn: Turn, link: Link, stop: str) -> Move:
+def _transition_after_stop(turn: Turn, link: ChainTask, stop: str) -> Transition:
     if stop not in CALLED_OFF:
         lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
-        return Move(attempt=link.attempt, next=link, events=[lost], counters={"delivery.handed_over": 1})
+        return Transition(attempt=link.attempt, next=link, events=[lost], counters={"delivery.handed_over": 1})
     outcome = CALLED_OFF[stop]
-    return Move(attempt=link.attempt, outcome=outcome, answer=called_off(turn, outcome))
+    return Transition(attempt=link.attempt, outcome=outcome, answer=stopped_answer(turn, outcome))
 
 
-def cancel_unreached_phase(turn: Turn, link: Link, before: str, outcome: str) -> Move:
+def cancel_unreached_phase(turn: Turn, link: ChainTask, before: str, outcome: str) -> Transition:
     """Return a transition that cancels a phase because the phase before it did not pass."""
     german = turn.request.locale == "de"
     text = (
@@ -127,4 +127,4 @@ def cancel_unreached_phase(turn: Turn, link: Link, before: str, outcome: str) ->
         else f"Not run: the phase before ({before}) ended as {outcome}."
     )
     error = TurnError(code="phase_not_reached", message=text)
-    return Move(attempt=link.attempt, outcome=Outcome.CANCELLED, answer=Answer(error=error))
+    return Transition(attempt=link.attempt, outcome=Outcome.CANCELLED, answer=Answer(error=error))

@@ -17,29 +17,29 @@ from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.completion import Verdict
 from api_client.contract.errors import SettingsError
 from api_client.contract.events import Body
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.phase_place import PHASES, directory_of, input_file, input_problem
+from api_client.contract.phase_place import PHASES, explain_bad_input, locate_input_file, phases_directory
 from api_client.contract.phase_work import AFTER, PhaseWork
 from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnState
 from api_client.turns.record.accepted import AcceptedAnswer
-from api_client.turns.record.moves import Move
+from api_client.turns.record.moves import Transition
 from worker.enforcement.policy import demote_issues
 from worker.enforcement.validators.services import ValidationCost
 from worker.files.session_fence import FencedSessionFolder, SessionFolder
 from worker.files.workspace import read_accepted_files
 from worker.phases.after_verification import cancel_unreached_phase, transition_after_verification
 from worker.phases.phase_verification import AttemptVerification, build_gate_sandbox, read_phase
-from worker.turns.folders import delivery_folder
-from worker.turns.judges import CannotJudge
+from worker.turns.folders import locate_last_delivery
+from worker.turns.judges import ValidatorsUnavailable
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 from worker.turns.publisher import accept_with_files
-from worker.turns.transitions.after_judging import cannot_judge
-from worker.turns.transitions.usage import Usage, with_judging
-from worker.turns.validation import case_of
+from worker.turns.transitions.after_judging import fail_unjudged
+from worker.turns.transitions.usage import Usage, charge_judging
+from worker.turns.validation import build_case
 from worker.turns.work import Files, History, SessionSetUp, TurnWork
 from worker.verification import FeedbackChannel, build_phase_prompt
 from worker.verification.gates.output_tree import OutputTooLarge, copy_files, scan_tree
@@ -58,18 +58,18 @@ class PhaseTurns(TurnWork):
         Raises:
             SettingsError: the project does not exist below HELIX_ROOT.
         """
-        directory, root = directory_of(turn.request), settings.root.resolve()
+        directory, root = phases_directory(turn.request), settings.root.resolve()
         project = (root / directory).resolve()
         if not project.is_relative_to(root) or not project.is_dir():
             raise SettingsError([f"no folder {directory!r} below this worker's HELIX_ROOT"])
         return root / PhaseWork().locate_folder(turn.request)
 
-    async def start(self, parts: EngineParts, lease: Lease) -> Move | None:
+    async def start(self, parts: EngineParts, lease: Lease) -> Transition | None:
         """Return a transition that cancels the turn if the phase before it did not pass, else None."""
         turn = lease.claim.turn
         if not (before := str(turn.request.work_data.get(AFTER, ""))):
             return None
-        found = await parts.ledger.turn(before)
+        found = await parts.ledger.read_turn(before)
         if found and found.success:
             return None
         ended = found.outcome.value if found and found.outcome else "unknown"
@@ -87,11 +87,11 @@ class PhaseTurns(TurnWork):
         feedback = history[-1].feedback if history else ""
         if turn.agent_session and feedback:
             return feedback
-        inputs = {path: input_file(root, turn.request, path) for path in phase.input_files}
+        inputs = {path: locate_input_file(root, turn.request, path) for path in phase.input_files}
         for path, place in inputs.items():
-            problem = input_problem(root, turn.request, path)
+            problem = explain_bad_input(root, turn.request, path)
             if problem or not place.is_file():
-                problem = problem or f"{path!r} is missing in {directory_of(turn.request)!r}"
+                problem = problem or f"{path!r} is missing in {phases_directory(turn.request)!r}"
                 raise SettingsError([f"input file of phase {phase.id!r}: {problem}"])
         prompt = build_phase_prompt(
             phase, inputs={path: str(place) for path, place in inputs.items()}, locale=turn.request.locale
@@ -104,7 +104,7 @@ class PhaseTurns(TurnWork):
         The folders of these files are closed to others.
         """
         paths, root = map(PurePosixPath, read_phase(turn).input_files), settings.root.resolve()
-        return tuple(input_file(root, turn.request, str(path)) for path in paths if path.parts[:1] == (PHASES,))
+        return tuple(locate_input_file(root, turn.request, str(path)) for path in paths if path.parts[:1] == (PHASES,))
 
     def prepare(
         self, holder: FencedSessionFolder, directory: Path, turn: Turn, history: History, rules: SessionSetUp
@@ -133,39 +133,39 @@ class PhaseTurns(TurnWork):
             channel.clear()
         _write_phase_status(holder, turn, "running")
 
-    async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+    async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
         """Verify the output of the phase's agent, and return the turn's next transition."""
-        await parts.policies.load(lease.claim.turn)
-        return await parts.threads.runs(self._verify_output, parts, lease, attempts)
+        await parts.policies.load_policy(lease.claim.turn)
+        return await parts.threads.do_run(self._verify_output, parts, lease, attempts)
 
-    def _verify_output(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+    def _verify_output(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
         turn, link, claim = lease.claim.turn, lease.claim.link, lease.claim
         this = attempts[-1]
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
-        output = delivery_folder(parts.settings, turn, this) / _OUTPUT
+        output = locate_last_delivery(parts.settings, turn, this) / _OUTPUT
         last = link.attempt >= turn.max_attempts
 
         spent = ValidationCost()
 
         def validate_rules() -> tuple[ValidationIssue, ...]:
             nonlocal spent
-            case = case_of(parts, turn, this.text, read_accepted_files(output.parent), ())
+            case = build_case(parts, turn, this.text, read_accepted_files(output.parent), ())
             attempt = parts.judges.judge(case)
             spent += attempt.spent
             return demote_issues(attempt.issues, case.policy, final=last)
 
         def append_events(events: list[Body]) -> None:
-            parts.threads.asked(parts.ledger.append(claim, events))
+            parts.threads.run_in_loop(parts.ledger.append_events(claim, events))
 
         verification = AttemptVerification(parts.settings, turn, this, lease, append_events, output, validate_rules)
         try:
             result = verification.run()
-        except CannotJudge as error:
-            return cannot_judge(link, str(error))
-        reach("validation.started")
+        except ValidatorsUnavailable as error:
+            return fail_unjudged(link, str(error))
+        pass_failpoint("validation.started")
         move = transition_after_verification(turn, link, this, result, lease.reason)
-        move = with_judging(turn, move, spent + Usage.of(result.usage).as_judging)
+        move = charge_judging(turn, move, spent + Usage.from_report(result.usage).as_judging)
         if move.state is TurnState.SUSPENDED:
             self.give_up(parts.settings, turn)
         return accept_with_files(parts, lease, move, this)

@@ -13,7 +13,7 @@ from api_client.contract.events import Body
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.phase import Phase
 from api_client.contract.phase_checks import PhaseError
-from api_client.contract.phase_work import phase_of
+from api_client.contract.phase_work import read_turn_phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.turns.leases.lease import Lease
@@ -40,7 +40,7 @@ def read_phase(turn: Turn) -> Phase:
         SettingsError: this version cannot read the phase.
     """
     try:
-        return phase_of(turn.request)
+        return read_turn_phase(turn.request)
     except PhaseError as error:
         raise SettingsError([str(error)]) from error
 

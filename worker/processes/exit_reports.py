@@ -47,14 +47,14 @@ class ExitReporter:
         from redis.exceptions import RedisError  # imported late, so that a supervisor starts sooner
 
         from api_client.store.half_restored import refuse_half_restored
-        from api_client.workers.reports import note_exit
+        from api_client.workers.reports import store_exit
 
         while self._settings.store_url:
             ended = self._waiting.get()
             give_up = time.monotonic() + _PATIENCE_SECONDS
             while time.monotonic() < give_up:
                 with contextlib.suppress(RedisError):
-                    asyncio.run(note_exit(self._settings, ended))
+                    asyncio.run(store_exit(self._settings, ended))
                     break
                 time.sleep(_PAUSE_SECONDS)
             else:

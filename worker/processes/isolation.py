@@ -11,7 +11,7 @@ import threading
 import structlog
 
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import ChainTask
 from worker.processes.exit_reports import ExitReporter
 from worker.processes.program import Program, reap_process, spawn_program
 
@@ -27,7 +27,7 @@ class IsolatedTasks:
         self._leaving = False
         self._lock = threading.Lock()
 
-    def run_task(self, link: Link, turn_id: str, session_id: str) -> None:
+    def run_task(self, link: ChainTask, turn_id: str, session_id: str) -> None:
         """Run a task in a separate process, and wait until that process ends."""
         arguments = [link.task, str(link.attempt), turn_id, session_id]
         with self._lock:

@@ -56,7 +56,7 @@ def build_environ(settings: Settings, **more: str) -> dict[str, str]:
     """Return this process's environment variables, changed to contain exactly the given settings, for a new process."""
     kept = {k: v for k, v in os.environ.items() if k.startswith("HELIX_AGENT_") or not k.startswith("HELIX_")}
     kept.pop("REDIS_URL", None)
-    return kept | settings.environ() | more
+    return kept | settings.to_environment() | more
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 
 from api_client.contract.decision import DecisionKind
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.interruption import Interruption
 from api_client.contract.tool_calls import ToolQuestion, ToolRule, WaitingCall
 from worker.runners import tool_gate
@@ -64,7 +64,7 @@ def find_question(order: Order, tool: str, given: Mapping[str, Any], call: str =
         wait_seconds=asked.wait_seconds,
         who=asked.who,
     )
-    return waits.interruption(tools.secrets if tools else ())
+    return waits.to_interruption(tools.secrets if tools else ())
 
 
 def build_tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class ApprovalServer:
     """
 
     def __init__(self, asked: Interruption, folder: Path, use_up: Callable[[], bool] | None) -> None:
-        self._question, self._folder, self._use_up = ToolQuestion.of(asked), folder, use_up
+        self._question, self._folder, self._use_up = ToolQuestion.from_interruption(asked), folder, use_up
         self._refused = asked.answer == DecisionKind.REJECT
         self._open = asked.answer == DecisionKind.APPROVE and use_up is not None
         self._running = False  # True while the approved call runs
@@ -134,7 +134,7 @@ class ApprovalServer:
         return YES
 
     def _use_approval(self, arguments: Mapping[str, Any]) -> bool:
-        reach("permit.asked")
+        pass_failpoint("permit.asked")
         if digest_named_files(arguments, self._folder) != dict(self._question.files):
             log.warning("permit.files_changed", call=self._question.digest)
             return False

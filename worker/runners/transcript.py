@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 from api_client.contract.completion import Completion as Completion
 from api_client.contract.completion import ErrorKind as ErrorKind
-from api_client.contract.completion import Fault as Fault
+from api_client.contract.completion import IncompleteReason as IncompleteReason
+from api_client.contract.completion import ProviderFault as ProviderFault
 from api_client.contract.completion import Verdict as Verdict
-from api_client.contract.completion import Why as Why
 from worker.enforcement.tool_call_log import CallKind, ToolCallLog, ToolCallRecorder
 from worker.runners.base import AgentEvent, AgentEventKind
 from worker.runners.service_errors import plain_words
@@ -33,11 +33,11 @@ def json_object(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def find_kill_reason(code: int | None, who: str) -> tuple[Why, str] | None:
+def find_kill_reason(code: int | None, who: str) -> tuple[IncompleteReason, str] | None:
     """Return why a run whose agent was killed, or ended with an unknown exit code, is incomplete, otherwise None."""
     if code is None:
-        return Why.BROKE_OFF, f"nobody knows how {who} ended"
-    return (Why.KILLED, f"{who} was killed by signal {-code}") if code < 0 else None
+        return IncompleteReason.BROKE_OFF, f"nobody knows how {who} ended"
+    return (IncompleteReason.KILLED, f"{who} was killed by signal {-code}") if code < 0 else None
 
 
 class EventReader:
@@ -145,7 +145,7 @@ def judge_transcript(transcript: EventReader, code: int | None, evidence: dict[s
         return _reported_error(transcript.error, evidence)
     if refusal := transcript.refusal:
         return refusal_verdict(str(refusal.get("text", "")), evidence, filtered=refusal.get("filtered") is True)
-    why = Why.BROKE_OFF
+    why = IncompleteReason.BROKE_OFF
     if ended := find_kill_reason(code, "the agent"):
         why, reason = ended
     elif code:
@@ -153,7 +153,7 @@ def judge_transcript(transcript: EventReader, code: int | None, evidence: dict[s
     elif not transcript.result:
         reason = str(evidence.get("ended") or "the agent's output ended without a result")
     elif not transcript.text.strip():
-        why, reason = Why.SILENT, "the agent finished but said nothing"
+        why, reason = IncompleteReason.SILENT, "the agent finished but said nothing"
     else:
         return Completion(verdict=Verdict.COMPLETE, reason="exit code 0 and a result", evidence=evidence)
     return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
@@ -163,7 +163,7 @@ def refusal_verdict(said: str, evidence: dict[str, Any], *, filtered: bool) -> C
     """Return the verdict on a run in which the model refused to answer, or in which a filter stopped the answer."""
     by = "the service's filter stopped the answer" if filtered else "the model refused"
     reason = f"{by}: {said}" if said.strip() else by
-    why = Why.FILTERED if filtered else Why.REFUSED
+    why = IncompleteReason.FILTERED if filtered else IncompleteReason.REFUSED
     return Completion(verdict=Verdict.REFUSED, why=why, reason=" ".join(reason.split())[:300], evidence=evidence)
 
 
@@ -175,6 +175,6 @@ def _reported_error(error: dict[str, Any], evidence: dict[str, Any]) -> Completi
         kind=ErrorKind(kind) if kind in list(ErrorKind) else ErrorKind.PERMANENT,
         retry_after=float(retry_after) if isinstance(retry_after, int | float) and 0 < retry_after < 1e9 else 0.0,
         busy=error.get("busy") is True,
-        fault=Fault(fault) if fault in list(Fault) else None,
+        fault=ProviderFault(fault) if fault in list(ProviderFault) else None,
         evidence=evidence,
     )

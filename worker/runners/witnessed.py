@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
-from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict, Why
+from api_client.contract.completion import Completion, ErrorKind, IncompleteReason, ProviderFault, Verdict
 from worker.runners.answer_words import MOST, digest_sequences, find_digests
 from worker.runners.pricing import TOKENS, Tokens, sum_tokens
 from worker.runners.service_errors import BUSY, TOO_LONG, classify_fault, is_temporary
@@ -215,9 +215,12 @@ def check_observed_calls(
     call = witnessed.deciding_call if witnessed else None
     if completion.kind is ErrorKind.TRANSIENT and call and call.end is ModelCallEnd.ERROR:
         ruled, wait = _apply_call_end(completion, call), max(completion.retry_after, call.retry_after)
-        return ruled if ruled.spent else replace(completion, retry_after=wait, busy=completion.busy or ruled.busy)
+        return (
+            ruled if ruled.out_of_credit else replace(completion, retry_after=wait, busy=completion.busy or ruled.busy)
+        )
     if witnessed is None or not (
-        completion.verdict is Verdict.COMPLETE or completion.why in {Why.BROKE_OFF, Why.SILENT, Why.IDLE}
+        completion.verdict is Verdict.COMPLETE
+        or completion.why in {IncompleteReason.BROKE_OFF, IncompleteReason.SILENT, IncompleteReason.IDLE}
     ):
         return completion
     problem = find_objection(witnessed, ends_by_tool=ends_by_tool)
@@ -252,10 +255,10 @@ def _apply_call_end(completion: Completion, call: ModelCall | None) -> Completio
     """Return the verdict changed to match how the deciding model call ended."""
     match call.end if call else ModelCallEnd.UNKNOWN:
         case ModelCallEnd.LIMIT:
-            long = Fault.CONTEXT_LENGTH if call and TOO_LONG.search(call.word) else None
+            long = ProviderFault.CONTEXT_LENGTH if call and TOO_LONG.search(call.word) else None
             return replace(completion, verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, why=None, fault=long)
         case ModelCallEnd.REFUSED:
-            return replace(completion, verdict=Verdict.REFUSED, kind=None, why=Why.REFUSED)
+            return replace(completion, verdict=Verdict.REFUSED, kind=None, why=IncompleteReason.REFUSED)
         case ModelCallEnd.ERROR if call:
             status = call.status if call.status >= 300 else 0
             passing, fault = is_temporary(status, call.word), classify_fault(status, call.word)
@@ -266,7 +269,9 @@ def _apply_call_end(completion: Completion, call: ModelCall | None) -> Completio
                 why=None,
                 retry_after=call.retry_after if passing else 0.0,
                 busy=passing and call.status in BUSY,
-                fault=Fault(fault) if fault else None,
+                fault=ProviderFault(fault) if fault else None,
             )
         case _:
-            return replace(completion, verdict=Verdict.INCOMPLETE, kind=None, why=completion.why or Why.BROKE_OFF)
+            return replace(
+                completion, verdict=Verdict.INCOMPLETE, kind=None, why=completion.why or IncompleteReason.BROKE_OFF
+            )

@@ -15,7 +15,7 @@ from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.completion import ErrorKind
 from api_client.contract.errors import SettingsError
 from api_client.contract.events import Body
-from api_client.contract.failpoints import FailpointError, arrive, reach
+from api_client.contract.failpoints import FailpointError, pass_failpoint, pass_failpoint_async
 from api_client.contract.settings import Settings
 from api_client.contract.work import find_work
 from worker.enforcement.feedback import continuation_feedback
@@ -39,13 +39,13 @@ from worker.runners.base import (
 from worker.runners.guard.marks import kill_earlier_deliveries
 from worker.runners.guard.processes import shared_processes
 from worker.turns import folders
-from worker.turns.continuation import Addition, Continuation
+from worker.turns.continuation import Continuation, ResumedOutput
 from worker.turns.event_writer import EventWriter
-from worker.turns.interruptions.kind import RunGround
-from worker.turns.interruptions.registry import kind_of, kinds
+from worker.turns.interruptions.kind import RunContext
+from worker.turns.interruptions.registry import find_kind, list_kinds
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
-from worker.turns.work import find_work_of
+from worker.turns.work import find_turn_work
 
 log = structlog.get_logger()
 
@@ -83,7 +83,7 @@ class AgentRun:
             self._so_far = trim_partial_marks(broken)
             self.prompt = continuation_feedback(self._so_far, self._turn.request.locale)
 
-    async def run(self) -> RunResult:
+    async def run_agent(self) -> RunResult:
         """Run the agent until the agent ends, and return the result. A failed start becomes a result with an error.
 
         Raises:
@@ -91,79 +91,85 @@ class AgentRun:
             NotAdmitted: an admission refused the run; no agent was started.
         """
         try:
-            runner, order = await self._parts.threads.files(self._ready, True) if self._blocks() else self._ready(False)
-            await self._lease.confirm(self._parts.ledger)
-            order = self._equipped(order)
+            runner, order = (
+                await self._parts.threads.do_file_work(self._prepare_run, True)
+                if self._may_block()
+                else self._prepare_run(False)
+            )
+            await self._lease.confirm_holder(self._parts.ledger)
+            order = self._equip_order(order)
         except SettingsError as error:
             log.error("attempt.not_started", error=str(error)[:200])
             return config_error(str(error))
         except (DeliveryTakenError, OSError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
-            host = isinstance(error, OSError) and await self._parts.threads.files(
-                self._parts.host.blamed, error, self._turn.delivery
+            host = isinstance(error, OSError) and await self._parts.threads.do_file_work(
+                self._parts.host.is_to_blame, error, self._turn.delivery
             )
             return not_begun(str(error), host=host)
         writer = EventWriter(self._parts.ledger, self._lease.claim)
         try:
-            continuation: Continuation | Addition | None = None
+            continuation: Continuation | ResumedOutput | None = None
             if self._before_answer is not None:
-                continuation = Addition(self._before_answer, writer.emit)
+                continuation = ResumedOutput(self._before_answer, writer.queue_event)
             elif self._so_far:
-                continuation = Continuation(self._so_far, writer.emit)
-            emit = continuation.emit if continuation else writer.emit
+                continuation = Continuation(self._so_far, writer.queue_event)
+            emit = continuation.handle_event if continuation else writer.queue_event
             result: RunResult | None = None
             if order.recorded and order.delivery > 1 and not self._lease.continued and isinstance(runner, Adopts):
-                result = await self._adopted(runner, order, emit)
+                result = await self._adopt_earlier_run(runner, order, emit)
             if result is None and self._parts.admissions:
                 await self._parts.admissions.admit_run(self._turn, order.model)
             if result is None and order.interruption and needs_folder(runner):
-                result = await self._took_over(order, order.interruption.delivery)
-            result = result or await self._played(runner, order, emit)
-            if self._parts.host.heard(result.completion):
-                await self._parts.threads.files(self._parts.host.look)
+                result = await self._move_earlier_files(order, order.interruption.delivery)
+            result = result or await self._run_runner(runner, order, emit)
+            if self._parts.host.note_run_end(result.completion):
+                await self._parts.threads.do_file_work(self._parts.host.probe_now)
             if result.completion.kind is ErrorKind.HOST:
-                result = await self._parts.threads.files(self._parts.host.weighed, result, self._turn.delivery)
+                result = await self._parts.threads.do_file_work(
+                    self._parts.host.reclassify_result, result, self._turn.delivery
+                )
             if result.kept_seconds:
                 await self._parts.ledger.set_affinity(order.turn_id, order.session_id, result.kept_seconds)
-            return continuation.ended(result) if continuation else result
+            return continuation.join_result(result) if continuation else result
         finally:
             self._at_end.close()
             self.unsent = await writer.close()
 
-    async def _adopted(self, runner: Adopts, order: Order, emit: Emit) -> RunResult | None:
+    async def _adopt_earlier_run(self, runner: Adopts, order: Order, emit: Emit) -> RunResult | None:
         """Return the finished result that a dead worker left behind, or None.
 
         Using such a result saves a second paid run.
         """
-        result = await self._parts.threads.files(self._finished_before, runner, order)
+        result = await self._parts.threads.do_file_work(self._find_finished_run, runner, order)
         if result:
             emit(AgentEvent(kind="output", text=result.text))
-            await arrive("run.adopted")
+            await pass_failpoint_async("run.adopted")
         return result
 
-    def _finished_before(self, runner: Adopts, order: Order) -> RunResult | None:
+    def _find_finished_run(self, runner: Adopts, order: Order) -> RunResult | None:
         asked = self._turn.interruption
-        if asked and not kind_of(asked).adopts(self._turn, asked):
+        if asked and not find_kind(asked).may_adopt(self._turn, asked):
             return None
         asked_in = asked.delivery if asked else 0  # the interruption already holds everything from before
         for number in range(order.delivery - 1, asked_in, -1):
-            folder = folders.delivery_beside(order.directory, self._turn, order.attempt, number)
+            folder = folders.locate_other_delivery(order.directory, self._turn, order.attempt, number)
             if result := runner.adopt(replace(order, delivery=number, directory=folder, recorded=False)):
                 log.warning("run.adopted", delivery=number)
                 evidence = {**result.completion.evidence, "adopted": number}
                 return replace(result, completion=replace(result.completion, evidence=evidence), adopted=number)
         return None
 
-    async def _took_over(self, order: Order, asked_in: int) -> RunResult | None:
+    async def _move_earlier_files(self, order: Order, asked_in: int) -> RunResult | None:
         """Move files from before a question into the resumed run's folder. Return an error result on failure."""
-        take = self._parts.threads.files
+        take = self._parts.threads.do_file_work
         try:
-            await take(folders.take_over, self._parts.settings, self._turn, order.attempt, asked_in)
+            await take(folders.take_over_files, self._parts.settings, self._turn, order.attempt, asked_in)
         except OSError as error:
             return not_begun(f"the files from before the question could not be moved: {error}", host=True)
         return None
 
-    async def _played(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
+    async def _run_runner(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
         """Run the agent and return its result. A runner's exception or invalid value becomes an error result.
 
         Afterwards any agent that a failed runner left behind is ended.
@@ -175,7 +181,7 @@ class AgentRun:
                 else self._run_in_thread(cast("Runner", runner), order, emit)
             )
         except Exception as error:
-            await self._parts.threads.runs(shared_processes().end_agent, order.process_tag)
+            await self._parts.threads.do_run(shared_processes().end_agent, order.process_tag)
             if self._lease.reason or isinstance(error, MemoryError | FailpointError):
                 raise  # the worker is stopping, failing or has lost the turn, so another delivery follows
             log.exception("runner.raised", runner=runner.name)
@@ -186,7 +192,7 @@ class AgentRun:
         if isinstance(result, RunResult):
             problem = result.interruption.problem if result.interruption else ""
             return config_error(f"runner {runner.name!r}: {problem}") if problem else result
-        await self._parts.threads.runs(shared_processes().end_agent, order.process_tag)
+        await self._parts.threads.do_run(shared_processes().end_agent, order.process_tag)
         return config_error(f"runner {runner.name!r} returned {type(result).__name__}; it must return a RunResult")
 
     async def _run_in_thread(self, runner: Runner, order: Order, emit: Emit) -> RunResult:
@@ -195,44 +201,44 @@ class AgentRun:
         def emit_from_thread(event: AgentEvent) -> None:
             loop.call_soon_threadsafe(emit, event)
 
-        return await self._parts.threads.runs(runner.run, order, emit_from_thread, self._lease)
+        return await self._parts.threads.do_run(runner.run, order, emit_from_thread, self._lease)
 
-    def _blocks(self) -> bool:
+    def _may_block(self) -> bool:
         """Return True if preparing the run may block on files, on an earlier run of the attempt, or on the store."""
         turn, lease = self._turn, self._lease
         if not find_work(turn.request).in_session or lease.lapsed or (turn.delivery > 1 and not lease.continued):
             return True
-        if folders.works_in_files(self._parts.settings, turn, self._parts.runners):
+        if folders.may_write_files(self._parts.settings, turn, self._parts.runners):
             return True
-        return not lease.continued and has_answer(folders.folder_of(self._parts.settings, turn))
+        return not lease.continued and has_answer(folders.locate_folder(self._parts.settings, turn))
 
-    def _equipped(self, order: Order) -> Order:
+    def _equip_order(self, order: Order) -> Order:
         """Return the order extended by every kind of interruption. Raises ``SettingsError`` or ``OSError``."""
         claim, nonce = self._lease.claim, secrets.token_hex(12)
 
         def use_up() -> bool:
-            done = self._parts.threads.asked(self._parts.ledger.use_up(claim, nonce))
+            done = self._parts.threads.run_in_loop(self._parts.ledger.use_up(claim, nonce))
             self.answer_used = nonce if done else ""
             return done
 
-        ground = RunGround(
+        ground = RunContext(
             turn=self._turn,
             settings=self._parts.settings,
-            policy=lambda: self._parts.policies.known(self._turn),
+            policy=lambda: self._parts.policies.find_policy(self._turn),
             use_up=use_up,
             at_end=self._at_end.callback,
         )
         try:
-            for kind in kinds():
-                order = kind.equip(order, ground)
+            for kind in list_kinds():
+                order = kind.equip_order(order, ground)
         except BaseException:
             self._at_end.close()
             raise
         return order
 
-    def _ready(self, may_block: bool) -> tuple[AnyRunner, Order]:
+    def _prepare_run(self, may_block: bool) -> tuple[AnyRunner, Order]:
         """Build the runner and its order, before the store confirms the lease. Raises the errors of ``_prepared``."""
-        reach("run.claimed")
+        pass_failpoint("run.claimed")
         attempt = self._lease.claim.link.attempt
         if (
             may_block
@@ -241,28 +247,28 @@ class AgentRun:
         ):
             folders.forget_runs(self._parts.settings, self._turn, range(attempt - 1, attempt))
         self.prompt = (
-            find_work_of(self._turn).write_prompt(self._parts.settings, self._turn, self._history) or self.prompt
+            find_turn_work(self._turn).write_prompt(self._parts.settings, self._turn, self._history) or self.prompt
         )
-        prepared = self._prepared(may_block)
-        reach("folder.made")
+        prepared = self._build_order(may_block)
+        pass_failpoint("folder.made")
         return prepared
 
-    def _confirm(self) -> None:
+    def _confirm_lease(self) -> None:
         if self._lease.lapsed:  # without a lapse the event loop need not be asked
-            self._parts.threads.asked(self._lease.confirm(self._parts.ledger))
+            self._parts.threads.run_in_loop(self._lease.confirm_holder(self._parts.ledger))
 
-    def _begin(self, settings: Settings, runner: AnyRunner) -> None:
+    def _prepare_folder(self, settings: Settings, runner: AnyRunner) -> None:
         """Prepare the run's folder and kill processes of earlier deliveries. Raises the errors of ``_prepared``."""
         turn = self._turn
         needed = not find_work(turn.request).in_session or needs_folder(runner)
-        folders.begin(
+        folders.prepare_delivery(
             settings,
             turn,
             self._lease.claim.link.attempt,
             self._history,
-            self._confirm,
+            self._confirm_lease,
             needed=needed,
-            template=self._template(settings) if needed else "",
+            template=self._load_template(settings) if needed else "",
             token=self._lease.claim.token,
             tools=reads_files(runner),
         )
@@ -274,7 +280,7 @@ class AgentRun:
         ):
             log.error("attempt.left_processes", pids=left)
 
-    def _prepared(self, may_block: bool) -> tuple[AnyRunner, Order]:
+    def _build_order(self, may_block: bool) -> tuple[AnyRunner, Order]:
         """Build the runner and its order, and create the delivery's own folder if the runner works in files.
 
         Raises:
@@ -285,14 +291,14 @@ class AgentRun:
         """
         turn = self._turn
         name = turn.stage_model or turn.request.model
-        settings = self._parts.settings.of_model(name)
+        settings = self._parts.settings.for_model(name)
         model = settings.models.get(name)
         if model is None:
             raise SettingsError([f"this worker offers no model {name!r}; see HELIX_MODELS"])
         runner, option = self._parts.runners(model)
         attempt = self._lease.claim.link.attempt
         if may_block:
-            self._begin(settings, runner)
+            self._prepare_folder(settings, runner)
         order = Order(
             turn_id=turn.turn_id,
             session_id=turn.request.session_id,
@@ -300,8 +306,8 @@ class AgentRun:
             delivery=turn.delivery,
             prompt=self.prompt,
             messages=turn.request.messages,
-            workdir=folders.folder_of(settings, turn),
-            directory=folders.own_folder(settings, turn, attempt),
+            workdir=folders.locate_folder(settings, turn),
+            directory=folders.locate_own_folder(settings, turn, attempt),
             agent_session=turn.agent_session,
             so_far=self._so_far,
             model=name,
@@ -310,7 +316,7 @@ class AgentRun:
             deadline=self._lease.deadline,
             idle_seconds=settings.idle_seconds,
             kill_grace_seconds=settings.kill_grace_seconds,
-            inputs=find_work_of(turn).list_inputs(settings, turn),
+            inputs=find_turn_work(turn).list_inputs(settings, turn),
             witness=settings.witness,
             owner="" if not find_work(turn.request).in_session or self._parts.host.sick else turn.request.owner,
             recorded=may_block and folders.is_recorded(runner),
@@ -318,13 +324,13 @@ class AgentRun:
         )
         return runner, order
 
-    def _template(self, settings: Settings) -> str:
+    def _load_template(self, settings: Settings) -> str:
         """Return the CLAUDE.md template for the session: the stored template, or that of a model that takes over."""
         turn = self._turn
         if turn.request.template and not turn.stage_model:
-            text = self._parts.policies.template(turn)
+            text = self._parts.policies.find_template(turn)
             if text is not None:
                 return text
             log.warning("prompt.gone", template=turn.request.template)
         flow = "" if turn.stage_model else turn.flow
-        return read_template(settings.template_of(turn.stage_model or turn.request.model, flow), turn.request.locale)
+        return read_template(settings.find_template(turn.stage_model or turn.request.model, flow), turn.request.locale)

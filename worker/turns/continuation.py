@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from api_client.contract.completion import Completion, Verdict, Why
+from api_client.contract.completion import Completion, IncompleteReason, Verdict
 from worker.enforcement.going_on import append_continuation
 from worker.runners.base import AgentEvent, Emit, RunResult
 
@@ -29,83 +29,85 @@ class Continuation:
         self._seen = False  # ``_seen``: enough output was held to decide; ``_flows``: output passes through
         self._flows = False
         self._sent: list[str] = []
-        self._send(so_far)
+        self._send_text(so_far)
 
-    def emit(self, event: AgentEvent) -> None:
+    def handle_event(self, event: AgentEvent) -> None:
         """Receive an agent event. Output passes through once the new text is known to continue the earlier text."""
         if event.kind == "reset":
             self._held.clear()
             self._length, self._seen, self._flows = 0, False, False
-            self._become(self._so_far, event.text)
+            self._show_text(self._so_far, event.text)
         elif event.kind != "output":
             self._emit(event)
         elif self._flows:
-            self._send(event.text)
+            self._send_text(event.text)
         else:
             self._held.append(event.text)
             self._length += len(event.text)
             if self._length >= _ENOUGH and not self._seen:
                 self._seen = True
-                self._begin()
+                self._decide_start()
 
-    def _begin(self) -> None:
+    def _decide_start(self) -> None:
         """Pass on the held-back output if the output continues the earlier text; otherwise keep waiting."""
         continued = append_continuation(self._so_far, "".join(self._held), complete=False)
         if continued.fits:
             self._flows = True
-            self._become(continued.text)
+            self._show_text(continued.text)
 
-    def ended(self, result: RunResult) -> RunResult:
+    def join_result(self, result: RunResult) -> RunResult:
         """Return the result with the joined text.
 
         A complete run whose text does not fit the earlier text becomes incomplete.
         """
         completion = result.completion
         continued = append_continuation(self._so_far, result.text, complete=completion.verdict is Verdict.COMPLETE)
-        self._become(continued.text)
+        self._show_text(continued.text)
         added = len(continued.text) - continued.kept
         evidence = {
             **completion.evidence,
             "continuation": {"kept": continued.kept, "added": added, "fits": continued.fits},
         }
         if completion.verdict is Verdict.COMPLETE and not continued.fits:
-            broken = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason=_NO_FIT, evidence=evidence)
+            broken = Completion(
+                verdict=Verdict.INCOMPLETE, why=IncompleteReason.BROKE_OFF, reason=_NO_FIT, evidence=evidence
+            )
             return replace(result, completion=broken, text=continued.text, agent_session="")
         return replace(result, completion=replace(completion, evidence=evidence), text=continued.text)
 
-    def _become(self, text: str, reason: str = "") -> None:
+    def _show_text(self, text: str, reason: str = "") -> None:
         """Emit the events after which the log contains ``text``: the missing end, or a reset and the whole text."""
         so_far = "".join(self._sent)
         if not text.startswith(so_far):
             self._emit(AgentEvent(kind="reset", text=reason))
             self._sent.clear()
             so_far = ""
-        self._send(text[len(so_far) :])
+        self._send_text(text[len(so_far) :])
 
-    def _send(self, text: str) -> None:
+    def _send_text(self, text: str) -> None:
         if text:
             self._sent.append(text)
             self._emit(AgentEvent(kind="output", text=text))
 
 
-class Addition:
+class ResumedOutput:
     """Joins the output of a run that resumes after a question to the text from before the question."""
 
     def __init__(self, before: str, emit: Emit) -> None:
         self._before = f"{before.rstrip()}{PARAGRAPH}" if before.strip() else ""
         self._emit = emit
-        self._begin()
+        self._send_earlier_text()
 
-    def _begin(self) -> None:
+    def _send_earlier_text(self) -> None:
         if self._before:
             self._emit(AgentEvent(kind="output", text=self._before))
 
-    def emit(self, event: AgentEvent) -> None:
+    def handle_event(self, event: AgentEvent) -> None:
         """Pass on an agent event. After a reset, the text from before the question is sent again."""
         self._emit(event)
         if event.kind == "reset":
-            self._begin()
+            self._send_earlier_text()
 
-    def ended(self, result: RunResult) -> RunResult:
+    def join_result(self, result: RunResult) -> RunResult:
         """Return the result with the text from before the question put in front."""
         return replace(result, text=self._before + result.text)

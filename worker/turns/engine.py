@@ -20,10 +20,19 @@ from api_client.broker import celery_settings
 from api_client.broker.announcer import publish_chain
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, PROBE, RUN_QUEUE, Link, chain_of, find_queue, own_queue
+from api_client.contract.tasks import (
+    ALL_QUEUES,
+    CHECK_QUEUE,
+    PROBE,
+    RUN_QUEUE,
+    ChainTask,
+    build_chain,
+    find_queue,
+    own_queue,
+)
 from api_client.contract.turn import Turn
 from api_client.contract.worker_order import WorkerOrder
-from api_client.store.connection import OneConnection
+from api_client.store.connection import SingleConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents import build_runner
 from worker.agents.ability import ModelAvailability
@@ -32,20 +41,20 @@ from worker.celery.consumer_bridge import ConsumerBridge
 from worker.celery.task_events import GATHER_SECONDS, Task, TaskEventBuffer, TaskEventReport
 from worker.runners.guard import processes
 from worker.turns import folders
-from worker.turns.flower_text import worker_lost
-from worker.turns.judges import Judges
-from worker.turns.leases.host import Host, obstacle
+from worker.turns.flower_text import describe_loss
+from worker.turns.judges import ValidationPool
+from worker.turns.leases.host import Host, find_obstacle
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
-from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
+from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat
 from worker.turns.loops.loop import Loop
 from worker.turns.loops.threads import Threads
-from worker.turns.loops.watching import Watch, Watcher
+from worker.turns.loops.watching import PollingLoop, Watcher
 from worker.turns.parts import EngineParts
 from worker.turns.run_admissions import RunAdmissions
 from worker.turns.service import TurnService
-from worker.turns.session_files import session_files
-from worker.turns.slots import Seat, Slots
+from worker.turns.session_files import SessionFiles, create_session_files
+from worker.turns.slots import SlotHold, Slots
 from worker.turns.warm_agents import WarmAgents
 
 log = structlog.get_logger()
@@ -61,7 +70,7 @@ _TASK: ContextVar[TaskEventReport | None] = ContextVar("task", default=None)
 class IsolatedRunner(Protocol):
     """Interface for carrying out tasks in separate processes."""
 
-    def run_task(self, link: Link, turn_id: str, session_id: str) -> None:
+    def run_task(self, link: ChainTask, turn_id: str, session_id: str) -> None:
         """Carry out one task of a turn in a separate process, and wait until the process ends."""
 
     def stop_all(self) -> None:
@@ -87,7 +96,7 @@ class Engine:
         celery: TurnsApp,
         isolated: IsolatedRunner,
         watchers: Sequence[Watcher] = (),
-        looking: OneConnection | None = None,
+        looking: SingleConnection | None = None,
         *,
         name: str = "",
         alone: bool = False,
@@ -98,49 +107,58 @@ class Engine:
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
         self._ability = ModelAvailability(settings)
-        self.bridge = ConsumerBridge(self._look_around)
+        self.bridge = ConsumerBridge(self._send_events)
         self.slots = Slots({RUN_QUEUE: settings.run_slots, CHECK_QUEUE: judges}, self.bridge.wake)
         self.slots.is_open = self.takes_messages
-        self.loop = Loop(self._turned)
+        self.loop = Loop(self._note_loop_turn)
         self._was_sick = self._quiet_ordered = self._ends = False
-        self._events = TaskEventBuffer(lambda: self.loop.later(GATHER_SECONDS, self.bridge.wake))
+        self._events = TaskEventBuffer(lambda: self.loop.call_later(GATHER_SECONDS, self.bridge.wake))
         self._ledger = Ledger(settings, self.name)
         self._threads = Threads(judges)
         self._admissions = RunAdmissions(settings)
-        files = session_files(settings, self._ledger, self._threads)
-        self.host = Host(settings.sessions_dir, lambda folder: obstacle(folder) or files.trouble())
-        self.service = TurnService(
-            EngineParts(
-                settings=settings,
-                ledger=self._ledger,
-                leases=self.leases,
-                threads=self._threads,
-                host=self.host,
-                runners=build_runner,
-                judges=Judges(settings.validation_seconds),
-                announce=self.announce,
-                let_go=self.let_go,
-                ends=lambda: self._ends,
-                ring=self.announce,
-                isolate=isolated.run_task,
-                ability=self._ability,
-                files=files,
-                admissions=self._admissions,
-            )
-        )
+        files = create_session_files(settings, self._ledger, self._threads)
+        self.host = Host(settings.sessions_dir, lambda folder: find_obstacle(folder) or files.find_trouble())
+        self.service = TurnService(self._build_parts(files, isolated))
         self._taken, self._took_at = 0, 0.0
         self._celery = celery
         self._quiet = TurnsApp("helix-turns-probe", set_as_current=False)
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         #: Whether an operator ended this process, so that the supervisor does not restart it.
         self.stays_down = False
-        self._looking = looking = looking or OneConnection(settings)
-        self._reaper = Reaper(settings, self.name, self.announce, self.let_go, self._lost, self._given_up, looking)
+        self._looking = looking = looking or SingleConnection(settings)
+        self._reaper = Reaper(
+            settings,
+            self.name,
+            self.announce_task,
+            self.announce_released,
+            self._report_lost,
+            self._forget_ended,
+            looking,
+        )
         self._agents = WarmAgents(settings, self.name, self.takes_messages, looking)
-        self._watch = Watch(() if alone else (self._reaper, self._agents, *watchers))
+        self._watch = PollingLoop(() if alone else (self._reaper, self._agents, *watchers))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
         self._isolated = isolated
+
+    def _build_parts(self, files: SessionFiles, isolated: IsolatedRunner) -> EngineParts:
+        return EngineParts(
+            settings=self.settings,
+            ledger=self._ledger,
+            leases=self.leases,
+            threads=self._threads,
+            host=self.host,
+            runners=build_runner,
+            judges=ValidationPool(self.settings.validation_seconds),
+            announce=self.announce_task,
+            let_go=self.announce_released,
+            ends=lambda: self._ends,
+            ring=self.announce_task,
+            isolate=isolated.run_task,
+            ability=self._ability,
+            files=files,
+            admissions=self._admissions,
+        )
 
     def start(self) -> None:
         """Start the engine's threads, its event loop and the process that guards agents."""
@@ -151,7 +169,7 @@ class Engine:
         self.leases.start()
         self._watch.start()
 
-    def take(self, task: Task) -> bool:
+    def start_task(self, task: Task) -> bool:
         """Start work on a received Celery task without waiting for its end. Return False if no work was started.
 
         Called in the Celery worker's loop.
@@ -164,16 +182,18 @@ class Engine:
             self._taken += 1
             if nonce := str(task.kwargs["nonce"]):  # a worker's own probe needs no reply
                 queue = str(task.kwargs["queue"])
-                self.loop.begin(lambda: self._ledger.answer_probe(queue, nonce))
+                self.loop.start_work(lambda: self._ledger.answer_probe(queue, nonce))
             return False
-        link = Link.parse(f"{task.name}/{task.kwargs['attempt']}")
+        link = ChainTask.parse(f"{task.name}/{task.kwargs['attempt']}")
         turn_id, session_id = str(task.kwargs["turn_id"]), str(task.kwargs["session_id"])
         self._taken, self._took_at = self._taken + 1, time.time()
-        seat = self.slots.enter(find_queue(link.task))
-        self.loop.begin(lambda: self._carry_out(TaskEventReport(self._events, task), seat, link, turn_id, session_id))
+        seat = self.slots.force_slot(find_queue(link.task))
+        self.loop.start_work(
+            lambda: self._carry_out(TaskEventReport(self._events, task), seat, link, turn_id, session_id)
+        )
         return True
 
-    async def cancel(self, turn_id: str) -> None:
+    async def cancel_turn(self, turn_id: str) -> None:
         """Cancel the turn of a revoked Celery task, retrying until the store answers."""
         from api_client.client import TurnsClient  # not in the memory of workers that never cancel
 
@@ -188,27 +208,29 @@ class Engine:
                     log.warning("turn.refused", turn_id=turn_id, why="missing")
                 return
 
-    async def _carry_out(self, report: TaskEventReport, seat: Seat, link: Link, turn_id: str, session_id: str) -> None:
+    async def _carry_out(
+        self, report: TaskEventReport, seat: SlotHold, link: ChainTask, turn_id: str, session_id: str
+    ) -> None:
         _TASK.set(report)
         report.begin()
         # Each task has its own context, which ends with the task.
         structlog.contextvars.bind_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt)
         try:
-            await self.service.carry_out(link, turn_id, session_id, seat=seat, report=report)
+            await self.service.carry_out_task(link, turn_id, session_id, seat=seat, report=report)
         except Exception as error:  # the turn is delivered again, and other turns are unaffected
             log.exception("turn.broke_off", link=str(link))
             report.fail(error)
         finally:
-            seat.leave()
+            seat.release_all()
 
-    def carry_out_alone(self, link: Link, turn_id: str, session_id: str) -> None:
+    def carry_out_alone(self, link: ChainTask, turn_id: str, session_id: str) -> None:
         """Carry out a single task in this dedicated process, and wait until the task ends."""
 
         async def carry_out() -> None:
             with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt):
-                await self.service.carry_out(link, turn_id, session_id, alone=True)
+                await self.service.carry_out_task(link, turn_id, session_id, alone=True)
 
-        self.loop.result_of(carry_out())
+        self.loop.run_and_wait(carry_out())
 
     def takes_messages(self) -> bool:
         """Return whether this process accepts new messages.
@@ -217,7 +239,7 @@ class Engine:
         """
         return not (self.host.sick or self._quiet_ordered or self._ends)
 
-    def _obey(self, order: str) -> bool:
+    def _obey_order(self, order: str) -> bool:
         """Carry out an operator's order to this worker. Return whether the worker refuses new turns now."""
         was, self._quiet_ordered = self._quiet_ordered, bool(order) and order != WorkerOrder.RESUME
         if was != self._quiet_ordered:
@@ -231,9 +253,9 @@ class Engine:
             os.kill(os.getpid(), signal.SIGTERM)
         return self._quiet_ordered
 
-    def _turned(self) -> None:
+    def _note_loop_turn(self) -> None:
         """Record that the event loop is alive, and react if the machine became sick or healthy."""
-        self.leases.turned()
+        self.leases.note_loop_turn()
         sick = bool(self.host.sick)
         if self._was_sick and not sick:
             self.bridge.wake()
@@ -241,34 +263,45 @@ class Engine:
             self._agents.end_all()
         self._was_sick = sick
 
-    def _look_around(self) -> None:
+    def _send_events(self) -> None:
         self.bridge.send_events(self._events.drain())
 
     def start_heartbeat(self, consumer: Any, ready_file: Path | None) -> None:
         """Start reporting to the supervisor and the operators that this worker takes messages."""
         self.bridge.consumer = consumer
-        work = Work(
+        work = WorkerActivity(
             name=self.name,
             queues=lambda: tuple(filter(ALL_QUEUES.__contains__, self.bridge.queues)),
             taken=lambda: self._taken,
-            slots=self.slots.total,
-            free=self.slots.free,
+            slots=self.slots.count_slots,
+            free=self.slots.count_free,
             lease_round=lambda: self.leases.worst_round,
             took_at=lambda: self._took_at,
-            obey=self._obey,
+            obey=self._obey_order,
             loop_blocked=lambda: self.loop.worst_block,
             kept=self._agents.seen,
         )
         log.info(
-            "worker.ready", worker=work.name, slots=self.slots.total(RUN_QUEUE), judges=self.slots.total(CHECK_QUEUE)
+            "worker.ready",
+            worker=work.name,
+            slots=self.slots.count_slots(RUN_QUEUE),
+            judges=self.slots.count_slots(CHECK_QUEUE),
         )
         heartbeat = WorkerHeartbeat(
-            *(self.settings, work, self.host, self._ability, self._probe, ready_file, self._reaper.recall),
+            *(
+                self.settings,
+                work,
+                self.host,
+                self._ability,
+                self._publish_probe,
+                ready_file,
+                self._reaper.recall_turns,
+            ),
             self._looking,
         )
-        self._watch.add(heartbeat)
+        self._watch.add_watcher(heartbeat)
 
-    def _probe(self, queue: str) -> None:
+    def _publish_probe(self, queue: str) -> None:
         try:
             kwargs = {"queue": queue, "nonce": ""}
             # Without declare=[] every probe would cost the broker eight commands.
@@ -276,11 +309,13 @@ class Engine:
         except (OperationalError, OSError) as error:
             log.info("probe.not_published", queue=queue, error=type(error).__name__)
 
-    def let_go(self, link: Link, turn_id: str, session_id: str) -> bool:
+    def announce_released(self, link: ChainTask, turn_id: str, session_id: str) -> bool:
         """Publish the tasks of a turn that the fair queue has released. Return False if publishing failed."""
-        return self.announce(link, turn_id, session_id, preferred=False)
+        return self.announce_task(link, turn_id, session_id, preferred=False)
 
-    def announce(self, link: Link, turn_id: str, session_id: str, worker: str = "", *, preferred: bool = True) -> bool:
+    def announce_task(
+        self, link: ChainTask, turn_id: str, session_id: str, worker: str = "", *, preferred: bool = True
+    ) -> bool:
         """Publish the remaining tasks of a turn to Celery, starting with ``link``. Log a failure and return False.
 
         A reaper repeats failed announcements. Turns that ran before are ``preferred`` to new turns. ``worker`` names a
@@ -288,7 +323,7 @@ class Engine:
         """
         report = _TASK.get()
         task = report.task if report else None
-        items = chain_of(link, turn_id, session_id, preferred=preferred, worker=worker)
+        items = build_chain(link, turn_id, session_id, preferred=preferred, worker=worker)
         if worker:
             self._celery.amqp.queues.add(build_own_queue(worker))
         family: dict[str, Any] = {"root_id": task.root_id or task.task_id, "parent_id": task.task_id} if task else {}
@@ -301,10 +336,10 @@ class Engine:
             return False
         return True
 
-    def _lost(self, task_id: str, worker: str) -> None:
-        self._events.add_failure(task_id, worker_lost(worker))
+    def _report_lost(self, task_id: str, worker: str) -> None:
+        self._events.add_failure(task_id, describe_loss(worker))
 
-    def _given_up(self, turn: Turn) -> None:
+    def _forget_ended(self, turn: Turn) -> None:
         folders.forget_runs(self.settings, turn, range(1, turn.attempt + 1))
 
     def shut_down(self) -> None:
@@ -336,8 +371,8 @@ class Engine:
         self.bridge.send_events(self._events.drain(all_of_them=True))
         self._watch.close()
         self.leases.close()
-        self.loop.result_of(self._ledger.close())
-        self.loop.result_of(self._admissions.close())
+        self.loop.run_and_wait(self._ledger.close())
+        self.loop.run_and_wait(self._admissions.close())
         self.loop.close()
         self._threads.close()
         self._agents.close()

@@ -15,8 +15,8 @@ from redis.exceptions import RedisError
 
 from api_client.contract.event_kinds import AttemptNote, AttemptOutput, AttemptReset, AttemptTool
 from api_client.contract.events import Body
-from api_client.contract.failpoints import arrive
-from api_client.turns.record.claim import Claim, LeaseLost
+from api_client.contract.failpoints import pass_failpoint_async
+from api_client.turns.record.claim import LeaseClaim, LeaseLost
 from worker.runners.base import AgentEvent
 
 log = structlog.get_logger()
@@ -27,14 +27,14 @@ _LEFT = 16_384
 _MOST = 65_536
 
 
-def _size(events: list[Body]) -> int:
+def _count_characters(events: list[Body]) -> int:
     return sum(len(body.text) for body in events if isinstance(body, AttemptOutput))
 
 
-class Log(Protocol):
+class EventLog(Protocol):
     """Interface for storing new events of a turn, implemented by ``record.ledger.Ledger``."""
 
-    async def append(self, claim: Claim, events: list[Body]) -> None:
+    async def append_events(self, claim: LeaseClaim, events: list[Body]) -> None:
         """Append events to the log of the claimed turn. Raises ``LeaseLost`` or ``RedisError``."""
         ...
 
@@ -42,7 +42,7 @@ class Log(Protocol):
 class EventWriter:
     """Appends the events of one agent run to the turn's log, in order. Belongs to one event loop."""
 
-    def __init__(self, log_of_turn: Log, claim: Claim) -> None:
+    def __init__(self, log_of_turn: EventLog, claim: LeaseClaim) -> None:
         self._log = log_of_turn
         self._claim = claim
         self._loop = asyncio.get_running_loop()
@@ -52,7 +52,7 @@ class EventWriter:
         self._fenced = self._closing = False
         self._fault: Exception | None = None
 
-    def emit(self, event: AgentEvent) -> None:
+    def queue_event(self, event: AgentEvent) -> None:
         """Queue an agent event for the log without waiting for the store. Call this method in the event loop."""
         if self._fenced:
             return
@@ -72,12 +72,12 @@ class EventWriter:
             case "note":
                 self._waiting.append(AttemptNote(attempt=attempt, text=text))
         if self._writing is None and self._beginning is None:
-            self._beginning = self._loop.call_soon(self._begin)
+            self._beginning = self._loop.call_soon(self._start_append)
 
-    def _begin(self) -> None:
+    def _start_append(self) -> None:
         self._beginning = None
         if self._waiting and self._writing is None:
-            self._writing = self._loop.create_task(self._write())
+            self._writing = self._loop.create_task(self._append_waiting())
 
     async def close(self) -> list[Body]:
         """Wait for the append in progress, and return the events that are not in the log yet.
@@ -87,9 +87,9 @@ class EventWriter:
         """
         if self._beginning:
             self._beginning.cancel()  # the last output is left to the commit
-        self._closing = _size(self._waiting) <= _LEFT
+        self._closing = _count_characters(self._waiting) <= _LEFT
         if not self._closing:
-            self._begin()
+            self._start_append()
         while self._writing:
             await self._writing
         if self._fault:
@@ -97,24 +97,24 @@ class EventWriter:
         left, self._waiting = self._waiting, []
         return left
 
-    async def _write(self) -> None:
+    async def _append_waiting(self) -> None:
         try:
             while self._waiting and not self._closing:
                 many = len(self._waiting)
-                while many > 1 and _size(self._waiting[:many]) > _MOST:
+                while many > 1 and _count_characters(self._waiting[:many]) > _MOST:
                     many -= 1
                 batch, self._waiting = self._waiting[:many], self._waiting[many:]
-                await self._log.append(self._claim, batch)
-                await arrive("output.received")
+                await self._log.append_events(self._claim, batch)
+                await pass_failpoint_async("output.received")
         except (LeaseLost, RedisError) as error:
             # The commit will meet the same error and report it.
             log.warning("events.dropped", turn_id=self._claim.turn.turn_id, error=type(error).__name__)
-            self._give_up()
+            self._drop_events()
         except Exception as fault:  # kept for close(): a run with an incomplete log must not count
             self._fault = fault
-            self._give_up()
+            self._drop_events()
         finally:
             self._writing = None
 
-    def _give_up(self) -> None:
+    def _drop_events(self) -> None:
         self._fenced, self._waiting = True, []

@@ -17,44 +17,44 @@ from api_client.contract.event_kinds import (
     TurnSuspended,
 )
 from api_client.contract.events import Body
-from api_client.contract.hand_overs import handed_over
+from api_client.contract.hand_overs import describe_hand_over
 from api_client.contract.issue import error_codes
-from api_client.contract.tasks import Link, all_tasks, runs_agent
+from api_client.contract.tasks import ChainTask, all_tasks, runs_agent
 from api_client.contract.turn import Turn
-from api_client.turns.record.moves import Move
+from api_client.turns.record.moves import Transition
 
 
-def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
+def describe_start(turn: Turn, link: ChainTask, history: Sequence[AttemptRecord]) -> str:
     """Describe an attempt that starts and the reason for it, for example ``attempt 2/3: MISSING_STEP_MARKER``."""
     before = [record for record in history if record.number == link.attempt - 1] if runs_agent(link.task) else []
     if not before:
-        return _attempt(turn, link)
+        return _describe_attempt(turn, link)
     why = ", ".join(error_codes(before[0].issues)) or str(before[0].completion.get("verdict", ""))
-    return f"{_attempt(turn, link)}: {why}" if why else _attempt(turn, link)
+    return f"{_describe_attempt(turn, link)}: {why}" if why else _describe_attempt(turn, link)
 
 
-def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
+def describe_end(turn: Turn, link: ChainTask, move: Transition, outcome: str) -> str:
     """Describe a finished task's result, for example ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
-    said = [*filter(None, map(_said, move.events))]
+    said = [*filter(None, map(_describe_event, move.events))]
     if outcome:
         said.append(f"turn {outcome}")
     elif move.next and not runs_agent(link.task):
         said.append(all_tasks()[move.next.task].follows)
     elif move.next and runs_agent(move.next.task):
         said.append("runs again")
-    return f"{_attempt(turn, link)}: {'; '.join(filter(None, said)) or 'done'}"
+    return f"{_describe_attempt(turn, link)}: {'; '.join(filter(None, said)) or 'done'}"
 
 
-def worker_lost(worker: str) -> str:
+def describe_loss(worker: str) -> str:
     """Describe the loss of a worker that died or froze, as the result of the worker's task."""
     return f"WorkerLost: {worker} died or froze; the turn was taken from it"
 
 
-def _attempt(turn: Turn, link: Link) -> str:
+def _describe_attempt(turn: Turn, link: ChainTask) -> str:
     return f"attempt {link.attempt}/{turn.max_attempts}"
 
 
-def _said(body: Body) -> str:
+def _describe_event(body: Body) -> str:
     match body:
         case AttemptCompleted():
             return body.verdict
@@ -65,7 +65,7 @@ def _said(body: Body) -> str:
         case TurnSuspended():
             return "waits for a decision"
         case AttemptLost():
-            return handed_over(body.during)
+            return describe_hand_over(body.during)
         case TurnMended():
             return f"repaired, {len(body.changes)} changed"
         case _:  # the next task or the outcome is described elsewhere

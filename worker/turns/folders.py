@@ -19,9 +19,9 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import runs_agent
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
-from api_client.turns.record.claim import Claim
-from api_client.turns.record.moves import judged
-from api_client.turns.record.turn_policy import policy_of
+from api_client.turns.record.claim import LeaseClaim
+from api_client.turns.record.moves import to_policy_attempts
+from api_client.turns.record.turn_policy import find_turn_policy
 from worker.enforcement.attempt import find_best_attempt, latest_attempts
 from worker.enforcement.kept_files import merge_files
 from worker.enforcement.policy import weigh_attempts
@@ -38,7 +38,7 @@ from worker.files.workspace import (
     withdraw_answer,
 )
 from worker.runners.base import AnyRunner, BuildRunner, needs_folder
-from worker.turns.work import SessionSetUp, find_work_of
+from worker.turns.work import SessionSetUp, find_turn_work
 
 log = structlog.get_logger()
 
@@ -48,24 +48,24 @@ _NOTHING = WrittenFiles()
 _OF_A_RUN = frozenset({"marks"})
 
 
-def folder_of(settings: Settings, turn: Turn) -> Path:
+def locate_folder(settings: Settings, turn: Turn) -> Path:
     """Return the folder for the files of a turn. All turns of a chat session share one folder.
 
     Raises:
         SettingsError: this worker lacks the folder that the kind of work needs.
     """
-    return find_work_of(turn).locate_folder(settings, turn)
+    return find_turn_work(turn).locate_folder(settings, turn)
 
 
-def works_in_files(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
+def may_write_files(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
     """Return whether the agents of a turn may have written files. Return True if this worker cannot tell."""
-    runner = _runner(settings, turn, runners)
+    runner = _find_runner(settings, turn, runners)
     return runner is None or needs_folder(runner)
 
 
 def may_be_recorded(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
     """Return whether agent runs of a turn may have been recorded on disk. Return True if this worker cannot tell."""
-    runner = _runner(settings, turn, runners)
+    runner = _find_runner(settings, turn, runners)
     return runner is None or is_recorded(runner)
 
 
@@ -74,7 +74,7 @@ def is_recorded(runner: AnyRunner) -> bool:
     return needs_folder(runner) and hasattr(runner, "adopt")  # ten times faster than isinstance with the protocol
 
 
-def _runner(settings: Settings, turn: Turn, runners: BuildRunner) -> AnyRunner | None:
+def _find_runner(settings: Settings, turn: Turn, runners: BuildRunner) -> AnyRunner | None:
     """Return the runner of a turn's agents, or None if the runner is unknown here or may change between attempts."""
     model = settings.models.get(turn.request.model)
     if model is None or not find_work(turn.request).in_session or turn.stage:
@@ -85,7 +85,7 @@ def _runner(settings: Settings, turn: Turn, runners: BuildRunner) -> AnyRunner |
         return None
 
 
-def begin(
+def prepare_delivery(
     settings: Settings,
     turn: Turn,
     attempt: int,
@@ -118,16 +118,16 @@ def begin(
         OSError: the folder cannot be written.
         SettingsError: see ``folder_of``.
     """
-    workdir = folder_of(settings, turn)
+    workdir = locate_folder(settings, turn)
     if not needed:
         if has_answer(workdir):
             _take_answer_back(workdir, confirm)
-        return own_folder(settings, turn, attempt)
+        return locate_own_folder(settings, turn, attempt)
     with open_fenced(workdir, token, stays=True) as holder:
         confirm()
         holder.revoke_earlier_holders()
         directory = create_delivery_folder(holder, turn.turn_id, attempt, turn.delivery)
-        find_work_of(turn).prepare(holder, directory, turn, history, SessionSetUp(settings.root, template, tools))
+        find_turn_work(turn).prepare(holder, directory, turn, history, SessionSetUp(settings.root, template, tools))
     return directory
 
 
@@ -144,20 +144,20 @@ def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
         withdraw_answer(holder)
 
 
-def own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
+def locate_own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
     """Return the folder of the current delivery of an attempt. The folder may not exist yet.
 
     Raises ``SettingsError`` or ``ValueError``.
     """
-    return Path(f"{folder_of(settings, turn)}/attempts/{delivery_name(turn.turn_id, attempt, turn.delivery)}")
+    return Path(f"{locate_folder(settings, turn)}/attempts/{delivery_name(turn.turn_id, attempt, turn.delivery)}")
 
 
-def delivery_beside(directory: Path, turn: Turn, attempt: int, delivery: int) -> Path:
+def locate_other_delivery(directory: Path, turn: Turn, attempt: int, delivery: int) -> Path:
     """Return the folder of another delivery of the same turn, next to the given folder."""
     return directory.with_name(delivery_name(turn.turn_id, attempt, delivery))
 
 
-def take_over(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> None:
+def take_over_files(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> None:
     """Move files that earlier deliveries wrote since a question into the current delivery's folder.
 
     ``asked_in`` is the number of the delivery that asked the question.
@@ -168,17 +168,17 @@ def take_over(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> No
         OSError: an entry cannot be moved.
         SettingsError: see ``folder_of``.
     """
-    attempts = folder_of(settings, turn) / "attempts"
+    attempts = locate_folder(settings, turn) / "attempts"
     with open_folder(attempts) as above, open_folder(delivery_name(turn.turn_id, attempt, turn.delivery), above) as own:
         for number in range(asked_in, turn.delivery):
             name = delivery_name(turn.turn_id, attempt, number)
             with contextlib.suppress(FileNotFoundError, NotADirectoryError), open_folder(name, above) as left:
                 for entry in os.listdir(left):  # noqa: PTH208 - a descriptor
                     if entry not in _OF_A_RUN:
-                        _move(entry, left, own)
+                        _move_entry(entry, left, own)
 
 
-def _move(name: str, left: int, own: int) -> None:
+def _move_entry(name: str, left: int, own: int) -> None:
     try:
         os.rename(name, name, src_dir_fd=left, dst_dir_fd=own)
     except OSError as error:
@@ -187,7 +187,7 @@ def _move(name: str, left: int, own: int) -> None:
         log.warning("files.not_taken_over", name=name, error=str(error))
 
 
-def unforgotten(settings: Settings, claim: Claim, runners: BuildRunner, *, continued: bool) -> range:
+def find_recorded_attempts(settings: Settings, claim: LeaseClaim, runners: BuildRunner, *, continued: bool) -> range:
     """Return the numbers of the attempts whose recordings can be deleted once the claimed task is stored.
 
     These are the task's own attempt and, unless the same worker carried out the preceding task (``continued``), all
@@ -202,7 +202,7 @@ def unforgotten(settings: Settings, claim: Claim, runners: BuildRunner, *, conti
 def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
     """Delete the recordings of the given attempts, whose results are stored."""
     try:
-        folder = folder_of(settings, turn)
+        folder = locate_folder(settings, turn)
     except SettingsError:
         return  # no agent of the turn was started on this worker
     for attempt in ended:
@@ -210,22 +210,24 @@ def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
             recording.delete_recording(f"{folder}/attempts/{delivery_name(turn.turn_id, attempt, delivery)}")
 
 
-def delivery_of(turn: Turn, record: AttemptRecord) -> str:
+def last_delivery_name(turn: Turn, record: AttemptRecord) -> str:
     """Return the name of the folder that the attempt's last delivery wrote."""
     return delivery_name(turn.turn_id, record.number, record.last_delivery)
 
 
-def delivery_folder(settings: Settings, turn: Turn, record: AttemptRecord) -> Path:
+def locate_last_delivery(settings: Settings, turn: Turn, record: AttemptRecord) -> Path:
     """Return the path of the folder that the attempt's last delivery wrote. Raises ``SettingsError``."""
-    return folder_of(settings, turn) / "attempts" / delivery_of(turn, record)
+    return locate_folder(settings, turn) / "attempts" / last_delivery_name(turn, record)
 
 
-def written_before(settings: Settings, turn: Turn, record: AttemptRecord, files: Mapping[str, str]) -> dict[str, str]:
+def find_foreign_files(
+    settings: Settings, turn: Turn, record: AttemptRecord, files: Mapping[str, str]
+) -> dict[str, str]:
     """Return the files of an answer that the answer's own attempt did not write. Raises ``SettingsError``."""
-    return _not_of(_delivered(settings, turn, record), files) if files else {}
+    return _find_differing(_read_delivered(settings, turn, record), files) if files else {}
 
 
-def _not_of(own: WrittenFiles, files: Mapping[str, str]) -> dict[str, str]:
+def _find_differing(own: WrittenFiles, files: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in files.items() if own.files.get(name) != text}
 
 
@@ -233,15 +235,15 @@ def _not_of(own: WrittenFiles, files: Mapping[str, str]) -> dict[str, str]:
 _wrote_nothing = RecentEntries[str, bool](most=256)
 
 
-def _delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> WrittenFiles:
+def _read_delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> WrittenFiles:
     """Read the answer files that an attempt's agent wrote, using a cache for agents that wrote none.
 
     Raises ``SettingsError`` and the errors of ``workspace.written``.
     """
-    name = delivery_of(turn, record)
+    name = last_delivery_name(turn, record)
     if _wrote_nothing.get(name):
         return _NOTHING
-    found = read_answer_files(f"{folder_of(settings, turn)}/attempts/{name}")
+    found = read_answer_files(f"{locate_folder(settings, turn)}/attempts/{name}")
     if found == _NOTHING:
         _wrote_nothing.put(name, True)
     return found
@@ -264,7 +266,7 @@ class AnswerFiles:
     lost: Sequence[ValidationIssue] = ()
 
 
-def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> AnswerFiles:
+def collect_answer_files(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> AnswerFiles:
     """Collect the files that belong to the answer of the last attempt, including files from earlier attempts.
 
     Each delivery writes to its own folder, and an agent asked for a part only does not repeat its other files.
@@ -274,14 +276,14 @@ def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> An
         SettingsError: see ``folder_of``.
         OSError: see ``workspace.written``.
     """
-    delivered = [_delivered(settings, turn, record) for record in records]
+    delivered = [_read_delivered(settings, turn, record) for record in records]
     own = delivered[-1]
     if not any(each.files for each in delivered):
         return AnswerFiles(refused=own.refused)
     files: dict[str, str] = {}
     lost: list[ValidationIssue] = []
-    policy = policy_of(turn)
-    attempts = weigh_attempts(judged(records), policy)
+    policy = find_turn_policy(turn)
+    attempts = weigh_attempts(to_policy_attempts(records), policy)
     for at, (record, each) in enumerate(zip(records, delivered, strict=True)):
         if attempts[at].fresh:
             files = {}
@@ -294,4 +296,4 @@ def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> An
             files, lost = merge_files(files, errors, answer, each.files, turn.request.locale)
         else:
             files, lost = {**files, **each.files}, []
-    return AnswerFiles(files=files, not_own=_not_of(own, files), refused=own.refused, lost=lost)
+    return AnswerFiles(files=files, not_own=_find_differing(own, files), refused=own.refused, lost=lost)

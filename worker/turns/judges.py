@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from api_client.contract.frozen import frozen
+from api_client.contract.frozen import checked_frozen
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.offered import BUILT_IN
 from worker.enforcement.attempt import Attempt
@@ -53,8 +53,8 @@ _PR_SET_PDEATHSIG = 1
 _START_SECONDS = 30.0
 
 
-@frozen(kw_only=True)
-class Case:
+@checked_frozen(kw_only=True)
+class ValidationCase:
     """An answer together with everything needed to validate or repair the answer in another process.
 
     Attributes:
@@ -102,31 +102,33 @@ class Case:
         if sum(map(len, texts)) > MOST_CHARACTERS:
             return False
         try:
-            return all(validator.bounded_on(texts) for validator in _validators(self))
-        except CannotJudge:
+            return all(validator.bounded_on(texts) for validator in _build_case_validators(self))
+        except ValidatorsUnavailable:
             return False
 
 
-class CannotJudge(Exception):
+class ValidatorsUnavailable(Exception):
     """Raised when the validators cannot be built: a name is unknown on this worker, or a plug-in cannot be loaded."""
 
 
-def _validators(case: Case) -> tuple[ResponseValidator, ...]:
-    by_name = _ours if set(case.rules) <= set(BUILT_IN) else build_validators
+def _build_case_validators(case: ValidationCase) -> tuple[ResponseValidator, ...]:
+    by_name = _build_own_validators if set(case.rules) <= set(BUILT_IN) else build_validators
     try:
         if case.file is not None and any(is_rule_file(entry.rule) for entry in case.file.rules):
             return build_rules(
                 case.file, case.names, root=case.root, locale=case.policy.locale
             )  # their files may have changed
         if case.file is not None:
-            return _of_file(_Made(case.file.hash, case.names, case.root, case.policy.locale, case.file))
+            return _build_file_validators(
+                _ValidatorRecipe(case.file.hash, case.names, case.root, case.policy.locale, case.file)
+            )
         return by_name(case.names, root=case.root, locale=case.policy.locale)
     except (ValueError, TypeError, ImportError, AttributeError) as error:
-        raise CannotJudge(str(error)) from error
+        raise ValidatorsUnavailable(str(error)) from error
 
 
-@frozen(slots=True)
-class _Made:
+@checked_frozen(slots=True)
+class _ValidatorRecipe:
     """Cache key for the validators of a policy file; keys are equal if the file's hash and the options are equal."""
 
     hash: str
@@ -137,33 +139,33 @@ class _Made:
 
 
 @functools.lru_cache(maxsize=64)
-def _of_file(made: _Made) -> tuple[ResponseValidator, ...]:
+def _build_file_validators(made: _ValidatorRecipe) -> tuple[ResponseValidator, ...]:
     """Build the validators of a policy file, once per file: validators keep no state."""
     return build_rules(made.file, made.names, root=made.root, locale=made.locale)
 
 
 @functools.lru_cache(maxsize=64)
-def _ours(names: tuple[str, ...], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
+def _build_own_validators(names: tuple[str, ...], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
     """Build the built-in validators with these names, once: validators keep no state."""
     return build_validators(names, root=root, locale=locale)
 
 
-def judge_case(case: Case) -> Attempt:
+def judge_case(case: ValidationCase) -> Attempt:
     """Validate a new answer in the calling process and return the resulting attempt. Raises ``CannotJudge``."""
-    rules = _validators(case)
+    rules = _build_case_validators(case)
     return validate_attempt(
         case.history, case.text, rules, case.context, policy=case.policy, feedback=case.feedback, fresh=case.fresh
     )
 
 
-def repair_case(case: Case) -> RepairResult:
+def repair_case(case: ValidationCase) -> RepairResult:
     """Repair a validated answer in the calling process, and return the result. Raises ``CannotJudge``."""
     unknown = Attempt(number=1, text=case.text, answer=case.text)
     chosen = next((attempt for attempt in reversed(case.history) if attempt.answer == case.text), unknown)
-    return repair_attempt(chosen, case.history, _validators(case), case.context)
+    return repair_attempt(chosen, case.history, _build_case_validators(case), case.context)
 
 
-class Judges:
+class ValidationPool:
     """Validates and repairs answers in child processes, each within ``seconds``. Thread-safe.
 
     The limit applies to validators in a child, without their waits for programs and models. ``children`` limits the
@@ -172,34 +174,34 @@ class Judges:
 
     def __init__(self, seconds: float, children: int | None = None, memory_mb: int = MEMORY_MB) -> None:
         self._seconds = seconds
-        self._children = _Children(children or os.cpu_count() or 1, memory_mb)
+        self._children = _ChildPool(children or os.cpu_count() or 1, memory_mb)
 
-    def judge(self, case: Case) -> Attempt:
+    def judge(self, case: ValidationCase) -> Attempt:
         """Validate a new answer. A validator that takes too long or crashes yields a ``VALIDATOR_ERROR`` issue."""
-        found = self._try(judge_case, case)
+        found = self._try_work(judge_case, case)
         if found is not None:
             return found
-        rest, errors = self._without_the_blamed(judge_case, case)
+        rest, errors = self._isolate_blamed(judge_case, case)
         rest = rest or judge_case(replace(case, names=()))
         return replace(rest, issues=(*rest.issues, *errors))
 
-    def repair(self, case: Case) -> RepairResult:
+    def repair(self, case: ValidationCase) -> RepairResult:
         """Repair a validated answer. A validator that takes too long or crashes yields ``VALIDATOR_ERROR``."""
-        found = self._try(repair_case, case)
+        found = self._try_work(repair_case, case)
         if found is not None:
             return found
-        rest, errors = self._without_the_blamed(repair_case, case)
+        rest, errors = self._isolate_blamed(repair_case, case)
         rest = rest or repair_case(replace(case, names=()))
         return replace(rest, issues=(*rest.issues, *errors))
 
-    def _without_the_blamed(
-        self, work: Callable[[Case], Found], case: Case
+    def _isolate_blamed(
+        self, work: Callable[[ValidationCase], Found], case: ValidationCase
     ) -> tuple[Found | None, list[ValidationIssue]]:
         """Find validators that take too long or crash, and run only the others.
 
         Return the others' result, and an issue for each faulty validator.
         """
-        sound = tuple(name for name in case.names if self._try(work, replace(case, names=(name,))) is not None)
+        sound = tuple(name for name in case.names if self._try_work(work, replace(case, names=(name,))) is not None)
         blamed = [name for name in case.names if name not in sound]
         log.error("validators.overran", validators=blamed, seconds=self._seconds)
         problem = f"took longer than {self._seconds:g} s, or took its process down"
@@ -207,25 +209,25 @@ class Judges:
             replace(make_issue("VALIDATOR_ERROR", case.policy.locale, validator=name, problem=problem), validator=name)
             for name in blamed
         ]
-        return self._try(work, replace(case, names=sound)), errors
+        return self._try_work(work, replace(case, names=sound)), errors
 
-    def _try(self, work: Callable[[Case], Found], case: Case) -> Found | None:
+    def _try_work(self, work: Callable[[ValidationCase], Found], case: ValidationCase) -> Found | None:
         """Validate or repair an answer. Return None if the validators raised, took too long or crashed."""
         if case.bounded:
             try:
                 return work(case)
-            except CannotJudge:
+            except ValidatorsUnavailable:
                 raise
             except Exception:
                 log.exception("validators.failed", validators=case.names)
                 return None
-        answer = self._children.ask(work, case, self._seconds)
-        if isinstance(answer, CannotJudge):
+        answer = self._children.run_case(work, case, self._seconds)
+        if isinstance(answer, ValidatorsUnavailable):
             raise answer
         return answer
 
 
-class _Children:
+class _ChildPool:
     """A pool of child processes that run validators, started on demand and reused."""
 
     def __init__(self, most: int, memory_mb: int) -> None:
@@ -235,18 +237,20 @@ class _Children:
         # A child ends with the thread that started it, so one long-lived thread starts all children.
         self._starter = ThreadPoolExecutor(1, "judges")
 
-    def ask(self, work: Callable[[Case], Found], case: Case, seconds: float) -> Found | CannotJudge | None:
+    def run_case(
+        self, work: Callable[[ValidationCase], Found], case: ValidationCase, seconds: float
+    ) -> Found | ValidatorsUnavailable | None:
         """Run the work in a child process and return its result. Return None if the child took too long or died."""
         with self._places:
-            child = self._take()
-            answer = child.ask(work, case, seconds)
+            child = self._acquire_child()
+            answer = child.run_case(work, case, seconds)
             if answer is None:
                 child.kill()
             else:
                 self._idle.append(child)
             return answer
 
-    def _take(self) -> _Child:
+    def _acquire_child(self) -> _Child:
         while self._idle:
             try:
                 child = self._idle.pop()
@@ -264,12 +268,16 @@ class _Child:
 
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process: BaseProcess = context.Process(target=_serve, args=(theirs, os.getpid(), memory_mb), daemon=True)
+        self._process: BaseProcess = context.Process(
+            target=_serve_cases, args=(theirs, os.getpid(), memory_mb), daemon=True
+        )
         self._process.start()
         theirs.close()
         self._ready = False
 
-    def ask(self, work: Callable[[Case], Found], case: Case, seconds: float) -> Found | CannotJudge | None:
+    def run_case(
+        self, work: Callable[[ValidationCase], Found], case: ValidationCase, seconds: float
+    ) -> Found | ValidatorsUnavailable | None:
         """Run the work in this child process and return its result, or None if no result arrives in time."""
         try:
             if not self._ready and not self._pipe.poll(_START_SECONDS):
@@ -279,12 +287,12 @@ class _Child:
             self._pipe.send((work, case))
             if not self._pipe.poll(seconds):
                 return None
-            patience: float | CannotJudge = self._pipe.recv()
-            if isinstance(patience, CannotJudge):
+            patience: float | ValidatorsUnavailable = self._pipe.recv()
+            if isinstance(patience, ValidatorsUnavailable):
                 return patience
             if not self._pipe.poll(seconds + patience):
                 return None
-            answer: Found | CannotJudge = self._pipe.recv()
+            answer: Found | ValidatorsUnavailable = self._pipe.recv()
         except (EOFError, OSError):
             return None
         return answer
@@ -299,7 +307,7 @@ class _Child:
         self._pipe.close()
 
 
-def _serve(pipe: Connection, parent: int, memory_mb: int) -> None:
+def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         return
@@ -315,9 +323,9 @@ def _serve(pipe: Connection, parent: int, memory_mb: int) -> None:
             return
         try:
             # Report how long the validators may wait for programs and models; a repair validates several times.
-            pipe.send(MAX_ROUNDS * sum(validator.patience for validator in _validators(case)))
+            pipe.send(MAX_ROUNDS * sum(validator.patience for validator in _build_case_validators(case)))
             with limit_memory(memory_mb):
                 found = work(case)
             pipe.send(found)
-        except CannotJudge as error:
-            pipe.send(CannotJudge(str(error)))
+        except ValidatorsUnavailable as error:
+            pipe.send(ValidatorsUnavailable(str(error)))

@@ -14,7 +14,7 @@ from api_client.contract import tasks
 PREFERRED_IN_A_ROW = 3
 
 
-def _first(queue: str) -> bool:
+def _is_first(queue: str) -> bool:
     return queue == tasks.CHECK_QUEUE or queue.startswith(tasks.OWN_QUEUE)
 
 
@@ -24,10 +24,10 @@ class NextQueue:
     def __init__(self) -> None:
         self._in_a_row = 0
 
-    def order(self, queues: Sequence[str]) -> list[str]:
+    def order_queues(self, queues: Sequence[str]) -> list[str]:
         """Return the given queues in the order in which to poll them."""
         # A message in a worker's own queue already waited elsewhere; a run to validate has already finished.
-        first = list(filter(_first, queues))
+        first = list(filter(_is_first, queues))
         others = [queue for queue in queues if queue != tasks.PREFERRED_QUEUE and queue not in first]
         if tasks.PREFERRED_QUEUE not in queues:
             return [*first, *others]
@@ -35,7 +35,7 @@ class NextQueue:
             return [*first, tasks.PREFERRED_QUEUE, *others]
         return [*first, *others, tasks.PREFERRED_QUEUE]
 
-    def took(self, queue: str) -> None:
+    def note_taken(self, queue: str) -> None:
         """Record that a message was taken from a queue, which may change the next order."""
         if queue == tasks.PREFERRED_QUEUE:
             self._in_a_row += 1

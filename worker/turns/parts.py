@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.redaction import redactor
-from api_client.contract.tasks import Link
+from api_client.contract.settings.redaction import make_redactor
+from api_client.contract.tasks import ChainTask
 from api_client.policies.kept import StoredPolicies
 from api_client.turns.record.ledger import Ledger
 from worker.agents.ability import ModelAvailability
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.repair import RepairResult
 from worker.runners.base import BuildRunner
-from worker.turns.judges import Case
+from worker.turns.judges import ValidationCase
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.loops.threads import Threads
@@ -23,19 +23,19 @@ from worker.turns.run_admissions import RunAdmissions
 from worker.turns.session_files import SessionFiles, SharedFolder
 
 #: Publishes a turn's next task to Celery; takes the task, the turn's id and the session's id. Blocks.
-Announce = Callable[[Link, str, str], object]
+Announce = Callable[[ChainTask, str, str], object]
 #: Publishes a turn's next task to the worker process named in the last argument.
-Ring = Callable[[Link, str, str, str], object]
+Ring = Callable[[ChainTask, str, str, str], object]
 
 
-class AnswerJudge(Protocol):
+class AnswerValidator(Protocol):
     """Interface of the validation pool ``judges.Judges``; tests replace the pool by a fake."""
 
-    def judge(self, case: Case) -> Attempt:
+    def judge(self, case: ValidationCase) -> Attempt:
         """Validate a new answer and return the resulting attempt. Raises ``CannotJudge`` without usable validators."""
         ...
 
-    def repair(self, case: Case) -> RepairResult:
+    def repair(self, case: ValidationCase) -> RepairResult:
         """Repair a validated answer and return the result. Raises ``CannotJudge`` without usable validators."""
         ...
 
@@ -53,7 +53,7 @@ class EngineParts:
     threads: Threads
     host: Host
     runners: BuildRunner
-    judges: AnswerJudge
+    judges: AnswerValidator
     announce: Announce
     isolate: Announce
     #: Announces a turn that never ran, where the queues are not the store's.
@@ -70,5 +70,5 @@ class EngineParts:
     redact: Callable[[str], str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "policies", StoredPolicies(self.ledger.policy))
-        object.__setattr__(self, "redact", redactor(self.settings))
+        object.__setattr__(self, "policies", StoredPolicies(self.ledger.read_policy))
+        object.__setattr__(self, "redact", make_redactor(self.settings))

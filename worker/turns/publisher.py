@@ -14,16 +14,16 @@ import structlog
 
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import SettingsError
-from api_client.contract.failpoints import arrive, reach
+from api_client.contract.failpoints import pass_failpoint, pass_failpoint_async
 from api_client.contract.session_files import SessionFilesError
 from api_client.contract.work import find_work
 from api_client.turns.record.accepted import AcceptedAnswer
-from api_client.turns.record.moves import Move
+from api_client.turns.record.moves import Transition
 from worker.files.session_fence import FencedSessionFolder, open_fenced, open_for_publishing
-from worker.turns.folders import delivery_of, folder_of, forget_runs, written_before
+from worker.turns.folders import find_foreign_files, forget_runs, last_delivery_name, locate_folder
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
-from worker.turns.work import find_work_of
+from worker.turns.work import find_turn_work
 
 log = structlog.get_logger()
 
@@ -31,24 +31,24 @@ log = structlog.get_logger()
 _TRIES = 3
 
 
-async def finish(parts: EngineParts, lease: Lease) -> Move:
+async def publish_sealed(parts: EngineParts, lease: Lease) -> Transition:
     """Publish an answer that another worker accepted but did not finish publishing. Return the transition to store.
 
     Raises:
         Fenced: another worker has the turn.
     """
-    accepted = AcceptedAnswer.from_json(lease.claim.accepted, lease.claim.facts)
+    accepted = AcceptedAnswer.from_json(lease.claim.accepted, lease.claim.known_facts)
     try:
-        await parts.files.restore(lease)
-        return await publish(parts, lease, accepted)
+        await parts.files.restore_files(lease)
+        return await publish_answer(parts, lease, accepted)
     except (SettingsError, SessionFilesError) as error:  # the record keeps the answer
         log.error("answer.not_published", error=str(error))
         return accepted.move
 
 
 def accept_with_files(
-    parts: EngineParts, lease: Lease, move: Move, record: AttemptRecord, files: Mapping[str, str] | None = None
-) -> Move:
+    parts: EngineParts, lease: Lease, move: Transition, record: AttemptRecord, files: Mapping[str, str] | None = None
+) -> Transition:
     """Publish an accepted answer with files from earlier attempts, and return the transition to store.
 
     Blocks, so call this function in a thread.
@@ -56,18 +56,18 @@ def accept_with_files(
     turn = lease.claim.turn
     mended = dict[str, str]()
     if move.outcome and move.outcome.success:
-        mended = written_before(parts.settings, turn, record, files or {})
-    accepted = AcceptedAnswer(move=move, delivery=delivery_of(turn, record), mended=mended)
-    return parts.threads.asked(publish(parts, lease, accepted))
+        mended = find_foreign_files(parts.settings, turn, record, files or {})
+    accepted = AcceptedAnswer(move=move, delivery=last_delivery_name(turn, record), mended=mended)
+    return parts.threads.run_in_loop(publish_answer(parts, lease, accepted))
 
 
-async def publish(
+async def publish_answer(
     parts: EngineParts,
     lease: Lease,
     accepted: AcceptedAnswer,
     files: Mapping[str, str] | None = None,
     ended: Iterable[int] = (),
-) -> Move:
+) -> Transition:
     """Seal a successful answer in the store, then write its files. Return the transition to store.
 
     Unsuccessful transitions are returned unchanged. A turn cancelled before the seal is not published; the commit ends
@@ -90,16 +90,16 @@ async def publish(
     turn, move = lease.claim.turn, accepted.move
     if move.outcome is None or not move.outcome.success:
         return move
-    await arrive("answer.accepted")
+    await pass_failpoint_async("answer.accepted")
     if not find_work(turn.request).in_session:
-        await parts.threads.files(folder_of, parts.settings, turn)
-    kept = await parts.files.save(lease)
-    if await parts.ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(move.attempt)), kept):
-        await parts.threads.files(_write, parts, lease, accepted, files, ended)
+        await parts.threads.do_file_work(locate_folder, parts.settings, turn)
+    kept = await parts.files.save_files(lease)
+    if await parts.ledger.seal_answer(lease.claim, accepted.to_json(lease.claim.known_facts(move.attempt)), kept):
+        await parts.threads.do_file_work(_write_files, parts, lease, accepted, files, ended)
     return move
 
 
-def _write(
+def _write_files(
     parts: EngineParts, lease: Lease, accepted: AcceptedAnswer, files: Mapping[str, str] | None, ended: Iterable[int]
 ) -> None:
     """Write the files of a sealed answer, with retries. Raises the errors of ``publish``."""
@@ -115,24 +115,24 @@ def _write(
         else:
             log.error("answer.not_published", error="something in the folder is missing again and again")
     except OSError as error:
-        if parts.host.look() and not lease.claim.accepted:
+        if parts.host.probe_now() and not lease.claim.accepted:
             raise
         # The record keeps the answer, so a full disk must not cost its user an accepted answer.
         log.error("answer.not_published", error=str(error))
-    reach("answer.published")
+    pass_failpoint("answer.published")
     forget_runs(parts.settings, turn, ended)
 
 
 def _write_once(parts: EngineParts, lease: Lease, accepted: AcceptedAnswer, files: Mapping[str, str] | None) -> None:
     turn, token = lease.claim.turn, lease.claim.token
-    session_folder = folder_of(parts.settings, turn)
+    session_folder = locate_folder(parts.settings, turn)
     with open_for_publishing(session_folder, token) as here:
         if here is not None and (find_work(turn.request).in_session or isinstance(here, FencedSessionFolder)):
             if lease.lapsed:
-                parts.threads.asked(lease.confirm(parts.ledger))
-            find_work_of(turn).publish(parts.settings, here, turn, accepted, files)
+                parts.threads.run_in_loop(lease.confirm_holder(parts.ledger))
+            find_turn_work(turn).publish(parts.settings, here, turn, accepted, files)
             return
     with open_fenced(session_folder, token) as holder:
-        lease.acknowledge(parts.threads.asked(parts.ledger.confirm(lease.claim)))
+        lease.record_renewal(parts.threads.run_in_loop(parts.ledger.confirm_lease(lease.claim)))
         holder.revoke_earlier_holders()
-        find_work_of(turn).publish(parts.settings, holder, turn, accepted, files)
+        find_turn_work(turn).publish(parts.settings, holder, turn, accepted, files)

@@ -26,9 +26,9 @@ async def collect_evidence(
     rules = _find_collecting_rules(parts, turn) if find_work(turn.request).in_session else ()
     if not rules:
         return {}
-    folder = folders.own_folder(parts.settings, turn, attempt)
+    folder = folders.locate_own_folder(parts.settings, turn, attempt)
     if result.adopted:
-        folder = folders.delivery_beside(folder, turn, attempt, result.adopted)
+        folder = folders.locate_other_delivery(folder, turn, attempt, result.adopted)
     run = ObservedRun(
         folder=folder,
         root=parts.settings.root,
@@ -44,12 +44,12 @@ async def collect_evidence(
         found = {rule.kind: rule.collect(replace(run, earlier=earlier[rule.kind])) for rule in rules}
         return {kind: evidence for kind, evidence in found.items() if evidence}
 
-    return await parts.threads.files(collect)
+    return await parts.threads.do_file_work(collect)
 
 
 def _find_collecting_rules(parts: EngineParts, turn: Turn) -> tuple[type[Rule], ...]:
     try:
-        kinds = sorted(parts.policies.rules(turn) - {*BUILT_IN})  # plain validators: no entry point is looked up
+        kinds = sorted(parts.policies.find_rules(turn) - {*BUILT_IN})  # plain validators: no entry point is looked up
         return tuple(rule for kind in kinds if (rule := RULES.get(kind)) and rule.collects)
     except ValueError:  # an installed rule cannot be imported: the validation reports it
         return ()

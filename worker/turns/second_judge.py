@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from api_client.contract.attempt_record import AttemptFacts
 from api_client.contract.record import FieldChanges
 from api_client.contract.turn import Turn
-from api_client.turns.record.moves import Move
+from api_client.turns.record.moves import Transition
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
-from worker.turns.judges import Case
+from worker.turns.judges import ValidationCase
 from worker.turns.parts import EngineParts
 
 
@@ -23,7 +23,7 @@ class SecondVerdict:
     counters: Mapping[str, int]
     spent: ValidationCost = NOTHING_SPENT
 
-    def join(self, move: Move) -> Move:
+    def add_to_transition(self, move: Transition) -> Transition:
         """Return a copy of the transition with these findings added."""
         return replace(move, facts=move.facts | self.facts, counters={**move.counters, **self.counters})
 
@@ -31,12 +31,12 @@ class SecondVerdict:
 class SecondJudge:
     """Base class for additional checks of answers that are recorded and charged but never change the decision."""
 
-    def judges(self, turn: Turn) -> bool:
+    def applies_to(self, turn: Turn) -> bool:
         """Return whether this judge wants to check the answers of the given turn."""
         raise NotImplementedError
 
-    async def judge(
-        self, parts: EngineParts, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
+    async def check_answer(
+        self, parts: EngineParts, turn: Turn, case: ValidationCase, attempt: Attempt, seconds_left: float
     ) -> SecondVerdict:
         """Check an answer within the turn's remaining ``seconds_left`` and return the findings. Must not raise."""
         raise NotImplementedError

@@ -11,27 +11,27 @@ import structlog
 from redis.exceptions import RedisError, ResponseError
 
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.counters import label
+from api_client.contract.counters import clean_label
 from api_client.contract.errors import HelixError, SettingsError
-from api_client.contract.failpoints import arrive
+from api_client.contract.failpoints import pass_failpoint_async
 from api_client.contract.offered import offered_validators
 from api_client.contract.session_files import SessionFilesAway, SessionFilesError
-from api_client.contract.tasks import FAIL, RUN_QUEUE, TASKS, VALIDATE, Link, all_tasks, find_queue
+from api_client.contract.tasks import FAIL, RUN_QUEUE, TASKS, VALIDATE, ChainTask, all_tasks, find_queue
 from api_client.contract.turn import Outcome, PendingFailure, Turn
-from api_client.contract.worker_reports import WorkerReport, worker_of
+from api_client.contract.worker_reports import WorkerReport, worker_name
 from api_client.store.commands import BEGUN
-from api_client.turns.record.claim import Claim, CommitResult, JudgingHeldBack, LeaseLost, Refusal
-from api_client.turns.record.moves import Move
+from api_client.turns.record.claim import ClaimRefusal, CommitResult, JudgingHeldBack, LeaseClaim, LeaseLost
+from api_client.turns.record.moves import Transition
 from worker.files.recent import RecentEntries
 from worker.turns import folders, links, publisher
-from worker.turns.flower_text import beginning, ending
+from worker.turns.flower_text import describe_end, describe_start
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
-from worker.turns.slots import Seat, Slots
-from worker.turns.transitions.after_judging import cannot_judge
-from worker.turns.transitions.after_run import elsewhere, given_back, without_files
+from worker.turns.slots import SlotHold, Slots
+from worker.turns.transitions.after_judging import fail_unjudged
+from worker.turns.transitions.after_run import avoid_workers, give_back_task, retry_without_files
 from worker.turns.transitions.judged_run import JudgedRun
-from worker.turns.validation import at_once
+from worker.turns.validation import validate_at_once
 
 log = structlog.get_logger()
 
@@ -55,19 +55,19 @@ class TaskReport(Protocol):
         """Return the id of the Celery task, or an empty string if nobody watches."""
         return ""
 
-    def start(self, words: str) -> None:
+    def start_task(self, words: str) -> None:
         """Report the start of the task, described by the text ``words``."""
         return
 
-    def end(self, words: str, *, failed: bool = False) -> None:
+    def end_task(self, words: str, *, failed: bool = False) -> None:
         """Report the end of the task, described by the text ``words``."""
         return
 
-    def following(self, _link: Link | None) -> str:
+    def next_task_id(self, _link: ChainTask | None) -> str:
         """Return the Celery id that the next task gets if this process continues with it; empty if nobody watches."""
         return ""
 
-    def follow(self, link: Link) -> None:
+    def start_next(self, link: ChainTask) -> None:
         """Report that this process continues with the turn's next task."""
         return
 
@@ -77,13 +77,13 @@ class NoTaskReport(TaskReport):
 
 
 @dataclass(frozen=True, slots=True)
-class _Visit:
+class _TurnContext:
     """The resources of a turn while this process works on the turn.
 
     ``alone`` means that the process does nothing else.
     """
 
-    seat: Seat
+    seat: SlotHold
     report: TaskReport
     alone: bool
 
@@ -96,14 +96,14 @@ class TurnService:
         #: What this process does not know about recent turns, by turn id; a later version may know more.
         self._unknown = RecentEntries[str, str](most=256)
 
-    async def carry_out(
+    async def carry_out_task(
         self,
-        link: Link,
+        link: ChainTask,
         turn_id: str,
         session_id: str,
         *,
         alone: bool = False,
-        seat: Seat | None = None,
+        seat: SlotHold | None = None,
         report: TaskReport | None = None,
     ) -> None:
         """Carry out a task of a turn, and continue with the turn's next tasks while this process has free slots.
@@ -115,64 +115,64 @@ class TurnService:
             RedisError: the store stayed away; the turn will be delivered again.
         """
         # Without slots no further task runs in place.
-        visit = _Visit(seat or Seat(Slots({})), report or NoTaskReport(), alone)
-        await arrive("task.received")
+        visit = _TurnContext(seat or SlotHold(Slots({})), report or NoTaskReport(), alone)
+        await pass_failpoint_async("task.received")
         if why := self.parts.host.sick or (
             "it ends" if self.parts.ends() else ""
         ):  # the message arrived before the process knew
-            visit.report.end(f"not here: {why}")
-            await self.parts.threads.files(self.parts.announce, link, turn_id, session_id)
+            visit.report.end_task(f"not here: {why}")
+            await self.parts.threads.do_file_work(self.parts.announce, link, turn_id, session_id)
             return
-        claim = await self._claimed(link, turn_id, session_id, visit)
+        claim = await self._claim_turn(link, turn_id, session_id, visit)
         if not self.parts.settings.has_queues:  # otherwise the claim released turns itself
-            await self._release()
+            await self._release_turns()
         if claim is None:
             return
-        with self.parts.leases.hold(claim) as lease:
-            while following := await self._carried_out(lease, visit):
-                lease.go_on(following)
-                visit.seat.settle(find_queue(following.link.task))
+        with self.parts.leases.hold_lease(claim) as lease:
+            while following := await self._carry_out_claimed(lease, visit):
+                lease.continue_with(following)
+                visit.seat.keep_needed(find_queue(following.link.task))
                 structlog.contextvars.bind_contextvars(attempt=following.link.attempt)
-                visit.report.follow(following.link)
+                visit.report.start_next(following.link)
 
-    async def _carried_out(self, lease: Lease, visit: _Visit) -> Claim | None:
+    async def _carry_out_claimed(self, lease: Lease, visit: _TurnContext) -> LeaseClaim | None:
         """Carry out the claimed task. Return the claim of the next task if this process continues, otherwise None."""
         claim, report = lease.claim, visit.report
         link, turn = claim.link, claim.turn
         try:
-            attempts = await self.parts.ledger.attempts(claim)
-            report.start(beginning(turn, link, attempts))
+            attempts = await self.parts.ledger.read_attempts(claim)
+            report.start_task(describe_start(turn, link, attempts))
             if self.parts.ends() and find_queue(link.task) == RUN_QUEUE:  # another worker starts the agent at once
-                move = given_back(turn, link, "shutdown")
+                move = give_back_task(turn, link, "shutdown")
             else:
-                move = await self._work(lease, attempts)
+                move = await self._do_task(lease, attempts)
             if (failing := move.fields.values.get("failing")) and failing.code == _SET_UP:
-                move = await self._set_up(lease, move, failing)
-            await arrive("link.decided")
-            link, move, done = await self._stored(lease, attempts, move, visit)
+                move = await self._handle_wrong_setup(lease, move, failing)
+            await pass_failpoint_async("link.decided")
+            link, move, done = await self._store_result(lease, attempts, move, visit)
         except LeaseLost:
-            if await self.parts.ledger.knows(claim.turn.turn_id):
+            if await self.parts.ledger.has_turn(claim.turn.turn_id):
                 log.warning("turn.fenced", link=str(claim.link))
             else:
                 log.error("turn.record_lost", link=str(claim.link), hint=_RECORD_LOST)
-            report.end("WorkerLost: another worker has the turn", failed=True)
+            report.end_task("WorkerLost: another worker has the turn", failed=True)
             return None
         outcome = done.outcome if isinstance(done, CommitResult) else ""
         # The task failed if it gave the turn up or ended the turn without an answer. A cancellation is no failure.
         failed = bool(outcome) and (link.task == FAIL or outcome not in {*_SUCCESSES, Outcome.CANCELLED})
-        report.end(ending(turn, link, move, outcome), failed=failed)
+        report.end_task(describe_end(turn, link, move, outcome), failed=failed)
         if not outcome and move.next and move.next.task == all_tasks()[link.task].judged_by:
-            await arrive("run.committed")
-        following = done if isinstance(done, Claim) else None
+            await pass_failpoint_async("run.committed")
+        following = done if isinstance(done, LeaseClaim) else None
         judged = link != claim.link
-        await links.settle(self.parts, lease, following, published=judged and outcome in _SUCCESSES)
+        await links.forget_recordings(self.parts, lease, following, published=judged and outcome in _SUCCESSES)
         if isinstance(done, CommitResult):
-            await self._go_on(claim, move, done)
+            await self._announce_next(claim, move, done)
         return following
 
-    async def _stored(
-        self, lease: Lease, attempts: list[AttemptRecord], move: Move, visit: _Visit
-    ) -> tuple[Link, Move, Claim | CommitResult]:
+    async def _store_result(
+        self, lease: Lease, attempts: list[AttemptRecord], move: Transition, visit: _TurnContext
+    ) -> tuple[ChainTask, Transition, LeaseClaim | CommitResult]:
         """Store the transition of a task. If the answer of a run can be validated at once, store the verdict with it.
 
         Returns the last task carried out, its transition, and the store's reply.
@@ -182,21 +182,21 @@ class TurnService:
         """
         link, turn, report = lease.claim.link, lease.claim.turn, visit.report
         judged: JudgedRun | None = None
-        if move.next and move.next.task == VALIDATE and self._stays(lease, move, visit):
-            judged = await at_once(self.parts, lease, move, attempts)
+        if move.next and move.next.task == VALIDATE and self._runs_in_place(lease, move, visit):
+            judged = await validate_at_once(self.parts, lease, move, attempts)
         if judged is None:
-            return link, move, await self._store(lease, move, visit)
-        report.end(ending(turn, link, move, ""))
-        link = Link(VALIDATE, link.attempt)
-        report.follow(link)
-        report.start(beginning(turn, link, attempts))
-        await arrive("link.decided")
+            return link, move, await self._store_transition(lease, move, visit)
+        report.end_task(describe_end(turn, link, move, ""))
+        link = ChainTask(VALIDATE, link.attempt)
+        report.start_next(link)
+        report.start_task(describe_start(turn, link, attempts))
+        await pass_failpoint_async("link.decided")
         try:
-            return link, judged.verdict, await self._store(lease, judged.move, visit)
+            return link, judged.verdict, await self._store_transition(lease, judged.move, visit)
         except JudgingHeldBack:
-            return link, replace(move, events=[]), await self._store(lease, move, visit)
+            return link, replace(move, events=[]), await self._store_transition(lease, move, visit)
 
-    async def _store(self, lease: Lease, move: Move, visit: _Visit) -> Claim | CommitResult:
+    async def _store_transition(self, lease: Lease, move: Transition, visit: _TurnContext) -> LeaseClaim | CommitResult:
         """Save the session's files, then store the transition with a reference to these files.
 
         A turn also ends if its files cannot be saved; the session then keeps its earlier files, for a sealed answer the
@@ -204,23 +204,23 @@ class TurnService:
         """
         files, link = "", lease.claim.link
         try:
-            files = "" if link.task == FAIL else await self.parts.files.save(lease, bounded=not move.outcome)
+            files = "" if link.task == FAIL else await self.parts.files.save_files(lease, bounded=not move.outcome)
         except SessionFilesError as error:
             log.error("session.not_kept", link=str(link), error=str(error)[:200])
-            move = move if move.outcome else await self._without_files(lease, error)
-        stays, lease.giving_back = self._stays(lease, move, visit), True
+            move = move if move.outcome else await self._handle_missing_files(lease, error)
+        stays, lease.giving_back = self._runs_in_place(lease, move, visit), True
         if stays:
-            return await self.parts.ledger.advance(lease.claim, move, visit.report.following(move.next), files)
-        return await self.parts.ledger.commit(lease.claim, move, files)
+            return await self.parts.ledger.advance_turn(lease.claim, move, visit.report.next_task_id(move.next), files)
+        return await self.parts.ledger.commit_transition(lease.claim, move, files)
 
-    async def _without_files(self, lease: Lease, error: HelixError) -> Move:
+    async def _handle_missing_files(self, lease: Lease, error: HelixError) -> Transition:
         turn, link = lease.claim.turn, lease.claim.link
         if not isinstance(error, SessionFilesAway):
-            return cannot_judge(link, str(error), error.code)
-        await self.parts.threads.files(self.parts.host.look)
-        return without_files(turn, link, str(error))
+            return fail_unjudged(link, str(error), error.code)
+        await self.parts.threads.do_file_work(self.parts.host.probe_now)
+        return retry_without_files(turn, link, str(error))
 
-    def _stays(self, lease: Lease, move: Move, visit: _Visit) -> bool:
+    def _runs_in_place(self, lease: Lease, move: Transition, visit: _TurnContext) -> bool:
         """Return whether this process continues with the next task at once, which takes a free slot.
 
         A repeated task may go to another process, and the delivery before the last strike needs a process of its own.
@@ -231,103 +231,107 @@ class TurnService:
         if visit.alone or lease.reason or parts.host.sick or turn.strikes >= parts.settings.strikes - 1:
             return False
         queue = find_queue(move.next.task)
-        return not (parts.ends() and queue == RUN_QUEUE) and visit.seat.may_go_on(queue)
+        return not (parts.ends() and queue == RUN_QUEUE) and visit.seat.acquire_slot(queue)
 
-    async def _claimed(self, link: Link, turn_id: str, session_id: str, visit: _Visit) -> Claim | None:
+    async def _claim_turn(
+        self, link: ChainTask, turn_id: str, session_id: str, visit: _TurnContext
+    ) -> LeaseClaim | None:
         """Claim the turn for this worker. Return None and report the reason if the turn cannot be claimed."""
         report = visit.report
         try:
-            claim = await self._asked(link, turn_id, session_id, visit)
+            claim = await self._request_claim(link, turn_id, session_id, visit)
         except (ResponseError, ValueError) as error:
             await self.parts.ledger.put_aside(turn_id, error)
-            report.end("its record is damaged")
+            report.end_task("its record is damaged")
             return None
-        if isinstance(claim, Claim):
+        if isinstance(claim, LeaseClaim):
             return claim
         if claim.why == "missing":
             log.error("turn.record_lost", link=str(link), hint=_RECORD_LOST)
         log.info("turn.refused", link=str(link), why=claim.why)
-        report.end(f"left to {claim.worker}" if claim.worker else f"nothing to do: {claim.why.replace('_', ' ')}")
-        if claim.why == "elsewhere" and await self._who_can(link, turn_id):
+        report.end_task(f"left to {claim.worker}" if claim.worker else f"nothing to do: {claim.why.replace('_', ' ')}")
+        if claim.why == "elsewhere" and await self._find_capable(link, turn_id):
             # Announce again soon until a capable worker takes the turn; without a capable worker the delay doubles.
             await self.parts.ledger.put_off(turn_id, _SOON_SECONDS)
         if claim.why == "alone":
-            await self.parts.threads.runs(self.parts.isolate, link, turn_id, session_id)
+            await self.parts.threads.do_run(self.parts.isolate, link, turn_id, session_id)
         return None
 
-    async def _asked(self, link: Link, turn_id: str, session_id: str, visit: _Visit) -> Claim | Refusal:
+    async def _request_claim(
+        self, link: ChainTask, turn_id: str, session_id: str, visit: _TurnContext
+    ) -> LeaseClaim | ClaimRefusal:
         """Ask the store for the turn, after any other worker that still keeps an agent of the session.
 
         That worker is notified and has ``affinity_patience`` seconds to claim the turn.
         """
-        lack = (link.task not in TASKS and await self._lack(turn_id, link)) or self._unknown.get(turn_id) or ""
+        lack = (link.task not in TASKS and await self._find_lack(turn_id, link)) or self._unknown.get(turn_id) or ""
         models, rung, wait = self.parts.ability.labels, "", _FIRST_WAIT
         while True:
             task = visit.report.task_id
-            claim = await self.parts.ledger.claim(
+            claim = await self.parts.ledger.claim_turn(
                 turn_id, session_id, link, alone=visit.alone, task=task, models=models, lack=lack
             )
-            if isinstance(claim, Claim):
+            if isinstance(claim, LeaseClaim):
                 return claim
             if not claim.worker:
                 return replace(claim, worker=rung)
             if not rung:
                 rung = claim.worker
-                await self.parts.threads.files(self.parts.ring, link, turn_id, session_id, rung)
+                await self.parts.threads.do_file_work(self.parts.ring, link, turn_id, session_id, rung)
             await asyncio.sleep(wait)
             wait += _FIRST_WAIT
 
-    async def _lack(self, turn_id: str, link: Link) -> str:
+    async def _find_lack(self, turn_id: str, link: ChainTask) -> str:
         """Return why this worker cannot carry out the task of an installed kind of work; empty if it can."""
-        turn = await self.parts.ledger.turn(turn_id)
+        turn = await self.parts.ledger.read_turn(turn_id)
         try:
             if turn:
-                await self.parts.threads.files(folders.folder_of, self.parts.settings, turn)
+                await self.parts.threads.do_file_work(folders.locate_folder, self.parts.settings, turn)
         except SettingsError as error:
             log.warning("turn.not_here", turn_id=turn_id, link=str(link), error=str(error)[:200])
             return str(error)
         return ""
 
-    async def _who_can(self, link: Link, turn_id: str) -> list[WorkerReport]:
-        turn = await self.parts.ledger.turn(turn_id)
+    async def _find_capable(self, link: ChainTask, turn_id: str) -> list[WorkerReport]:
+        turn = await self.parts.ledger.read_turn(turn_id)
         if turn is None:
             return []
-        model, queue = label(turn.stage_model or turn.request.model), find_queue(link.task)
+        model, queue = clean_label(turn.stage_model or turn.request.model), find_queue(link.task)
         return [
             each
-            for each in await self.parts.ledger.others()
+            for each in await self.parts.ledger.list_other_workers()
             if queue in each.queues
             and not (each.sick or each.quiet or each.stalled or each.worker in turn.lacks)
-            and not (queue == RUN_QUEUE and each.cannot_run(model))
+            and not (queue == RUN_QUEUE and each.explain_cannot_run(model))
             and not any(word in f"{each.name}$" for word in turn.avoid.split())
         ]
 
-    async def _set_up(self, lease: Lease, move: Move, failing: PendingFailure) -> Move:
+    async def _handle_wrong_setup(self, lease: Lease, move: Transition, failing: PendingFailure) -> Transition:
         """Hand a task over to other workers if the task would fail only because of this worker's configuration.
 
         Each capable worker tries once; after that the turn itself or the whole installation is to blame. Turns wait for
         a worker if none offers the model, has the folder, or knows a rule.
         """
         turn, link = lease.claim.turn, lease.claim.link
-        cannot = await self.parts.threads.files(self.parts.ability.check_models)
+        cannot = await self.parts.threads.do_file_work(self.parts.ability.check_models)
         model = turn.stage_model or turn.request.model
         here = (model in cannot and find_queue(link.task) == RUN_QUEUE) or (
-            link.task not in TASKS and bool(await self._lack(turn.turn_id, link))
+            link.task not in TASKS and bool(await self._find_lack(turn.turn_id, link))
         )
-        if unknown := self._unknown_of(turn):
+        if unknown := self._find_unknown_rule(turn):
             self._unknown.put(turn.turn_id, unknown)
-        elif not here and not await self._who_can(link, turn.turn_id):
+        elif not here and not await self._find_capable(link, turn.turn_id):
             return move
         log.error("turn.not_here", link=str(link), error=failing.reason[:200])
         name = self.parts.ledger.worker
-        return elsewhere(turn, given_back(turn, link, "set_up"), f"{worker_of(name).partition('@')[0]}-")
+        return avoid_workers(turn, give_back_task(turn, link, "set_up"), f"{worker_name(name).partition('@')[0]}-")
 
-    def _unknown_of(self, turn: Turn) -> str:
+    def _find_unknown_rule(self, turn: Turn) -> str:
         """Describe the validation rule of a turn that this worker does not know; empty if all rules are known."""
-        strange = [name for name in self.parts.policies.plain_rules(turn) if name not in offered_validators()]
-        return self.parts.policies.problem(turn) or (f"it has no validator {strange[0]!r}" if strange else "")
+        strange = [name for name in self.parts.policies.find_plain_rules(turn) if name not in offered_validators()]
+        return self.parts.policies.find_problem(turn) or (f"it has no validator {strange[0]!r}" if strange else "")
 
-    async def _go_on(self, claim: Claim, move: Move, done: CommitResult) -> None:
+    async def _announce_next(self, claim: LeaseClaim, move: Transition, done: CommitResult) -> None:
         """Announce the next task to Celery, or the next turn of the session if this turn ended.
 
         A failure is harmless, because a reaper announces missed tasks.
@@ -335,39 +339,39 @@ class TurnService:
         turn_id, session_id = claim.turn.turn_id, claim.turn.request.session_id
         if done.outcome:
             log.info("turn.finished", outcome=done.outcome, attempt=claim.link.attempt)
-            await arrive("turn.finished")
-            if done.head and (head_link := await self.parts.ledger.next_link(done.head)):
+            await pass_failpoint_async("turn.finished")
+            if done.head and (head_link := await self.parts.ledger.next_task(done.head)):
                 with contextlib.suppress(RedisError):
                     came = claim.turn.created_at
-                    if await self.parts.ledger.line_up(done.head, session_id, head_link, came) == BEGUN:
-                        await self.parts.threads.files(self.parts.announce, head_link, done.head, session_id)
+                    if await self.parts.ledger.queue_turn(done.head, session_id, head_link, came) == BEGUN:
+                        await self.parts.threads.do_file_work(self.parts.announce, head_link, done.head, session_id)
                 if not self.parts.settings.has_queues:
-                    await self._release()
+                    await self._release_turns()
             return
         if move.next is not None and not move.delay_ms:
-            await self.parts.threads.files(self.parts.announce, move.next, turn_id, session_id)
+            await self.parts.threads.do_file_work(self.parts.announce, move.next, turn_id, session_id)
 
-    async def _release(self) -> None:
+    async def _release_turns(self) -> None:
         with contextlib.suppress(RedisError):
-            for link, each, session_id in (await self.parts.ledger.release()).left:
-                await self.parts.threads.files(self.parts.let_go, link, each, session_id)
+            for link, each, session_id in (await self.parts.ledger.release_turns()).left:
+                await self.parts.threads.do_file_work(self.parts.let_go, link, each, session_id)
 
-    async def _work(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+    async def _do_task(self, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
         """Carry out the claimed task and return its transition. Invalid settings become a ``config`` failure."""
         link = lease.claim.link
         try:
             if lease.claim.accepted:
-                return await publisher.finish(self.parts, lease)
-            await self.parts.files.restore(lease)
-            return await links.work(self.parts, lease, attempts)
+                return await publisher.publish_sealed(self.parts, lease)
+            await self.parts.files.restore_files(lease)
+            return await links.carry_out_task(self.parts, lease, attempts)
         except SettingsError as error:
             log.error("turn.set_up_wrong", link=str(link), error=str(error)[:200])
-            return cannot_judge(link, str(error))
+            return fail_unjudged(link, str(error))
         except SessionFilesError as error:
             log.error("session.not_here", link=str(link), error=str(error)[:200])
-            return await self._without_files(lease, error)
+            return await self._handle_missing_files(lease, error)
         except OSError as error:
-            if not await self.parts.threads.files(self.parts.host.look):
+            if not await self.parts.threads.do_file_work(self.parts.host.probe_now):
                 raise
             log.warning("turn.given_back", link=str(link), error=str(error)[:200])
-            return given_back(lease.claim.turn, link, "host")
+            return give_back_task(lease.claim.turn, link, "host")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import structlog
 
-from api_client.contract.counters import counter, model_of
+from api_client.contract.counters import counter_field, model_label
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.policy import AppliedPolicy
 from api_client.contract.turn import Turn
@@ -16,7 +16,7 @@ from api_client.turns.record.moves import attempt_facts
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.policy import demote_issues
 from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
-from worker.turns.judges import Case
+from worker.turns.judges import ValidationCase
 from worker.turns.parts import EngineParts
 from worker.turns.second_judge import SecondJudge, SecondVerdict
 
@@ -29,16 +29,16 @@ SHADOW_SECONDS = 120.0
 class ShadowRules(SecondJudge):
     """Checks answers by a policy's shadow rules, which are counted but never reject an answer."""
 
-    def judges(self, turn: Turn) -> bool:
+    def applies_to(self, turn: Turn) -> bool:
         """Return whether the policy of the turn has shadow rules."""
-        applied = AppliedPolicy.of(turn.request)
+        applied = AppliedPolicy.from_request(turn.request)
         return bool(applied and applied.shadow)
 
-    async def judge(
-        self, parts: EngineParts, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
+    async def check_answer(
+        self, parts: EngineParts, turn: Turn, case: ValidationCase, attempt: Attempt, seconds_left: float
     ) -> SecondVerdict:
         """Check an answer by the shadow rules, within ``SHADOW_SECONDS`` and half of the turn's remaining time."""
-        applied = AppliedPolicy.of(turn.request)
+        applied = AppliedPolicy.from_request(turn.request)
         names = applied.shadow if applied else ()
         policy = replace(case.policy, order={}, caps={})
         other = replace(case, text=attempt.answer, history=(), names=names, policy=policy, fresh=False)
@@ -47,18 +47,18 @@ class ShadowRules(SecondJudge):
                 found = parts.judges.judge(other)
             else:
                 async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
-                    found = await parts.threads.checks(parts.judges.judge, other)
+                    found = await parts.threads.do_check(parts.judges.judge, other)
         except Exception as error:  # errors of a shadow rule must not stop the turn
             log.warning("shadow.failed", rules=names, error=f"{type(error).__name__}: {error}"[:200])
-            return verdict_of(turn, names, (), NOTHING_SPENT)
-        return verdict_of(turn, names, demote_issues(found.issues, policy), found.spent)
+            return summarise_findings(turn, names, (), NOTHING_SPENT)
+        return summarise_findings(turn, names, demote_issues(found.issues, policy), found.spent)
 
 
-def verdict_of(
+def summarise_findings(
     turn: Turn, names: Sequence[str], issues: Sequence[ValidationIssue], spent: ValidationCost
 ) -> SecondVerdict:
     """Build the findings of shadow rules from their issues: counters per rule, the issues and the cost."""
     rejecting = {issue.validator for issue in issues if issue.is_error}
-    counted = {counter("shadow.judged", name, model_of(turn)): 1 for name in names}
-    counted |= {counter("shadow.rejected", name, model_of(turn)): 1 for name in names if name in rejecting}
+    counted = {counter_field("shadow.judged", name, model_label(turn)): 1 for name in names}
+    counted |= {counter_field("shadow.rejected", name, model_label(turn)): 1 for name in names if name in rejecting}
     return SecondVerdict(facts=attempt_facts(shadow=tuple(issues)), counters=counted, spent=spent)

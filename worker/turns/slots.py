@@ -28,18 +28,18 @@ class Slots:
         self.is_open: Callable[[], bool] = lambda: True
         self._next = NextQueue()
         #: Called with the queue from which a message was taken.
-        self.took = self._next.took
+        self.took = self._next.note_taken
         self._lock = threading.Lock()
 
     def __json__(self) -> str:
         """Return the text that ``celery inspect stats`` shows among the transport's options."""
         return "the engine's"
 
-    def total(self, queue: str) -> int:
+    def count_slots(self, queue: str) -> int:
         """Return how many slots a queue has, used or free."""
         return self._limits.get(queue, 0)
 
-    def free(self, queue: str) -> int:
+    def count_free(self, queue: str) -> int:
         """Return the number of free slots of a queue. All queues for agent runs share the same slots."""
         queue = RUN_QUEUE if queue.startswith(RUN_QUEUE) else queue
         return max(0, self._limits.get(queue, 0) - self._busy.get(queue, 0))
@@ -49,16 +49,16 @@ class Slots:
         """Return the number of slots in use in all queues together."""
         return sum(self._busy.values())
 
-    def order(self, queues: Sequence[str]) -> list[str]:
+    def order_queues(self, queues: Sequence[str]) -> list[str]:
         """Return the queues that have free slots, in the order in which to poll them."""
-        return self._next.order(list(filter(self.free, queues)))
+        return self._next.order_queues(list(filter(self.count_free, queues)))
 
-    def asked(self, queues: Sequence[str]) -> list[str]:
+    def queues_to_poll(self, queues: Sequence[str]) -> list[str]:
         """Return the queues to poll now. The validation queue is not polled alone right after agent slots fill up.
 
         Such a poll must be interrupted when an agent slot becomes free, which costs more than a short turn.
         """
-        order = self.order(queues) if self.is_open() else []
+        order = self.order_queues(queues) if self.is_open() else []
         if len(queues) <= 1 or not order:
             return order
         if order != [CHECK_QUEUE]:
@@ -68,19 +68,19 @@ class Slots:
         self._full_since = self._full_since or now
         return order if now - self._full_since >= _FULL_SECONDS else []
 
-    def resize(self, queue: str, total: int) -> None:
+    def set_limit(self, queue: str, total: int) -> None:
         """Set the number of slots of a queue. Slots in use are not interrupted."""
         with self._lock:
             self._limits[queue] = total
         self._on_free()
 
-    def enter(self, queue: str) -> Seat:
+    def force_slot(self, queue: str) -> SlotHold:
         """Take a slot, above the limit if necessary, because the message has already been popped."""
         with self._lock:
             self._busy[queue] = self._busy.get(queue, 0) + 1
-        return Seat(self, queue)
+        return SlotHold(self, queue)
 
-    def take(self, queue: str) -> bool:
+    def try_take(self, queue: str) -> bool:
         """Take a free slot of a queue. Return False if no slot is free."""
         with self._lock:
             if self._busy.get(queue, 0) >= self._limits.get(queue, 0):
@@ -88,7 +88,7 @@ class Slots:
             self._busy[queue] = self._busy.get(queue, 0) + 1
         return True
 
-    def give(self, queue: str) -> None:
+    def give_back(self, queue: str) -> None:
         """Give back a slot of a queue, and call ``on_free`` if the queue was full."""
         with self._lock:
             was_full = self._busy[queue] >= self._limits.get(queue, 0)
@@ -97,7 +97,7 @@ class Slots:
             self._on_free()
 
 
-class Seat:
+class SlotHold:
     """The slots that one turn holds while a process works on several of the turn's tasks in a row.
 
     A turn keeps its agent slot during validation, so that its agent can run again at once. The validation pool limits
@@ -108,22 +108,22 @@ class Seat:
         self._slots = slots
         self._held = set(queues)
 
-    def may_go_on(self, queue: str) -> bool:
+    def acquire_slot(self, queue: str) -> bool:
         """Take a slot for a task of ``queue`` if possible; return whether the turn holds a suitable slot."""
         if queue in self._held or RUN_QUEUE in self._held:
             return True
-        if self._slots.take(queue):
+        if self._slots.try_take(queue):
             self._held.add(queue)
             return True
         return False
 
-    def settle(self, queue: str) -> None:
+    def keep_needed(self, queue: str) -> None:
         """Give back the slots that a task of ``queue`` does not need."""
         for other in self._held - {queue, RUN_QUEUE}:
             self._held.discard(other)
-            self._slots.give(other)
+            self._slots.give_back(other)
 
-    def leave(self) -> None:
+    def release_all(self) -> None:
         """Give back every slot that the turn holds."""
         while self._held:
-            self._slots.give(self._held.pop())
+            self._slots.give_back(self._held.pop())

@@ -17,14 +17,14 @@ import structlog
 from api_client.contract import tasks
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import SettingsError
-from api_client.contract.failpoints import arrive
+from api_client.contract.failpoints import pass_failpoint_async
 from api_client.contract.session_files import SessionFilesError
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Turn
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.claim import JudgingHeldBack
-from api_client.turns.record.moves import Move, asked_anew, judged
-from api_client.turns.record.turn_policy import policy_of
+from api_client.turns.record.moves import Transition, is_freshly_ordered, to_policy_attempts
+from api_client.turns.record.turn_policy import find_turn_policy
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.examination import refused_file_issues
 from worker.enforcement.faults import describe_fault
@@ -32,18 +32,18 @@ from worker.enforcement.policy import decide_next
 from worker.enforcement.rules import EVIDENCE
 from worker.turns import folders, publisher
 from worker.turns.folders import AnswerFiles
-from worker.turns.judges import CannotJudge, Case
+from worker.turns.judges import ValidationCase, ValidatorsUnavailable
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 from worker.turns.second_judges import SECOND_JUDGES
-from worker.turns.transitions.after_judging import after_validation, cannot_judge
+from worker.turns.transitions.after_judging import after_validation, fail_unjudged
 from worker.turns.transitions.judged_run import JudgedRun
-from worker.turns.transitions.usage import Usage, with_judging
+from worker.turns.transitions.usage import Usage, charge_judging
 
 log = structlog.get_logger()
 
 
-async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
     """Validate the answer of an attempt, and return the transition that the policy decides on.
 
     Raises:
@@ -53,31 +53,37 @@ async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecor
     *before, this = attempts
     if this.number != link.attempt:
         raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
-    found = await _collected(parts, turn, attempts)
+    found = await _collect_files(parts, turn, attempts)
     try:
-        case = case_of(parts, turn, this.text, found.files, before, attempts)
+        case = build_case(parts, turn, this.text, found.files, before, attempts)
         quick = case.bounded
-        attempt = parts.judges.judge(case) if quick else await parts.threads.checks(parts.judges.judge, case)
+        attempt = parts.judges.judge(case) if quick else await parts.threads.do_check(parts.judges.judge, case)
         left = lease.deadline - time.monotonic()
-        beside = [await each.judge(parts, turn, case, attempt, left) for each in SECOND_JUDGES if each.judges(turn)]
-    except CannotJudge as error:
-        return cannot_judge(link, str(error))
-    attempt = _with_files(attempt, found, turn)
-    await arrive("validation.started")
+        beside = [
+            await each.check_answer(parts, turn, case, attempt, left) for each in SECOND_JUDGES if each.applies_to(turn)
+        ]
+    except ValidatorsUnavailable as error:
+        return fail_unjudged(link, str(error))
+    attempt = _add_file_issues(attempt, found, turn)
+    await pass_failpoint_async("validation.started")
 
-    def decided() -> Move:
-        move = _decided(turn, link, case, attempt, this)
+    def decide_transition() -> Transition:
+        move = _decide_transition(turn, link, case, attempt, this)
         spent = sum((each.spent for each in beside), attempt.spent)
-        return functools.reduce(lambda joined, each: each.join(joined), beside, with_judging(turn, move, spent))
+        return functools.reduce(
+            lambda joined, each: each.add_to_transition(joined), beside, charge_judging(turn, move, spent)
+        )
 
-    move = decided() if quick else await parts.threads.checks(decided)
+    move = decide_transition() if quick else await parts.threads.do_check(decide_transition)
     if move.outcome is None or not move.outcome.success:
         return move
-    accepted = AcceptedAnswer(move=move, delivery=folders.delivery_of(turn, this), mended=found.not_own)
-    return await publisher.publish(parts, lease, accepted, found.files)
+    accepted = AcceptedAnswer(move=move, delivery=folders.last_delivery_name(turn, this), mended=found.not_own)
+    return await publisher.publish_answer(parts, lease, accepted, found.files)
 
 
-async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequence[AttemptRecord]) -> JudgedRun | None:
+async def validate_at_once(
+    parts: EngineParts, lease: Lease, run: Transition, attempts: Sequence[AttemptRecord]
+) -> JudgedRun | None:
     """Validate a run's answer before storing the run, so that both need one transition; None if impossible.
 
     ``attempts`` are the earlier attempts and what is known of this attempt. An accepted answer is published, and the
@@ -87,37 +93,37 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
         Fenced: another worker has the turn.
     """
     turn = lease.claim.turn
-    if any(each.judges(turn) for each in SECOND_JUDGES):
+    if any(each.applies_to(turn) for each in SECOND_JUDGES):
         return None
-    await parts.policies.load(turn)
+    await parts.policies.load_policy(turn)
     began = time.monotonic()
     this = AttemptRecord(number=run.attempt, **run.facts.values)
     before = [record for record in attempts if record.number < run.attempt]
     try:
-        case = case_of(parts, turn, this.text, {}, before, [*before, this])
+        case = build_case(parts, turn, this.text, {}, before, [*before, this])
         if not case.bounded:
             return None
-        found = await _collected(parts, turn, [*before, this])
+        found = await _collect_files(parts, turn, [*before, this])
         if found.files:
             case = replace(case, context={**case.context, "files": found.files})
             if not case.bounded:
                 return None
-        attempt = _with_files(parts.judges.judge(case), found, turn)
-    except (CannotJudge, OSError):
+        attempt = _add_file_issues(parts.judges.judge(case), found, turn)
+    except (ValidatorsUnavailable, OSError):
         return None
-    await arrive("validation.started")
-    verdict = _decided(turn, Link(tasks.VALIDATE, run.attempt), case, attempt, this)
+    await pass_failpoint_async("validation.started")
+    verdict = _decide_transition(turn, ChainTask(tasks.VALIDATE, run.attempt), case, attempt, this)
     both = JudgedRun.of(run, verdict, judged_ms=int((time.monotonic() - began) * 1000))
     if verdict.outcome is None or not verdict.outcome.success:
         return both
-    accepted = AcceptedAnswer(move=both.move, delivery=folders.delivery_of(turn, this), mended=found.not_own)
-    ended = folders.unforgotten(parts.settings, lease.claim, parts.runners, continued=lease.continued)
+    accepted = AcceptedAnswer(move=both.move, delivery=folders.last_delivery_name(turn, this), mended=found.not_own)
+    ended = folders.find_recorded_attempts(parts.settings, lease.claim, parts.runners, continued=lease.continued)
     try:
-        await publisher.publish(parts, lease, accepted, found.files, ended)
+        await publisher.publish_answer(parts, lease, accepted, found.files, ended)
     except (JudgingHeldBack, SettingsError, SessionFilesError):
         return None  # the problem is found again once the run is stored
     except OSError as error:
-        if not await parts.threads.files(parts.host.look):
+        if not await parts.threads.do_file_work(parts.host.probe_now):
             raise
         log.warning(
             "answer.not_published", error=str(error)[:200]
@@ -126,21 +132,21 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
     return both
 
 
-async def _collected(parts: EngineParts, turn: Turn, attempts: Sequence[AttemptRecord]) -> AnswerFiles:
+async def _collect_files(parts: EngineParts, turn: Turn, attempts: Sequence[AttemptRecord]) -> AnswerFiles:
     """Collect the files that belong to the last attempt's answer. Raises the errors of ``folders.kept``."""
-    if not folders.works_in_files(parts.settings, turn, parts.runners):
+    if not folders.may_write_files(parts.settings, turn, parts.runners):
         return AnswerFiles()
-    return await parts.threads.files(folders.kept, parts.settings, turn, attempts)
+    return await parts.threads.do_file_work(folders.collect_answer_files, parts.settings, turn, attempts)
 
 
-def case_of(
+def build_case(
     parts: EngineParts,
     turn: Turn,
     text: str,
     files: Mapping[str, str],
     before: Sequence[AttemptRecord],
     runs: Sequence[AttemptRecord] = (),
-) -> Case:
+) -> ValidationCase:
     """Build the input for validating an answer. ``before`` are the earlier attempts of the turn.
 
     ``runs`` are the attempts whose runs the answer may describe, oldest first.
@@ -150,12 +156,12 @@ def case_of(
     """
     request = turn.request
     try:
-        file = parts.policies.known(turn)
+        file = parts.policies.find_policy(turn)
     except ValueError as error:
-        raise CannotJudge(str(error)) from None
-    return Case(
+        raise ValidatorsUnavailable(str(error)) from None
+    return ValidationCase(
         text=text,
-        history=tuple(judged(before)),
+        history=tuple(to_policy_attempts(before)),
         names=request.validators,
         root=parts.settings.root,
         context={
@@ -165,14 +171,14 @@ def case_of(
             "prompt": request.prompt,
             EVIDENCE: [record.evidence for record in runs],
         },
-        policy=policy_of(turn),
+        policy=find_turn_policy(turn),
         file=file,
-        fresh=asked_anew(before),
-        feedback=before[-1].feedback if before and not asked_anew(before) else "",
+        fresh=is_freshly_ordered(before),
+        feedback=before[-1].feedback if before and not is_freshly_ordered(before) else "",
     )
 
 
-def _with_files(attempt: Attempt, found: AnswerFiles, turn: Turn) -> Attempt:
+def _add_file_issues(attempt: Attempt, found: AnswerFiles, turn: Turn) -> Attempt:
     if not found.lost and not found.refused:
         return attempt
     return replace(
@@ -180,10 +186,12 @@ def _with_files(attempt: Attempt, found: AnswerFiles, turn: Turn) -> Attempt:
     )
 
 
-def _decided(turn: Turn, link: Link, case: Case, attempt: Attempt, record: AttemptRecord) -> Move:
+def _decide_transition(
+    turn: Turn, link: ChainTask, case: ValidationCase, attempt: Attempt, record: AttemptRecord
+) -> Transition:
     try:
         decision = decide_next([*case.history, attempt], case.policy)
-        return after_validation(turn, link, attempt, case.policy, decision, Usage.of(record.usage))
+        return after_validation(turn, link, attempt, case.policy, decision, Usage.from_report(record.usage))
     except Exception as error:  # a repeated delivery would fail the same way
         log.exception("judging.failed", link=str(link))
-        return cannot_judge(link, describe_fault(error), "internal_error")
+        return fail_unjudged(link, describe_fault(error), "internal_error")

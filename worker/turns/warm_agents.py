@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from api_client.contract.settings import Settings
-from api_client.store.connection import OneConnection
+from api_client.store.connection import SingleConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents import build_runner
 from worker.agents.ability import find_permanent_obstacle
@@ -24,12 +24,12 @@ _LOOK_SECONDS = 2.0
 _TO_NOTE = 2.0
 
 
-def keeps_agents(settings: Settings) -> bool:
+def can_keep_agents(settings: Settings) -> bool:
     """Return whether some agents may stay running between messages, to answer the session's next message faster."""
-    return any(isinstance(runner, WarmRunner) for runner in _runners(settings))
+    return any(isinstance(runner, WarmRunner) for runner in _list_runners(settings))
 
 
-def _runners(settings: Settings) -> list[Runner]:
+def _list_runners(settings: Settings) -> list[Runner]:
     if not settings.claude_warm_seconds:
         return []
     works = {spec for model, spec in settings.models.items() if not find_permanent_obstacle(settings, model)}
@@ -47,7 +47,7 @@ class WarmAgents:
         settings: Settings,
         worker: str,
         takes: Callable[[], bool] = lambda: True,
-        connection: OneConnection | None = None,
+        connection: SingleConnection | None = None,
     ) -> None:
         self.name = "kept agents"
         self.seconds = _LOOK_SECONDS if settings.claude_warm_seconds else 0.0
@@ -55,11 +55,11 @@ class WarmAgents:
         #: Methods of ``IdleAgents`` used by the engine.
         self.seen, self.end_all, self.close = self._agents.describe_idle, self._agents.end_all, self._agents.close
         self._settings, self._limits = settings, WarmLimits.from_settings(settings)
-        self._ledger = Ledger(settings, worker, connection or OneConnection(settings))
+        self._ledger = Ledger(settings, worker, connection or SingleConnection(settings))
 
     @cached_property
-    def _prepares(self) -> list[SpareRunner]:
-        return [runner for runner in _runners(self._settings) if isinstance(runner, SpareRunner)]
+    def _preparing_runners(self) -> list[SpareRunner]:
+        return [runner for runner in _list_runners(self._settings) if isinstance(runner, SpareRunner)]
 
     async def poll(self) -> None:
         """Delete the store's records of exited agents, and stop agents whose session moved to another worker.
@@ -69,7 +69,7 @@ class WarmAgents:
         Raises:
             RedisError: the store does not answer.
         """
-        for runner in self._prepares if self._takes() else ():
+        for runner in self._preparing_runners if self._takes() else ():
             self._agents.foresee_spares(runner, self._limits)
         for _, session_id in self._agents.pop_ended_sessions():
             await self._ledger.clear_affinity(session_id)

@@ -17,7 +17,7 @@ from api_client.contract.session_paths import session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from api_client.turns.record.accepted import AcceptedAnswer
-from api_client.turns.record.moves import Move
+from api_client.turns.record.moves import Transition
 from worker.files import session, workspace
 from worker.files.session_fence import FencedSessionFolder, SessionFolder
 from worker.turns.leases.lease import Lease
@@ -48,7 +48,7 @@ class TurnWork:
         """
         return session_directory(settings.sessions_dir, turn.request.session_id)
 
-    async def start(self, parts: EngineParts, lease: Lease) -> Move | None:
+    async def start(self, parts: EngineParts, lease: Lease) -> Transition | None:
         """Return a transition that ends the turn before its first run, or None to run the agent."""
         return None
 
@@ -70,7 +70,7 @@ class TurnWork:
         """Prepare the session's folder and the run's own ``directory`` for the agent. Raises ``OSError``."""
         session.prepare_session(holder, turn, rules.root, rules.template, tools=rules.tools)
 
-    async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+    async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
         """Carry out an additional task of this kind of work, in which no agent runs, and return the transition.
 
         Raises:
@@ -104,13 +104,13 @@ class TurnWork:
 _CHAT = TurnWork()
 
 
-def find_work_of(turn: Turn) -> TurnWork:
+def find_turn_work(turn: Turn) -> TurnWork:
     """Return the worker's part of the turn's kind of work. Raises ``SettingsError`` if the kind is not installed."""
-    return _load(turn.request.work) if turn.request.work else _CHAT
+    return _load_work(turn.request.work) if turn.request.work else _CHAT
 
 
 @cache
-def _load(name: str) -> TurnWork:
+def _load_work(name: str) -> TurnWork:
     try:
         made: TurnWork = load_plugin(WORK, name)()
     except UnusablePlugin as error:

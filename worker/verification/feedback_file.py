@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 from worker.files.safe_io import ensure_folder, open_folder, read_file, replace_file
 
 log = structlog.get_logger()
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 #: Longest feedback, in characters.
 MAX_MESSAGE = 200_000
 
-_WORDS = table_beside(__file__)
+_WORDS = load_word_table(__file__)
 
 
 class FeedbackChannel:

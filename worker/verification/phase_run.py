@@ -12,7 +12,7 @@ from typing import Any
 
 from api_client.contract.completion import Verdict
 from api_client.contract.errors import SettingsError
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings, load_settings
 from worker.agents import build_runner
 from worker.runners.base import AgentEvent, Order, Runner, RunResult, Stop
 from worker.verification.feedback_file import FeedbackChannel
@@ -58,10 +58,10 @@ async def run_with_verification(
         SettingsError: the model is unknown.
         ValueError: ``max_retries`` is less than 1.
     """
-    settings = settings or load()
+    settings = settings or load_settings()
     model = model or next(iter(settings.models))
     runs = _PhaseRuns(
-        phase_dir, prompt, settings.of_model(model), model, runner or _build_model_runner(model, settings), on_output
+        phase_dir, prompt, settings.for_model(model), model, runner or _build_model_runner(model, settings), on_output
     )
     verifier = verifier or SubAgentVerifier(settings=settings)
 

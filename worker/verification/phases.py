@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.declared import Findings, Invalid, Problem, resolved
-from api_client.contract.phase import Phase, checked_phases
+from api_client.contract.declared import Findings, InvalidValue, Problem, resolve_scalars
+from api_client.contract.phase import Phase, read_phases_kind
 from api_client.contract.phase_checks import PhaseError
-from api_client.contract.phase_place import kind_at
+from api_client.contract.phase_place import file_kind
 from worker.enforcement.documents.frontmatter import MAX_CHARS
 from worker.enforcement.documents.written import read_yaml
 
@@ -78,18 +78,18 @@ def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> t
     """
 
     def check_phases(value: Any) -> tuple[Phase, ...]:
-        data = resolved(value)
-        phases, found = checked_phases(data), Findings()
+        data = resolve_scalars(value)
+        phases, found = read_phases_kind(data), Findings()
         prefix = ("phases",) if isinstance(data, dict) else ()
         for number, phase in enumerate(phases):
             for place, path in enumerate(phase.input_files):
-                if folder and (kind := kind_at(folder, path)) not in {"", "a plain file"}:
-                    found.wrong(f"{path!r} is {kind}, not a plain file", *prefix, number, "input_files", place)
-        found.end()
+                if folder and (kind := file_kind(folder, path)) not in {"", "a plain file"}:
+                    found.add_problem(f"{path!r} is {kind}, not a plain file", *prefix, number, "input_files", place)
+        found.raise_problems()
         return phases
 
     try:
         phases: tuple[Phase, ...] = read_yaml(text, check_phases, "is not usable YAML: holds no phases")[0]
-    except Invalid as error:
+    except InvalidValue as error:
         raise PhasesFileError(source, error.problems) from None
     return phases

@@ -16,7 +16,7 @@ from api_client.contract.completion import Completion
 from api_client.contract.completion import Verdict as Ended
 from api_client.contract.errors import SettingsError
 from api_client.contract.phase import Phase
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings, load_settings
 from worker.agents import build_runner
 from worker.runners.base import Emit, Order, Runner, RunResult, Stop, reads_files
 from worker.verification.gates import GateReport, GateSettings, run_gates
@@ -93,7 +93,7 @@ class SubAgentVerifier:
 
     @functools.cached_property
     def _settings(self) -> Settings:
-        return self._given or load()
+        return self._given or load_settings()
 
     async def verify_phase(
         self,

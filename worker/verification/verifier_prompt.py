@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 
 from api_client.contract.phase import Phase
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 from worker.files.template import fence_text
 
 #: Most characters of output quoted in the verifier's prompt.
 MAX_SHOWN = 120_000
 
-_PROMPTS = table_beside(__file__)
+_PROMPTS = load_word_table(__file__)
 
 
 def build_verifier_prompt(

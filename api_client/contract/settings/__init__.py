@@ -3,9 +3,16 @@
 Each group has its own module; ``table`` puts the groups together.
 """
 
-from api_client.contract.settings.declaration import declared, name_of, spelled
-from api_client.contract.settings.load import STORES, load, require_store, running, shared, with_installation
-from api_client.contract.settings.store_addresses import masked
+from api_client.contract.settings.declaration import declared_fields, environment_name, spell_value
+from api_client.contract.settings.load import (
+    STORES,
+    load_settings,
+    merge_installation,
+    read_running_installation,
+    require_store,
+    shared_environment,
+)
+from api_client.contract.settings.store_addresses import mask_password
 from api_client.contract.settings.table import CONSTANTS, GROUPS, RUN_FILE, STATE_DIR, Settings
 
 __all__ = [
@@ -15,13 +22,13 @@ __all__ = [
     "STATE_DIR",
     "STORES",
     "Settings",
-    "declared",
-    "load",
-    "masked",
-    "name_of",
+    "declared_fields",
+    "environment_name",
+    "load_settings",
+    "mask_password",
+    "merge_installation",
+    "read_running_installation",
     "require_store",
-    "running",
-    "shared",
-    "spelled",
-    "with_installation",
+    "shared_environment",
+    "spell_value",
 ]

@@ -6,33 +6,42 @@ from dataclasses import dataclass
 
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_DEADLINE_SECONDS
 from api_client.contract.offered import BUILT_IN
-from api_client.contract.settings.declaration import SettingsGroup, setting
-from api_client.contract.settings.setting_values import choice, integer, model_runners, names, number
+from api_client.contract.settings.declaration import SettingsGroup, declare_setting
+from api_client.contract.settings.setting_values import (
+    choice_parser,
+    integer_parser,
+    names,
+    number_parser,
+    parse_model_runners,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweringSettings(SettingsGroup):
     """The agents that answer a turn, and their limits."""
 
-    models: dict[str, str] = setting(
+    models: dict[str, str] = declare_setting(
         lambda: {"scripted": "scripted"},
-        model_runners,
+        parse_model_runners,
         "Models: model=runner[:option],...; none set, but HELIX_CLAUDE_API_KEY: also helix-consultant=claude_cli.",
     )
-    validators: tuple[str, ...] = setting(
+    validators: tuple[str, ...] = declare_setting(
         BUILT_IN,
         names,
         "Validators active when a request names none; any offered one can be named (validators.md).",
         per_model=True,
     )
-    locale: str = setting(
+    locale: str = declare_setting(
         "en",
-        choice("de", "en"),
+        choice_parser("de", "en"),
         "Language of feedback and messages where a question shows neither German nor English.",
     )
-    max_attempts: int = setting(
-        3, integer(1, MAX_ATTEMPTS), "Agent runs per turn at most: ADR-038's max_retries plus one.", per_model=True
+    max_attempts: int = declare_setting(
+        3,
+        integer_parser(1, MAX_ATTEMPTS),
+        "Agent runs per turn at most: ADR-038's max_retries plus one.",
+        per_model=True,
     )
-    deadline_seconds: float = setting(
-        3600.0, number(1, MAX_DEADLINE_SECONDS), "Wall time of a turn, over all attempts.", per_model=True
+    deadline_seconds: float = declare_setting(
+        3600.0, number_parser(1, MAX_DEADLINE_SECONDS), "Wall time of a turn, over all attempts.", per_model=True
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api_client.contract.settings.declaration import SettingsGroup, constant
-from api_client.contract.settings.setting_values import number
+from api_client.contract.settings.declaration import SettingsGroup, declare_constant
+from api_client.contract.settings.setting_values import number_parser
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSettings(SettingsGroup):
     """How long it is known who did what."""
 
-    audit_seconds: float = constant(400 * 86_400.0, number(3600, 10**9), "How long lines of the audit log are kept.")
+    audit_seconds: float = declare_constant(
+        400 * 86_400.0, number_parser(3600, 10**9), "How long lines of the audit log are kept."
+    )

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterAddress:
     """The parsed address of a Redis Cluster, such as ``redis+cluster://:password@host:port,host:port/``.
 
     Attributes:
@@ -20,7 +20,7 @@ class Cluster:
     password: str = ""
 
     @classmethod
-    def parse(cls, url: str) -> Cluster | None:
+    def parse(cls, url: str) -> ClusterAddress | None:
         """Parse the address of a Redis Cluster; return None for any other address.
 
         Raises:

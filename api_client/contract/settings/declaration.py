@@ -7,7 +7,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 
-def setting(
+def declare_setting(
     default: Any,
     parse: Callable[[str], Any],
     help_text: str,
@@ -24,21 +24,21 @@ def setting(
     ``masked`` hides its value like a secret. ``pairs`` allows a table in the settings file.
     """
     shown = {"secret": secret, "masked": secret or masked}
-    return _field(default, kind="setting", parse=parse, help=help_text, per_model=per_model, pairs=pairs, **shown)
+    return _make_field(default, kind="setting", parse=parse, help=help_text, per_model=per_model, pairs=pairs, **shown)
 
 
-def constant(default: Any, parse: Callable[[str], Any], help_text: str) -> Any:
+def declare_constant(default: Any, parse: Callable[[str], Any], help_text: str) -> Any:
     """Declare a constant of the program that only tests change, through the variable ``HELIX_CONSTANTS``."""
     apart = {"secret": False, "masked": False, "per_model": False}
-    return _field(default, kind="constant", parse=parse, help=help_text, **apart)
+    return _make_field(default, kind="constant", parse=parse, help=help_text, **apart)
 
 
-def of_the_file(default: Any) -> Any:
+def declare_file_value(default: Any) -> Any:
     """Declare a setting that only the settings file can contain, not the environment."""
-    return _field(default, kind="file", parse=None, help="", secret=False, masked=False, per_model=False)
+    return _make_field(default, kind="file", parse=None, help="", secret=False, masked=False, per_model=False)
 
 
-def _field(default: Any, **metadata: Any) -> Any:
+def _make_field(default: Any, **metadata: Any) -> Any:
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -48,26 +48,26 @@ def _field(default: Any, **metadata: Any) -> Any:
 class SettingsGroup:
     """Settings of one subject; ``Settings`` inherits the fields of all groups."""
 
-    def problems(self) -> Iterator[str]:
+    def find_problems(self) -> Iterator[str]:
         """Yield one line of text for each missing or contradictory setting of the group."""
         yield from ()
 
-    def named_models(self) -> Iterator[tuple[str, str]]:
+    def list_named_models(self) -> Iterator[tuple[str, str]]:
         """Yield the name of each setting that refers to a model, together with that model."""
         yield from ()
 
 
-def declared(table: Any, kind: str) -> list[Field[Any]]:
+def declared_fields(table: Any, kind: str) -> list[Field[Any]]:
     """Return the dataclass fields that were declared as ``setting``, ``constant`` or ``file``, in order."""
     return [each for each in fields(table) if each.metadata["kind"] == kind]
 
 
-def name_of(attribute: str) -> str:
+def environment_name(attribute: str) -> str:
     """Return the name of the environment variable for a setting."""
     return f"HELIX_{attribute.upper()}"
 
 
-def spelled(value: Any) -> str:
+def spell_value(value: Any) -> str:
     """Format a setting's value as text in the spelling of environment variables."""
     if isinstance(value, dict):
         return ",".join(f"{key}={item}" for key, item in value.items())

@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.completion import Fault
-from api_client.contract.declared import Findings, Kind, Problem, nearest, one_of
-from api_client.contract.settings.declaration import declared
+from api_client.contract.completion import ProviderFault
+from api_client.contract.declared import Findings, Kind, Problem, choice_kind, suggest_name
+from api_client.contract.settings.declaration import declared_fields
 from api_client.contract.settings.policy_blocks import BLOCKS, block_kinds, key_kinds
-from api_client.contract.settings.setting_values import STREAM_MODES, number, web_address
+from api_client.contract.settings.setting_values import STREAM_MODES, number_parser, parse_web_address
 from api_client.contract.settings.table import STATE_DIR, Settings
 
 #: Default path of the file under ``HELIX_ROOT``, if ``HELIX_CONFIG`` names none. Agents can neither read nor write
@@ -36,7 +36,7 @@ _LIST = 'a list of texts: ["a", "b"]'
 #: Only in the environment, because they locate this file.
 _NOT_HERE = {"root", "config"}
 #: Keys that name a file with a secret, and their settings.
-_SECRETS = {f"{each.name}_file": each.name for each in declared(Settings, "setting") if each.metadata["secret"]}
+_SECRETS = {f"{each.name}_file": each.name for each in declared_fields(Settings, "setting") if each.metadata["secret"]}
 
 
 @dataclass(slots=True)
@@ -59,16 +59,16 @@ class SettingsFile:
     places: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    def where(self, key: str) -> str:
+    def key_line(self, key: str) -> str:
         """Return the file name and line of a key, for example ``.helix/helix.toml:12``."""
         return f"{self.name}:{self.places[key][0]}" if key in self.places else self.name
 
-    def place_of(self, key: str, *, of_key: bool) -> str:
+    def key_place(self, key: str, *, of_key: bool) -> str:
         """Return the file name, line and column of a key or of its value, for example ``.helix/helix.toml:12:10``."""
         line, own, behind = self.places.get(key, (0, 0, 0))
         return f"{self.name}:{line}:{own if of_key else behind}" if line else self.name
 
-    def where_of_model(self, model: str, name: str) -> str:
+    def model_setting_line(self, model: str, name: str) -> str:
         """Return the file name and line where a model's block sets the setting ``name``."""
         keys = [
             name,
@@ -76,10 +76,10 @@ class SettingsFile:
             *(key for key, runners in _BY_RUNNER.items() if name in runners.values()),
         ]
         places = [f"model.{model}.{key}" for key in keys]
-        return self.where(next((place for place in places if place in self.places), f"model.{model}"))
+        return self.key_line(next((place for place in places if place in self.places), f"model.{model}"))
 
 
-def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
+def read_settings_file(path: Path, name: str, *, required: bool) -> SettingsFile:
     """Read and check a settings file; a missing file is a problem only if it is ``required``."""
     found = SettingsFile(name=name)
     try:
@@ -91,100 +91,112 @@ def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
     except (OSError, ValueError) as error:  # TOML errors include the line
         found.problems.append(f"{name}: {error if isinstance(error, ValueError) else type(error).__name__}")
         return found
-    found.places = _places(text)
-    if place := _with_nul(data):
-        found.problems.append(f"{found.place_of(place, of_key=False)}: {place}: must hold no NUL character")
+    found.places = _locate_keys(text)
+    if place := _find_nul(data):
+        found.problems.append(f"{found.key_place(place, of_key=False)}: {place}: must hold no NUL character")
         return found
-    for problem in _fill(found, data, path.parent):
+    for problem in _fill_file(found, data, path.parent):
         place = ".".join(map(str, problem.where))
-        at = found.place_of(place, of_key=problem.of_key)
+        at = found.key_place(place, of_key=problem.of_key)
         found.problems.append(f"{at}: {place}: {problem.message[:200]}")
     return found
 
 
-def _fill(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Problem]:
+def _fill_file(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Problem]:
     """Store the parsed TOML ``data`` in ``file`` and return the problems that were found."""
     found = Findings()
-    blocks = {kind: found.read(_blocks, data.pop(kind, {}), kind) or {} for kind in ("model", *BLOCKS)}
-    file.values = _values(found, data, _settings(folder))
+    blocks = {kind: found.read_part(_read_blocks, data.pop(kind, {}), kind) or {} for kind in ("model", *BLOCKS)}
+    file.values = _read_values(found, data, _setting_kinds(folder))
     for kind, keys in block_kinds(folder).items():
-        file.blocks[kind] = {name: _values(found, block, keys, kind, name) for name, block in blocks[kind].items()}
+        file.blocks[kind] = {name: _read_values(found, block, keys, kind, name) for name, block in blocks[kind].items()}
     for name, block in blocks["model"].items():
         runner, option = block.pop("runner", None), block.pop("model", "")
         if not isinstance(runner, str) or not runner or not isinstance(option, str):
             wrong = "a block names its runner: claude_cli, openai_http, scripted, ..."
-            found.wrong(wrong, "model", name, "runner")
+            found.add_problem(wrong, "model", name, "runner")
             continue
         file.models[name] = f"{runner}:{option}" if option else runner
-        kinds = _settings(folder, per_model=True) | _of_runner(runner, folder)
-        kinds |= {"vision": _vision, "stream": one_of(STREAM_MODES), "prices": _prices, "fallbacks": _fallbacks}
-        kinds |= dict.fromkeys(("proxy_models", "proxy_allows"), _texts)
+        kinds = _setting_kinds(folder, per_model=True) | _runner_kinds(runner, folder)
+        kinds |= {
+            "vision": _read_vision,
+            "stream": choice_kind(STREAM_MODES),
+            "prices": _read_prices,
+            "fallbacks": _read_fallbacks,
+        }
+        kinds |= dict.fromkeys(("proxy_models", "proxy_allows"), _read_texts)
         if runner == "openai_http":
-            kinds |= {"api": one_of(("chat", "responses")), "parameters": _parameters, "timeouts": _timeouts}
-        values = _values(found, block, kinds, "model", name)
-        file.model_settings[name] = {_meant(key, runner): each for key, each in values.items()}
+            kinds |= {
+                "api": choice_kind(("chat", "responses")),
+                "parameters": _read_parameters,
+                "timeouts": _read_timeouts,
+            }
+        values = _read_values(found, block, kinds, "model", name)
+        file.model_settings[name] = {_resolve_key(key, runner): each for key, each in values.items()}
     return found.problems
 
 
-def _values(found: Findings, block: Mapping[str, Any], kinds: Mapping[str, Kind], *where: str) -> dict[str, Any]:
+def _read_values(found: Findings, block: Mapping[str, Any], kinds: Mapping[str, Kind], *where: str) -> dict[str, Any]:
     """Parse the settings in a block of the file and return their values by name; problems go to ``found``."""
     values = {}
     for key, value in block.items():
         if key not in kinds:
-            found.wrong(f"no such setting{nearest(key, kinds)}", *where, key, of_key=True)
-        elif (read := found.read(kinds[key], value, *where, key)) is not None:
+            found.add_problem(f"no such setting{suggest_name(key, kinds)}", *where, key, of_key=True)
+        elif (read := found.read_part(kinds[key], value, *where, key)) is not None:
             orders = key == "policy" and isinstance(read, dict)
             values["policy_orders" if orders else _SECRETS.get(key, key)] = read
     return values
 
 
-def _blocks(value: Any) -> dict[str, dict[str, Any]]:
+def _read_blocks(value: Any) -> dict[str, dict[str, Any]]:
     if not isinstance(value, dict) or not all(isinstance(block, dict) for block in value.values()):
         raise ValueError("must be blocks, each with a name")
     return value
 
 
-def _settings(folder: Path, *, per_model: bool = False) -> dict[str, Kind]:
+def _setting_kinds(folder: Path, *, per_model: bool = False) -> dict[str, Kind]:
     """Return the parser of each setting that the file may contain or, with ``per_model``, a model's block."""
     kinds: dict[str, Kind] = {}
-    for each in declared(Settings, "setting"):
+    for each in declared_fields(Settings, "setting"):
         if each.name in _NOT_HERE or (per_model and not each.metadata["per_model"]):
             continue
         if each.metadata["secret"]:
-            kinds[each.name] = partial(_in_the_open, name=each.name)
-            kinds[f"{each.name}_file"] = partial(_secret, folder=folder, parse=each.metadata["parse"])
+            kinds[each.name] = partial(_refuse_open_secret, name=each.name)
+            kinds[f"{each.name}_file"] = partial(_read_secret, folder=folder, parse=each.metadata["parse"])
         else:
-            kinds[each.name] = partial(_parsed, known=each)
+            kinds[each.name] = partial(_parse_value, known=each)
     return kinds | key_kinds(folder)
 
 
-def _of_runner(runner: str, folder: Path) -> dict[str, Kind]:
+def _runner_kinds(runner: str, folder: Path) -> dict[str, Kind]:
     """Return the parsers of the keys that mean different settings depending on the model's runner."""
 
-    def of(key: str, kind: Kind) -> Kind:
-        def read(value: Any) -> Any:
+    def kind_for(key: str, kind: Kind) -> Kind:
+        def read_value(value: Any) -> Any:
             if runner in _ASK_NOBODY:
                 raise ValueError(f"{runner} takes none")
             if not isinstance(value, str):
                 raise ValueError("must be a text")
             return kind(value)
 
-        return read
+        return read_value
 
-    return {"url": of("url", web_address), "key_file": of("key_file", partial(_secret, folder=folder, parse=str))}
+    return {
+        "url": kind_for("url", parse_web_address),
+        "key_file": kind_for("key_file", partial(_read_secret, folder=folder, parse=str)),
+    }
 
 
-def _meant(key: str, runner: str) -> str:
+def _resolve_key(key: str, runner: str) -> str:
     """Return the name of the setting that a key of a model's block stands for with this runner."""
     meanings = _BY_RUNNER.get(key, {"": key})
     return meanings.get(runner, meanings[""])
 
 
-def _in_the_open(_value: Any, name: str) -> None:
+def _refuse_open_secret(_value: Any, name: str) -> None:
     raise ValueError(f"a secret is in a separate file: {name}_file = ...")
 
 
-def _secret(value: Any, folder: Path, parse: Callable[[str], Any]) -> Any:
+def _read_secret(value: Any, folder: Path, parse: Callable[[str], Any]) -> Any:
     try:
         text = (folder / Path(str(value)).expanduser()).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
@@ -192,31 +204,31 @@ def _secret(value: Any, folder: Path, parse: Callable[[str], Any]) -> Any:
     return parse(text)
 
 
-def _with_nul(value: Any, place: str = "") -> str:
+def _find_nul(value: Any, place: str = "") -> str:
     """Return the path of the first text with a NUL character, which no file path, address or key may contain."""
     match value:
         case str():
             return place if "\0" in value else ""
         case list():
-            return next(filter(None, (_with_nul(item, place) for item in value)), "")
+            return next(filter(None, (_find_nul(item, place) for item in value)), "")
         case dict() if any("\0" in key for key in value):
             return place or "a key"
         case dict():
             return next(
-                filter(None, (_with_nul(item, f"{place}.{key}".lstrip(".")) for key, item in value.items())), ""
+                filter(None, (_find_nul(item, f"{place}.{key}".lstrip(".")) for key, item in value.items())), ""
             )
     return ""
 
 
-def _parsed(value: Any, known: Field[Any]) -> Any:
+def _parse_value(value: Any, known: Field[Any]) -> Any:
     """Parse a TOML value with the parser of its setting. Raises ``ValueError`` if the value is invalid."""
     try:
-        return known.metadata["parse"](_text(value, known))
+        return known.metadata["parse"](_to_text(value, known))
     except OSError as error:  # a path that no file can have
         raise ValueError(str(error)) from None
 
 
-def _text(value: Any, known: Field[Any]) -> str:
+def _to_text(value: Any, known: Field[Any]) -> str:
     """Return a TOML value in the spelling of environment variables.
 
     Raises:
@@ -242,48 +254,50 @@ def _text(value: Any, known: Field[Any]) -> str:
     raise ValueError(f"must be {wanted.get(kind, 'a table' if pairs else _LIST)}")
 
 
-def _vision(value: Any) -> bool:
+def _read_vision(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("must be true or false")
     return value
 
 
-def _prices(value: Any, *, of_model: bool = False) -> dict[str, Any]:
+def _read_prices(value: Any, *, of_model: bool = False) -> dict[str, Any]:
     given = value if isinstance(value, dict) else {}
     further = {name: each for name, each in given.items() if isinstance(each, dict) and not of_model}
     own = {name: each for name, each in given.items() if name not in further}
     if not own or not set(own) <= _PRICES:
         example = "{ input = 3.0, output = 15.0, cache_read = 0.3, cache_write = 3.75, other-model = { input = 1.0 } }"
         raise ValueError(f"must look like {example}: US dollars for a million tokens")
-    prices = {name: number(0, 10**6)(str(price)) for name, price in own.items()}
-    return prices | {name: _prices(each, of_model=True) for name, each in further.items()}
+    prices = {name: number_parser(0, 10**6)(str(price)) for name, price in own.items()}
+    return prices | {name: _read_prices(each, of_model=True) for name, each in further.items()}
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _read_texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
         raise ValueError(f"must be {_LIST}")
     return tuple(value)
 
 
-def _timeouts(value: Any) -> dict[str, float]:
+def _read_timeouts(value: Any) -> dict[str, float]:
     if not isinstance(value, dict) or not set(value) <= {"first", "next"}:
         raise ValueError("must look like { first = 60, next = 20 }: seconds until an event of the answer comes")
-    return {name: number(1, 600)(str(seconds)) for name, seconds in value.items()}
+    return {name: number_parser(1, 600)(str(seconds)) for name, seconds in value.items()}
 
 
-def _fallbacks(value: Any) -> dict[str, tuple[str, ...]]:
+def _read_fallbacks(value: Any) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, dict):
         raise ValueError('must look like { limit = ["other"], auth = ["other", "third"] }')
     for kind, models in value.items():
-        if kind not in list(Fault):
-            known = nearest(kind, [each.value for each in Fault]) or f"; there are {', '.join(Fault)}"
+        if kind not in list(ProviderFault):
+            known = (
+                suggest_name(kind, [each.value for each in ProviderFault]) or f"; there are {', '.join(ProviderFault)}"
+            )
             raise ValueError(f"{kind[:80]!r} names no error{known}")
         if not isinstance(models, list) or not models or not all(isinstance(model, str) for model in models):
             raise ValueError(f'{kind} must name models in their order: ["other", "third"]')
     return {kind: tuple(models) for kind, models in value.items()}
 
 
-def _parameters(value: Any) -> dict[str, Any]:
+def _read_parameters(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("must look like { temperature = 0.2, max_tokens = 4000 }")
     if ours := sorted(_OURS & value.keys()):
@@ -295,7 +309,7 @@ def _parameters(value: Any) -> dict[str, Any]:
     return value
 
 
-def _places(text: str) -> dict[str, tuple[int, int, int]]:
+def _locate_keys(text: str) -> dict[str, tuple[int, int, int]]:
     """Map each key in the text of a TOML file to its line, its column and the column of its value."""
     found: dict[str, tuple[int, int, int]] = {}
     table = ""

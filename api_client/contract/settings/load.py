@@ -12,12 +12,12 @@ from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.declared import nearest
+from api_client.contract.declared import suggest_name
 from api_client.contract.errors import SettingsError
-from api_client.contract.settings.declaration import declared, name_of, spelled
-from api_client.contract.settings.file import FILE_NAME, SettingsFile, read_file
-from api_client.contract.settings.policy_settings import FLAG, flag_problems
-from api_client.contract.settings.setting_values import model_runners
+from api_client.contract.settings.declaration import declared_fields, environment_name, spell_value
+from api_client.contract.settings.file import FILE_NAME, SettingsFile, read_settings_file
+from api_client.contract.settings.policy_settings import FLAG, find_flag_problems
+from api_client.contract.settings.setting_values import parse_model_runners
 from api_client.contract.settings.table import CONSTANTS, RUN_FILE, STATE_DIR, Settings
 
 #: Default models if the Claude CLI has a key; without a key only the scripted agent could answer.
@@ -28,7 +28,7 @@ STORES = ("REDIS_URL", "REDIS_URL_FILE", "HELIX_BROKER_URL", "HELIX_STORE_URL")
 _READ_ELSEWHERE = frozenset({"HELIX_FAILPOINT", CONSTANTS, "HELIX_URL", "HELIX_KEY"})
 
 
-def load(environ: Mapping[str, str] | None = None) -> Settings:
+def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """Load the settings from environment variables and the settings file.
 
     Broker and store come from their own variables, then ``REDIS_URL``, then the settings file, then the broker that
@@ -40,41 +40,41 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         SettingsError: with every problem found, one line each.
     """
     problems: list[str] = []
-    known = {name_of(each.name): each for each in declared(Settings, "setting")}
+    known = {environment_name(each.name): each for each in declared_fields(Settings, "setting")}
     secret = [name for name, each in known.items() if each.metadata["secret"]]
-    environ = with_installation(os.environ if environ is None else environ)
-    environ = _with_files(environ, [*secret, "REDIS_URL"], problems)
-    problems += _unknown(environ, known)
-    values = _values(environ, problems) | _constants(environ, problems)
-    file = file_of(environ)
+    environ = merge_installation(os.environ if environ is None else environ)
+    environ = _read_secret_files(environ, [*secret, "REDIS_URL"], problems)
+    problems += _find_unknown(environ, known)
+    values = _read_environment(environ, problems) | _read_constants(environ, problems)
+    file = find_settings_file(environ)
     problems += file.problems
     values = (
         file.values
-        | _of_blocks(file, values)
+        | _read_models(file, values)
         | {f"{kind}_settings": blocks for kind, blocks in file.blocks.items()}
         | values
     )
     if "models" not in values and values.get("claude_api_key"):
         values["models"] = dict(_CONSULTANT)
     settings = Settings(**values)
-    problems += _at_odds(settings, readable="models" in values or not environ.get("HELIX_MODELS"))
+    problems += _find_contradictions(settings, readable="models" in values or not environ.get("HELIX_MODELS"))
     if problems:
         raise SettingsError(list(dict.fromkeys(problems)))
-    return _with_running_broker(settings, own_models=bool(environ.get("HELIX_MODELS") or file.models))
+    return _use_running_broker(settings, own_models=bool(environ.get("HELIX_MODELS") or file.models))
 
 
-def file_of(environ: Mapping[str, str]) -> SettingsFile:
+def find_settings_file(environ: Mapping[str, str]) -> SettingsFile:
     """Read the settings file that the environment names, or the default file below ``HELIX_ROOT``."""
     named = environ.get("HELIX_CONFIG", "")
     root = Path(environ.get("HELIX_ROOT") or ".").expanduser()
     path = Path(named).expanduser() if named else root / FILE_NAME
-    return read_file(path, named or FILE_NAME, required=bool(named))
+    return read_settings_file(path, named or FILE_NAME, required=bool(named))
 
 
-def _values(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
+def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for each in declared(Settings, "setting"):
-        name = name_of(each.name)
+    for each in declared_fields(Settings, "setting"):
+        name = environment_name(each.name)
         raw = environ.get(name, "")
         if raw == "" and each.name in {"broker_url", "store_url"}:
             name, raw = "REDIS_URL", environ.get("REDIS_URL", "")
@@ -88,9 +88,9 @@ def _values(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
     return values
 
 
-def _constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
+def _read_constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
     """Return the values of constants that a test changes; problems are added to ``problems``."""
-    known = {each.name: each.metadata["parse"] for each in declared(Settings, "constant")}
+    known = {each.name: each.metadata["parse"] for each in declared_fields(Settings, "constant")}
     try:
         given = json.loads(environ.get(CONSTANTS) or "{}")
         return {name: known[name](text) for name, text in given.items()}
@@ -99,7 +99,7 @@ def _constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any
         return {}
 
 
-def _of_blocks(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
+def _read_models(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that come from the models' blocks of the settings file."""
     if not file.models:
         return {}
@@ -107,20 +107,20 @@ def _of_blocks(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"models": given.get("models", file.models), "model_settings": blocks}
 
 
-def _at_odds(settings: Settings, *, readable: bool) -> Iterator[str]:
+def _find_contradictions(settings: Settings, *, readable: bool) -> Iterator[str]:
     """Yield a problem for settings that contradict each other or name unknown models."""
     there = ", ".join(settings.models)
-    for name, model in settings.named_models() if readable else ():
+    for name, model in settings.list_named_models() if readable else ():
         if model and model not in settings.models:
-            meant = nearest(model, settings.models)
+            meant = suggest_name(model, settings.models)
             yield f"{name}={model[:80]!r}: not a model of HELIX_MODELS ({there}){meant}"
-    yield from settings.problems()
+    yield from settings.find_problems()
 
 
-def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
+def _find_unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
     """Return a problem for each environment variable that looks like a setting but is unknown."""
-    constants = {name_of(each.name): each for each in declared(Settings, "constant")}
-    problems = flag_problems(environ)
+    constants = {environment_name(each.name): each for each in declared_fields(Settings, "constant")}
+    problems = find_flag_problems(environ)
     for name in environ:
         if name in known or name == FLAG or name in _READ_ELSEWHERE:
             continue
@@ -131,11 +131,11 @@ def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
             value = "" if default is MISSING or default == "" else f" ({default})"
             problems.append(f"{name}: a constant{value}, no setting; leave it out")
             continue
-        problems.append(f"{name}: no such setting{nearest(name, known)}")
+        problems.append(f"{name}: no such setting{suggest_name(name, known)}")
     return problems
 
 
-def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[str]) -> dict[str, str]:
+def _read_secret_files(environ: Mapping[str, str], secrets: list[str], problems: list[str]) -> dict[str, str]:
     """Return the environment with each secret ``NAME`` read from the file that ``NAME_FILE`` names."""
     found = dict(environ)
     for name in secrets:
@@ -151,29 +151,33 @@ def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[s
     return found
 
 
-def running(root: Path) -> dict[str, str]:
+def read_running_installation(root: Path) -> dict[str, str]:
     """Return the addresses and models of a ``turns up`` that runs on ``root``; an empty dict if none runs."""
-    return _texts(_run_file(root))
+    return _keep_texts(_read_run_file(root))
 
 
-def shared(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+def shared_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings as environment variables for all processes of an installation, without secrets."""
-    open_ones = [each.name for each in declared(Settings, "setting") if not each.metadata["secret"]]
-    given = {name_of(each): spelled(getattr(settings, each)) for each in open_ones if each != "root"}
+    open_ones = [each.name for each in declared_fields(Settings, "setting") if not each.metadata["secret"]]
+    given = {environment_name(each): spell_value(getattr(settings, each)) for each in open_ones if each != "root"}
     return {name: value for name, value in given.items() if environ.get(name) and value != ""}
 
 
-def with_installation(environ: Mapping[str, str]) -> Mapping[str, str]:
+def merge_installation(environ: Mapping[str, str]) -> Mapping[str, str]:
     """Add the settings of a running ``turns up`` to the environment, unless the environment names a store."""
     if any(environ.get(name) for name in STORES):
         return environ
     root = Path(environ.get("HELIX_ROOT") or ".").expanduser()
-    known = {name_of(each.name) for each in declared(Settings, "setting")}  # the installation may be of another release
+    known = {
+        environment_name(each.name) for each in declared_fields(Settings, "setting")
+    }  # the installation may be of another release
     own = {name: value for name, value in environ.items() if value}
-    return {name: value for name, value in _texts(_run_file(root).get("settings")).items() if name in known} | own
+    return {
+        name: value for name, value in _keep_texts(_read_run_file(root).get("settings")).items() if name in known
+    } | own
 
 
-def _run_file(root: Path) -> dict[str, Any]:
+def _read_run_file(root: Path) -> dict[str, Any]:
     try:
         data = json.loads((root / STATE_DIR / RUN_FILE).read_text())
     except (OSError, ValueError):
@@ -181,23 +185,23 @@ def _run_file(root: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _texts(data: Any) -> dict[str, str]:
+def _keep_texts(data: Any) -> dict[str, str]:
     pairs = data.items() if isinstance(data, dict) else ()
     return {name: value for name, value in pairs if isinstance(value, str)}
 
 
-def _with_running_broker(settings: Settings, *, own_models: bool) -> Settings:
+def _use_running_broker(settings: Settings, *, own_models: bool) -> Settings:
     """Return the settings completed with the broker and models of a running ``turns up``, if they name none."""
     if settings.broker_url and settings.store_url:
         return settings
     models = settings.models
     url = settings.store_url or settings.broker_url
     if not url:
-        installation = running(settings.root)
+        installation = read_running_installation(settings.root)
         if not (url := installation.get("redis_url", "")):
             return settings
         if not own_models and "models" in installation:
-            models = model_runners(installation["models"])
+            models = parse_model_runners(installation["models"])
     return replace(settings, broker_url=settings.broker_url or url, store_url=settings.store_url or url, models=models)
 
 

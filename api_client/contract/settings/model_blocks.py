@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-from api_client.contract.settings.declaration import SettingsGroup, of_the_file
+from api_client.contract.settings.declaration import SettingsGroup, declare_file_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class ModelBlocks(SettingsGroup):
     """The settings of single models.
 
     Attributes:
-        model_settings: model -> settings of its block; ``of_model`` applies them.
+        model_settings: model -> settings of its block; ``for_model`` applies them.
         vision: the model sees images. stream: how its answers are shown: ``live``, ``draft``, ``validated``; empty for
             the caller's default.
         prices: US dollars for a million tokens (``worker/runners/pricing.py``).
@@ -25,18 +25,18 @@ class ModelBlocks(SettingsGroup):
         fallbacks: ``Fault`` of a provider -> the models that may take over, in order.
     """
 
-    model_settings: dict[str, dict[str, Any]] = of_the_file(dict)
-    prices: dict[str, Any] = of_the_file(dict)
-    proxy_models: tuple[str, ...] = of_the_file(())
-    proxy_allows: tuple[str, ...] = of_the_file(())
-    api: str = of_the_file("chat")
-    parameters: dict[str, Any] = of_the_file(dict)
-    timeouts: dict[str, float] = of_the_file(dict)
-    fallbacks: dict[str, tuple[str, ...]] = of_the_file(dict)
-    vision: bool = of_the_file(False)
-    stream: str = of_the_file("")
+    model_settings: dict[str, dict[str, Any]] = declare_file_value(dict)
+    prices: dict[str, Any] = declare_file_value(dict)
+    proxy_models: tuple[str, ...] = declare_file_value(())
+    proxy_allows: tuple[str, ...] = declare_file_value(())
+    api: str = declare_file_value("chat")
+    parameters: dict[str, Any] = declare_file_value(dict)
+    timeouts: dict[str, float] = declare_file_value(dict)
+    fallbacks: dict[str, tuple[str, ...]] = declare_file_value(dict)
+    vision: bool = declare_file_value(False)
+    stream: str = declare_file_value("")
 
-    def of_model(self, model: str) -> Self:
+    def for_model(self, model: str) -> Self:
         """Return the settings as they apply to a model, including the model's own block."""
         if model not in self.model_settings:
             return self
@@ -48,9 +48,9 @@ class ModelBlocks(SettingsGroup):
     def _of_models(self) -> dict[str, Self]:
         return {}
 
-    def named_models(self) -> Iterator[tuple[str, str]]:
+    def list_named_models(self) -> Iterator[tuple[str, str]]:
         """Yield the name of each setting that refers to a fallback model, together with that model."""
-        yield from super().named_models()
+        yield from super().list_named_models()
         for name, block in self.model_settings.items():
             for kind, models in block.get("fallbacks", {}).items():
                 yield from ((f"[model.{name}] fallbacks.{kind}", model) for model in models)

@@ -9,21 +9,21 @@ from urllib.parse import urlsplit
 
 from api_client.contract.notices import KINDS
 from api_client.contract.plugins import WATCHER, why_missing
-from api_client.contract.settings.declaration import SettingsGroup, setting
-from api_client.contract.settings.setting_values import choice, names, web_address
+from api_client.contract.settings.declaration import SettingsGroup, declare_setting
+from api_client.contract.settings.setting_values import choice_parser, names, parse_web_address
 
 
-def web_addresses(value: str) -> tuple[str, ...]:
+def parse_web_addresses(value: str) -> tuple[str, ...]:
     """Parse comma-separated web addresses, which must not contain a user or a password."""
     found = names(value)
     for each in found:
-        web_address(each)
+        parse_web_address(each)
         if "@" in urlsplit(each).netloc:
             raise ValueError("must not hold a user or password")
     return found
 
 
-def webhook_key(value: str) -> str:
+def parse_webhook_key(value: str) -> str:
     """Check a key for signing webhooks, which is ``whsec_`` followed by base64, or any other text."""
     if value.startswith("whsec_"):
         try:
@@ -33,7 +33,7 @@ def webhook_key(value: str) -> str:
     return value
 
 
-def notice_kinds(value: str) -> tuple[str, ...]:
+def parse_notification_kinds(value: str) -> tuple[str, ...]:
     """Parse comma-separated kinds of notifications; ``response.*`` selects all kinds with this prefix."""
     found = names(value)
     for each in found:
@@ -46,28 +46,30 @@ def notice_kinds(value: str) -> tuple[str, ...]:
 class NotificationSettings(SettingsGroup):
     """The people who are called when somebody is needed (docs/webhooks.md)."""
 
-    webhook_urls: tuple[str, ...] = setting(
-        (), web_addresses, "Addresses that get notices, each signed as OpenAI signs its webhooks.", secret=True
+    webhook_urls: tuple[str, ...] = declare_setting(
+        (), parse_web_addresses, "Addresses that get notices, each signed as OpenAI signs its webhooks.", secret=True
     )
-    webhook_secret: str = setting(
+    webhook_secret: str = declare_setting(
         "",
-        webhook_key,
+        parse_webhook_key,
         "Signs them: whsec_ and base64, as `turns notices secret` makes one; none: unsigned.",
         secret=True,
     )
-    webhook_internal: str = setting(
-        "refused", choice("refused", "allowed"), "Whether those addresses may lead to this machine or an inner network."
+    webhook_internal: str = declare_setting(
+        "refused",
+        choice_parser("refused", "allowed"),
+        "Whether those addresses may lead to this machine or an inner network.",
     )
-    notice_command: str = setting(
+    notice_command: str = declare_setting(
         "", str, "A shell command that is run for each notice, which it gets as JSON on standard input.", masked=True
     )
-    notice_kinds: tuple[str, ...] = setting(
-        ("*",), notice_kinds, "The kinds of notices that are sent: turn.failed,response.*; * for all."
+    notice_kinds: tuple[str, ...] = declare_setting(
+        ("*",), parse_notification_kinds, "The kinds of notices that are sent: turn.failed,response.*; * for all."
     )
 
-    def problems(self) -> Iterator[str]:
+    def find_problems(self) -> Iterator[str]:
         """Yield a problem if notifications are configured but the plug-in that sends them is missing."""
-        yield from super().problems()
+        yield from super().find_problems()
         missing = why_missing(WATCHER, "notifier")
         for name, asked in {
             "HELIX_WEBHOOK_URLS": self.webhook_urls,

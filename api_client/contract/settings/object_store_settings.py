@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
-from api_client.contract.settings.declaration import SettingsGroup, constant, setting
-from api_client.contract.settings.setting_values import integer, number, web_address
+from api_client.contract.settings.declaration import SettingsGroup, declare_constant, declare_setting
+from api_client.contract.settings.setting_values import integer_parser, number_parser, parse_web_address
 
 
-def bucket(value: str) -> str:
+def parse_bucket(value: str) -> str:
     """Check an address in an object store, such as ``s3://BUCKET/PREFIX``; an empty text is allowed."""
     parts = urlsplit(value)
     if value and (parts.scheme != "s3" or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{2,62}", parts.netloc) or parts.query):
@@ -24,23 +24,25 @@ def bucket(value: str) -> str:
 class ObjectStoreSettings(SettingsGroup):
     """The files of sessions where workers share no folder."""
 
-    files: str = setting(
+    files: str = declare_setting(
         "",
-        bucket,
+        parse_bucket,
         "Object store for the files of sessions, s3://BUCKET/PREFIX; none: HELIX_ROOT, which all workers share then.",
     )
-    files_endpoint: str = setting("", web_address, "Address of its S3 service; none: that of AWS in its region.")
-    files_max_bytes: int = constant(
+    files_endpoint: str = declare_setting(
+        "", parse_web_address, "Address of its S3 service; none: that of AWS in its region."
+    )
+    files_max_bytes: int = declare_constant(
         256 * 2**20,
-        integer(2**20, 2**36),
+        integer_parser(2**20, 2**36),
         "Largest session in the object store, in bytes; a turn beyond it fails.",
     )
-    files_grace_seconds: float = constant(
-        86_400.0, number(0, 10**9), "How long `turns gc` leaves what no session needs in the object store."
+    files_grace_seconds: float = declare_constant(
+        86_400.0, number_parser(0, 10**9), "How long `turns gc` leaves what no session needs in the object store."
     )
 
-    def problems(self) -> Iterator[str]:
+    def find_problems(self) -> Iterator[str]:
         """Yield a problem if the library for object stores is needed but not installed."""
-        yield from super().problems()
+        yield from super().find_problems()
         if self.files and find_spec("obstore") is None:
             yield 'HELIX_FILES: obstore is not installed; pip install ".[s3]" in the checkout'

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from api_client.contract.phase_checks import folder_problem
-from api_client.contract.settings.declaration import SettingsGroup, constant, setting
-from api_client.contract.settings.setting_values import names, number
+from api_client.contract.phase_checks import explain_bad_folder
+from api_client.contract.settings.declaration import SettingsGroup, declare_constant, declare_setting
+from api_client.contract.settings.setting_values import names, number_parser
 
 
-def grants(value: str) -> tuple[str, ...]:
+def parse_grants(value: str) -> tuple[str, ...]:
     """Parse the folders in which API keys may run phases, in the form ``FOLDER=OWNER,...``."""
     given = names(value)
     for item in given:
         folder, _, owner = (part.strip() for part in item.partition("="))
         if not owner:
             raise ValueError("must look like FOLDER=OWNER,FOLDER=OWNER; OWNER is `turns keys list`'s, * every key's")
-        if problem := folder_problem(folder):
+        if problem := explain_bad_folder(folder):
             raise ValueError(problem)
     return given
 
@@ -26,18 +26,20 @@ def grants(value: str) -> tuple[str, ...]:
 class PhaseSettings(SettingsGroup):
     """Phases (docs/WORKFLOW-SYSTEM.md)."""
 
-    phase_directories: tuple[str, ...] = setting(
+    phase_directories: tuple[str, ...] = declare_setting(
         (),
-        grants,
+        parse_grants,
         "Folders below HELIX_ROOT in which keys may run phases: FOLDER=OWNER,... (owners of `turns keys list`, or *).",
         pairs=True,
     )
-    verifier_model: str = setting(
+    verifier_model: str = declare_setting(
         "", str, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."
     )
-    verifier_seconds: float = constant(300.0, number(1, 3600), "A verifier that takes longer has not verified.")
+    verifier_seconds: float = declare_constant(
+        300.0, number_parser(1, 3600), "A verifier that takes longer has not verified."
+    )
 
-    def named_models(self) -> Iterator[tuple[str, str]]:
+    def list_named_models(self) -> Iterator[tuple[str, str]]:
         """Yield the name of each setting that refers to a model, together with that model."""
-        yield from super().named_models()
+        yield from super().list_named_models()
         yield "HELIX_VERIFIER_MODEL", self.verifier_model

@@ -17,26 +17,26 @@ BLOCKS = ("owner", "flow")
 
 def block_kinds(folder: Path) -> Mapping[str, Mapping[str, Kind]]:
     """Return the parsers of the keys in each kind of block; paths in the blocks are relative to ``folder``."""
-    owner: dict[str, Kind] = {"policy": partial(_policy_path, folder=folder)}
-    template = {"prompt_template": partial(_template, folder=folder)}
-    return {"owner": owner, "flow": owner | template | {"max_failure_rate": _failure_rate}}
+    owner: dict[str, Kind] = {"policy": partial(_read_policy_path, folder=folder)}
+    template = {"prompt_template": partial(_read_template, folder=folder)}
+    return {"owner": owner, "flow": owner | template | {"max_failure_rate": _read_failure_rate}}
 
 
 def key_kinds(folder: Path) -> dict[str, Kind]:
     """Return the parsers of keys whose values are written differently in the file than in the environment."""
-    return {"policy": partial(_policy, folder=folder), "prompt_template": partial(_template, folder=folder)}
+    return {"policy": partial(_read_policy, folder=folder), "prompt_template": partial(_read_template, folder=folder)}
 
 
-def _policy_path(value: Any, folder: Path) -> str:
+def _read_policy_path(value: Any, folder: Path) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a text")
     return str((folder / Path(value).expanduser()).resolve())
 
 
-def _policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
+def _read_policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
     """Parse the path of a policy file or, in a model's block, the reactions for each validator."""
     if isinstance(value, str):
-        return _policy_path(value, folder)
+        return _read_policy_path(value, folder)
     wrong = f"must name a policy file, or map validators to lists of {', '.join(Action)}"
     if not isinstance(value, dict):
         raise ValueError(wrong)
@@ -46,13 +46,13 @@ def _policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
     return {validator: tuple(order) for validator, order in value.items()}
 
 
-def _failure_rate(value: Any) -> float:
+def _read_failure_rate(value: Any) -> float:
     if not isinstance(value, int | float) or not 0 < value < 1:
         raise ValueError("must be a share of all turns, between 0 and 1: 0.2")
     return float(value)
 
 
-def _template(value: Any, folder: Path) -> str:
+def _read_template(value: Any, folder: Path) -> str:
     if value in (*SHIPPED, NONE):
         return str(value)
     path = folder / Path(str(value)).expanduser()

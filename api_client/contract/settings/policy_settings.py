@@ -8,27 +8,27 @@ from typing import Any
 
 from api_client.contract.plugins import WATCHER, why_missing
 from api_client.contract.session_paths import NONE, SHIPPED
-from api_client.contract.settings.declaration import of_the_file, setting
+from api_client.contract.settings.declaration import declare_file_value, declare_setting
 from api_client.contract.settings.model_blocks import ModelBlocks
-from api_client.contract.settings.setting_values import file_path, names
+from api_client.contract.settings.setting_values import names, parse_path
 
 #: ADR-034's feature flag. Its flow is the only one left, so the flag may be set, and only to true.
 FLAG = "HELIX_USE_LLM_FLOW"
 
 
-def flag_problems(environ: Mapping[str, str]) -> list[str]:
+def find_flag_problems(environ: Mapping[str, str]) -> list[str]:
     """Return a problem if the environment turns the feature flag off, which is no longer possible."""
     if environ.get(FLAG, "true").lower() in {"true", "1", ""}:
         return []
     return [f"{FLAG}: only true; the flow before ADR-034 is not here. HELIX_FLOW_VERSION compares flows"]
 
 
-def template(value: str) -> str:
+def parse_template(value: str) -> str:
     """Parse the template of a session: a built-in template's name stays unchanged, a path becomes absolute."""
-    return value if value in (*SHIPPED, NONE) else file_path(value)
+    return value if value in (*SHIPPED, NONE) else parse_path(value)
 
 
-def flow_weights(value: str) -> dict[str, int]:
+def parse_flow_weights(value: str) -> dict[str, int]:
     """Parse flow versions with their weights, as in ``version=weight,...``; a missing weight is 1."""
     flows = {}
     for item in names(value):
@@ -52,47 +52,47 @@ class PolicySettings(ModelBlocks):
         flow_settings: flow version -> what its block sets.
     """
 
-    owner_settings: dict[str, dict[str, Any]] = of_the_file(dict)
-    flow_settings: dict[str, dict[str, Any]] = of_the_file(dict)
-    policy_orders: dict[str, tuple[str, ...]] = of_the_file(dict)
-    policy: str = setting(
+    owner_settings: dict[str, dict[str, Any]] = declare_file_value(dict)
+    flow_settings: dict[str, dict[str, Any]] = declare_file_value(dict)
+    policy_orders: dict[str, tuple[str, ...]] = declare_file_value(dict)
+    policy: str = declare_setting(
         "",
-        file_path,
+        parse_path,
         "Policy file (policy.md): its rules judge instead of HELIX_VALIDATORS; none: the three validators.",
         per_model=True,
     )
-    prompt_template: str = setting(
+    prompt_template: str = declare_setting(
         "",
-        template,
+        parse_template,
         "Template of CLAUDE.md: a path, de, en, or none for no CLAUDE.md; not set: the turn's language (sessions.md).",
         per_model=True,
     )
-    flow_version: dict[str, int] = setting(
+    flow_version: dict[str, int] = declare_setting(
         lambda: {"v2": 1},
-        flow_weights,
+        parse_flow_weights,
         "Versions of prompts and rules: v2=9,v3=1 spreads sessions over two (flow-versions.md).",
     )
 
-    def policy_of(self, model: str, owner: str = "", flow: str = "") -> str:
+    def find_policy(self, model: str, owner: str = "", flow: str = "") -> str:
         """Return the path of a turn's policy file: that of its owner, flow version or model, or the general one."""
         blocks = self.owner_settings.get(owner, {}), self.flow_settings.get(flow, {})
         named = (str(block.get("policy", "")) for block in blocks)
-        return next(filter(None, named), "") or self.of_model(model).policy
+        return next(filter(None, named), "") or self.for_model(model).policy
 
-    def template_of(self, model: str, flow: str = "") -> str:
+    def find_template(self, model: str, flow: str = "") -> str:
         """Return the session template for a turn: that of its flow version or model, or the general one."""
-        return str(self.flow_settings.get(flow, {}).get("prompt_template", "")) or self.of_model(model).prompt_template
+        return str(self.flow_settings.get(flow, {}).get("prompt_template", "")) or self.for_model(model).prompt_template
 
     @property
-    def policies(self) -> tuple[str, ...]:
+    def policy_files(self) -> tuple[str, ...]:
         """Return the paths of all policy files that these settings name, each path once."""
         blocks = [*self.owner_settings.values(), *self.flow_settings.values(), *self.model_settings.values()]
         named = [self.policy, *(str(block.get("policy", "")) for block in blocks)]
         return tuple(dict.fromkeys(filter(None, named)))
 
-    def problems(self) -> Iterator[str]:
+    def find_problems(self) -> Iterator[str]:
         """Yield a problem for settings of unknown flow versions, and for a missing plug-in of the flow guard."""
-        yield from super().problems()
+        yield from super().find_problems()
         versions = ", ".join(self.flow_version)
         for flow in self.flow_settings:
             if flow not in self.flow_version:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from api_client.contract.settings.store_addresses import passwords_of
+from api_client.contract.settings.store_addresses import list_passwords
 from api_client.contract.settings.table import Settings
 
 MASK = "***"
@@ -30,7 +30,7 @@ _BEGINNING = re.compile("|".join((*(f"{key}[-_]" for key in _KEYS), "helix-", "b
 _ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@")
 
 
-def secrets_of(settings: Settings) -> list[str]:
+def list_secrets(settings: Settings) -> list[str]:
     """Return all secret values in the settings, longest first; an address contributes only its password."""
     found: set[str] = set()
     secret = [field.name for field in fields(settings) if field.metadata["masked"]]
@@ -38,20 +38,20 @@ def secrets_of(settings: Settings) -> list[str]:
     values += [block[name] for block in settings.model_settings.values() for name in secret if name in block]
     for value in values:
         for text in value if isinstance(value, tuple) else (str(value),):
-            found.update(_parts(text))
+            found.update(_split_secret(text))
     return sorted((text for text in found if len(text) >= _SHORTEST), key=lambda text: (-len(text), text))
 
 
-def _parts(text: str) -> Iterator[str]:
+def _split_secret(text: str) -> Iterator[str]:
     if "://" not in text or " " in text:  # a command may contain addresses
         yield text
     else:
-        yield from passwords_of(text)
+        yield from list_passwords(text)
 
 
-def redactor(settings: Settings) -> Callable[[str], str]:
+def make_redactor(settings: Settings) -> Callable[[str], str]:
     """Return a function that replaces every secret in a text by a mask."""
-    known = secrets_of(settings)
+    known = list_secrets(settings)
     values = re.compile("|".join(map(re.escape, known))) if known else None
 
     def redact(text: str) -> str:
@@ -67,14 +67,14 @@ def redactor(settings: Settings) -> Callable[[str], str]:
     return redact
 
 
-def redacted(value: Any, redact: Callable[[str], str]) -> Any:
+def redact_value(value: Any, redact: Callable[[str], str]) -> Any:
     """Apply ``redact`` to every text in a JSON-like value, including the keys, and return the new value."""
     match value:
         case str():
             return redact(value)
         case dict():
-            return {redact(str(key)): redacted(item, redact) for key, item in value.items()}
+            return {redact(str(key)): redact_value(item, redact) for key, item in value.items()}
         case list() | tuple():
-            return [redacted(item, redact) for item in value]
+            return [redact_value(item, redact) for item in value]
         case _:
             return value

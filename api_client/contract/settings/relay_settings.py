@@ -6,11 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_network
 
-from api_client.contract.settings.declaration import SettingsGroup, constant, setting
-from api_client.contract.settings.setting_values import ROLES, choice, file_path, integer, names, number, web_address
+from api_client.contract.settings.declaration import SettingsGroup, declare_constant, declare_setting
+from api_client.contract.settings.setting_values import (
+    ROLES,
+    choice_parser,
+    integer_parser,
+    names,
+    number_parser,
+    parse_path,
+    parse_web_address,
+)
 
 
-def networks(value: str) -> tuple[str, ...]:
+def parse_networks(value: str) -> tuple[str, ...]:
     """Parse comma-separated IP addresses and networks. Raises ``ValueError`` for an invalid address."""
     given = names(value)
     for each in given:
@@ -18,7 +26,7 @@ def networks(value: str) -> tuple[str, ...]:
     return given
 
 
-def key_list(value: str) -> tuple[str, ...]:
+def parse_keys(value: str) -> tuple[str, ...]:
     """Parse comma-separated API keys. Raises ``ValueError`` for keys with characters that no key may contain."""
     keys = names(value)
     if any(not key.isprintable() or not set(' "{}[]').isdisjoint(key) for key in keys):
@@ -26,7 +34,7 @@ def key_list(value: str) -> tuple[str, ...]:
     return keys
 
 
-def message_roles(value: str) -> tuple[str, ...]:
+def parse_roles(value: str) -> tuple[str, ...]:
     """Parse comma-separated message roles, which must include ``user``."""
     roles = names(value)
     if "user" not in roles or not set(roles) <= set(ROLES):
@@ -38,68 +46,74 @@ def message_roles(value: str) -> tuple[str, ...]:
 class RelaySettings(SettingsGroup):
     """The relay: its addresses, its keys, and what it takes in."""
 
-    trusted_proxies: tuple[str, ...] = setting(
+    trusted_proxies: tuple[str, ...] = declare_setting(
         (),
-        networks,
+        parse_networks,
         "Proxies (127.0.0.1,10.1.0.0/16) whose X-Forwarded-For and X-Forwarded-Proto count; none: no proxy is trusted.",
     )
-    public_url: str = setting(
+    public_url: str = declare_setting(
         "",
-        web_address,
+        parse_web_address,
         "Address at which people reach the relay's pages; then a chat that waits for one of them links there.",
     )
-    chat_note: str = setting(
+    chat_note: str = declare_setting(
         "no",
-        choice("yes", "no"),
+        choice_parser("yes", "no"),
         "Below each answer in Open WebUI, in two lines: what it was checked for, and what its turn cost.",
     )
-    api_keys: tuple[str, ...] = setting(
+    api_keys: tuple[str, ...] = declare_setting(
         (),
-        key_list,
+        parse_keys,
         "Keys the relay accepts, beside those of `turns keys`; without any it serves loopback only.",
         secret=True,
     )
-    forwarding_keys: tuple[str, ...] = setting(
+    forwarding_keys: tuple[str, ...] = declare_setting(
         (),
-        key_list,
+        parse_keys,
         "The same for keys that speak for several users, such as Open WebUI's: each request names its user.",
         secret=True,
     )
-    keys_file: str = setting(
-        "", file_path, "Where `turns keys` keeps its keys (hashes only); none: HELIX_ROOT/.helix/keys.json."
+    keys_file: str = declare_setting(
+        "", parse_path, "Where `turns keys` keeps its keys (hashes only); none: HELIX_ROOT/.helix/keys.json."
     )
-    user_jwt_secret: str = setting(
+    user_jwt_secret: str = declare_setting(
         "",
         str,
         "Open WebUI's FORWARD_USER_INFO_HEADER_JWT_SECRET: users of a forwarding key must then be signed.",
         secret=True,
     )
-    max_body_bytes: int = setting(8 * 2**20, integer(1024, 2**30), "Largest request body the relay reads.")
-    ping_seconds: float = constant(10.0, number(0.05, 300), "Longest silence on a stream before a keep-alive.")
-    stuck_reader_seconds: float = constant(
-        60.0, number(0, 86_400), "A reader of the relay that takes nothing for this long is dropped (Linux); 0: never."
+    max_body_bytes: int = declare_setting(
+        8 * 2**20, integer_parser(1024, 2**30), "Largest request body the relay reads."
     )
-    rejoin_seconds: float = constant(
-        900.0, number(0, 86_400), "A finished answer nobody received is given to a Regenerate for this long."
+    ping_seconds: float = declare_constant(
+        10.0, number_parser(0.05, 300), "Longest silence on a stream before a keep-alive."
     )
-    max_connections: int = constant(
-        4_096, integer(1, 10**6), "Connections a relay serves at once; one more gets 503 and is closed."
+    stuck_reader_seconds: float = declare_constant(
+        60.0,
+        number_parser(0, 86_400),
+        "A reader of the relay that takes nothing for this long is dropped (Linux); 0: never.",
     )
-    max_unfinished: int = constant(
-        10_000, integer(0, 10**7), "Unfinished turns with which the relay takes in no more: 429 queue_full."
+    rejoin_seconds: float = declare_constant(
+        900.0, number_parser(0, 86_400), "A finished answer nobody received is given to a Regenerate for this long."
     )
-    stop_grace_seconds: float = constant(
-        20.0, number(0, 86_400), "A turn whose Open WebUI reader left is cancelled after this long; 0: never."
+    max_connections: int = declare_constant(
+        4_096, integer_parser(1, 10**6), "Connections a relay serves at once; one more gets 503 and is closed."
     )
-    link_seconds: float = constant(
-        604_800.0, number(60, 31_536_000), "How long a link to a turn's file holds, for whoever has it."
+    max_unfinished: int = declare_constant(
+        10_000, integer_parser(0, 10**7), "Unfinished turns with which the relay takes in no more: 429 queue_full."
     )
-    max_messages: int = constant(2_000, integer(1, 10**5), "Messages a conversation may have.")
-    max_message_chars: int = constant(2**20, integer(1, 2**24), "Characters one message may have.")
-    roles: tuple[str, ...] = constant(ROLES, message_roles, "Roles a message may have.")
+    stop_grace_seconds: float = declare_constant(
+        20.0, number_parser(0, 86_400), "A turn whose Open WebUI reader left is cancelled after this long; 0: never."
+    )
+    link_seconds: float = declare_constant(
+        604_800.0, number_parser(60, 31_536_000), "How long a link to a turn's file holds, for whoever has it."
+    )
+    max_messages: int = declare_constant(2_000, integer_parser(1, 10**5), "Messages a conversation may have.")
+    max_message_chars: int = declare_constant(2**20, integer_parser(1, 2**24), "Characters one message may have.")
+    roles: tuple[str, ...] = declare_constant(ROLES, parse_roles, "Roles a message may have.")
 
-    def problems(self) -> Iterator[str]:
+    def find_problems(self) -> Iterator[str]:
         """Yield a problem for API keys that are listed both for a single caller and for several users."""
-        yield from super().problems()
+        yield from super().find_problems()
         if set(self.api_keys) & set(self.forwarding_keys):
             yield "HELIX_FORWARDING_KEYS: a key is in HELIX_API_KEYS too; leave it in one of them"

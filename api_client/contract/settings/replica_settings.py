@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api_client.contract.settings.declaration import SettingsGroup, constant, setting
-from api_client.contract.settings.setting_values import choice, integer
+from api_client.contract.settings.declaration import SettingsGroup, declare_constant, declare_setting
+from api_client.contract.settings.setting_values import choice_parser, integer_parser
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaSettings(SettingsGroup):
     """How safe a turn is before it is acknowledged."""
 
-    durability: str = setting(
+    durability: str = declare_setting(
         "everysec",
-        choice("everysec", "power", "replicated"),
+        choice_parser("everysec", "power", "replicated"),
         "What a submit and a shown end wait for: power: the disk; replicated: a replica, as for Sentinel.",
     )
-    replicas: int = constant(
+    replicas: int = declare_constant(
         1,
-        integer(1, 100),
+        integer_parser(1, 100),
         "With replicated: how many replicas have a turn before it is acknowledged, its end before it is shown.",
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Sentinels:
+class SentinelAddress:
     """The parsed address of Redis Sentinel nodes: ``sentinel://[:password@]host:port,.../master/db``."""
 
     nodes: tuple[tuple[str, int], ...]
@@ -21,7 +21,7 @@ class Sentinels:
         return ";".join(f"sentinel://{login}{host}:{port}/{self.db}" for host, port in self.nodes)
 
     @classmethod
-    def parse(cls, url: str) -> Sentinels | None:
+    def parse(cls, url: str) -> SentinelAddress | None:
         """Parse the address of Redis Sentinel nodes; return None for any other address.
 
         Raises:

@@ -13,10 +13,10 @@ STREAM_MODES = ("live", "draft", "validated")
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
-def number(low: float, high: float) -> Callable[[str], float]:
+def number_parser(low: float, high: float) -> Callable[[str], float]:
     """Return a parser for numbers from ``low`` to ``high``, both included."""
 
-    def parse(value: str) -> float:
+    def parse_number(value: str) -> float:
         try:
             number = float(value) if value.isascii() else math.nan
         except ValueError:
@@ -25,37 +25,37 @@ def number(low: float, high: float) -> Callable[[str], float]:
             raise ValueError(f"must be a number from {low:.15g} to {high:.15g}")
         return number
 
-    return parse
+    return parse_number
 
 
-def integer(low: int, high: int) -> Callable[[str], int]:
+def integer_parser(low: int, high: int) -> Callable[[str], int]:
     """Return a parser for whole numbers from ``low`` to ``high``, both included."""
 
-    def parse(value: str) -> int:
+    def parse_integer(value: str) -> int:
         if not (value.isascii() and value.isdecimal() and low <= int(value) <= high):
             raise ValueError(f"must be a whole number from {low} to {high}")
         return int(value)
 
-    return parse
+    return parse_integer
 
 
-def choice(*allowed: str) -> Callable[[str], str]:
+def choice_parser(*allowed: str) -> Callable[[str], str]:
     """Return a parser that accepts only the given words."""
 
-    def parse(value: str) -> str:
+    def parse_choice(value: str) -> str:
         if value not in allowed:
             raise ValueError(f"must be one of {', '.join(allowed)}")
         return value
 
-    return parse
+    return parse_choice
 
 
-def file_path(value: str) -> str:
+def parse_path(value: str) -> str:
     """Return a file path as an absolute path, because processes have different working directories."""
     return str(Path(value).expanduser().absolute())
 
 
-def web_address(value: str) -> str:
+def parse_web_address(value: str) -> str:
     """Check the address of a website and return it. Raises ``ValueError`` for anything else."""
     parts = urlsplit(value)
     if not (parts.scheme in {"http", "https"} and parts.hostname):
@@ -64,7 +64,7 @@ def web_address(value: str) -> str:
     return value
 
 
-def model_runners(value: str) -> dict[str, str]:
+def parse_model_runners(value: str) -> dict[str, str]:
     """Parse models with their runners and options, in the form ``model=runner[:option],...``."""
     models: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in value.split(","))):

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from api_client.contract.settings.declaration import SettingsGroup, constant, setting
-from api_client.contract.settings.setting_values import choice, file_path, number
-from api_client.contract.settings.store_addresses import is_cluster, open_brokers, store_address
+from api_client.contract.settings.declaration import SettingsGroup, declare_constant, declare_setting
+from api_client.contract.settings.setting_values import choice_parser, number_parser, parse_path
+from api_client.contract.settings.store_addresses import find_open_servers, is_cluster_address, parse_store_address
 
 
-def directory(value: str) -> Path:
+def parse_directory(value: str) -> Path:
     """Parse the path of an existing directory and return it as an absolute path."""
     path = Path(value).expanduser()
     if not path.is_dir():
@@ -21,7 +21,7 @@ def directory(value: str) -> Path:
     return path.resolve()
 
 
-def key_prefix(value: str) -> str:
+def parse_key_prefix(value: str) -> str:
     """Check a prefix for Redis keys, which must not contain spaces, pattern characters or braces."""
     if not value or not value.isprintable() or not set(" {}*?[]\\").isdisjoint(value):
         raise ValueError("must be a word without spaces and without any of {}*?[]\\")
@@ -32,43 +32,47 @@ def key_prefix(value: str) -> str:
 class Storage(SettingsGroup):
     """The place of turns, and their lifetime."""
 
-    root: Path = setting(Path.cwd, directory, "The project the agents work in; paths in answers resolve against it.")
-    config: str = setting(
-        "", file_path, "The settings file (TOML), below; none: HELIX_ROOT/.helix/helix.toml, where there is one."
+    root: Path = declare_setting(
+        Path.cwd, parse_directory, "The project the agents work in; paths in answers resolve against it."
     )
-    broker_url: str = setting(
-        "", store_address, "Celery's broker. REDIS_URL sets broker and store at once.", secret=True
+    config: str = declare_setting(
+        "", parse_path, "The settings file (TOML), below; none: HELIX_ROOT/.helix/helix.toml, where there is one."
     )
-    store_url: str = setting("", store_address, "Where turns, events and metrics live.", secret=True)
-    open_broker: str = setting(
+    broker_url: str = declare_setting(
+        "", parse_store_address, "Celery's broker. REDIS_URL sets broker and store at once.", secret=True
+    )
+    store_url: str = declare_setting("", parse_store_address, "Where turns, events and metrics live.", secret=True)
+    open_broker: str = declare_setting(
         "refused",
-        choice("refused", "allowed"),
+        choice_parser("refused", "allowed"),
         "What to do with a broker or store beyond this machine whose address has no password.",
     )
-    namespace: str = setting(
-        "helix", key_prefix, "Prefix of every key, so that several installations can share a store."
+    namespace: str = declare_setting(
+        "helix", parse_key_prefix, "Prefix of every key, so that several installations can share a store."
     )
-    retention_seconds: float = setting(7 * 86_400.0, number(60, 10**9), "How long a finished turn stays readable.")
-    store_wait_seconds: float = constant(
-        30.0, number(0, 3600), "How long a start waits for a store or broker that does not answer."
+    retention_seconds: float = declare_setting(
+        7 * 86_400.0, number_parser(60, 10**9), "How long a finished turn stays readable."
     )
-    minute_metrics_seconds: float = constant(
-        2 * 86_400.0, number(3600, 10**9), "How long counters by the minute are kept; then hours answer."
+    store_wait_seconds: float = declare_constant(
+        30.0, number_parser(0, 3600), "How long a start waits for a store or broker that does not answer."
     )
-    hour_metrics_seconds: float = constant(
-        40 * 86_400.0, number(86_400, 10**9), "How long counters by the hour are kept; then days answer."
+    minute_metrics_seconds: float = declare_constant(
+        2 * 86_400.0, number_parser(3600, 10**9), "How long counters by the minute are kept; then hours answer."
     )
-    day_metrics_seconds: float = constant(
-        400 * 86_400.0, number(86_400, 10**9), "How long counters by the day are kept."
+    hour_metrics_seconds: float = declare_constant(
+        40 * 86_400.0, number_parser(86_400, 10**9), "How long counters by the hour are kept; then days answer."
+    )
+    day_metrics_seconds: float = declare_constant(
+        400 * 86_400.0, number_parser(86_400, 10**9), "How long counters by the day are kept."
     )
 
-    def problems(self) -> Iterator[str]:
+    def find_problems(self) -> Iterator[str]:
         """Yield problems with the addresses of broker and store, such as a missing password."""
-        yield from super().problems()
-        if is_cluster(self.broker_url or self.store_url):
+        yield from super().find_problems()
+        if is_cluster_address(self.broker_url or self.store_url):
             yield (
                 "HELIX_BROKER_URL: a cluster cannot be Celery's broker; name one plain Redis or Valkey beside it: it"
                 " carries ids only, and to lose it costs seconds, no turn"
             )
         if self.open_broker != "allowed":
-            yield from open_brokers(self.broker_url, self.store_url)
+            yield from find_open_servers(self.broker_url, self.store_url)

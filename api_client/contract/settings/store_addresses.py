@@ -6,13 +6,13 @@ import ipaddress
 from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from api_client.contract.settings.cluster import Cluster
-from api_client.contract.settings.sentinels import Sentinels
+from api_client.contract.settings.cluster import ClusterAddress
+from api_client.contract.settings.sentinels import SentinelAddress
 
 
-def store_address(value: str) -> str:
+def parse_store_address(value: str) -> str:
     """Check the address of a Redis server, of Redis Sentinel nodes or of a Redis Cluster, and return it."""
-    if _several(value):
+    if _parse_nodes(value):
         return value
     parts = urlsplit(value)
     unix = parts.scheme in {"unix", "redis+socket"}
@@ -25,31 +25,31 @@ def store_address(value: str) -> str:
     return value
 
 
-def is_cluster(url: str) -> bool:
+def is_cluster_address(url: str) -> bool:
     """Return whether an address is the address of a Redis Cluster."""
-    return Cluster.parse(url) is not None
+    return ClusterAddress.parse(url) is not None
 
 
 def celery_address(url: str) -> str:
     """Return a broker's address in the form that Celery expects."""
-    sentinels = Sentinels.parse(url)
+    sentinels = SentinelAddress.parse(url)
     return sentinels.celery_url if sentinels else url.replace("unix://", "redis+socket://", 1)
 
 
-def passwords_of(url: str) -> Iterator[str]:
+def list_passwords(url: str) -> Iterator[str]:
     """Yield the password in a Redis address, both as written and URL-decoded."""
-    if several := _several(url):
+    if several := _parse_nodes(url):
         yield several.password
     elif password := urlsplit(url).password:
         yield from (password, unquote(password))
 
 
-def _several(url: str) -> Sentinels | Cluster | None:
+def _parse_nodes(url: str) -> SentinelAddress | ClusterAddress | None:
     """Parse an address that names several Redis nodes; return None for an address of a single server."""
-    return Sentinels.parse(url) or Cluster.parse(url)
+    return SentinelAddress.parse(url) or ClusterAddress.parse(url)
 
 
-def masked(url: str) -> str:
+def mask_password(url: str) -> str:
     """Return a Redis address with its password replaced by asterisks, for use in messages."""
     scheme, _, rest = url.partition("://")
     if scheme == "sentinel" or scheme.endswith("+cluster"):  # several nodes
@@ -63,19 +63,19 @@ def masked(url: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}{port}"))
 
 
-def open_brokers(broker_url: str, store_url: str) -> list[str]:
+def find_open_servers(broker_url: str, store_url: str) -> list[str]:
     """Return a problem for each Redis address that names another machine but contains no password."""
     return [
-        f"{name}={masked(url)}: a server beyond this machine needs a password: redis://user:password@host (Valkey: ACL "
-        "users as in compose/broker/users.acl, or requirepass); HELIX_OPEN_BROKER=allowed takes it as it is"
+        f"{name}={mask_password(url)}: a server beyond this machine needs a password: redis://user:password@host "
+        "(Valkey: ACL users as in compose/broker/users.acl, or requirepass); HELIX_OPEN_BROKER=allowed accepts it"
         for name, url in (("HELIX_BROKER_URL", broker_url), ("HELIX_STORE_URL", store_url))
-        if url and not _guarded(url)
+        if url and not _is_protected(url)
     ]
 
 
-def _guarded(url: str) -> bool:
+def _is_protected(url: str) -> bool:
     """Return whether a Redis server needs a password or is reachable only from this machine."""
-    if several := _several(url):
+    if several := _parse_nodes(url):
         return bool(several.password) or all(is_loopback(host) for host, _ in several.nodes)
     parts = urlsplit(url)
     return parts.scheme not in {"redis", "rediss"} or bool(parts.password) or is_loopback(parts.hostname or "")

@@ -15,7 +15,7 @@ from api_client.contract.settings.answering_settings import AnsweringSettings
 from api_client.contract.settings.audit_settings import AuditSettings
 from api_client.contract.settings.breaker_settings import BreakerSettings
 from api_client.contract.settings.budget_settings import BudgetSettings
-from api_client.contract.settings.declaration import declared, name_of, spelled
+from api_client.contract.settings.declaration import declared_fields, environment_name, spell_value
 from api_client.contract.settings.escalation_settings import EscalationSettings
 from api_client.contract.settings.notification_settings import NotificationSettings
 from api_client.contract.settings.object_store_settings import ObjectStoreSettings
@@ -24,7 +24,7 @@ from api_client.contract.settings.policy_settings import PolicySettings
 from api_client.contract.settings.relay_settings import RelaySettings
 from api_client.contract.settings.replica_settings import ReplicaSettings
 from api_client.contract.settings.storage_settings import Storage
-from api_client.contract.settings.store_addresses import celery_address, is_cluster
+from api_client.contract.settings.store_addresses import celery_address, is_cluster_address
 from api_client.contract.settings.trace_settings import TraceSettings
 from api_client.contract.settings.warm_agent_settings import WarmAgentSettings
 from api_client.contract.settings.worker_settings import WorkerSettings
@@ -59,7 +59,7 @@ class Settings(
 ):
     """All settings. The environment name of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on."""
 
-    def upstream_of(self, model: str) -> str:
+    def find_service(self, model: str) -> str:
         """Return the name of the provider that serves a model, or the model's name if the provider is unknown.
 
         Limits of one model of a provider apply to all its models.
@@ -68,7 +68,7 @@ class Settings(
 
     @cached_property
     def _upstreams(self) -> dict[str, str]:
-        asked = {model: found for model in self.models if (found := self._asked_by(model))[0]}
+        asked = {model: found for model in self.models if (found := self._find_address(model))[0]}
         keys = defaultdict[str, set[str]](set)
         for address, key in asked.values():
             keys[address].add(key)
@@ -82,14 +82,14 @@ class Settings(
         """Return how many agents may use each provider at once, by provider; unlimited providers are left out."""
         found: dict[str, int] = {}
         for model in self.models:
-            name, most = self.upstream_of(model), self.of_model(model).service_at_once
+            name, most = self.find_service(model), self.for_model(model).service_at_once
             if most:
                 found[name] = min(most, found.get(name, most))
         return found
 
-    def _asked_by(self, model: str) -> tuple[str, str]:
+    def _find_address(self, model: str) -> tuple[str, str]:
         """Return the address of a model's provider without login, and its API key; both empty without a provider."""
-        settings, runner = self.of_model(model), self.models[model].partition(":")[0]
+        settings, runner = self.for_model(model), self.models[model].partition(":")[0]
         if runner == "scripted":
             return "", ""
         claude = runner == "claude_cli"
@@ -135,19 +135,22 @@ class Settings(
     @property
     def store_is_cluster(self) -> bool:
         """Return whether the store's address is the address of a Redis Cluster."""
-        return is_cluster(self.store_url)
+        return is_cluster_address(self.store_url)
 
     @property
     def redis_url(self) -> str:
         """Return the store's address in the form that redis-py expects."""
         return self.store_url.replace("redis+socket://", "unix://", 1)
 
-    def environ(self) -> dict[str, str]:
+    def to_environment(self) -> dict[str, str]:
         """Return the settings as environment variables for a child process."""
-        values = {name_of(each.name): spelled(getattr(self, each.name)) for each in declared(self, "setting")}
+        values = {
+            environment_name(each.name): spell_value(getattr(self, each.name))
+            for each in declared_fields(self, "setting")
+        }
         turned = {
-            each.name: spelled(getattr(self, each.name))
-            for each in declared(self, "constant")
+            each.name: spell_value(getattr(self, each.name))
+            for each in declared_fields(self, "constant")
             if getattr(self, each.name) != each.default
         }
         constants = {CONSTANTS: json.dumps(turned)} if turned else {}
@@ -160,5 +163,5 @@ class Settings(
 GROUPS = tuple(
     each
     for each in reversed(Settings.__bases__)
-    if any(f.name in each.__annotations__ for f in declared(each, "setting"))
+    if any(f.name in each.__annotations__ for f in declared_fields(each, "setting"))
 )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api_client.contract.settings.declaration import SettingsGroup, setting
-from api_client.contract.settings.setting_values import web_address
+from api_client.contract.settings.declaration import SettingsGroup, declare_setting
+from api_client.contract.settings.setting_values import parse_web_address
 
 #: What represents the trace's id (32 hexadecimal digits) in the address of its page.
 TRACE_ID = "{trace_id}"
 
 
-def trace_address(value: str) -> str:
+def parse_trace_address(value: str) -> str:
     """Check the address of a web page for traces, which must contain ``{trace_id}``; an empty text is allowed."""
-    if value and TRACE_ID not in web_address(value):
+    if value and TRACE_ID not in parse_web_address(value):
         raise ValueError(f"must hold {TRACE_ID}, as in http://127.0.0.1:16686/trace/{TRACE_ID}")
     return value
 
@@ -22,8 +22,8 @@ def trace_address(value: str) -> str:
 class TraceSettings(SettingsGroup):
     """Where traces are looked at."""
 
-    trace_page: str = setting(
+    trace_page: str = declare_setting(
         "",
-        trace_address,
+        parse_trace_address,
         "Address of a trace's page, with {trace_id} in it; then the page of a finished turn links there.",
     )

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api_client.contract.settings.declaration import SettingsGroup, constant, setting
-from api_client.contract.settings.setting_values import integer, number
+from api_client.contract.settings.declaration import SettingsGroup, declare_constant, declare_setting
+from api_client.contract.settings.setting_values import integer_parser, number_parser
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmAgentSettings(SettingsGroup):
     """Claude CLIs that stay for the next message of their session."""
 
-    claude_warm_seconds: float = setting(
+    claude_warm_seconds: float = declare_setting(
         300.0,
-        number(0, 86_400),
+        number_parser(0, 86_400),
         "How long an idle Claude CLI is kept for its session's next message (docs/claude-cli.md); 0: never.",
     )
-    claude_warm_processes: int = constant(16, integer(1, 1000), "How many are kept in each worker process.")
-    claude_warm_per_owner: int = constant(2, integer(1, 1000), "How many of these for one owner.")
-    claude_warm_mb: int = constant(
+    claude_warm_processes: int = declare_constant(
+        16, integer_parser(1, 1000), "How many are kept in each worker process."
+    )
+    claude_warm_per_owner: int = declare_constant(2, integer_parser(1, 1000), "How many of these for one owner.")
+    claude_warm_mb: int = declare_constant(
         1024,
-        integer(0, 10**7),
+        integer_parser(0, 10**7),
         "MiB that kept CLIs of a worker process may hold together (the oldest end first); 0: any amount.",
     )
-    claude_spares: int = constant(
+    claude_spares: int = declare_constant(
         1,
-        integer(0, 64),
+        integer_parser(0, 64),
         "How many CLIs a worker process starts ahead, outside a box, while new sessions come; 0: none.",
     )

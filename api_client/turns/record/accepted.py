@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from api_client.contract.events import body_of
-from api_client.turns.record.encoding import decode, encode
-from api_client.turns.record.moves import Move
+from api_client.turns.record.encoding import decode_transition, encode_transition
+from api_client.turns.record.moves import Transition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +25,17 @@ class AcceptedAnswer:
         mended: files of earlier deliveries and repairs by name; they replace the delivery's own files.
     """
 
-    move: Move
+    move: Transition
     delivery: str
     mended: dict[str, str] = field(default_factory=dict)
 
     def to_json(self, stored: Mapping[str, str]) -> str:
         """Encode the answer as JSON for the turn's record; ``stored`` holds the stored facts of its attempt."""
-        data = {"move": encode(self.move, stored).to_dict(), "delivery": self.delivery, "mended": self.mended}
+        data = {
+            "move": encode_transition(self.move, stored).to_dict(),
+            "delivery": self.delivery,
+            "mended": self.mended,
+        }
         texts = self.move.texts.events  # JSON already
         events = ", ".join(f'["{kind}", {said}]' for kind, said in zip(texts[::2], texts[1::2], strict=True))
         return f'{{"events": [{events}], {json.dumps(data)[1:]}'
@@ -48,5 +52,5 @@ class AcceptedAnswer:
         move = data["move"]
         if isinstance(move, str):  # a record of version 1
             move = json.loads(move)
-        found = decode(move, events, stored(int(move["attempt"])))
+        found = decode_transition(move, events, stored(int(move["attempt"])))
         return cls(move=found, delivery=data["delivery"], mended=data["mended"])

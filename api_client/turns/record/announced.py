@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from api_client.contract.tasks import Link, queue_of
+from api_client.contract.tasks import ChainTask, choose_queue
 from api_client.contract.turn import TurnState
 
 #: The fields read from a record.
@@ -43,13 +43,13 @@ class AnnouncedTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class QueueHead:
     """The oldest message of a queue: its turn was announced at ``at``; None if that turn does not wait."""
 
     at: int | None
 
 
-def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms: int) -> AnnouncedTurn | None:
+def find_announcement(turn_id: str, score: float, record: Mapping[str, str], announce_ms: int) -> AnnouncedTurn | None:
     """Build the announced turn from its record; return None for a held, suspended, delayed or not announced turn."""
     deadline_at = int(record.get("deadline_at") or 0)
     if record.get("token") or record.get("state") not in _AT_REST or record.get("double_text") == "interrupt":
@@ -57,19 +57,19 @@ def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms
     if int(record.get("not_before") or 0) and record.get("announced") == "1":
         return None  # the turn is announced for the first time after its delay
     try:
-        link = Link.parse(record.get("next", ""))
+        link = ChainTask.parse(record.get("next", ""))
     except ValueError:
         return None
     times = int(record.get("announced") or 1)
     # The due time is one doubling delay after the announcement (reap.lua); 0 means that the turn was put off.
     at = int(record.get("announced_at") or 0) if times == 0 else int(score) - announce_ms * 2 ** min(times - 1, 6)
-    queue = queue_of(
+    queue = choose_queue(
         link, preferred=int(record.get("delivery") or 0) > 0
     )  # turns that never ran come from the fair queue
     return AnnouncedTurn(turn_id=turn_id, score=score, at=at, queue=queue, deadline_at=deadline_at)
 
 
-def look_again_at(turn: AnnouncedTurn, head: Head | None, now: int, announce_ms: int) -> int | None:
+def next_check_at(turn: AnnouncedTurn, head: QueueHead | None, now: int, announce_ms: int) -> int | None:
     """Return when to check a waiting turn again, or None to announce the turn now.
 
     ``head`` is None for an empty queue.

@@ -16,7 +16,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.store.connecting import open_store
 from api_client.store.module_log import ModuleLog
-from api_client.turns.record.announced import FIELDS, AnnouncedTurn, Head, announced, look_again_at
+from api_client.turns.record.announced import FIELDS, AnnouncedTurn, QueueHead, find_announcement, next_check_at
 
 log = ModuleLog(__name__)
 
@@ -37,7 +37,7 @@ class Backlog:
         self._announce_ms = int(settings.announce_seconds * 1000)
         self._script = store.register_script(_LUA.read_text())
 
-    async def empty(self) -> bool:
+    async def is_empty(self) -> bool:
         """Return whether the store has neither unfinished turns nor counters that still must be added up.
 
         Raises:
@@ -45,7 +45,7 @@ class Backlog:
         """
         return not await self._store.exists(self._keys.due, self._keys.pending)
 
-    async def due(self, now: int, limit: int) -> list[tuple[str, float]]:
+    async def list_due(self, now: int, limit: int) -> list[tuple[str, float]]:
         """Return the ids and scores of at most ``limit`` due turns, longest waiting first. ``now`` is in milliseconds.
 
         Raises:
@@ -54,25 +54,25 @@ class Backlog:
         found: list[Any] = await self._store.zrangebyscore(self._keys.due, "-inf", now, 0, limit, withscores=True)
         return [(turn_id.decode(), score) for turn_id, score in found]
 
-    async def put_off(self, due: Sequence[tuple[str, float]], now: int) -> set[str]:
+    async def put_off_waiting(self, due: Sequence[tuple[str, float]], now: int) -> set[str]:
         """Postpone the check of due turns whose messages still wait in a queue; return the ids of the other turns.
 
         Raises:
             RedisError: the store does not answer.
         """
         others = {turn_id for turn_id, _ in due}
-        turns = [turn for turn in await self._announced(due) if turn]
+        turns = [turn for turn in await self._read_announced(due) if turn]
         if not turns:
             return others
         try:
-            heads = await self._heads({turn.queue for turn in turns})
+            heads = await self._read_heads({turn.queue for turn in turns})
         except RedisError as error:
             log.info("backlog.broker_away", error=type(error).__name__)
             return others
         names = [self._keys.due]
         words: list[Any] = []
         for turn in turns:
-            later = look_again_at(turn, heads[turn.queue], now, self._announce_ms)
+            later = next_check_at(turn, heads[turn.queue], now, self._announce_ms)
             if later is not None:
                 names.append(self._keys.turn(turn.turn_id))
                 words += [turn.turn_id, turn.score, later, turn.at]
@@ -81,42 +81,42 @@ class Backlog:
             await self._script(keys=names, args=words)
         return others
 
-    async def _announced(self, due: Iterable[tuple[str, float]]) -> list[AnnouncedTurn | None]:
+    async def _read_announced(self, due: Iterable[tuple[str, float]]) -> list[AnnouncedTurn | None]:
         """Return the announced turn for each due turn, in order; None if its record is damaged or not announced."""
         asked = list(due)
         pipe = self._store.pipeline(transaction=False)
         for turn_id, _ in asked:
             pipe.hmget(self._keys.turn(turn_id), FIELDS)
         found = await pipe.execute(raise_on_error=False)
-        return [self._read(turn_id, score, each) for (turn_id, score), each in zip(asked, found, strict=True)]
+        return [self._parse_record(turn_id, score, each) for (turn_id, score), each in zip(asked, found, strict=True)]
 
-    def _read(self, turn_id: str, score: float, found: Any) -> AnnouncedTurn | None:
+    def _parse_record(self, turn_id: str, score: float, found: Any) -> AnnouncedTurn | None:
         if isinstance(found, RedisError):
             return None  # the reaper logs damaged records
         record = {name: value.decode("utf-8", "replace") for name, value in zip(FIELDS, found, strict=True) if value}
         try:
-            return announced(turn_id, score, record, self._announce_ms)
+            return find_announcement(turn_id, score, record, self._announce_ms)
         except ValueError:
             return None
 
-    async def _heads(self, queues: Iterable[str]) -> dict[str, Head | None]:
+    async def _read_heads(self, queues: Iterable[str]) -> dict[str, QueueHead | None]:
         """Return the oldest message of each queue by the queue's name; None for an empty queue."""
         prefix, names = f"{self._settings.namespace}:celery:", sorted(queues)
         pipe = self._broker.pipeline(transaction=False)
         for name in names:
             pipe.lindex(prefix + name, -1)
-        return {name: await self._head(raw) for name, raw in zip(names, await pipe.execute(), strict=True)}
+        return {name: await self._parse_head(raw) for name, raw in zip(names, await pipe.execute(), strict=True)}
 
-    async def _head(self, raw: bytes | None) -> Head | None:
+    async def _parse_head(self, raw: bytes | None) -> QueueHead | None:
         if raw is None:
             return None
-        turn_id = _turn_of(raw)
+        turn_id = _parse_turn_id(raw)
         score: Any = await self._store.zscore(self._keys.due, turn_id)
-        [turn] = await self._announced([(turn_id, score)]) if score is not None else [None]
-        return Head(turn.at if turn else None)
+        [turn] = await self._read_announced([(turn_id, score)]) if score is not None else [None]
+        return QueueHead(turn.at if turn else None)
 
 
-def _turn_of(raw: bytes) -> str:
+def _parse_turn_id(raw: bytes) -> str:
     """Return the turn id in a Celery message; an empty string for a message that names no turn."""
     try:
         _, kwargs, _ = json.loads(base64.b64decode(json.loads(raw)["body"]))

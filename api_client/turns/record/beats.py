@@ -11,28 +11,28 @@ from redis.exceptions import NoScriptError, RedisError
 
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.turns.record.claim import Claim
+from api_client.turns.record.claim import LeaseClaim
 
 _LUA = Path(__file__).with_name("lua") / "beats.lua"
 #: Leases renewed per command; 250 keep the server busy for about a millisecond.
 _TURNS_A_COMMAND = 250
 
 
-def script_text() -> str:
+def read_script() -> str:
     """Return the source of the Lua script that renews leases."""
     return _LUA.read_text()
 
 
-class Beats:
+class LeaseRenewal:
     """Renews the leases of running turns over a separate connection. For use by a single thread."""
 
     def __init__(self, settings: Settings, store: redis.Redis) -> None:
         self._keys = Keys(settings.namespace)
         self._lease_ms = int(settings.lease_seconds * 1000)
         self._redis = store
-        self._script = store.register_script(script_text())
+        self._script = store.register_script(read_script())
 
-    def open(self) -> None:
+    def load_script(self) -> None:
         """Connect and load the Lua script, so that the first renewal is fast.
 
         Raises:
@@ -40,7 +40,7 @@ class Beats:
         """
         self._redis.script_load(self._script.script)
 
-    def renew(self, claims: Sequence[Claim]) -> dict[str, tuple[str, str]]:
+    def renew_leases(self, claims: Sequence[LeaseClaim]) -> dict[str, tuple[str, str]]:
         """Renew the leases of several claimed turns in one round trip, and return the store's reply for each claim.
 
         Returns:
@@ -50,11 +50,11 @@ class Beats:
             RedisError: the store does not answer or refuses writes; the state of the leases is unknown.
         """
         try:
-            return self._send(claims)
+            return self._send_renewals(claims)
         except NoScriptError:  # the server was restarted, or has never run the command
-            return self._send(claims, load=True)
+            return self._send_renewals(claims, load=True)
 
-    def _send(self, claims: Sequence[Claim], *, load: bool = False) -> dict[str, tuple[str, str]]:
+    def _send_renewals(self, claims: Sequence[LeaseClaim], *, load: bool = False) -> dict[str, tuple[str, str]]:
         found: dict[str, tuple[str, str]] = {}
         groups = [claims[at : at + _TURNS_A_COMMAND] for at in range(0, len(claims), _TURNS_A_COMMAND)]
         with self._redis.pipeline(transaction=False) as pipe:

@@ -19,7 +19,7 @@ _CALM_LUA = Path(__file__).with_name("lua") / "calm.lua"
 _JUMP_SECONDS = 1.0
 
 
-class Clocks:
+class ClockComparison:
     """Compares the store's clock with the local clock repeatedly, to detect jumps of the store's clock.
 
     ``jumped_back`` is True if the store's clock was set back since the last look, which makes due turns seem far away.
@@ -31,12 +31,12 @@ class Clocks:
         self._steady_since = float("-inf")
         self.jumped_back = False
 
-    def rest(self) -> None:
+    def forget_last(self) -> None:
         """Forget the last comparison, so that clock changes during idle times are ignored."""
         self._last = None
         self.jumped_back = False
 
-    def look(self, monotonic: float, server: float) -> bool:
+    def compare_clocks(self, monotonic: float, server: float) -> bool:
         """Record both clocks' times; return True if the store's clock did not jump within the last lease duration."""
         if self._last is not None:
             drift = (server - self._last[1]) - (monotonic - self._last[0])
@@ -60,7 +60,7 @@ class ClockReading:
     set_back: bool
 
 
-class Calm:
+class CalmPeriod:
     """Tells for how long expired leases have been checked without a gap, as recorded in the store."""
 
     def __init__(self, settings: Settings, store: Redis, worker: str) -> None:
@@ -71,7 +71,7 @@ class Calm:
         self._args: list[str | int] = [int(longest_gap * 1000), worker, int(goes_on * 1000)]
         self._script = store.register_script(_CALM_LUA.read_text())
 
-    async def look(self) -> ClockReading:
+    async def register_look(self) -> ClockReading:
         """Record a check in the store, and return the store's time and how long checks have had no gap.
 
         Raises:

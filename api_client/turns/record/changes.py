@@ -11,10 +11,10 @@ from typing import Any
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.counters import read_pending
 from api_client.contract.events import Body
-from api_client.contract.keys import BUCKETS, Keys, keys_of
-from api_client.contract.record import attempt_of, decode_turn, is_apart, read_facts, with_changes
+from api_client.contract.keys import BUCKETS, Keys, keys_for_turn
+from api_client.contract.record import apply_stored_changes, build_attempt, decode_turn, has_separate_texts, read_facts
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RUN, Link
+from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Turn
 from api_client.store.commands import (
     CANCEL,
@@ -22,27 +22,27 @@ from api_client.store.commands import (
     RELEASE,
     ReleaseReply,
     Word,
-    line_script,
+    find_queue,
+    load_plain_script,
+    load_queue_script,
     load_script,
-    plain_script,
-    queue_in,
     release_keys,
     turn_keys,
 )
 from api_client.store.module_log import ModuleLog
 from api_client.turns.record.claim import (
-    Behind,
-    Claim,
+    ClaimRefusal,
     CommitResult,
     HeldBack,
     JudgingHeldBack,
+    LeaseClaim,
     LeaseLost,
+    LostCommands,
     ReapResult,
-    Refusal,
 )
-from api_client.turns.record.encoding import EncodedMove, encode, left_behind
-from api_client.turns.record.moves import Move, flat
-from api_client.turns.record.store_command import Command, Exchange, T, hash_of
+from api_client.turns.record.encoding import EncodedTransition, encode_transition, find_orphaned
+from api_client.turns.record.moves import Transition, flatten_events
+from api_client.turns.record.store_command import Command, Exchange, T, decode_hash
 
 log = ModuleLog(__name__)
 
@@ -58,7 +58,7 @@ _NAMES = ("claim", "beat", "append", "use_up", "seal", "commit", "reap")
 _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
 
 
-class Changes:
+class TurnCommands:
     """Builds the store commands with which one worker changes turn records.
 
     Attributes:
@@ -69,14 +69,14 @@ class Changes:
         self._settings = settings
         self._worker = worker
         self._patience_ms = int(settings.affinity_patience * 1000)
-        self._queue = queue_in(settings)
+        self._queue = find_queue(settings)
         paths = {name: _LUA / f"{name}.lua" for name in _NAMES} | {"cancel": CANCEL, "line_up": LINE_UP}
         self.scripts = {name: load_script(path, settings) for name, path in paths.items()}
         #: The settings of a model are a copy of all: made once, not for each command.
-        self.scripts["fold"] = plain_script(_LUA / "fold.lua")
-        self.scripts["release"] = line_script(RELEASE, settings)
+        self.scripts["fold"] = load_plain_script(_LUA / "fold.lua")
+        self.scripts["release"] = load_queue_script(RELEASE, settings)
 
-    def _command(
+    def _build_command(
         self,
         script: str,
         turn_id: str,
@@ -88,13 +88,13 @@ class Changes:
     ) -> Command[T]:
         keys = turn_keys(self._settings.namespace, turn_id, session_id, self._queue)[: self.scripts[script].keys]
         keys += more_keys
-        return Command(read, self.scripts[script].words(turn_id, values, rest), script, keys)
+        return Command(read, self.scripts[script].build_argv(turn_id, values, rest), script, keys)
 
-    def claim(
+    def claim_turn(
         self,
         turn_id: str,
         session_id: str,
-        link: Link,
+        link: ChainTask,
         token: str,
         taken_at: float,
         *,
@@ -102,7 +102,7 @@ class Changes:
         task: str = "",
         models: str = "",
         lack: str = "",
-    ) -> Exchange[Claim | Refusal]:
+    ) -> Exchange[LeaseClaim | ClaimRefusal]:
         """Build the commands that claim a turn for a task; return the claim, or the reason for a refusal.
 
         Args:
@@ -122,29 +122,29 @@ class Changes:
         values: dict[str, Word] = {"link": str(link), "token": token, "alone": int(alone), "task": task}
         values |= {"worker": self._worker, "models": models, "lack": lack[:_LONGEST_LACK]}
         values["patience_ms"] = self._patience_ms
-        affinity = keys_of(self._settings.namespace, turn_id).affinity(session_id)
-        reply = yield self._command("claim", turn_id, session_id, list, values, more_keys=(affinity,))
+        affinity = keys_for_turn(self._settings.namespace, turn_id).affinity(session_id)
+        reply = yield self._build_command("claim", turn_id, session_id, list, values, more_keys=(affinity,))
         if reply[0] == b"refused":
-            return Refusal(*(part.decode() for part in reply[1:]))
-        record = hash_of(reply[2])
-        if is_apart(record):  # long texts are read separately, to keep the claim fast
-            record |= yield self._texts(turn_id)
+            return ClaimRefusal(*(part.decode() for part in reply[1:]))
+        record = decode_hash(reply[2])
+        if has_separate_texts(record):  # long texts are read separately, to keep the claim fast
+            record |= yield self._read_texts(turn_id)
         turn, accepted = decode_turn(record), record.get(b"accepted", b"").decode()
-        claim = Claim(turn, link, token, taken_at, _seconds_left(turn, reply), accepted)
+        claim = LeaseClaim(turn, link, token, taken_at, _time_to_deadline(turn, reply), accepted)
         if turn.delivery == 1 and link.task == RUN:
             claim.attempts = {}  # a turn's first delivery has no earlier attempts
         return claim
 
-    def _texts(self, turn_id: str) -> Command[dict[bytes, bytes]]:
+    def _read_texts(self, turn_id: str) -> Command[dict[bytes, bytes]]:
         names = ("request", "accepted")
-        key = keys_of(self._settings.namespace, turn_id).texts(turn_id)
+        key = keys_for_turn(self._settings.namespace, turn_id).texts(turn_id)
 
         def read(values: Any) -> dict[bytes, bytes]:
             return {name.encode(): value for name, value in zip(names, values, strict=True) if value is not None}
 
         return Command(read, ("HMGET", key, *names))
 
-    def beat(self, claim: Claim) -> Command[str]:
+    def renew_lease(self, claim: LeaseClaim) -> Command[str]:
         """Build the command that renews a lease.
 
         Its result says why the turn must stop, and is empty if it need not stop.
@@ -156,9 +156,9 @@ class Changes:
                 raise LeaseLost
             return str(stop.decode())
 
-        return self._command("beat", *_ids(claim), read, {"token": claim.token})
+        return self._build_command("beat", *_claim_ids(claim), read, {"token": claim.token})
 
-    def use_up(self, claim: Claim, run: str) -> Command[bool]:
+    def use_up(self, claim: LeaseClaim, run: str) -> Command[bool]:
         """Build the command that marks a person's decision as used by the agent run ``run``.
 
         The result is False if another run used up the answer, or if the turn was cancelled or lost.
@@ -167,33 +167,35 @@ class Changes:
         def read(reply: Any) -> bool:
             return bool(reply[0] == b"used")
 
-        return self._command("use_up", *_ids(claim), read, {"token": claim.token, "run": run})
+        return self._build_command("use_up", *_claim_ids(claim), read, {"token": claim.token, "run": run})
 
-    def append(self, claim: Claim, events: list[Body]) -> Exchange[None]:
+    def append_events(self, claim: LeaseClaim, events: list[Body]) -> Exchange[None]:
         """Append events to the turn's log, in order and exactly once. Repeats earlier commands that the store lost.
 
         Must not be used by two tasks with the same claim. Reading raises ``LeaseLost``.
         """
         numbered: dict[str, Word] = {"token": claim.token, "nth": len(claim.outbox) + 1}
-        command = self._command("append", *_ids(claim), _not_done, numbered, flat(events))
-        yield from self._numbered(claim, command)
+        command = self._build_command("append", *_claim_ids(claim), _read_refusal, numbered, flatten_events(events))
+        yield from self._send_numbered(claim, command)
 
-    def commit(self, claim: Claim, move: Move, files: str = "") -> Exchange[CommitResult]:
+    def commit_transition(self, claim: LeaseClaim, move: Transition, files: str = "") -> Exchange[CommitResult]:
         """Store a state transition and release the turn. ``files`` is the new place of the session's files, if any.
 
         Reading raises ``LeaseLost``, or ``JudgingHeldBack`` for a run that was validated at once.
         """
 
-        def read(reply: Any) -> Behind | HeldBack | CommitResult:
-            return _not_done(reply) or _committed(reply)
+        def read(reply: Any) -> LostCommands | HeldBack | CommitResult:
+            return _read_refusal(reply) or _read_commit(reply)
 
-        sent = encode(move, claim.facts(move.attempt), claim.turn.request.prompt, claim.token)
-        result: CommitResult = yield from self._numbered(claim, self._commit(claim, sent, read, files, keep=False))
+        sent = encode_transition(move, claim.known_facts(move.attempt), claim.turn.request.prompt, claim.token)
+        result: CommitResult = yield from self._send_numbered(
+            claim, self._build_commit(claim, sent, read, files, keep=False)
+        )
         return result
 
-    def advance(
-        self, claim: Claim, move: Move, taken_at: float, task: str = "", files: str = ""
-    ) -> Exchange[Claim | CommitResult]:
+    def advance_turn(
+        self, claim: LeaseClaim, move: Transition, taken_at: float, task: str = "", files: str = ""
+    ) -> Exchange[LeaseClaim | CommitResult]:
         """Store a state transition and claim the turn's next task with the same lease, in one command.
 
         The result is the next claim, or a ``CommitResult`` if the turn ended, must wait or is suspended. Raises the
@@ -207,70 +209,79 @@ class Changes:
             files: the new place of the session's files, if any.
         """
 
-        def read(reply: Any) -> Behind | HeldBack | Claim | CommitResult:
+        def read(reply: Any) -> LostCommands | HeldBack | LeaseClaim | CommitResult:
             if reply[0] not in {b"continued", b"claimed"}:
-                return _not_done(reply) or _committed(reply)
+                return _read_refusal(reply) or _read_commit(reply)
             pairs = reply[2]
             values = [value if isinstance(value, bytes) else b"%d" % value for value in pairs[1::2]]
-            turn = with_changes(claim.turn, dict(zip(pairs[::2], values, strict=True)))
-            following = Claim(turn, move.next or claim.link, claim.token, taken_at, _seconds_left(turn, reply))
+            turn = apply_stored_changes(claim.turn, dict(zip(pairs[::2], values, strict=True)))
+            following = LeaseClaim(turn, move.next or claim.link, claim.token, taken_at, _time_to_deadline(turn, reply))
             following.outbox = claim.outbox
             if claim.attempts is not None:
                 following.attempts = claim.attempts | {move.attempt: known | sent.ahead | sent.facts}
                 following.records = claim.records_after(move)
             return following
 
-        known = claim.facts(move.attempt)
-        sent = encode(move, known, claim.turn.request.prompt, claim.token)
-        command = self._commit(claim, sent, read, files, keep=True, task=task)
-        result: Claim | CommitResult = yield from self._numbered(claim, command)
+        known = claim.known_facts(move.attempt)
+        sent = encode_transition(move, known, claim.turn.request.prompt, claim.token)
+        command = self._build_commit(claim, sent, read, files, keep=True, task=task)
+        result: LeaseClaim | CommitResult = yield from self._send_numbered(claim, command)
         return result
 
-    def _commit(
-        self, claim: Claim, sent: EncodedMove, read: Callable[[Any], T], files: str, *, keep: bool, task: str = ""
+    def _build_commit(
+        self,
+        claim: LeaseClaim,
+        sent: EncodedTransition,
+        read: Callable[[Any], T],
+        files: str,
+        *,
+        keep: bool,
+        task: str = "",
     ) -> Command[T]:
         words: dict[str, Word] = {"token": claim.token, "nth": len(claim.outbox) + 1, "keep": int(keep), "task": task}
         words |= {"left": " ".join(claim.left_behind), "files": files}
-        words |= sent.arguments()
-        command = self._command("commit", *_ids(claim), read, words, sent.rest(), self._files_key(claim, files))
+        words |= sent.build_arguments()
+        command = self._build_command(
+            "commit", *_claim_ids(claim), read, words, sent.build_rest(), self._files_key(claim, files)
+        )
         if not sent.ahead:
             return command
         texts = [part for name, text in sent.ahead.items() for part in (f"{sent.move.attempt}:{name}", text)]
-        return replace(command, ahead=("HSET", self._attempts(claim), *texts))
+        return replace(command, ahead=("HSET", self._attempts_key(claim), *texts))
 
-    def _numbered(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
+    def _send_numbered(self, claim: LeaseClaim, command: Command[Any]) -> Exchange[Any]:
         claim.outbox.append(command)
         number = len(claim.outbox)
-        said: Any = yield from self._sent(claim, command)
-        while isinstance(said, Behind):
+        said: Any = yield from self._send_with_texts(claim, command)
+        while isinstance(said, LostCommands):
             log.error("store.forgot", turn_id=claim.turn.turn_id, commands=number - 1 - said.known, hint=_FORGOT)
             for forgotten in claim.outbox[said.known : number - 1]:
-                if (yield from self._sent(claim, forgotten)) == HeldBack():
+                if (yield from self._send_with_texts(claim, forgotten)) == HeldBack():
                     raise LeaseLost  # the next holder finds that answers are held back
-            said = yield from self._sent(claim, command)
+            said = yield from self._send_with_texts(claim, command)
         if said == HeldBack():
             claim.outbox.pop()
             raise JudgingHeldBack
         return said
 
-    def _sent(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
+    def _send_with_texts(self, claim: LeaseClaim, command: Command[Any]) -> Exchange[Any]:
         """Send a command after the long texts that the command refers to."""
         if not command.ahead:
             return (yield command)
-        yield Command(_nothing, command.ahead)
+        yield Command(_ignore_reply, command.ahead)
         try:
             return (yield command)
         except LeaseLost:
             if not (
-                yield self.knows(claim.turn.turn_id)
+                yield self.has_turn(claim.turn.turn_id)
             ):  # the turn was dropped meanwhile, so its texts would never be removed
-                yield Command(_nothing, ("HDEL", command.ahead[1], *command.ahead[2::2]))
+                yield Command(_ignore_reply, ("HDEL", command.ahead[1], *command.ahead[2::2]))
             raise
 
-    def _files_key(self, claim: Claim, files: str) -> tuple[str, ...]:
-        return (keys_of(self._settings.namespace, claim.turn.turn_id).files,) if files else ()
+    def _files_key(self, claim: LeaseClaim, files: str) -> tuple[str, ...]:
+        return (keys_for_turn(self._settings.namespace, claim.turn.turn_id).files,) if files else ()
 
-    def seal(self, claim: Claim, accepted: str, files: str = "") -> Command[bool]:
+    def seal_answer(self, claim: LeaseClaim, accepted: str, files: str = "") -> Command[bool]:
         """Build the command that seals an accepted answer before publication; it yields False for a cancelled turn.
 
         After the seal the turn can only end with ``accepted``, under any holder. ``files`` is the new
@@ -286,17 +297,17 @@ class Changes:
             return bool(said == b"sealed")
 
         words: dict[str, Word] = {"token": claim.token, "files": files, "accepted": accepted}
-        return self._command("seal", *_ids(claim), read, words, more_keys=self._files_key(claim, files))
+        return self._build_command("seal", *_claim_ids(claim), read, words, more_keys=self._files_key(claim, files))
 
-    def reap(self, turn_id: str, session_id: str, *, may_take: bool) -> Command[ReapResult]:
+    def reap_turn(self, turn_id: str, session_id: str, *, may_take: bool) -> Command[ReapResult]:
         """Build the command that handles a due turn; ``may_take`` allows reclaiming a turn with an expired lease."""
 
         def read(reply: Any) -> ReapResult:
             return ReapResult(*(part.decode() for part in reply))
 
-        return self._command("reap", turn_id, session_id, read, {"may_take": int(may_take)})
+        return self._build_command("reap", turn_id, session_id, read, {"may_take": int(may_take)})
 
-    def line_up(
+    def queue_turn(
         self, turn_id: str, session_id: str, message: str, channel: str, event: str, since: float
     ) -> Command[str]:
         """Build the command that puts a turn's first run into the fair queue.
@@ -314,17 +325,17 @@ class Changes:
         """
         values: dict[str, Word] = {"message": message, "channel": channel, "event": event}
         values["since"] = int(since * 1000)
-        return self._command("line_up", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
+        return self._build_command("line_up", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
 
-    def release(self, behind: str = "", ended: Sequence[str] = ()) -> Command[ReleaseReply]:
+    def release_turns(self, behind: str = "", ended: Sequence[str] = ()) -> Command[ReleaseReply]:
         """Build the command that starts queued turns while slots are free; the slots ``ended`` are freed before.
 
         The result lists occupied slots behind the slot ``behind``.
         """
         keys = release_keys(Keys(self._settings.namespace), self._queue)
-        return Command(ReleaseReply.read, (behind, *ended), "release", keys)
+        return Command(ReleaseReply.parse_reply, (behind, *ended), "release", keys)
 
-    def fold(self) -> Exchange[bool]:
+    def fold_counters(self) -> Exchange[bool]:
         """Add the oldest pending counters to the stored totals; return True if more counters may be pending."""
         keys = Keys(self._settings.namespace)
         # This order detects a fold by another reaper.
@@ -342,80 +353,80 @@ class Changes:
         for at, counted in minutes.items():
             added[keys.totals, 0].update(counted)
             for size, life in lives.items():
-                added[keys.bucket(size, at), int(life)].update(counted)
+                added[keys.bucket_key(size, at), int(life)].update(counted)
         words: list[Word] = [folds, len(entries), int(self._settings.retention_seconds * 1000)]
         for (_, life), counted in added.items():
             words += [life, len(counted), *counted, *counted.values()]
         names = (keys.pending, keys.folds, keys.finished, *(name for name, _ in added))
-        yield Command(_nothing, tuple(words), "fold", names)
+        yield Command(_ignore_reply, tuple(words), "fold", names)
         return len(entries) == _FOLD_AT_ONCE
 
-    def cancel(self, turn_id: str, session_id: str) -> Command[None]:
+    def cancel_turn(self, turn_id: str, session_id: str) -> Command[None]:
         """Build the command that cancels a turn because a later turn of the same session interrupts it."""
-        return self._command("cancel", turn_id, session_id, _nothing, {"owner": "", "reason": "cancelled"})
+        return self._build_command("cancel", turn_id, session_id, _ignore_reply, {"owner": "", "reason": "cancelled"})
 
-    def turn(self, turn_id: str) -> Exchange[Turn | None]:
+    def read_turn(self, turn_id: str) -> Exchange[Turn | None]:
         """Read a turn's record; return None if there is no record. Raises ``ValueError`` if the record is damaged."""
-        record = yield Command(hash_of, ("HGETALL", self._record(turn_id)))
+        record = yield Command(decode_hash, ("HGETALL", self._record_key(turn_id)))
         if not record:
             return None
-        texts = keys_of(self._settings.namespace, turn_id).texts(turn_id)
-        if is_apart(record):
-            record |= yield Command(hash_of, ("HGETALL", texts))
+        texts = keys_for_turn(self._settings.namespace, turn_id).texts(turn_id)
+        if has_separate_texts(record):
+            record |= yield Command(decode_hash, ("HGETALL", texts))
         if place := record.get(b"response_in"):
-            attempts = keys_of(self._settings.namespace, turn_id).attempts(turn_id)
+            attempts = keys_for_turn(self._settings.namespace, turn_id).attempts(turn_id)
             record[b"response"] = yield Command(lambda text: text or b"", ("HGET", attempts, place))
         return decode_turn(record)
 
-    def attempts_of(self, claim: Claim) -> Exchange[list[AttemptRecord]]:
+    def read_attempts(self, claim: LeaseClaim) -> Exchange[list[AttemptRecord]]:
         """Return the attempts of a claimed turn, which are read from the store only once."""
         if claim.attempts is None:
-            key = self._attempts(claim)
-            claim.attempts = yield Command(lambda stored: read_facts(hash_of(stored)), ("HGETALL", key))
+            key = self._attempts_key(claim)
+            claim.attempts = yield Command(lambda stored: read_facts(decode_hash(stored)), ("HGETALL", key))
             for number, facts in claim.attempts.items():
-                for name in left_behind(facts):
+                for name in find_orphaned(facts):
                     del facts[name]
                     claim.left_behind.append(f"{number}:{name}")
         for number in claim.attempts.keys() - claim.records.keys():
-            claim.records[number] = attempt_of(number, claim.attempts[number], claim.turn.request.prompt)
+            claim.records[number] = build_attempt(number, claim.attempts[number], claim.turn.request.prompt)
         return [claim.records[number] for number in sorted(claim.attempts)]
 
-    def knows(self, turn_id: str) -> Command[bool]:
+    def has_turn(self, turn_id: str) -> Command[bool]:
         """Build the command that shows if the store has a record of this turn."""
-        return Command(bool, ("EXISTS", self._record(turn_id)))
+        return Command(bool, ("EXISTS", self._record_key(turn_id)))
 
-    def _attempts(self, claim: Claim) -> str:
-        return keys_of(self._settings.namespace, claim.turn.turn_id).attempts(claim.turn.turn_id)
+    def _attempts_key(self, claim: LeaseClaim) -> str:
+        return keys_for_turn(self._settings.namespace, claim.turn.turn_id).attempts(claim.turn.turn_id)
 
-    def _record(self, turn_id: str) -> str:
-        return keys_of(self._settings.namespace, turn_id).turn(turn_id)
+    def _record_key(self, turn_id: str) -> str:
+        return keys_for_turn(self._settings.namespace, turn_id).turn(turn_id)
 
 
-def _seconds_left(turn: Turn, reply: Any) -> float:
+def _time_to_deadline(turn: Turn, reply: Any) -> float:
     """Return the seconds until the turn's deadline, by the store's clock in the reply to a claim."""
     return turn.deadline_at - int(reply[1]) / 1000
 
 
-def _not_done(reply: Any) -> Behind | HeldBack | None:
+def _read_refusal(reply: Any) -> LostCommands | HeldBack | None:
     """Return why a numbered command was not carried out, or None if it was. Raises ``LeaseLost``."""
     match reply[0]:
         case b"fenced":
             raise LeaseLost
         case b"behind":
-            return Behind(int(reply[1]))
+            return LostCommands(int(reply[1]))
         case b"held_back":
             return HeldBack()
     return None
 
 
-def _committed(reply: Any) -> CommitResult:
+def _read_commit(reply: Any) -> CommitResult:
     _, head, outcome = reply
     return CommitResult(head.decode(), outcome.decode())
 
 
-def _nothing(_reply: Any) -> None:
+def _ignore_reply(_reply: Any) -> None:
     """Ignore the reply of a command that has no result."""
 
 
-def _ids(claim: Claim) -> tuple[str, str]:
+def _claim_ids(claim: LeaseClaim) -> tuple[str, str]:
     return claim.turn.turn_id, claim.turn.request.session_id

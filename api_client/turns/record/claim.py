@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Turn
-from api_client.turns.record.moves import Move
+from api_client.turns.record.moves import Transition
 from api_client.turns.record.store_command import Command
 
 
@@ -21,7 +21,7 @@ class JudgingHeldBack(Exception):
 
 
 @dataclass(slots=True)
-class Claim:
+class LeaseClaim:
     """A turn that a worker holds for one of the turn's tasks.
 
     Attributes:
@@ -38,7 +38,7 @@ class Claim:
     """
 
     turn: Turn
-    link: Link
+    link: ChainTask
     token: str
     taken_at: float
     seconds_left: float
@@ -48,11 +48,11 @@ class Claim:
     left_behind: list[str] = field(default_factory=list)
     outbox: list[Command[Any]] = field(default_factory=list)
 
-    def facts(self, attempt: int) -> dict[str, str]:
+    def known_facts(self, attempt: int) -> dict[str, str]:
         """Return the stored facts of an attempt that are known so far, as texts by name."""
         return (self.attempts or {}).get(attempt, {})
 
-    def records_after(self, move: Move) -> dict[int, AttemptRecord]:
+    def records_after(self, move: Transition) -> dict[int, AttemptRecord]:
         """Return the attempts by number after a transition, including the attempt that the transition adds."""
         records = {number: record for number, record in self.records.items() if number != move.attempt}
         if move.attempt not in (self.attempts or {}):
@@ -61,7 +61,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ClaimRefusal:
     """The reason why a worker could not claim a turn.
 
     Attributes:
@@ -82,7 +82,7 @@ class CommitResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class LostCommands:
     """The store's reply when earlier commands of a worker were lost; ``known`` is the last command it still has."""
 
     known: int

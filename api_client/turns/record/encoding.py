@@ -8,12 +8,12 @@ from typing import Any
 
 from api_client.contract.attempt_record import AttemptFacts
 from api_client.contract.events import Body
-from api_client.contract.frozen import frozen
-from api_client.contract.record import ASKED, FieldChanges, elsewhere
+from api_client.contract.frozen import checked_frozen
+from api_client.contract.record import ASKED, FieldChanges, reference_name
 from api_client.contract.turn import Outcome, Progress
-from api_client.contract.turn_error import TurnError, error_data
+from api_client.contract.turn_error import TurnError, error_to_dict
 from api_client.store.commands import SHORT_BYTES, Word
-from api_client.turns.record.moves import Answer, Move, MoveTexts
+from api_client.turns.record.moves import Answer, Transition, TransitionTexts
 
 #: Longer texts are written before their transition; shorter texts cost Lua next to nothing.
 AHEAD_BYTES = 65_536
@@ -22,8 +22,8 @@ _OF = "~"
 _SURELY_SHORT = SHORT_BYTES // 4
 
 
-@frozen(slots=True, kw_only=True)
-class EncodedMove:
+@checked_frozen(slots=True, kw_only=True)
+class EncodedTransition:
     """A state transition in the form that is sent to the store.
 
     Attributes:
@@ -35,14 +35,14 @@ class EncodedMove:
         response_in: the fact that contains the answer, such as ``2:text``.
     """
 
-    move: Move
-    texts: MoveTexts
+    move: Transition
+    texts: TransitionTexts
     facts: dict[str, str]
     ahead: dict[str, str]
     response: str
     response_in: str
 
-    def arguments(self) -> dict[str, Word]:
+    def build_arguments(self) -> dict[str, Word]:
         """Return the named arguments of the Lua script ``commit.lua``; the arguments of ``rest`` follow them."""
         move = self.move
         return {
@@ -54,8 +54,8 @@ class EncodedMove:
             "suspend_ms": int(move.suspend_seconds * 1000),
             "outcome": move.outcome.value if move.outcome else "",
             "ending": self._finished_data() if move.outcome else "",
-            "counters": _lines(move.counters),
-            "end_counters": _lines(move.end_counters),
+            "counters": _format_counters(move.counters),
+            "end_counters": _format_counters(move.end_counters),
             "run_ended": int(move.run_ended),
             "judged": int(move.judged),
             "judged_ms": move.judged_ms,
@@ -64,24 +64,24 @@ class EncodedMove:
             "service_wait_ms": move.service_wait_ms,
             "n_fields": 2 * len(self.texts.fields),
             "n_facts": 2 * len(self.facts),
-            "n_answer": 2 * len(self.answer()),
+            "n_answer": 2 * len(self.answer_fields()),
         }
 
-    def rest(self) -> list[str]:
+    def build_rest(self) -> list[str]:
         """Return the unnamed arguments of ``commit.lua``: fields, attempt facts, answer fields and events."""
-        pairs = [*self.texts.fields.items(), *self.facts.items(), *self.answer().items()]
+        pairs = [*self.texts.fields.items(), *self.facts.items(), *self.answer_fields().items()]
         return [text for pair in pairs for text in pair] + self.texts.events
 
-    def answer(self) -> dict[str, str]:
+    def answer_fields(self) -> dict[str, str]:
         """Return the stored fields of a finished turn's answer; an empty dict while the turn continues."""
         if self.move.outcome is None:
             return {}
-        return {**self._texts(), "error": self.texts.error, "markers": self.texts.markers}
+        return {**self._answer_texts(), "error": self.texts.error, "markers": self.texts.markers}
 
     def _finished_data(self) -> str:
-        return f'{json.dumps(self._texts())[1:-1]}, "markers": {self.texts.markers}, "error": {self.texts.error}'
+        return f'{json.dumps(self._answer_texts())[1:-1]}, "markers": {self.texts.markers}, "error": {self.texts.error}'
 
-    def _texts(self) -> dict[str, str]:
+    def _answer_texts(self) -> dict[str, str]:
         answer = self.move.answer
         place = {"response_in": self.response_in} if self.response_in else {}
         return {"response": self.response, **place, "step": answer.step, "step_source": answer.step_source}
@@ -102,7 +102,7 @@ class EncodedMove:
                 "markers": self.texts.spans,
                 "step": answer.step,
                 "step_source": answer.step_source,
-                "error": error_data(answer.error),
+                "error": error_to_dict(answer.error),
             },
             "run_ended": move.run_ended,
             "judged": move.judged,
@@ -113,7 +113,9 @@ class EncodedMove:
         }
 
 
-def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = "") -> EncodedMove:
+def encode_transition(
+    move: Transition, stored: Mapping[str, str], asked: str = "", token: str = ""
+) -> EncodedTransition:
     """Encode a state transition, replacing long texts by references to stored facts of its attempt.
 
     Args:
@@ -124,40 +126,40 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
     """
     response, texts = move.answer.response, move.texts
     if not stored and sum(map(len, (response, *texts.facts.values()))) <= _SURELY_SHORT:  # true for most transitions
-        return EncodedMove(move=move, texts=texts, facts=texts.facts, ahead={}, response=response, response_in="")
+        return EncodedTransition(move=move, texts=texts, facts=texts.facts, ahead={}, response=response, response_in="")
     places = {text: name for name, text in stored.items() if is_long(text)}
     facts, ahead = dict[str, str](), dict[str, str]()
 
-    def place_of(name: str, text: str) -> str:
+    def find_place(name: str, text: str) -> str:
         """Return the name of the fact that holds a text, so that each long text is stored only once."""
         if text not in places:
             places[text] = name
-            if token and _bytes_of(text) > AHEAD_BYTES:
+            if token and _count_bytes(text) > AHEAD_BYTES:
                 places[text] = f"{name}{_OF}{token}"
                 ahead[places[text]] = text
         return places[text]
 
     for name, text in texts.facts.items():
-        if stored and stored.get(elsewhere(name)):
-            facts[elsewhere(name)] = ""
+        if stored and stored.get(reference_name(name)):
+            facts[reference_name(name)] = ""
         if not is_long(text):
             facts[name] = text
         elif name == "prompt" and text == asked:
-            facts[elsewhere(name)] = ASKED
-        elif place_of(name, text) != name:
-            facts[elsewhere(name)] = places[text]
+            facts[reference_name(name)] = ASKED
+        elif find_place(name, text) != name:
+            facts[reference_name(name)] = places[text]
         else:
             facts[name] = text
     place = ""
     if is_long(response):
-        name = place_of("response", response)
+        name = find_place("response", response)
         if name == "response":
             facts[name] = response
         response, place = "", f"{move.attempt}:{name}"
-    return EncodedMove(move=move, texts=texts, facts=facts, ahead=ahead, response=response, response_in=place)
+    return EncodedTransition(move=move, texts=texts, facts=facts, ahead=ahead, response=response, response_in=place)
 
 
-def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str]) -> Move:
+def decode_transition(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str]) -> Transition:
     """Decode a final transition from the dictionary of ``EncodedMove.to_dict`` and its events.
 
     ``stored`` are the facts of the attempt, which hold long texts.
@@ -166,11 +168,11 @@ def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str
         ValueError: the data is not a final transition.
     """
     texts = {**stored, **data["facts"]}
-    facts = _with_texts(data["facts"], texts)
+    facts = _resolve_references(data["facts"], texts)
     answer = data["answer"]
     _, _, place = answer.get("response_in", "").partition(":")
     error = json.loads(answer["error"]) if isinstance(answer["error"], str) else answer["error"]
-    return Move(
+    return Transition(
         attempt=int(data["attempt"]),
         fields=FieldChanges.from_texts(Progress, data["fields"]),
         facts=FieldChanges.from_texts(AttemptFacts, facts),
@@ -193,8 +195,8 @@ def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str
     )
 
 
-def _with_texts(facts: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, str]:
-    suffix, found = elsewhere(""), dict[str, str]()
+def _resolve_references(facts: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, str]:
+    suffix, found = reference_name(""), dict[str, str]()
     for name, text in facts.items():
         if name.endswith(suffix) and text in texts:
             found[name.removesuffix(suffix)] = texts[text]
@@ -205,19 +207,19 @@ def _with_texts(facts: Mapping[str, str], texts: Mapping[str, str]) -> dict[str,
 
 def is_long(text: str) -> bool:
     """Return whether a text is so long that it is stored separately."""
-    return len(text) > _SURELY_SHORT and _bytes_of(text) > SHORT_BYTES
+    return len(text) > _SURELY_SHORT and _count_bytes(text) > SHORT_BYTES
 
 
-def _bytes_of(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def left_behind(facts: Mapping[str, str]) -> list[str]:
+def find_orphaned(facts: Mapping[str, str]) -> list[str]:
     """Return the names of facts that were written in advance for a transition which was never stored."""
-    named = {place for name, place in facts.items() if name.endswith(elsewhere(""))}
+    named = {place for name, place in facts.items() if name.endswith(reference_name(""))}
     return [name for name in facts if _OF in name and name not in named]
 
 
-def _lines(counters: dict[str, int]) -> str:
+def _format_counters(counters: dict[str, int]) -> str:
     """Format counters as lines of name, tab and number."""
     return "\n".join([f"{name}\t{by}" for name, by in counters.items()])

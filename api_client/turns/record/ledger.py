@@ -13,18 +13,18 @@ from redis.exceptions import BusyLoadingError, NoScriptError, OutOfMemoryError, 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.broker import Stamp, announcement
-from api_client.contract.keys import Keys, keys_of, session_digest
+from api_client.broker import MessageStamp, build_announcement
+from api_client.contract.keys import Keys, keys_for_turn, session_digest
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import Link
-from api_client.contract.worker_reports import WorkerReport, there, worker_of
+from api_client.contract.tasks import ChainTask
+from api_client.contract.worker_reports import WorkerReport, recent_reports, worker_name
 from api_client.store.commands import REMOVE_OWN
 from api_client.store.connection import Connection
 from api_client.store.module_log import ModuleLog
-from api_client.turns.record.changes import Changes
-from api_client.turns.record.claim import Claim, CommitResult, LeaseLost, ReapResult, Refusal
-from api_client.turns.record.moves import Move
-from api_client.turns.record.store_command import Command, Exchange, hash_of, text_of
+from api_client.turns.record.changes import TurnCommands
+from api_client.turns.record.claim import ClaimRefusal, CommitResult, LeaseClaim, LeaseLost, ReapResult
+from api_client.turns.record.moves import Transition
+from api_client.turns.record.store_command import Command, Exchange, decode_hash, decode_text
 
 log = ModuleLog(__name__)
 
@@ -51,7 +51,7 @@ class Patience:
         self._until = time.monotonic() + _PATIENCE_SECONDS
         self._said = ""
 
-    def after(self, error: RedisError) -> float:
+    def next_delay(self, error: RedisError) -> float:
         """Return how many seconds to wait after an error before the next attempt.
 
         Raises:
@@ -71,19 +71,19 @@ class Patience:
         return _PAUSE_SECONDS
 
 
-def _once(make: Callable[Concatenate[Changes, P], Command[T]]) -> Callable[Concatenate[Ledger, P], Asked[T]]:
+def _send_once(make: Callable[Concatenate[TurnCommands, P], Command[T]]) -> Callable[Concatenate[Ledger, P], Asked[T]]:
     async def ask(self: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._do(make(self._changes, *args, **kwargs))
+        return await self._send_command(make(self._changes, *args, **kwargs))
 
     return ask
 
 
-def _patiently(
-    make: Callable[Concatenate[Changes, P], Command[T] | Exchange[T]],
+def _send_patiently(
+    make: Callable[Concatenate[TurnCommands, P], Command[T] | Exchange[T]],
 ) -> Callable[Concatenate[Ledger, P], Asked[T]]:
     async def ask(self: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> T:
         made = make(self._changes, *args, **kwargs)
-        return await (self._do(made, patient=True) if isinstance(made, Command) else self._exchange(made))
+        return await (self._send_command(made, patient=True) if isinstance(made, Command) else self._run_exchange(made))
 
     return ask
 
@@ -93,75 +93,78 @@ class Ledger:
 
     A holder's commands wait for an unavailable store as long as ``Patience`` allows, then raise
     ``redis.exceptions.RedisError``. Commands with a claim also raise ``LeaseLost`` if this worker lost the turn;
-    nothing was written then. A reaper's commands (``due`` to ``server_time``) are sent once.
+    nothing was written then. A reaper's commands (``list_due`` to ``server_time``) are sent once.
     """
 
     # The commands are documented in ``Changes``.
-    beat = _once(Changes.beat)
-    append = _patiently(Changes.append)
-    seal = _patiently(Changes.seal)
-    use_up = _patiently(Changes.use_up)
-    commit = _patiently(Changes.commit)
-    turn = _patiently(Changes.turn)
-    attempts = _patiently(Changes.attempts_of)
-    knows = _patiently(Changes.knows)
-    release = _once(Changes.release)
-    cancel = _once(Changes.cancel)
+    renew_lease = _send_once(TurnCommands.renew_lease)
+    append_events = _send_patiently(TurnCommands.append_events)
+    seal_answer = _send_patiently(TurnCommands.seal_answer)
+    use_up = _send_patiently(TurnCommands.use_up)
+    commit_transition = _send_patiently(TurnCommands.commit_transition)
+    read_turn = _send_patiently(TurnCommands.read_turn)
+    read_attempts = _send_patiently(TurnCommands.read_attempts)
+    has_turn = _send_patiently(TurnCommands.has_turn)
+    release_turns = _send_once(TurnCommands.release_turns)
+    cancel_turn = _send_once(TurnCommands.cancel_turn)
 
     def __init__(self, settings: Settings, worker: str, connection: Connection | None = None) -> None:
         self.worker = worker
         self._settings, self._keys = settings, Keys(settings.namespace)
         self._connection = connection or Connection(settings)
-        self._changes = Changes(settings, worker)
+        self._changes = TurnCommands(settings, worker)
 
     async def close(self) -> None:
         """Close the connection to the store."""
         await self._connection.close()
 
-    async def claim(
+    async def claim_turn(
         self,
         turn_id: str,
         session_id: str,
-        link: Link,
+        link: ChainTask,
         *,
         alone: bool = False,
         task: str = "",
         models: str = "",
         lack: str = "",
-    ) -> Claim | Refusal:
+    ) -> LeaseClaim | ClaimRefusal:
         """Claim the turn for the task ``link``, if that task is next and no worker holds the turn.
 
         A turn one strike before its dead letter is refused with ``alone`` to processes that also do other work. See
         ``Changes.claim`` for ``models`` and ``lack``.
         """
         token, taken_at = secrets.token_hex(12), time.monotonic()
-        claiming = self._changes.claim(
+        claiming = self._changes.claim_turn(
             turn_id, session_id, link, token, taken_at, alone=alone, task=task, models=models, lack=lack
         )
-        return await self._exchange(claiming)
+        return await self._run_exchange(claiming)
 
     async def set_affinity(self, turn_id: str, session_id: str, seconds: float) -> None:
         """Record for ``seconds`` that this worker is the best one to continue the session. Store errors are ignored."""
         with contextlib.suppress(RedisError):
-            key, life = keys_of(self._settings.namespace, turn_id).affinity(session_id), max(1, int(seconds * 1000))
-            await self._connection.ask("SET", key, self.worker, "PX", life)
+            key, life = (
+                keys_for_turn(self._settings.namespace, turn_id).affinity(session_id),
+                max(1, int(seconds * 1000)),
+            )
+            await self._connection.send_command("SET", key, self.worker, "PX", life)
 
     async def find_affinity(self, session_id: str) -> str:
         """Return the name of the worker that is best suited to continue the session, or an empty string."""
-        found = await self._connection.ask("GET", self._keys.affinity(session_id))
+        found = await self._connection.send_command("GET", self._keys.affinity(session_id))
         return found.decode() if found else ""
 
     async def clear_affinity(self, session_id: str) -> None:
         """Delete the record that this worker is best suited to continue the session, if there is such a record."""
-        await self._connection.ask("EVAL", REMOVE_OWN, 1, self._keys.affinity(session_id), self.worker)
+        await self._connection.send_command("EVAL", REMOVE_OWN, 1, self._keys.affinity(session_id), self.worker)
 
-    async def others(self) -> list[WorkerReport]:
+    async def list_other_workers(self) -> list[WorkerReport]:
         """Return the latest reports of running worker processes, except the reports of this worker."""
-        found = await self._do(Command(hash_of, ("HGETALL", self._keys.workers)), patient=True)
-        reports = there(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
-        return [each for each in reports if each.worker != worker_of(self.worker)]
+        found = await self._send_command(Command(decode_hash, ("HGETALL", self._keys.workers)), patient=True)
+        reports = recent_reports(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
+        return [each for each in reports if each.worker != worker_name(self.worker)]
 
-    async def confirm(self, claim: Claim) -> float:
+    async def confirm_lease(self, claim: LeaseClaim) -> float:
         """Renew the lease of a claimed turn, and return when this worker was confirmed to hold the turn.
 
         Returns:
@@ -171,45 +174,49 @@ class Ledger:
         while True:
             asked_at = time.monotonic()
             try:
-                await self.beat(claim)
+                await self.renew_lease(claim)
                 return asked_at
             except RedisError as error:
                 patience = patience or Patience()
-                await asyncio.sleep(patience.after(error))
+                await asyncio.sleep(patience.next_delay(error))
 
-    async def files(self, claim: Claim) -> str:
+    async def find_snapshot(self, claim: LeaseClaim) -> str:
         """Return the place where the files of the claimed turn's session are stored, or an empty string."""
         request = claim.turn.request
-        key = keys_of(self._settings.namespace, claim.turn.turn_id).files
-        return await self._do(Command(text_of, ("HGET", key, session_digest(request.session_id))), patient=True)
+        key = keys_for_turn(self._settings.namespace, claim.turn.turn_id).files
+        return await self._send_command(
+            Command(decode_text, ("HGET", key, session_digest(request.session_id))), patient=True
+        )
 
-    async def advance(self, claim: Claim, move: Move, task: str = "", files: str = "") -> Claim | CommitResult:
+    async def advance_turn(
+        self, claim: LeaseClaim, move: Transition, task: str = "", files: str = ""
+    ) -> LeaseClaim | CommitResult:
         """Store a state transition and claim the turn's next task with the same lease; see ``Changes.advance``."""
-        return await self._exchange(self._changes.advance(claim, move, time.monotonic(), task, files))
+        return await self._run_exchange(self._changes.advance_turn(claim, move, time.monotonic(), task, files))
 
-    async def next_link(self, turn_id: str) -> Link | None:
+    async def next_task(self, turn_id: str) -> ChainTask | None:
         """Return a turn's next task; None if no task is left or the store does not answer."""
         with contextlib.suppress(RedisError):  # a reaper announces missed turns
-            link = await self._connection.ask("HGET", self._record(turn_id), "next")
-            return Link.parse(link.decode()) if link else None
+            link = await self._connection.send_command("HGET", self._record_key(turn_id), "next")
+            return ChainTask.parse(link.decode()) if link else None
         return None
 
-    async def policy(self, policy_hash: str) -> str:
+    async def read_policy(self, policy_hash: str) -> str:
         """Return the text of the policy with this hash, or an empty string if the store has no such policy."""
-        return await self._do(Command(text_of, ("HGET", self._keys.policies, policy_hash)), patient=True)
+        return await self._send_command(Command(decode_text, ("HGET", self._keys.policies, policy_hash)), patient=True)
 
-    async def due(self, limit: int = 100) -> list[str]:
+    async def list_due(self, limit: int = 100) -> list[str]:
         """Return the ids of at most ``limit`` turns that are due; the longest waiting turn comes first."""
         now = int(await self.server_time() * 1000)
-        found = await self._connection.ask("ZRANGEBYSCORE", self._keys.due, "-inf", now, "LIMIT", 0, limit)
+        found = await self._connection.send_command("ZRANGEBYSCORE", self._keys.due, "-inf", now, "LIMIT", 0, limit)
         return [turn_id.decode() for turn_id in found]
 
-    async def recall(self) -> None:
+    async def recall_turns(self) -> None:
         """Make every unfinished turn due now. Needed after the clock was set back, which moves due times far ahead."""
-        if ids := await self._connection.ask("ZRANGE", self._keys.due, 0, -1):
+        if ids := await self._connection.send_command("ZRANGE", self._keys.due, 0, -1):
             now = int(await self.server_time() * 1000)
             words = [word for turn_id in ids for word in (now, turn_id)]
-            await self._connection.ask("ZADD", self._keys.due, "XX", "LT", *words)
+            await self._connection.send_command("ZADD", self._keys.due, "XX", "LT", *words)
 
     async def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
         """Postpone a turn whose record is damaged, so that it does not block other turns.
@@ -225,31 +232,33 @@ class Ledger:
     async def put_off(self, turn_id: str, seconds: float) -> None:
         """Postpone a due turn by ``seconds`` without changing its record."""
         at = int((await self.server_time() + seconds) * 1000)
-        await self._connection.ask("ZADD", keys_of(self._settings.namespace, turn_id).due, "XX", at, turn_id)
+        await self._connection.send_command(
+            "ZADD", keys_for_turn(self._settings.namespace, turn_id).due, "XX", at, turn_id
+        )
 
-    async def reap(self, turn_id: str, *, may_take: bool) -> ReapResult:
+    async def reap_turn(self, turn_id: str, *, may_take: bool) -> ReapResult:
         """Handle one due turn and return the result; ``may_take`` allows reclaiming a turn with an expired lease."""
-        session_id = text_of(await self._connection.ask("HGET", self._record(turn_id), "session_id"))
-        return await self._do(self._changes.reap(turn_id, session_id, may_take=may_take))
+        session_id = decode_text(await self._connection.send_command("HGET", self._record_key(turn_id), "session_id"))
+        return await self._send_command(self._changes.reap_turn(turn_id, session_id, may_take=may_take))
 
-    async def line_up(self, turn_id: str, session_id: str, link: Link, since: float = 0.0) -> str:
+    async def queue_turn(self, turn_id: str, session_id: str, link: ChainTask, since: float = 0.0) -> str:
         """Put a turn's first run into the fair queue, which alternates between owners; see ``Changes.line_up``."""
         pushed = ("", "", "")
         if self._settings.has_queues:
-            made = announcement(self._settings, link, turn_id, session_id, Stamp())
+            made = build_announcement(self._settings, link, turn_id, session_id, MessageStamp())
             pushed = made.message, made.channel, made.event
-        return await self._do(self._changes.line_up(turn_id, session_id, *pushed, since))
+        return await self._send_command(self._changes.queue_turn(turn_id, session_id, *pushed, since))
 
-    async def ended(self, places: Sequence[str]) -> list[str]:
+    async def find_ended(self, places: Sequence[str]) -> list[str]:
         """Return those of the slots ``places`` whose turns have ended or no longer exist."""
         names = [each.rpartition("|")[2] for each in places]
-        keys = [keys_of(self._settings.namespace, turn_id).turn(turn_id) for turn_id in names]
-        states = await asyncio.gather(*(self._connection.ask("HGET", key, "state") for key in keys))
+        keys = [keys_for_turn(self._settings.namespace, turn_id).turn(turn_id) for turn_id in names]
+        states = await asyncio.gather(*(self._connection.send_command("HGET", key, "state") for key in keys))
         return [each for each, state in zip(places, states, strict=True) if state in {None, b"finished"}]
 
-    async def fold(self) -> None:
+    async def fold_counters(self) -> None:
         """Add all pending counters to the stored totals; see ``api_client.contract.counters``."""
-        while await self._exchange(self._changes.fold(), patient=False):
+        while await self._run_exchange(self._changes.fold_counters(), patient=False):
             pass
 
     async def lost_task(self, turn_id: str) -> tuple[str, str]:
@@ -257,9 +266,9 @@ class Ledger:
 
         Only the first caller receives the answer.
         """
-        record = self._record(turn_id)
-        found = await self._connection.ask("HGET", record, "lost")
-        if not found or not await self._connection.ask("HDEL", record, "lost"):
+        record = self._record_key(turn_id)
+        found = await self._connection.send_command("HGET", record, "lost")
+        if not found or not await self._connection.send_command("HDEL", record, "lost"):
             return "", ""
         task_id, _, worker = found.decode().partition(" ")
         return task_id, worker
@@ -267,18 +276,18 @@ class Ledger:
     async def answer_probe(self, queue: str, nonce: str) -> None:
         """Record in the store that this worker received the probe message ``nonce`` from a queue."""
         key = self._keys.probe(nonce)
-        await self._connection.ask("HSETNX", key, queue, self.worker)
-        await self._connection.ask("EXPIRE", key, 60)
+        await self._connection.send_command("HSETNX", key, queue, self.worker)
+        await self._connection.send_command("EXPIRE", key, 60)
 
     async def server_time(self) -> float:
         """Return the time of the store's clock, in seconds since the epoch."""
-        seconds, micros = await self._connection.ask("TIME")
+        seconds, micros = await self._connection.send_command("TIME")
         return int(seconds) + int(micros) / 1e6
 
-    def _record(self, turn_id: str) -> str:
-        return keys_of(self._settings.namespace, turn_id).turn(turn_id)
+    def _record_key(self, turn_id: str) -> str:
+        return keys_for_turn(self._settings.namespace, turn_id).turn(turn_id)
 
-    async def _do(self, command: Command[T], *, patient: bool = False) -> T:
+    async def _send_command(self, command: Command[T], *, patient: bool = False) -> T:
         words = command.words
         if command.script:
             script = self._changes.scripts[command.script]
@@ -287,22 +296,22 @@ class Ledger:
         while True:
             try:
                 try:
-                    return command.read(await self._connection.ask(*words))
+                    return command.read(await self._connection.send_command(*words))
                 except NoScriptError:
-                    await self._connection.ask("SCRIPT", "LOAD", script.text)
-                    return command.read(await self._connection.ask(*words))
+                    await self._connection.send_command("SCRIPT", "LOAD", script.text)
+                    return command.read(await self._connection.send_command(*words))
             except RedisError as error:
                 if not patient:
                     raise
                 patience = patience or Patience()
-                await asyncio.sleep(patience.after(error))
+                await asyncio.sleep(patience.next_delay(error))
 
-    async def _exchange(self, exchange: Exchange[T], *, patient: bool = True) -> T:
+    async def _run_exchange(self, exchange: Exchange[T], *, patient: bool = True) -> T:
         try:
             command = next(exchange)
             while True:
                 try:
-                    result = await self._do(command, patient=patient)
+                    result = await self._send_command(command, patient=patient)
                 except LeaseLost as error:
                     command = exchange.throw(error)
                 else:

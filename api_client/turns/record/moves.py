@@ -11,23 +11,23 @@ from api_client.contract.completion import Verdict
 from api_client.contract.decision import HANDED_ON
 from api_client.contract.event_kinds import TurnRetrying
 from api_client.contract.events import Body, data_of
-from api_client.contract.frozen import frozen
+from api_client.contract.frozen import checked_frozen
 from api_client.contract.marker import Span
-from api_client.contract.record import FieldChanges, changes_of
-from api_client.contract.tasks import Link
+from api_client.contract.record import FieldChanges, changes_factory
+from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Outcome, Progress, Turn, TurnState
-from api_client.contract.turn_error import TurnError, error_data
+from api_client.contract.turn_error import TurnError, error_to_dict
 from api_client.contract.work import find_work
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents.step import marker_spans
 from worker.enforcement.policy import Retry
 
 #: Select the fields of a turn, or of an attempt, that a transition changes: ``progress(retries=2)``.
-progress = changes_of(Progress)
-attempt_facts = changes_of(AttemptFacts)
+progress = changes_factory(Progress)
+attempt_facts = changes_factory(AttemptFacts)
 
 
-@frozen(slots=True, kw_only=True)
+@checked_frozen(slots=True, kw_only=True)
 class Answer:
     """The response of a finished turn, or the error that explains why there is no response."""
 
@@ -37,8 +37,8 @@ class Answer:
     error: TurnError | None = None
 
 
-@frozen(slots=True, kw_only=True)
-class MoveTexts:
+@checked_frozen(slots=True, kw_only=True)
+class TransitionTexts:
     """The texts of a state transition in the form in which the store keeps them.
 
     Attributes:
@@ -58,8 +58,8 @@ class MoveTexts:
     error: str
 
 
-@frozen(slots=True, kw_only=True)
-class Move:
+@checked_frozen(slots=True, kw_only=True)
+class Transition:
     """One state transition of a turn: changed fields, new events, counters and the next task.
 
     Attributes:
@@ -82,7 +82,7 @@ class Move:
 
     attempt: int
     state: TurnState = TurnState.RAN
-    next: Link | None = None
+    next: ChainTask | None = None
     fields: FieldChanges[Progress] = field(default_factory=progress)
     facts: FieldChanges[AttemptFacts] = field(default_factory=attempt_facts)
     events: list[Body] = field(default_factory=list)
@@ -98,10 +98,10 @@ class Move:
     service: str = ""
     service_reason: str = ""
     service_wait_ms: int = 0
-    _texts: MoveTexts | None = field(default=None, init=False, repr=False, compare=False)
+    _texts: TransitionTexts | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
-    def texts(self) -> MoveTexts:
+    def texts(self) -> TransitionTexts:
         """Return the transition's texts as stored.
 
         The texts are computed once, because some transitions are written twice.
@@ -110,29 +110,29 @@ class Move:
         if texts is None:
             answer = self.answer
             spans = marker_spans(answer.response) if answer.step else ()
-            texts = MoveTexts(
+            texts = TransitionTexts(
                 fields=self.fields.to_texts(),
                 facts=self.facts.to_texts(),
-                events=flat(self.events),
+                events=flatten_events(self.events),
                 spans=spans,
                 markers=json.dumps(spans) if spans else "[]",
-                error=json.dumps(error_data(answer.error)) if answer.error else "{}",
+                error=json.dumps(error_to_dict(answer.error)) if answer.error else "{}",
             )
             object.__setattr__(self, "_texts", texts)
         return texts
 
 
-def flat(events: Sequence[Body]) -> list[str]:
+def flatten_events(events: Sequence[Body]) -> list[str]:
     """Flatten events to arguments of a Lua script: for each event its kind and its data as JSON."""
     return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
 
 
-def again(turn: Turn, attempt: int) -> Link:
+def rerun_task(turn: Turn, attempt: int) -> ChainTask:
     """Return the task that runs the turn's agent again for the given attempt."""
-    return Link(find_work(turn.request).again, attempt)
+    return ChainTask(find_work(turn.request).again, attempt)
 
 
-def judged(records: Sequence[AttemptRecord]) -> list[Attempt]:
+def to_policy_attempts(records: Sequence[AttemptRecord]) -> list[Attempt]:
     """Convert stored attempts to the form that the retry policy reads."""
     return [
         Attempt(
@@ -141,18 +141,18 @@ def judged(records: Sequence[AttemptRecord]) -> list[Attempt]:
             answer=record.answer,
             complete=record.completion.get("verdict") == Verdict.COMPLETE,
             issues=record.issues,
-            fresh=asked_anew(records[:at]),
+            fresh=is_freshly_ordered(records[:at]),
         )
         for at, record in enumerate(records)
     ]
 
 
-def asked_anew(before: Sequence[AttemptRecord]) -> bool:
+def is_freshly_ordered(before: Sequence[AttemptRecord]) -> bool:
     """Return whether the next attempt was requested by a person or with another model, not by automatic feedback."""
     return bool(before) and before[-1].decision == HANDED_ON
 
 
-def retrying(
+def retry_event(
     turn: Turn, attempt: int, reason: str, *, codes: Iterable[str] = (), feedback: str = "", goes_on: bool = False
 ) -> TurnRetrying:
     """Build the event that announces another run of the agent."""
@@ -167,8 +167,8 @@ def retrying(
     )
 
 
-def asked_for(turn: Turn, link: Link, reason: str, decision: Retry) -> TurnRetrying:
+def policy_retry_event(turn: Turn, link: ChainTask, reason: str, decision: Retry) -> TurnRetrying:
     """Build the event that announces another run of the agent which the policy demands."""
-    return retrying(
+    return retry_event(
         turn, link.attempt + 1, reason, codes=decision.codes, feedback=decision.feedback, goes_on=decision.goes_on
     )

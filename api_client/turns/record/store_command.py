@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from api_client.contract.frozen import frozen
+from api_client.contract.frozen import checked_frozen
 from api_client.store.commands import Word
 
 T = TypeVar("T")
 
 
-@frozen(slots=True)
+@checked_frozen(slots=True)
 class Command(Generic[T]):
     """A command for the store, with the function that reads its reply.
 
@@ -39,11 +39,11 @@ class Command(Generic[T]):
 Exchange: TypeAlias = Generator[Command[Any], Any, T]
 
 
-def text_of(value: bytes | None) -> str:
+def decode_text(value: bytes | None) -> str:
     """Decode a value from the store as text; return an empty string for None."""
     return (value or b"").decode()
 
 
-def hash_of(pairs: Any) -> dict[bytes, bytes]:
+def decode_hash(pairs: Any) -> dict[bytes, bytes]:
     """Normalise a reply to HGETALL, which may be a mapping or a flat list, to a dict."""
     return dict(pairs) if isinstance(pairs, dict) else dict(zip(pairs[::2], pairs[1::2], strict=True))

@@ -8,10 +8,10 @@ from api_client.contract.work import find_work
 from worker.enforcement.policy import Policy
 
 
-def policy_of(turn: Turn) -> Policy:
+def find_turn_policy(turn: Turn) -> Policy:
     """Return the policy that applied when the turn was submitted."""
     request = turn.request
-    applied = AppliedPolicy.of(request)
+    applied = AppliedPolicy.from_request(request)
     return Policy(
         max_attempts=turn.max_attempts,
         locale=request.locale,

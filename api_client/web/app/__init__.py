@@ -24,22 +24,22 @@ import api_client
 from api_client.api_keys import ApiKeyring, make_token
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
-from api_client.contract.package_parts import parts_of
+from api_client.contract.package_parts import collect_parts
 from api_client.contract.settings import Settings
 from api_client.contract.settings.store_addresses import is_loopback
 from api_client.setting_checks.registry import require_fitting
 from api_client.watcher import TroubleWatcher
 from api_client.web.app.client_connection import HEAD_BYTES, ClientConnection
-from api_client.web.app.middleware import ForwardedHeaders, RequestId
-from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
-from api_client.web.identity.access import InProgress, needs_key
-from api_client.web.language import language_of, readable
+from api_client.web.app.middleware import ForwardedHeaders, RequestMiddleware
+from api_client.web.errors import ApiError, bad_request, convert_error, internal_error, printable_text
+from api_client.web.identity.access import CountInProgress, requires_key
+from api_client.web.language import error_language, localize_error
 from api_client.web.pages import decisions, front, turn, turn_list
 from api_client.web.pages.render import error_page
-from api_client.web.relay import Readers
-from api_client.web.relay.relay import Pack, Relay, RelayOf, relay_of
+from api_client.web.relay import TurnReaders
+from api_client.web.relay.relay import BundleBuilder, CurrentRelay, Relay, get_relay
 from api_client.web.routes import turn_files
-from api_client.web.wire import JSON
+from api_client.web.wire import JSONResponse
 
 log = structlog.get_logger(__name__)
 
@@ -50,17 +50,17 @@ CLAIM_SECONDS = 3.0
 #: Longest wait of the event loop for a thread that parses a large body; Python's default is 0.005.
 SWITCH_SECONDS = 0.0005
 
-health = APIRouter()
+health_router = APIRouter()
 
 
-@health.get("/healthz", response_model=None)
-async def alive() -> Response:
+@health_router.get("/healthz", response_model=None)
+async def report_liveness() -> Response:
     """Report that the process is alive."""
-    return JSON({"status": "ok"})
+    return JSONResponse({"status": "ok"})
 
 
-@health.get("/readyz", response_model=None)
-async def ready(relay: RelayOf) -> Response:
+@health_router.get("/readyz", response_model=None)
+async def report_readiness(relay: CurrentRelay) -> Response:
     """Report whether the store accepts writes and whether a worker answers a probe message.
 
     A store that refuses is reported with its reason and fix; ``why`` lists codes of problems even if the answer is
@@ -68,37 +68,39 @@ async def ready(relay: RelayOf) -> Response:
     """
     try:
         async with asyncio.timeout(READY_SECONDS):
-            await relay.client.prober.writable()
-        claimed = await relay.client.prober.ready(CLAIM_SECONDS)
+            await relay.client.prober.check_writable()
+        claimed = await relay.client.prober.is_ready(CLAIM_SECONDS)
     except StoreUnavailable as error:
         why = error.refusal
         said = {"code": why.word, "message": why.message, "fix": why.fix, "why": ["store"]} if why else {}
-        return JSON({"status": "unavailable", **said}, 503)
+        return JSONResponse({"status": "unavailable", **said}, 503)
     except TimeoutError:
-        return JSON({"status": "unavailable"}, 503)
+        return JSONResponse({"status": "unavailable"}, 503)
     known: dict[str, object] = {}
     with suppress(StoreUnavailable, TimeoutError):  # codes only: the words are for operators
         async with asyncio.timeout(READY_SECONDS):
-            known = {"why": list(found)} if (found := await relay.client.workers.why()) else {}
+            known = {"why": list(found)} if (found := await relay.client.workers.read_faults()) else {}
     if not claimed:
-        return JSON({"status": "no_worker"} | known, 503)
+        return JSONResponse({"status": "no_worker"} | known, 503)
     stale = {"policy": "a policy file cannot be used: see `turns doctor`"} if relay.client.policies.problems else {}
-    return JSON({"status": "ok"} | stale | known)
+    return JSONResponse({"status": "ok"} | stale | known)
 
 
-def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack | None = None) -> FastAPI:
+def create_app(settings: Settings, client: TurnsClient | None = None, pack: BundleBuilder | None = None) -> FastAPI:
     """Create the relay's web application; the application closes ``client`` when it stops.
 
     Without ``pack``, pages offer no bug reports. Raises ``SettingsError`` for an unusable store, file of keys or
     policy file.
     """
     client = client or TurnsClient(settings)
-    client.policies.check()
-    client.prompts.check()
-    relay = Relay(settings, client, Readers(client, settings.stop_grace_seconds), ApiKeyring(settings.keys_path), pack)
+    client.policies.check_files()
+    client.prompts.check_templates()
+    relay = Relay(
+        settings, client, TurnReaders(client, settings.stop_grace_seconds), ApiKeyring(settings.keys_path), pack
+    )
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def run_lifespan(_: FastAPI) -> AsyncIterator[None]:
         watching = asyncio.create_task(TroubleWatcher(client.monitors, client.reporters).run())
         yield
         watching.cancel()
@@ -108,54 +110,54 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
     app = FastAPI(
         title="helix-turns",
         version=api_client.__version__,
-        lifespan=lifespan,
+        lifespan=run_lifespan,
         docs_url=None,  # both pages would load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
     )
     app.state.relay = relay
-    app.include_router(health)
-    for router in parts_of("api_client.web.routes", "router"):
-        app.include_router(router, dependencies=[InProgress])
-    app.include_router(turn_files.signed)
-    of_operators = parts_of("api_client.web.pages.operators", "router")
+    app.include_router(health_router)
+    for router in collect_parts("api_client.web.routes", "router"):
+        app.include_router(router, dependencies=[CountInProgress])
+    app.include_router(turn_files.signed_router)
+    of_operators = collect_parts("api_client.web.pages.operators", "router")
     for router in (front.router, turn_list.router, turn.router, decisions.router, *of_operators):
         app.include_router(router)
-    app.add_middleware(RequestId, locale=settings.locale)
+    app.add_middleware(RequestMiddleware, locale=settings.locale)
     app.add_middleware(ForwardedHeaders, trusted_hosts=list(settings.trusted_proxies))
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, _answer)
+        app.add_exception_handler(kind, _answer_error)
     return app
 
 
-async def _answer(request: Request, error: Exception) -> Response:
-    default = relay_of(request).settings.locale
-    answer = _api_error(error, request.method, language_of(request, default))
-    answer.message = readable(answer, request, default)
+async def _answer_error(request: Request, error: Exception) -> Response:
+    default = get_relay(request).settings.locale
+    answer = _to_api_error(error, request.method, error_language(request, default))
+    answer.message = localize_error(answer, request, default)
     # Browsers ask for a page; programs use paths below /v1/ or accept JSON.
     seeks_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
     if answer.status in {403, 404} and seeks_page:
         return error_page(answer)
-    return JSON(answer.body(), answer.status, answer.headers)
+    return JSONResponse(answer.to_body(), answer.status, answer.headers)
 
 
-def _api_error(error: Exception, method: str, locale: str) -> ApiError:
+def _to_api_error(error: Exception, method: str, locale: str) -> ApiError:
     match error:
         case ApiError():
             return error
         case HelixError():
             why = {"reason": error.reason} if isinstance(error, StoreUnavailable) else {}
             log.info("request.refused", error=type(error).__name__, **why)
-            answer = from_contract(error, locale)
+            answer = convert_error(error, locale)
             answer.turn_ids = error.turn_ids
             return answer
         case HTTPException(status_code=404):
             return ApiError(404, "there is nothing at this address", code="not_found")
         case HTTPException(status_code=405):
-            message = f"{shown_text(method, 20)} is not allowed at this address"
+            message = f"{printable_text(method, 20)} is not allowed at this address"
             return ApiError(405, message, code="method_not_allowed", headers=dict(error.headers or {}))
         case HTTPException():
-            return ApiError(error.status_code, shown_text(str(error.detail)), code="http_error")
+            return ApiError(error.status_code, printable_text(str(error.detail)), code="http_error")
         case RequestValidationError():
             first = next(iter(error.errors()), {"loc": ("a parameter",), "msg": "is not valid"})
             name, said = str(first["loc"][-1]), str(first["msg"]).replace("Input should be", "must be")
@@ -172,7 +174,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Start listening, limit how long a client may leave sent data unread, and log the server's addresses."""
-        self._loop, self._ends = asyncio.get_running_loop(), asyncio.Event()
+        self._loop, self._exit_event = asyncio.get_running_loop(), asyncio.Event()
         await super().startup(sockets)
         for server in self.servers if self.started else ():
             for listener in server.sockets:
@@ -187,18 +189,18 @@ class _Server(uvicorn.Server):
         """Run until the server is asked to exit, and update the date header once a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ends.wait(), 1.0)
+                await asyncio.wait_for(self._exit_event.wait(), 1.0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle SIGTERM or SIGINT: ask the server to exit, and end all open streams."""
         super().handle_exit(sig, frame)
         app = self.config.app
         if self.started and isinstance(app, FastAPI):
-            for event in (app.state.relay.stopping, self._ends):
+            for event in (app.state.relay.stopping, self._exit_event):
                 self._loop.call_soon_threadsafe(event.set)
 
 
-def serve(settings: Settings, host: str, port: int, pack: Pack | None = None) -> None:
+def serve_relay(settings: Settings, host: str, port: int, pack: BundleBuilder | None = None) -> None:
     """Run the relay in this process until SIGTERM or SIGINT; open streams then end with an error.
 
     Raises ``SettingsError`` as ``create_app``, or if others can reach the address without a key; ``SystemExit`` if
@@ -206,15 +208,15 @@ def serve(settings: Settings, host: str, port: int, pack: Pack | None = None) ->
     """
     require_fitting(settings)
     app = create_app(settings, pack=pack)
-    if not needs_key(app.state.relay) and not is_loopback(host):
+    if not requires_key(app.state.relay) and not is_loopback(host):
         problem = "set HELIX_API_KEYS, or make a key with `turns keys create NAME`, to listen beyond this machine"
         raise SettingsError([f"--host {host}: {problem}"])
-    if not needs_key(app.state.relay):
+    if not requires_key(app.state.relay):
         make_token(settings.token_path)
     trusted = ForwardedHeaders(app, list(settings.trusted_proxies)).trusted_hosts  # type: ignore[arg-type]
     config = uvicorn.Config(
         app,
-        http=ClientConnection.at_most(settings.max_connections, trusted),
+        http=ClientConnection.with_limits(settings.max_connections, trusted),
         h11_max_incomplete_event_size=HEAD_BYTES,
         host=host,
         port=port,

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from api_client.web.app.middleware import new_request_id
 from api_client.web.errors import ApiError, bad_request
 from api_client.web.relay.network import network_of
-from api_client.web.wire import JSON
+from api_client.web.wire import JSONResponse
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,7 @@ HEAD_BYTES = 16_384
 #: How long a refused client may go on sending, so that it reads the refusal instead of a reset.
 _LINGER_SECONDS = 5.0
 #: Retry-After of a refusal for too many connections.
-_AGAIN_SECONDS = 5
+_RETRY_SECONDS = 5
 #: Paths that a full relay still answers, on this many further connections.
 _HEALTH, _HEALTH_CONNECTIONS = ("/healthz", "/readyz"), 64
 
@@ -48,74 +48,74 @@ class ClientConnection(H11Protocol):
     connections, except those of trusted proxies.
     """
 
-    most = 4_096
-    trusted: _Proxies = ()
+    max_connections = 4_096
+    trusted_proxies: _Proxies = ()
     #: Idle connections by network, longest idle first.
     _idle: ClassVar[dict[str, dict[ClientConnection, None]]] = {}
-    _patience: asyncio.TimerHandle | None = None
-    _patience_seconds = 0.0
-    _lingering: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
+    _head_timer_seconds = 0.0
+    _linger_timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    def at_most(cls, most: int, trusted: _Proxies) -> type[ClientConnection]:
+    def with_limits(cls, most: int, trusted: _Proxies) -> type[ClientConnection]:
         """Create a subclass of this class with a connection limit and with the proxies that the limit trusts."""
-        return type("ClientConnection", (cls,), {"most": most, "trusted": trusted, "_idle": {}})
+        return type("ClientConnection", (cls,), {"max_connections": most, "trusted_proxies": trusted, "_idle": {}})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Admit a new connection; at the connection limit, close an idle connection or refuse the new one."""
         super().connection_made(transport)
         self._network = network_of(self.client[0] if self.client else "")
         taken = len(self.connections)
-        if taken > self.most and (longest := max(self._idle.values(), key=len, default=None)):
+        if taken > self.max_connections and (longest := max(self._idle.values(), key=len, default=None)):
             next(iter(longest)).close_idle()
-        elif taken > self.most + _HEALTH_CONNECTIONS:
-            self._refuse(_too_many())
+        elif taken > self.max_connections + _HEALTH_CONNECTIONS:
+            self._send_refusal(_make_overload_error())
             return
-        elif taken > self.most:
-            self.app = self._health_only
-        self._note_idle()
+        elif taken > self.max_connections:
+            self.app = self._serve_health
+        self._mark_idle()
         self._await_head(min(FIRST_BYTE_SECONDS, HEAD_SECONDS))
 
     def close_idle(self) -> None:
         """Close this connection, on which no request is in progress, to make room for another client."""
-        self._note_busy()
+        self._mark_busy()
         self.connections.discard(self)
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes, and limit the time in which the head of the next request must be complete."""
-        if self._lingering is not None:
+        if self._linger_timer is not None:
             return
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
-            self._note_busy()
-        elif self._patience is None or self._patience_seconds != HEAD_SECONDS:
+            self._mark_busy()
+        elif self._head_timer is None or self._head_timer_seconds != HEAD_SECONDS:
             self._await_head(HEAD_SECONDS)
 
     def on_response_complete(self) -> None:
         """Mark the connection as idle after a response, unless the next request has already arrived."""
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
-            self._note_idle()
+            self._mark_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the resources of a closed connection, so that another client can connect."""
-        self._note_busy()
-        if self._lingering is not None:
-            self._lingering.cancel()
+        self._mark_busy()
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are not valid HTTP with an error in the API's format."""
-        self._lingering = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+        self._linger_timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
         came, _ = self.conn.trailing_data
         long = len(came) > HEAD_BYTES and b"\r\n\r\n" not in came[:HEAD_BYTES]
         most = f"the line and the headers of this request are longer than {HEAD_BYTES:,} bytes"
-        self._refuse(bad_request(most if long else "this is not a valid HTTP request"))
+        self._send_refusal(bad_request(most if long else "this is not a valid HTTP request"))
 
-    def _refuse(self, error: ApiError) -> None:
+    def _send_refusal(self, error: ApiError) -> None:
         """Send an error without running the application, then close the connection."""
-        body, request_id = json.dumps(error.body()).encode(), new_request_id()
+        body, request_id = json.dumps(error.to_body()).encode(), new_request_id()
         headers = {
             "content-type": "application/json",
             "content-length": str(len(body)),
@@ -132,40 +132,40 @@ class ClientConnection(H11Protocol):
         )
         for part in parts:
             self.transport.write(self.conn.send(part) or b"")
-        if self._lingering is None:
+        if self._linger_timer is None:
             self.transport.close()
         elif self.transport.can_write_eof():  # not through TLS
             with contextlib.suppress(OSError):  # the client has disconnected
                 self.transport.write_eof()
 
-    async def _health_only(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_health(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in _HEALTH:
             await self.config.loaded_app(scope, receive, send)
         else:
-            error = _too_many()
+            error = _make_overload_error()
             headers = error.headers | {"connection": "close", "x-request-id": new_request_id()}
-            await JSON(error.body(), error.status, headers)(scope, receive, send)
+            await JSONResponse(error.to_body(), error.status, headers)(scope, receive, send)
 
-    def _note_idle(self) -> None:
-        if self.client and self.client[0] not in self.trusted:
+    def _mark_idle(self) -> None:
+        if self.client and self.client[0] not in self.trusted_proxies:
             self._idle.setdefault(self._network, {})[self] = None
 
-    def _note_busy(self) -> None:
+    def _mark_busy(self) -> None:
         waiting = self._idle.get(self._network, {})
         waiting.pop(self, None)
         if not waiting:
             self._idle.pop(self._network, None)
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _await_head(self, seconds: float) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-        self._patience_seconds = seconds
-        self._patience = self.loop.call_later(seconds, self.transport.close)
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+        self._head_timer_seconds = seconds
+        self._head_timer = self.loop.call_later(seconds, self.transport.close)
 
 
-def _too_many() -> ApiError:
-    headers = {"retry-after": str(_AGAIN_SECONDS)}
+def _make_overload_error() -> ApiError:
+    headers = {"retry-after": str(_RETRY_SECONDS)}
     return ApiError(503, "too many connections", code="too_many_connections", headers=headers)

@@ -15,17 +15,17 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import UNTRUSTED_PROXY
-from api_client.web.errors import ApiError, internal_error, shown_text, where
-from api_client.web.identity.access import needs_key
+from api_client.web.errors import ApiError, describe_fault, internal_error, printable_text
+from api_client.web.identity.access import requires_key
 from api_client.web.relay.network import network_of
 from api_client.web.relay.relay import Relay
-from api_client.web.wire import JSON
+from api_client.web.wire import JSONResponse
 
 log = structlog.get_logger(__name__)
 
 _STREAM = b"text/event-stream"
 _FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
-_NOTE_SECONDS = 60.0
+_NOTE_INTERVAL_SECONDS = 60.0
 
 
 def new_request_id() -> str:
@@ -50,15 +50,15 @@ class ForwardedHeaders(ProxyHeadersMiddleware):
             and not _FORWARDED.isdisjoint(dict(scope["headers"]))
         ):
             relay: Relay = scope["app"].state.relay
-            if needs_key(relay) and time.monotonic() - self._noted_at > _NOTE_SECONDS:
+            if requires_key(relay) and time.monotonic() - self._noted_at > _NOTE_INTERVAL_SECONDS:
                 self._noted_at, store = time.monotonic(), relay.client.store
                 log.warning("proxy.untrusted", address=peer)
                 with suppress(StoreUnavailable):
-                    await store.note(UNTRUSTED_PROXY, f"{peer} {time.time():.0f}")
+                    await store.store_fact(UNTRUSTED_PROXY, f"{peer} {time.time():.0f}")
         await super().__call__(scope, receive, send)
 
 
-class RequestId:
+class RequestMiddleware:
     """Middleware that sets ``x-request-id``, logs each request and answers crashes with a bare 500.
 
     A ``HEAD`` request runs as ``GET`` until the head of the response is sent.
@@ -87,37 +87,37 @@ class RequestId:
             nonlocal status, streams
             if message["type"] == "http.response.start":
                 status = message["status"]
-                traffic.answers[status] += 1
+                traffic.responses[status] += 1
                 headers = message.get("headers", [])
                 streams = int(dict(headers).get(b"content-type", b"").startswith(_STREAM))
-                traffic.streams += streams
+                traffic.open_streams += streams
                 message["headers"] = [*headers, (b"x-request-id", request_id.encode())]
             await send(message)
 
         try:
-            with relay.busy.request(f"address {address}", share):
+            with relay.requests_in_progress.count_request(f"address {address}", share):
                 if scope["method"] == "HEAD":
-                    await _ask_for_head(self.app, scope, receive, send_with_id)
+                    await _serve_head(self.app, scope, receive, send_with_id)
                 else:
                     await self.app(scope, receive, send_with_id)
         except ApiError as refused:
-            await JSON(refused.body(), refused.status, refused.headers)(scope, receive, send_with_id)
+            await JSONResponse(refused.to_body(), refused.status, refused.headers)(scope, receive, send_with_id)
         except ClientDisconnect:
             log.info("request.abandoned")
         except Exception as fault:
-            log.error("request.crashed", **where(fault))
+            log.error("request.crashed", **describe_fault(fault))
             if status:
                 raise  # an answer has begun: only a broken connection tells the client that it is incomplete
             error = internal_error(self.locale)
-            await JSON(error.body(), error.status)(scope, receive, send_with_id)
+            await JSONResponse(error.to_body(), error.status)(scope, receive, send_with_id)
         finally:
-            traffic.streams -= streams
+            traffic.open_streams -= streams
             seconds = round(time.monotonic() - began, 3)
-            path = shown_text(scope["path"])
+            path = printable_text(scope["path"])
             log.info("request.served", method=scope["method"], path=path, status=status, seconds=seconds)
 
 
-async def _ask_for_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+async def _serve_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     begun = asyncio.Event()
 
     async def receive_or_leave() -> Message:

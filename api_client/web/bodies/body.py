@@ -21,40 +21,40 @@ from typing import Any, TypeAlias, TypeVar
 
 from starlette.requests import Request
 
-from api_client.web.errors import ApiError, bad_request, shown, shown_text
+from api_client.web.errors import ApiError, bad_request, display_value, printable_text
 
 #: Key of a request's scope with the owner, once known.
-OWNER = "helix.owner"
+OWNER_SCOPE_KEY = "helix.owner"
 #: Key of a request's scope with the length of the body, once read.
-_SIZE = "helix.body_bytes"
+_SIZE_SCOPE_KEY = "helix.body_bytes"
 MAX_DEPTH = 64
 #: Most values (objects, lists, texts, numbers, ...) of a body: each costs far more memory than its bytes.
 MAX_VALUES = 100_000
 BODY_SECONDS = 30.0
 #: Bytes of large bodies in memory at once, over all callers; further bodies are asked to come again.
 MAX_READING_BYTES = 64 * 2**20
-_AGAIN_SECONDS = 1
+_RETRY_SECONDS = 1
 #: Digits of a number; no field needs more. Python itself refuses 4,300.
 _MAX_DIGITS = 100
 _LARGE_BYTES = 16 * 1024
 
 _UNFIT_TEXT = re.compile("[\0\ud800-\udfff]")
 #: All bytes but those that begin a value or separate values.
-_NO_BEGINNING = bytes(set(range(256)) - set(b"[{,"))
+_NOT_VALUE_MARKS = bytes(set(range(256)) - set(b"[{,"))
 _PIECE_BYTES = 64 * 1024
 #: Path to a value: its parent's path and its own key. Names are spelled out only for errors.
-_Trail: TypeAlias = "tuple[_Trail, str | int] | None"
+_ValuePath: TypeAlias = "tuple[_ValuePath, str | int] | None"
 _T = TypeVar("_T")
 
 
-class _Unfit:
+class _UnfitValue:
     """Placeholder for a JSON value that is forbidden, with the reason, until the name of its field is known."""
 
     def __init__(self, why: str) -> None:
-        self.why = why
+        self.reason = why
 
 
-class _Parser:
+class _ParserThread:
     """A thread that parses large request bodies, alternating between owners."""
 
     def __init__(self) -> None:
@@ -65,19 +65,19 @@ class _Parser:
     def submit(self, owner: str, work: Callable[[], _T]) -> Future[_T]:
         future = Future[_T]()
 
-        def do() -> None:
+        def run_work() -> None:
             if future.set_running_or_notify_cancel():
                 try:
-                    future.set_result(_uncollected(work))
+                    future.set_result(_run_uncollected(work))
                 except BaseException as error:
                     future.set_exception(error)
 
         with self._lock:
-            self._waiting.setdefault(owner, deque()).append(do)
-        self._thread.submit(self._next)
+            self._waiting.setdefault(owner, deque()).append(run_work)
+        self._thread.submit(self._run_next)
         return future
 
-    def _next(self) -> None:
+    def _run_next(self) -> None:
         with self._lock:
             owner = next(iter(self._waiting))
             line = self._waiting.pop(owner)
@@ -88,56 +88,56 @@ class _Parser:
 
 
 @dataclass(slots=True, eq=False)
-class _Body:
+class _BodyBuffer:
     owner: str
     data: bytearray = field(default_factory=bytearray)
     refused: bool = False
 
 
-class _Reading:
+class _BodyMemory:
     """Counts the bytes of request bodies in memory that are not parsed yet, by owner."""
 
     def __init__(self) -> None:
-        self.bytes = 0
-        self.of: Counter[str] = Counter()
-        self.unread: set[_Body] = set()
+        self.total_bytes = 0
+        self.bytes_by_owner: Counter[str] = Counter()
+        self.unread: set[_BodyBuffer] = set()
 
-    def add(self, body: _Body, piece: bytes) -> None:
+    def add(self, body: _BodyBuffer, piece: bytes) -> None:
         body.data += piece
-        self.bytes += len(piece)
-        self.of[body.owner] += len(piece)
+        self.total_bytes += len(piece)
+        self.bytes_by_owner[body.owner] += len(piece)
 
-    def refuse(self, body: _Body) -> None:
+    def refuse_body(self, body: _BodyBuffer) -> None:
         """Discard the bytes of a body, now and when more of them arrive."""
         body.refused = True
-        self.drop(body)
+        self.drop_body(body)
 
-    def drop(self, body: _Body) -> None:
+    def drop_body(self, body: _BodyBuffer) -> None:
         self.unread.discard(body)
-        self.bytes -= len(body.data)
-        self.of[body.owner] -= len(body.data)
+        self.total_bytes -= len(body.data)
+        self.bytes_by_owner[body.owner] -= len(body.data)
         body.data = bytearray()
-        if not self.of[body.owner]:
-            del self.of[body.owner]
+        if not self.bytes_by_owner[body.owner]:
+            del self.bytes_by_owner[body.owner]
 
-    def has_room(self, body: _Body, size: int) -> bool:
+    def make_room(self, body: _BodyBuffer, size: int) -> bool:
         """Return True if memory has room for ``size`` more bytes of a body.
 
         If memory is full, refuse the body of the owner with the most bytes. One owner may take half of the memory.
         """
-        mine = self.of[body.owner] + size
+        mine = self.bytes_by_owner[body.owner] + size
         if mine > (MAX_READING_BYTES // 2 if body.owner else MAX_READING_BYTES):
             return False
-        while self.bytes + size > MAX_READING_BYTES:
-            most = max(self.unread, key=lambda each: (self.of[each.owner], len(each.data)))
-            if self.of[most.owner] <= mine or not most.data:
+        while self.total_bytes + size > MAX_READING_BYTES:
+            most = max(self.unread, key=lambda each: (self.bytes_by_owner[each.owner], len(each.data)))
+            if self.bytes_by_owner[most.owner] <= mine or not most.data:
                 return False
-            self.refuse(most)
+            self.refuse_body(most)
         return True
 
 
-_parser = _Parser()
-_reading = _Reading()
+_parser = _ParserThread()
+_reading = _BodyMemory()
 
 
 async def read_object(request: Request, limit: int) -> dict[str, Any]:
@@ -145,27 +145,27 @@ async def read_object(request: Request, limit: int) -> dict[str, Any]:
 
     Arguments and errors as ``read_as``.
     """
-    return await read_as(request, limit, lambda body: body)
+    return await read_body_as(request, limit, lambda body: body)
 
 
-async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]], _T]) -> _T:
+async def read_body_as(request: Request, limit: int, make: Callable[[dict[str, Any]], _T]) -> _T:
     """Read the request's body as a JSON object and return what ``make`` builds from it; large bodies use a thread.
 
     ``limit`` is the largest body in bytes. Raises ``ApiError`` (400, 408, 413, 415 or 429) and the errors of
     ``make``.
     """
     _check_headers(request)
-    body = _Body(str(request.scope.get(OWNER, "")))
+    body = _BodyBuffer(str(request.scope.get(OWNER_SCOPE_KEY, "")))
     try:
-        async with in_time():
-            await _read(request, body, limit)
+        async with limit_body_time():
+            await _read_body(request, body, limit)
         data = body.data
-        request.scope[_SIZE] = len(data)
+        request.scope[_SIZE_SCOPE_KEY] = len(data)
         if len(data) <= _LARGE_BYTES:
-            return make(parse_object(bytes(data)))
-        return await off_the_loop(lambda: make(parse_object(data)), body.owner)
+            return make(parse_json_object(bytes(data)))
+        return await run_off_loop(lambda: make(parse_json_object(data)), body.owner)
     finally:
-        _reading.drop(body)
+        _reading.drop_body(body)
 
 
 def has_body(request: Request) -> bool:
@@ -173,17 +173,17 @@ def has_body(request: Request) -> bool:
     return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
 
 
-def size_of(request: Request) -> int:
+def body_size(request: Request) -> int:
     """Return the size of the request's body in bytes; the body must have been read with ``read_as``."""
-    return int(request.scope[_SIZE])
+    return int(request.scope[_SIZE_SCOPE_KEY])
 
 
-async def off_the_loop(work: Callable[[], _T], owner: str = "") -> _T:
+async def run_off_loop(work: Callable[[], _T], owner: str = "") -> _T:
     """Run CPU-bound work in the thread that parses large bodies, alternating between owners, and return its result."""
     return await asyncio.wrap_future(_parser.submit(owner, work))
 
 
-def _uncollected(work: Callable[[], _T]) -> _T:
+def _run_uncollected(work: Callable[[], _T]) -> _T:
     """Run a function without garbage collection, whose pauses would block all callers, and return its result.
 
     JSON has no cycles, so nothing is left to collect.
@@ -196,7 +196,7 @@ def _uncollected(work: Callable[[], _T]) -> _T:
 
 
 @asynccontextmanager
-async def in_time() -> AsyncIterator[None]:
+async def limit_body_time() -> AsyncIterator[None]:
     """Limit the time that a client has to send the request body within the block.
 
     Raises ``ApiError``: 408 ``request_timeout``.
@@ -218,66 +218,68 @@ def _check_headers(request: Request) -> None:
     media_type, _, parameters = content_type.partition(";")
     charset = re.search(r'charset\s*=\s*"?([^\s";]+)', parameters, re.IGNORECASE)
     if media_type.strip().lower() != "application/json" or (charset and charset[1].lower() not in {"utf-8", "utf8"}):
-        message = f'the content type must be application/json in UTF-8, not "{shown_text(content_type)}"'
+        message = f'the content type must be application/json in UTF-8, not "{printable_text(content_type)}"'
         raise ApiError(415, message, param="Content-Type", code="unsupported_media_type")
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.strip().lower() != "identity":
-        message = f'the body must not be encoded, but its encoding is "{shown_text(encoding)}"'
+        message = f'the body must not be encoded, but its encoding is "{printable_text(encoding)}"'
         raise ApiError(415, message, param="Content-Encoding", code="unsupported_content_encoding")
 
 
-async def _read(request: Request, body: _Body, limit: int) -> None:
+async def _read_body(request: Request, body: _BodyBuffer, limit: int) -> None:
     size = 0
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > 2 * limit:  # refuse without reading
-        raise _too_large(limit)
+        raise _make_size_error(limit)
     _reading.unread.add(body)
     async for piece in request.stream():
         size += len(piece)
         if size > 2 * limit:
             break
-        if size > limit or not (body.refused or size <= _LARGE_BYTES or _reading.has_room(body, len(piece))):
-            _reading.refuse(body)
+        if size > limit or not (body.refused or size <= _LARGE_BYTES or _reading.make_room(body, len(piece))):
+            _reading.refuse_body(body)
         if not body.refused:
             _reading.add(body, piece)
     _reading.unread.discard(body)
     if size > limit:
-        raise _too_large(limit)
+        raise _make_size_error(limit)
     if body.refused:
         message = "too many large requests are being read at this moment; try again"
-        headers = {"connection": "close", "retry-after": str(_AGAIN_SECONDS)}
+        headers = {"connection": "close", "retry-after": str(_RETRY_SECONDS)}
         raise ApiError(429, message, code="too_many_requests", headers=headers)
 
 
-def _too_large(limit: int) -> ApiError:
+def _make_size_error(limit: int) -> ApiError:
     message = f"the body is larger than {limit} bytes, the most this server reads"
     return ApiError(413, message, code="request_too_large", headers={"connection": "close"})
 
 
-def parse_object(body: bytes | bytearray) -> dict[str, Any]:
+def parse_json_object(body: bytes | bytearray) -> dict[str, Any]:
     """Parse a request body as strict JSON and return its object.
 
     Raises ``ApiError``: 400 ``invalid_json``, with line and column or the name of the field.
     """
     if len(body) > MAX_VALUES and has_too_many_values(body):
-        raise _invalid(f"the body holds more than {MAX_VALUES} values, the most this server reads")
+        raise _make_json_error(f"the body holds more than {MAX_VALUES} values, the most this server reads")
     try:
         value = json.loads(
             body.decode("utf-8-sig"),
-            parse_constant=lambda name: _Unfit(f"{name} is not JSON"),
-            parse_float=_finite,
-            parse_int=_whole,
-            object_pairs_hook=_unique,
+            parse_constant=lambda name: _UnfitValue(f"{name} is not JSON"),
+            parse_float=_parse_float,
+            parse_int=_parse_int,
+            object_pairs_hook=_make_object,
         )
     except UnicodeDecodeError as error:
-        raise _invalid(f"the body is not valid UTF-8 (at byte {error.start})") from None
+        raise _make_json_error(f"the body is not valid UTF-8 (at byte {error.start})") from None
     except json.JSONDecodeError as error:
-        raise _invalid(f"the body is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
+        raise _make_json_error(
+            f"the body is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from None
     except RecursionError:
-        raise _too_deep() from None
+        raise _make_depth_error() from None
     _check_values(value)
     if not isinstance(value, dict):
-        raise _invalid(f"the body must be a JSON object, not {shown(value)}")
+        raise _make_json_error(f"the body must be a JSON object, not {display_value(value)}")
     return value
 
 
@@ -293,26 +295,26 @@ def has_too_many_values(body: bytes | bytearray) -> bool:
         plain = piece.replace(b"\\\\", b"")
         escaped = plain.endswith(b"\\")
         texts = plain.replace(b'\\"', b"").split(b'"')
-        count += len(b"".join(texts[in_text::2]).translate(None, _NO_BEGINNING))
+        count += len(b"".join(texts[in_text::2]).translate(None, _NOT_VALUE_MARKS))
         in_text ^= len(texts) % 2 == 0
         if count > MAX_VALUES:
             return True
     return False
 
 
-def _finite(digits: str) -> float | _Unfit:
+def _parse_float(digits: str) -> float | _UnfitValue:
     number = float(digits)
-    return number if math.isfinite(number) else _Unfit(f"{shown_text(digits)} is too large a number")
+    return number if math.isfinite(number) else _UnfitValue(f"{printable_text(digits)} is too large a number")
 
 
-def _whole(digits: str) -> int | _Unfit:
-    return int(digits) if len(digits) <= _MAX_DIGITS else _Unfit(f"a number of {len(digits)} digits is too long")
+def _parse_int(digits: str) -> int | _UnfitValue:
+    return int(digits) if len(digits) <= _MAX_DIGITS else _UnfitValue(f"a number of {len(digits)} digits is too long")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     known: dict[str, Any] = {}
     for key, value in pairs:
-        known[key] = _Unfit("the key is twice in its object") if key in known else value
+        known[key] = _UnfitValue("the key is twice in its object") if key in known else value
     return known
 
 
@@ -321,7 +323,7 @@ def _check_values(root: Any) -> None:
 
     Iterative, because recursion would fail on deep nesting.
     """
-    opened: list[tuple[_Trail, Iterator[tuple[str | int, Any]]]] = [(None, iter([("", root)]))]
+    opened: list[tuple[_ValuePath, Iterator[tuple[str | int, Any]]]] = [(None, iter([("", root)]))]
     while opened:
         trail, children = opened[-1]
         for key, value in children:
@@ -331,35 +333,37 @@ def _check_values(root: Any) -> None:
                     _check_text(here, value)
             elif isinstance(value, dict | list):
                 if len(opened) > MAX_DEPTH and value:
-                    raise _too_deep()
+                    raise _make_depth_error()
                 for name in value if isinstance(value, dict) else ():
                     if not name.isascii() or "\0" in name:
                         _check_text(here, name)
                 opened.append((here, iter(value.items()) if isinstance(value, dict) else enumerate(value)))
                 break
-            elif isinstance(value, _Unfit):
-                raise _invalid(f"{_name(here)}: {value.why}", param=_name(here))
+            elif isinstance(value, _UnfitValue):
+                raise _make_json_error(f"{_spell_path(here)}: {value.reason}", param=_spell_path(here))
         else:
             opened.pop()
 
 
-def _check_text(trail: _Trail, text: str) -> None:
+def _check_text(trail: _ValuePath, text: str) -> None:
     if found := _UNFIT_TEXT.search(text):
         what = "NUL" if found[0] == "\0" else "half a surrogate pair"
-        raise _invalid(f"{_name(trail) or 'body'}: the text holds {what}, which is not a character", param=_name(trail))
+        raise _make_json_error(
+            f"{_spell_path(trail) or 'body'}: the text holds {what}, which is not a character", param=_spell_path(trail)
+        )
 
 
-def _name(trail: _Trail) -> str | None:
+def _spell_path(trail: _ValuePath) -> str | None:
     parts: list[str] = []
     while trail is not None:
         trail, key = trail
-        parts.append(f"[{key}]" if isinstance(key, int) else f".{shown_text(key, 40)}")
-    return shown_text("".join(reversed(parts)).removeprefix("."), 120) or None
+        parts.append(f"[{key}]" if isinstance(key, int) else f".{printable_text(key, 40)}")
+    return printable_text("".join(reversed(parts)).removeprefix("."), 120) or None
 
 
-def _invalid(message: str, param: str | None = None) -> ApiError:
+def _make_json_error(message: str, param: str | None = None) -> ApiError:
     return bad_request(message, param=param, code="invalid_json")
 
 
-def _too_deep() -> ApiError:
-    return _invalid(f"the body is nested deeper than {MAX_DEPTH} levels")
+def _make_depth_error() -> ApiError:
+    return _make_json_error(f"the body is nested deeper than {MAX_DEPTH} levels")

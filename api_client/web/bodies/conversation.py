@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from api_client.contract.error_codes import sentence
+from api_client.contract.error_codes import error_sentence
 from api_client.contract.image import MAX_IMAGES, Image, read_image
-from api_client.web.errors import ApiError, Problems, bad_request, shown
-from api_client.web.words import say
+from api_client.web.errors import ApiError, Problems, bad_request, display_value
+from api_client.web.words import translate
 
 _IMAGES, _FILES = frozenset({"image_url", "input_image"}), frozenset({"file", "input_file"})
 _TEXT_FILE = re.compile(
@@ -30,20 +30,20 @@ class ConversationRules:
     """The limits that the conversation of a request must keep.
 
     Attributes:
-        chars: most characters of one message.
-        text: types of content parts that hold text.
-        vision: the model reads images.
+        max_chars: most characters of one message.
+        text_types: types of content parts that hold text.
+        reads_images: the model reads images.
         locale: language of the notes to the agent.
-        go_on: user message to append after a final assistant message (Open WebUI's Continue); empty: reject it.
+        continue_text: user message to append after a final assistant message (Open WebUI's Continue); empty: reject it.
     """
 
     roles: tuple[str, ...]
-    messages: int
-    chars: int
-    text: tuple[str, ...] = ("text",)
-    vision: bool = False
+    max_messages: int
+    max_chars: int
+    text_types: tuple[str, ...] = ("text",)
+    reads_images: bool = False
     locale: str = "en"
-    go_on: str = ""
+    continue_text: str = ""
 
 
 #: A text and its images: the text names each image's file.
@@ -52,7 +52,7 @@ _Content: TypeAlias = "tuple[str, tuple[Image, ...]]"
 Messages: TypeAlias = tuple[dict[str, str], ...]
 
 
-def _content(content: Any, name: str, rules: ConversationRules, problems: Problems, *, new: bool) -> _Content:
+def _read_content(content: Any, name: str, rules: ConversationRules, problems: Problems, *, new: bool) -> _Content:
     if content is None:
         raise bad_request(f"{name}: is missing", param=name, code="missing_required_parameter")
     if not isinstance(content, list):
@@ -62,47 +62,51 @@ def _content(content: Any, name: str, rules: ConversationRules, problems: Proble
     images: dict[Image, None] = {}
     for index, part in enumerate(content):
         with problems:
-            text, found = _part(part, f"{name}[{index}]", rules, new)
+            text, found = _read_part(part, f"{name}[{index}]", rules, new)
             texts.append(text)
             images |= dict.fromkeys(found)
     if new and len(images) > MAX_IMAGES:
-        raise bad_request(f"{name}: {sentence('image_unreadable', 'en')}", param=name, code="image_unreadable")
+        raise bad_request(f"{name}: {error_sentence('image_unreadable', 'en')}", param=name, code="image_unreadable")
     return "\n".join(texts), tuple(images)
 
 
-def _part(part: Any, name: str, rules: ConversationRules, new: bool) -> _Content:
+def _read_part(part: Any, name: str, rules: ConversationRules, new: bool) -> _Content:
     given = part.get("type") if isinstance(part, dict) else None
     kind = given if isinstance(given, str) else ""
-    if kind in rules.text:
+    if kind in rules.text_types:
         text = part.get("text")
         if isinstance(text, str):
             return text, ()
-        raise bad_request(f"{name}.text: must be a text; got {shown(text)}", param=f"{name}.text", code="invalid_type")
+        raise bad_request(
+            f"{name}.text: must be a text; got {display_value(text)}", param=f"{name}.text", code="invalid_type"
+        )
     if kind in _IMAGES:
         given = part.get("image_url")  # an object in chat completions, a text in responses
         url = given.get("url") if isinstance(given, dict) else given
         try:
-            image = read_image(url if isinstance(url, str) else "") if rules.vision else None
+            image = read_image(url if isinstance(url, str) else "") if rules.reads_images else None
         except ValueError:
             if new:
-                message = f"{name}: {sentence('image_unreadable', 'en')}"
+                message = f"{name}: {error_sentence('image_unreadable', 'en')}"
                 raise bad_request(message, param=name, code="image_unreadable") from None
             image = None
         if image is not None:
-            return say("image_here", rules.locale, path=image.path), (image,)
+            return translate("image_here", rules.locale, path=image.path), (image,)
         if new:
-            raise bad_request(f"{name}: {sentence('image_not_read', 'en')}", param=name, code="image_not_read")
-        return say("image_left_out", rules.locale), ()
-    if kind in _FILES and (text := _text_of(part)) is not None:
+            raise bad_request(f"{name}: {error_sentence('image_not_read', 'en')}", param=name, code="image_not_read")
+        return translate("image_left_out", rules.locale), ()
+    if kind in _FILES and (text := _read_text_file(part)) is not None:
         return text, ()
     if not new:
-        return say("part_left_out", rules.locale), ()
-    got = shown(part) if not isinstance(part, dict) else f"type {shown(given)}"
-    message = f"{name}: only parts of type {' or '.join(rules.text)}, images and text files are supported; got {got}"
+        return translate("part_left_out", rules.locale), ()
+    got = display_value(part) if not isinstance(part, dict) else f"type {display_value(given)}"
+    message = (
+        f"{name}: only parts of type {' or '.join(rules.text_types)}, images and text files are supported; got {got}"
+    )
     raise bad_request(message, param=name, code="unsupported_content")
 
 
-def _text_of(part: Mapping[str, Any]) -> str | None:
+def _read_text_file(part: Mapping[str, Any]) -> str | None:
     wrapped = part.get("file")
     file = wrapped if isinstance(wrapped, dict) else part
     data = file.get("file_data")
@@ -129,10 +133,12 @@ def read_conversation(
     """
     if not isinstance(raw, list) or not raw:
         code = "missing_required_parameter" if raw is None else "invalid_value"
-        problems.add(bad_request(f"{field}: must be a list of at least one; got {shown(raw)}", param=field, code=code))
+        problems.add(
+            bad_request(f"{field}: must be a list of at least one; got {display_value(raw)}", param=field, code=code)
+        )
         return (), ()
-    if len(raw) > rules.messages:
-        message = f"{field}: at most {rules.messages} are allowed; got {len(raw)}"
+    if len(raw) > rules.max_messages:
+        message = f"{field}: at most {rules.max_messages} are allowed; got {len(raw)}"
         problems.add(bad_request(message, param=field, code="too_many_messages"))
         return (), ()
     messages: list[dict[str, str]] = []
@@ -140,47 +146,47 @@ def read_conversation(
     size = 0
     for index, given in enumerate(raw):
         with problems:
-            said, found = _message(given, f"{field}[{index}]", rules, problems, last=index == len(raw) - 1)
+            said, found = _read_message(given, f"{field}[{index}]", rules, problems, last=index == len(raw) - 1)
             messages.append(said)
             # The message before may be a failed question without an answer, whose images were perhaps never
             # stored.
             images = {} if said["role"] == "assistant" else images | dict.fromkeys(found)
             size += len(said["content"])
     if size > MAX_TEXT_CHARS:
-        problems.add(_too_long(field, size, MAX_TEXT_CHARS))
-    if rules.go_on and messages and messages[-1]["role"] == "assistant":
-        messages.append({"role": "user", "content": rules.go_on})
+        problems.add(_make_length_error(field, size, MAX_TEXT_CHARS))
+    if rules.continue_text and messages and messages[-1]["role"] == "assistant":
+        messages.append({"role": "user", "content": rules.continue_text})
     return tuple(messages), tuple(images)[-MAX_IMAGES:]
 
 
-def _message(
+def _read_message(
     raw: Any, name: str, rules: ConversationRules, problems: Problems, *, last: bool
 ) -> tuple[dict[str, str], tuple[Image, ...]]:
     if not isinstance(raw, dict):
-        raise bad_request(f"{name}: must be an object; got {shown(raw)}", param=name, code="invalid_type")
+        raise bad_request(f"{name}: must be an object; got {display_value(raw)}", param=name, code="invalid_type")
     role, given = raw.get("role"), raw.get("content")
     if not isinstance(role, str) or role not in rules.roles:
-        message = f"{name}.role: must be one of {', '.join(rules.roles)}; got {shown(role)}"
+        message = f"{name}.role: must be one of {', '.join(rules.roles)}; got {display_value(role)}"
         problems.add(bad_request(message, param=f"{name}.role"))
         role = "user"
     if given is None and role == "assistant" and isinstance(raw.get("tool_calls"), list):
         given = ""  # a tool call by another model, earlier in this chat
-    known, images = len(problems.found), tuple[Image, ...]()
+    known, images = len(problems.errors), tuple[Image, ...]()
     if not isinstance(given, str):
-        given, images = _content(given, f"{name}.content", rules, problems, new=last)
+        given, images = _read_content(given, f"{name}.content", rules, problems, new=last)
     # A delivered answer may come back in the history, so only the limit of the whole conversation applies.
-    most = MAX_TEXT_CHARS if role == "assistant" else rules.chars
+    most = MAX_TEXT_CHARS if role == "assistant" else rules.max_chars
     if len(given) > most:
-        raise _too_long(f"{name}.content", len(given), most)
-    if last and role != "user" and not (rules.go_on and role == "assistant"):
-        message = f"{name}.role: the last message must be the user's; got {shown(role)}"
+        raise _make_length_error(f"{name}.content", len(given), most)
+    if last and role != "user" and not (rules.continue_text and role == "assistant"):
+        message = f"{name}.role: the last message must be the user's; got {display_value(role)}"
         raise bad_request(message, param=f"{name}.role", code="last_message_not_user")
-    if last and role == "user" and len(problems.found) == known and not _says_something(given):
+    if last and role == "user" and len(problems.errors) == known and not _has_visible_text(given):
         raise bad_request(f"{name}.content: says nothing", param=f"{name}.content", code="empty_message")
     return {"role": role, "content": given}, images
 
 
-def _says_something(text: str) -> bool:
+def _has_visible_text(text: str) -> bool:
     """Return True if the text has at least one visible character.
 
     Reads the text in pieces, because it may consist of a million spaces.
@@ -192,6 +198,6 @@ def _says_something(text: str) -> bool:
     return False
 
 
-def _too_long(name: str, size: int, limit: int) -> ApiError:
+def _make_length_error(name: str, size: int, limit: int) -> ApiError:
     message = f"{name}: {size} characters, but at most {limit} are allowed"
     return bad_request(message, param=name, code="content_too_long")

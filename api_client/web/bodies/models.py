@@ -17,27 +17,27 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 from api_client.contract.decision import DecisionKind
 from api_client.contract.escalation import Escalation
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
-from api_client.contract.offered import not_offered
+from api_client.contract.offered import describe_unknown_validator
 from api_client.contract.policy import Action
 from api_client.contract.settings import Settings
 from api_client.contract.settings.setting_values import ROLES
 from api_client.contract.turn import DoubleText, Priority
-from api_client.interruptions.escalation_admission import escalation_of
-from api_client.web.errors import ApiError, Problems, bad_request, shown, shown_text
+from api_client.interruptions.escalation_admission import default_escalation
+from api_client.web.errors import ApiError, Problems, bad_request, display_value, printable_text
 from api_client.web.language import Locale
 
 MAX_ID_CHARS = 255
 
 
 #: Types of text parts in a response's input.
-INPUT_PARTS = ("input_text", "output_text", "text")
+INPUT_TEXT_TYPES = ("input_text", "output_text", "text")
 #: OpenAI's limits for ``metadata``.
 _PAIRS, _KEY_CHARS, _VALUE_CHARS = 16, 64, 512
 _METADATA = f"an object of at most {_PAIRS} texts of {_VALUE_CHARS} characters, with names of {_KEY_CHARS}"
 _ID = f"1 to {MAX_ID_CHARS} printable ASCII characters"
 _POLICY = f"an object that maps validators to lists of {', '.join(Action)}"
 #: JSON types whose wrong values get the code ``invalid_type`` -> description.
-_KINDS = {"boolean": "true or false", "string": "a text", "object": "an object", "array": "a list"}
+_TYPE_PHRASES = {"boolean": "true or false", "string": "a text", "object": "an object", "array": "a list"}
 
 
 class StreamMode(StrEnum):
@@ -51,7 +51,7 @@ class StreamMode(StrEnum):
     VALIDATED = "validated"
 
 
-def _messages(*parts: str) -> dict[str, Any]:
+def _messages_schema(*parts: str) -> dict[str, Any]:
     properties = {"type": {"enum": list(parts)}, "text": {"type": "string"}}
     part = {"type": "object", "required": ["type", "text"], "properties": properties}
     content = {"anyOf": [{"type": "string"}, {"type": "array", "items": part}]}
@@ -61,10 +61,10 @@ def _messages(*parts: str) -> dict[str, Any]:
 
 
 _QUESTION = {"role": "user", "content": "What is an ADR?"}
-_INPUT = {"anyOf": [{"type": "string"}, _messages(*INPUT_PARTS)], "examples": [_QUESTION["content"]]}
+_INPUT = {"anyOf": [{"type": "string"}, _messages_schema(*INPUT_TEXT_TYPES)], "examples": [_QUESTION["content"]]}
 _Tokens = Annotated[int | None, Field(ge=1, le=MAX_TOKENS)]
 #: Accept enumerations as text, although the model is strict: JSON has no enumerations.
-_WORD = Field(strict=False)
+_FROM_TEXT = Field(strict=False)
 
 
 class Body(BaseModel):
@@ -91,11 +91,11 @@ class StreamOptions(Body):
     include_usage: bool | None = None
 
 
-class Wishes(Body):
+class AnswerBody(Body):
     """Base class for the bodies of requests for an answer, with the fields that these bodies share."""
 
-    SAID: ClassVar[str]
-    PARTS: ClassVar[tuple[str, ...]]
+    CONVERSATION_FIELD: ClassVar[str]
+    TEXT_TYPES: ClassVar[tuple[str, ...]]
 
     model: Annotated[Any, WithJsonSchema({"type": "string", "minLength": 1, "examples": ["scripted"]})] = None
     session_id: str | None = Field(None, pattern=f"^[ -~]{{1,{MAX_ID_CHARS}}}$", description=_ID)
@@ -106,11 +106,11 @@ class Wishes(Body):
     cost_budget_usd: float | None = Field(None, ge=0, le=MAX_COST_USD)
     policy: dict[str, list[str]] | None = Field(None, description=_POLICY)
     escalation: EscalationBody | None = None
-    double_text: Annotated[DoubleText, _WORD] | None = None
-    priority: Annotated[Priority, _WORD] | None = None
+    double_text: Annotated[DoubleText, _FROM_TEXT] | None = None
+    priority: Annotated[Priority, _FROM_TEXT] | None = None
     locale: Locale | None = None
     stream: bool | None = None
-    stream_mode: Annotated[StreamMode, _WORD] | None = None
+    stream_mode: Annotated[StreamMode, _FROM_TEXT] | None = None
     stream_options: StreamOptions | None = None
     n: int | None = Field(None, ge=1, le=1)
     max_tokens: _Tokens = None
@@ -119,25 +119,25 @@ class Wishes(Body):
     response_format: Any = None
 
 
-class TurnBody(Wishes):
+class TurnBody(AnswerBody):
     """The JSON body of a request that submits a turn or a chat conversation.
 
     For ``/v1/turns`` and ``/v1/chat/completions``.
     """
 
-    SAID: ClassVar[str] = "messages"
-    PARTS: ClassVar[tuple[str, ...]] = ("text",)
+    CONVERSATION_FIELD: ClassVar[str] = "messages"
+    TEXT_TYPES: ClassVar[tuple[str, ...]] = ("text",)
 
     model_config = ConfigDict(json_schema_extra={"required": ["model", "messages"]})
 
-    messages: Annotated[Any, WithJsonSchema(_messages("text"))] = None
+    messages: Annotated[Any, WithJsonSchema(_messages_schema("text"))] = None
 
 
-class ResponseBody(Wishes):
+class ResponseBody(AnswerBody):
     """The JSON body of a request to OpenAI's Responses API (``/v1/responses``)."""
 
-    SAID: ClassVar[str] = "input"
-    PARTS: ClassVar[tuple[str, ...]] = INPUT_PARTS
+    CONVERSATION_FIELD: ClassVar[str] = "input"
+    TEXT_TYPES: ClassVar[tuple[str, ...]] = INPUT_TEXT_TYPES
 
     model_config = ConfigDict(json_schema_extra={"required": ["model", "input"]})
 
@@ -171,7 +171,7 @@ class DecisionBody(Body):
 _B = TypeVar("_B", bound=Body)
 
 
-def read(model: type[_B], body: Mapping[str, Any], problems: Problems | None = None) -> _B:
+def read_model_body(model: type[_B], body: Mapping[str, Any], problems: Problems | None = None) -> _B:
     """Parse a request body into its model and return the model; invalid fields raise or are collected.
 
     ``problems`` collects the errors, and invalid fields then count as missing. Without ``problems``, raises
@@ -180,99 +180,99 @@ def read(model: type[_B], body: Mapping[str, Any], problems: Problems | None = N
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        found, schema = problems or Problems(), schema_of(model)
+        found, schema = problems or Problems(), body_schema(model)
         wrong: dict[int | str, None] = {}
         for each in error.errors(include_url=False, include_context=False):
             field = each["loc"][0]
             if field not in wrong or "description" not in schema["properties"].get(field, {}):
-                found.add(_refused(schema, each["loc"], each["type"], each["input"], body))
+                found.add(_make_field_error(schema, each["loc"], each["type"], each["input"], body))
             wrong[field] = None
     if problems is None:
-        found.end()
+        found.raise_problems()
     return model.model_validate({name: value for name, value in body.items() if name not in wrong})
 
 
 @cache
-def schema_of(model: type[Body]) -> dict[str, Any]:
+def body_schema(model: type[Body]) -> dict[str, Any]:
     """Return the JSON Schema of a body model with all references inlined."""
     schema = model.model_json_schema()
     parts = schema.pop("$defs", {})
 
-    def inlined(node: Any) -> Any:
+    def inline_references(node: Any) -> Any:
         if isinstance(node, list):
-            return [inlined(each) for each in node]
+            return [inline_references(each) for each in node]
         if not isinstance(node, dict):
             return node
         if "$ref" in node:
-            return inlined(parts[node["$ref"].rpartition("/")[2]])
-        return {name: inlined(value) for name, value in node.items()}
+            return inline_references(parts[node["$ref"].rpartition("/")[2]])
+        return {name: inline_references(value) for name, value in node.items()}
 
-    return dict(inlined(schema))
+    return dict(inline_references(schema))
 
 
-def operation(model: type[Body]) -> dict[str, Any]:
+def openapi_operation(model: type[Body]) -> dict[str, Any]:
     """Return the OpenAPI entry of a route that takes a body of this model."""
-    schema = schema_of(model)
+    schema = body_schema(model)
     required = bool(schema.get("required"))
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
-def _refused(
+def _make_field_error(
     schema: dict[str, Any], trail: tuple[int | str, ...], kind: str, given: Any, body: Mapping[str, Any]
 ) -> ApiError:
     name = ""
     for step in trail:
-        within = _plain(schema)
+        within = _non_null_schema(schema)
         if kind == "extra_forbidden" and step == trail[-1]:
             known = ", ".join(within["properties"])
-            message = f"{name + '.' if name else ''}{shown_text(str(step), 40)}: no such field; known: {known}"
-            return bad_request(message, param=shown_text(f"{name}.{step}".removeprefix("."), 80))
+            message = f"{name + '.' if name else ''}{printable_text(str(step), 40)}: no such field; known: {known}"
+            return bad_request(message, param=printable_text(f"{name}.{step}".removeprefix("."), 80))
         name = f"{name}[{step}]" if isinstance(step, int) else f"{name}.{step}".removeprefix(".")
         schema = within.get("properties", {}).get(step) or within.get("items") or within["additionalProperties"]
         if "description" in schema and "properties" not in schema:
             given, kind = body[str(trail[0])], kind if step == trail[-1] else ""
             break
-    field = _plain(schema)
-    allowed = schema.get("description") or _allowed(field)
-    is_kind = field.get("type") in _KINDS and not {"enum", "pattern"} & set(field)
+    field = _non_null_schema(schema)
+    allowed = schema.get("description") or _describe_allowed(field)
+    is_kind = field.get("type") in _TYPE_PHRASES and not {"enum", "pattern"} & set(field)
     code = "invalid_type" if is_kind and kind.endswith("_type") else "invalid_value"
-    return bad_request(f"{name}: must be {allowed}; got {shown(given)}", param=name, code=code)
+    return bad_request(f"{name}: must be {allowed}; got {display_value(given)}", param=name, code=code)
 
 
-def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+def _non_null_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return dict(next((each for each in schema.get("anyOf", ()) if each.get("type") != "null"), schema))
 
 
-def _allowed(field: dict[str, Any]) -> str:
+def _describe_allowed(field: dict[str, Any]) -> str:
     if "enum" in field:
         return f"one of {', '.join(field['enum'])}"
     noun = {"integer": "a whole number", "number": "a number"}.get(field["type"])
     if noun is None:
-        return _KINDS[field["type"]]
+        return _TYPE_PHRASES[field["type"]]
     if "minimum" not in field:
         return noun
     low, high = field["minimum"], field["maximum"]
     return f"{low}" if low == high else f"{noun} from {low:g} to {high:.15g}"
 
 
-def read_model(model: Any, settings: Settings) -> str:
+def read_model_name(model: Any, settings: Settings) -> str:
     """Return the model that a request names, after checking that the name is valid and configured.
 
     Raises ``ApiError``: 400 if the value is not a name; 404 ``model_not_found``.
     """
     if not isinstance(model, str) or not model:
         allowed = ", ".join(settings.models)
-        raise bad_request(f"model: must be one of {allowed}; got {shown(model)}", param="model")
-    return known_model(model, settings)
+        raise bad_request(f"model: must be one of {allowed}; got {display_value(model)}", param="model")
+    return require_model(model, settings)
 
 
-def known_model(model: str, settings: Settings) -> str:
+def require_model(model: str, settings: Settings) -> str:
     """Return the model's name if the model is configured, otherwise raise an error.
 
     Raises ``ApiError``: 404 ``model_not_found``.
     """
     if model not in settings.models:
-        message = f"the model {shown(model)} does not exist here; there is: {', '.join(settings.models)}"
+        message = f"the model {display_value(model)} does not exist here; there is: {', '.join(settings.models)}"
         raise ApiError(404, message, param="model", code="model_not_found")
     return model
 
@@ -281,7 +281,11 @@ def read_validators(names: Sequence[Any], offered: Sequence[str], problems: Prob
     """Return the requested validators without duplicates; unknown names are added to ``problems`` as errors."""
     for index, name in enumerate(names):
         if name not in offered:
-            wrong = not_offered(name, offered) if isinstance(name, str) else f"must be a name; got {shown(name)}"
+            wrong = (
+                describe_unknown_validator(name, offered)
+                if isinstance(name, str)
+                else f"must be a name; got {display_value(name)}"
+            )
             param = f"validators[{index}]"
             problems.add(bad_request(f"{param}: {wrong}", param=param, code="unknown_validator"))
     return tuple(dict.fromkeys(name for name in names if name in offered))
@@ -293,6 +297,6 @@ def read_escalation(wanted: EscalationBody, settings: Settings) -> Escalation:
     Raises ``ApiError``: 400 ``model_not_found``, so that a key reaches only its own models.
     """
     if wanted.model and wanted.model not in settings.models:
-        message = f"escalation.model: unknown model {shown(wanted.model)}; known: {', '.join(settings.models)}"
+        message = f"escalation.model: unknown model {display_value(wanted.model)}; known: {', '.join(settings.models)}"
         raise bad_request(message, param="escalation.model", code="model_not_found")
-    return replace(escalation_of(settings), **wanted.model_dump(exclude_none=True))
+    return replace(default_escalation(settings), **wanted.model_dump(exclude_none=True))

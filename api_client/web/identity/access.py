@@ -11,20 +11,20 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import Request
 
-from api_client.api_keys import hash_of, token_hash
+from api_client.api_keys import hash_key, token_hash
 from api_client.contract.owners import LOCAL_OWNER, owner_of_key, owner_of_name, owner_of_user
 from api_client.contract.settings import Settings
 from api_client.contract.turn import SlotShare
 from api_client.index.finding import find_turn
 from api_client.relay_state.allowances import OwnerLimits
-from api_client.web.bodies.body import OWNER
+from api_client.web.bodies.body import OWNER_SCOPE_KEY
 from api_client.web.errors import ApiError
 from api_client.web.identity.origin import require_local, require_own_site
-from api_client.web.identity.signed_user import signed_user
-from api_client.web.relay.relay import Relay, relay_of
+from api_client.web.identity.signed_user import verify_user_token
+from api_client.web.relay.relay import Relay, get_relay
 
 MAX_USER_CHARS = 255
-SIGNED_USER = "x-openwebui-user-jwt"
+SIGNED_USER_HEADER = "x-openwebui-user-jwt"
 USER_HEADERS = ("x-owui-user-id", "x-openwebui-user-id")
 #: Limits of an owner, 0 for none: turns a minute of a key without its own number; unfinished turns; bytes of
 #: requests within HELIX_RETENTION_SECONDS, half of them at once; requests in progress at a relay, streams included.
@@ -39,28 +39,28 @@ class Caller:
     """The caller of a request, identified by an API key, with the caller's rights and limits.
 
     Attributes:
-        operator: the caller may see and change the turns of all owners.
-        metrics: the caller may read figures of all owners.
+        is_operator: the caller may see and change the turns of all owners.
+        may_read_metrics: the caller may read figures of all owners.
         models: models that the caller may use; empty: all.
         forwards_users: the key acts for several users, and ``owner`` is still the key's owner.
-        holder: name of the key's owner, to which folders are granted (``HELIX_PHASE_DIRECTORIES``).
+        key_owner_name: name of the key's owner, to which folders are granted (``HELIX_PHASE_DIRECTORIES``).
     """
 
     owner: str
-    operator: bool = False
-    metrics: bool = False
+    is_operator: bool = False
+    may_read_metrics: bool = False
     models: tuple[str, ...] = ()
     limits: OwnerLimits = field(default_factory=OwnerLimits)
     forwards_users: bool = False
-    holder: str = ""
-    share: SlotShare = field(default_factory=SlotShare)
+    key_owner_name: str = ""
+    slot_share: SlotShare = field(default_factory=SlotShare)
 
     @property
     def keyless(self) -> bool:
         """Return True if the installation has no API keys, so that callers cannot be told apart."""
         return self.owner == LOCAL_OWNER
 
-    def settings(self, settings: Settings) -> Settings:
+    def visible_settings(self, settings: Settings) -> Settings:
         """Return the settings reduced to the models that this caller may use."""
         if not self.models:
             return settings
@@ -72,12 +72,12 @@ def require_operator(caller: Caller, does: str) -> None:
 
     Raises ``ApiError``: 403 ``operators_only``.
     """
-    if not caller.operator:
+    if not caller.is_operator:
         message = f"only an operator {does}"
-        raise needs_token() if caller.keyless else ApiError(403, message, code="operators_only")
+        raise token_required_error() if caller.keyless else ApiError(403, message, code="operators_only")
 
 
-def needs_token() -> ApiError:
+def token_required_error() -> ApiError:
     """Create the error that asks a caller without a key for the operator's token."""
     message = (
         "without keys this needs the operator's token: it is in HELIX_ROOT/.helix/operator-token; send it as "
@@ -86,46 +86,50 @@ def needs_token() -> ApiError:
     return ApiError(403, message, code="operators_only")
 
 
-def needs_key(relay: Relay) -> bool:
+def requires_key(relay: Relay) -> bool:
     """Return True if the relay requires API keys; this stays True after all keys are revoked."""
-    return bool(relay.settings.api_keys or relay.settings.forwarding_keys) or relay.keys.there
+    return bool(relay.settings.api_keys or relay.settings.forwarding_keys) or relay.keyring.requires_key
 
 
-async def holder_of(request: Request) -> Caller:
+async def identify_holder(request: Request) -> Caller:
     """Return the owner of the API key in a request; a key may act for other users, who are not identified here.
 
     Raises ``ApiError``: 401 ``invalid_api_key``, 429 ``too_many_guesses``, or 403 ``loopback_only`` without keys.
     """
-    relay = relay_of(request)
+    relay = get_relay(request)
     headers = request.headers.getlist("authorization")
-    if not needs_key(relay):
+    if not requires_key(relay):
         require_local(request)
-        return _known(headers, request, relay) or Caller(owner=LOCAL_OWNER) if headers else Caller(owner=LOCAL_OWNER)
-    holder = _known(headers, request, relay)
+        return (
+            _read_authorization(headers, request, relay) or Caller(owner=LOCAL_OWNER)
+            if headers
+            else Caller(owner=LOCAL_OWNER)
+        )
+    holder = _read_authorization(headers, request, relay)
     if holder is None:
         message = "missing or unknown API key: send it as 'Authorization: Bearer KEY'"
         raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
     return holder
 
 
-async def caller_of(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> Caller:
+async def identify_caller(request: Request, holder: Annotated[Caller, Depends(identify_holder)]) -> Caller:
     """Return the caller of a request: the key's owner, or the user for whom the key acts.
 
     Raises ``ApiError`` as ``holder_of``, or 403 ``user_required`` if a key for several users names no user.
     """
-    return caller_for(holder, request) if holder.forwards_users else holder
+    return identify_user(holder, request) if holder.forwards_users else holder
 
 
-def caller_for(holder: Caller, request: Request) -> Caller:
+def identify_user(holder: Caller, request: Request) -> Caller:
     """Return the caller for the user whom the request names, for a key that acts for several users.
 
     If Open WebUI's secret is configured, the user must be signed; otherwise a header names the user.
 
     Raises ``ApiError``: 403 ``user_required``.
     """
-    headers, secret = request.headers, relay_of(request).settings.user_jwt_secret
+    headers, secret = request.headers, get_relay(request).settings.user_jwt_secret
     if secret:
-        user, wanted = signed_user(headers.get(SIGNED_USER, ""), secret), "a valid X-OpenWebUI-User-Jwt"
+        user, wanted = verify_user_token(headers.get(SIGNED_USER_HEADER, ""), secret), "a valid X-OpenWebUI-User-Jwt"
     else:
         # If there are two, the user may have sent one of them.
         users = next(filter(None, (headers.getlist(name) for name in USER_HEADERS)), [])
@@ -136,37 +140,37 @@ def caller_for(holder: Caller, request: Request) -> Caller:
     return replace(holder, owner=owner_of_user(holder.owner, user))
 
 
-async def reach_of(caller: Annotated[Caller, Depends(caller_of)]) -> str | None:
+async def visible_owner(caller: Annotated[Caller, Depends(identify_caller)]) -> str | None:
     """Return the owner whose turns the caller may see, or None if the caller may see all turns.
 
     Raises as ``caller_of``.
     """
-    return None if caller.operator else caller.owner
+    return None if caller.is_operator else caller.owner
 
 
-async def require_metrics(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> None:
+async def require_metrics(request: Request, holder: Annotated[Caller, Depends(identify_holder)]) -> None:
     """Raise ``ApiError`` unless the caller may read the statistics of all owners.
 
     Raises ``ApiError``: 403 ``operators_only``; otherwise as ``holder_of``.
     """
-    if needs_key(relay_of(request)) and not holder.metrics:
+    if requires_key(get_relay(request)) and not holder.may_read_metrics:
         message = "this shows all owners' turns: make a key for it with `turns keys create NAME --right metrics`"
         raise ApiError(403, message, code="operators_only")
 
 
-def _known(headers: Sequence[str], request: Request, relay: Relay) -> Caller | None:
+def _read_authorization(headers: Sequence[str], request: Request, relay: Relay) -> Caller | None:
     scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
-    bearer, offered = scheme.lower() == "bearer", hash_of(given.strip())
+    bearer, offered = scheme.lower() == "bearer", hash_key(given.strip())
     address = request.client.host if request.client else ""
     if bearer:
-        relay.guesses.require(address, offered)
-    holder = holder_by_hash(offered, relay)
+        relay.key_guesses.require_attempt(address, offered)
+    holder = find_holder(offered, relay)
     if bearer:
-        relay.guesses.tried(address, offered, wrong=holder is None)
+        relay.key_guesses.note_attempt(address, offered, wrong=holder is None)
     return holder if bearer else None
 
 
-def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
+def find_holder(offered: str, relay: Relay) -> Caller | None:
     """Return the owner of the API key with this hash, or None if no valid key has the hash.
 
     Without keys, only the operator's token is valid. Comparing every key hides which one matched.
@@ -176,7 +180,7 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
     )
     plain, forwarding = relay.settings.api_keys, relay.settings.forwarding_keys
     known = [
-        (hash_of(key), Caller(owner=owner_of_key(key), limits=limits, forwards_users=forwards, holder=holder))
+        (hash_key(key), Caller(owner=owner_of_key(key), limits=limits, forwards_users=forwards, key_owner_name=holder))
         for keys, forwards, holder in ((plain, False, "HELIX_API_KEYS"), (forwarding, True, "HELIX_FORWARDING_KEYS"))
         for key in keys
     ]
@@ -185,24 +189,28 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
             key.hash,
             Caller(
                 owner=owner_of_name(key.owner),
-                operator=key.right == "operator",
-                metrics=key.right in {"metrics", "operator"},
+                is_operator=key.right == "operator",
+                may_read_metrics=key.right in {"metrics", "operator"},
                 models=key.models,
                 limits=replace(limits, per_minute=key.per_minute or limits.per_minute),
                 forwards_users=key.forwards_users,
-                holder=key.owner,
-                share=key.share,
+                key_owner_name=key.owner,
+                slot_share=key.share,
             ),
         )
-        for key in relay.keys.in_force()
+        for key in relay.keyring.valid_keys()
     ]
-    if not needs_key(relay):
-        known.append((token_hash(relay.settings.token_path), Caller(owner=LOCAL_OWNER, operator=True, metrics=True)))
+    if not requires_key(relay):
+        known.append(
+            (token_hash(relay.settings.token_path), Caller(owner=LOCAL_OWNER, is_operator=True, may_read_metrics=True))
+        )
     matches = [caller for known_hash, caller in known if known_hash and hmac.compare_digest(known_hash, offered)]
     return matches[0] if matches else None
 
 
-async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> AsyncIterator[None]:
+async def count_in_progress(
+    request: Request, holder: Annotated[Caller, Depends(identify_holder)]
+) -> AsyncIterator[None]:
     """Count a request as in progress until its response is sent, and refuse requests from pages of other sites.
 
     Raises ``ApiError``: 429 ``too_many_requests``, 403 ``cross_site``; otherwise as ``caller_of``.
@@ -211,20 +219,20 @@ async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder
     owner = holder.owner
     if holder.forwards_users:
         with suppress(ApiError):  # some routes concern no user
-            owner = caller_for(holder, request).owner
+            owner = identify_user(holder, request).owner
     if not holder.keyless:
-        request.scope[OWNER] = owner
-    with relay_of(request).busy.request(owner, holder.limits.requests):
+        request.scope[OWNER_SCOPE_KEY] = owner
+    with get_relay(request).requests_in_progress.count_request(owner, holder.limits.requests):
         yield
 
 
-async def _named(turn_id: str, request: Request, reach: Annotated[str | None, Depends(reach_of)]) -> str:
-    return await find_turn(relay_of(request).client.lists, turn_id, owner=reach)
+async def _find_named_turn(turn_id: str, request: Request, reach: Annotated[str | None, Depends(visible_owner)]) -> str:
+    return await find_turn(get_relay(request).client.lists, turn_id, owner=reach)
 
 
-Holder = Annotated[Caller, Depends(holder_of)]
-Asker = Annotated[Caller, Depends(caller_of)]
-Reach = Annotated[str | None, Depends(reach_of)]
-Named = Annotated[str, Depends(_named)]
-InProgress = Depends(in_progress)
-MayReadMetrics = Depends(require_metrics)
+CurrentKeyHolder = Annotated[Caller, Depends(identify_holder)]
+CurrentCaller = Annotated[Caller, Depends(identify_caller)]
+VisibleOwner = Annotated[str | None, Depends(visible_owner)]
+NamedTurnId = Annotated[str, Depends(_find_named_turn)]
+CountInProgress = Depends(count_in_progress)
+RequireMetricsRight = Depends(require_metrics)

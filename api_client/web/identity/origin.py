@@ -8,8 +8,8 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from api_client.contract.settings.store_addresses import is_loopback
-from api_client.web.errors import ApiError, shown_text
-from api_client.web.relay.relay import relay_of
+from api_client.web.errors import ApiError, printable_text
+from api_client.web.relay.relay import get_relay
 
 _OWN_SITES = frozenset({"same-origin", "none"})
 #: Headers of proxies and of sign-in services in front of the relay: whole names, and prefixes.
@@ -48,14 +48,14 @@ def require_own_site(request: Request) -> None:
     site = request.headers.get("sec-fetch-site")
     origins = request.headers.getlist("origin")
     if site is not None and site not in _OWN_SITES:
-        raise _cross_site(f"Sec-Fetch-Site is {shown_text(site, 20)}")
+        raise _make_cross_site_error(f"Sec-Fetch-Site is {printable_text(site, 20)}")
     for origin in origins if site != "same-origin" else ():
-        if not _is_ours(origin, request):
-            raise _cross_site(f"Origin is {shown_text(origins[0])}")
+        if not _is_own_origin(origin, request):
+            raise _make_cross_site_error(f"Origin is {printable_text(origins[0])}")
 
 
-def _is_ours(origin: str, request: Request) -> bool:
-    public = relay_of(request).settings.public_url
+def _is_own_origin(origin: str, request: Request) -> bool:
+    public = get_relay(request).settings.public_url
     try:
         host = urlsplit(origin).netloc.lower()
         return bool(host) and host in {request.headers.get("host", "").lower(), urlsplit(public).netloc.lower()}
@@ -63,7 +63,7 @@ def _is_ours(origin: str, request: Request) -> bool:
         return False
 
 
-def _cross_site(why: str) -> ApiError:
+def _make_cross_site_error(why: str) -> ApiError:
     return ApiError(403, f"another site's page sent this ({why}): send it from here", code="cross_site")
 
 
@@ -72,7 +72,7 @@ def require_local(request: Request) -> None:
 
     Raises ``ApiError``: 403 ``loopback_only``, with the reason.
     """
-    if why := _why_foreign(request.headers, request.client.host if request.client else ""):
+    if why := _explain_foreign(request.headers, request.client.host if request.client else ""):
         message = (
             f"no API key is configured, so only this machine is served, and {why}: make a key with "
             "`turns keys create NAME` and send it as 'Authorization: Bearer KEY'"
@@ -80,10 +80,10 @@ def require_local(request: Request) -> None:
         raise ApiError(403, message, code="loopback_only")
 
 
-def _why_foreign(headers: Headers, address: str) -> str:
+def _explain_foreign(headers: Headers, address: str) -> str:
     for name in headers:
         if name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIXES):
-            return f"this came through a proxy (header {shown_text(name, 40)})"
+            return f"this came through a proxy (header {printable_text(name, 40)})"
     if not is_loopback(address):
         return "this came from another machine"
     try:

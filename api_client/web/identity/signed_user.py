@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 #: Largest difference of two clocks, in seconds.
 LEEWAY = 30.0
 #: Latest accepted time.
-_LATEST = 1e12
+_MAX_TIME = 1e12
 _OPTIONS: Options = {"require": ["exp", "sub"], "verify_aud": False, "verify_iat": False}
 
 
-def signed_user(token: str, secret: str) -> str:
+def verify_user_token(token: str, secret: str) -> str:
     """Return the user named in a signed token, or an empty string if the token is not valid now.
 
     Only the algorithm HS256 is accepted.
@@ -26,8 +26,8 @@ def signed_user(token: str, secret: str) -> str:
     except jwt.InvalidTokenError:
         return ""
     # PyJWT accepts times of any type and size.
-    return str(claims["sub"]) if all(_is_moment(claims.get(name, 0)) for name in ("exp", "nbf")) else ""
+    return str(claims["sub"]) if all(_is_valid_time(claims.get(name, 0)) for name in ("exp", "nbf")) else ""
 
 
-def _is_moment(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST
+def _is_valid_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MAX_TIME

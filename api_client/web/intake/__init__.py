@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import structlog
 from starlette.requests import Request
 
-from api_client.contract.error_codes import sentence
+from api_client.contract.error_codes import error_sentence
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.turn import Turn, TurnState
-from api_client.relay_state.allowances import NoAllowance, OwnerLimits
-from api_client.web.bodies.ask import Ask
-from api_client.web.bodies.body import size_of
+from api_client.relay_state.allowances import LimitRefusal, OwnerLimits
+from api_client.web.bodies.ask import ChatRequest
+from api_client.web.bodies.body import body_size
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import Caller
 from api_client.web.relay.relay import Relay
@@ -40,16 +40,16 @@ class SubmittedTurn:
     """The id of the turn that answers a request, which may be a new turn or an earlier one.
 
     Attributes:
-        seen: number of the turn's last event when a request joined the turn.
-        new: the turn was stored for this request.
+        last_seen: number of the turn's last event when a request joined the turn.
+        is_new: the turn was stored for this request.
     """
 
     turn_id: str
-    seen: int = 0
-    new: bool = False
+    last_seen: int = 0
+    is_new: bool = False
 
 
-async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> SubmittedTurn:
+async def submit_or_join(request: Request, ask: ChatRequest, relay: Relay, caller: Caller) -> SubmittedTurn:
     """Submit a chat request as a turn, or find the turn that already answers the same request, and return it.
 
     Raises ``ApiError`` (429, as ``require_room``) and the errors of ``Submitter.submit``. After ``StoreUnavailable``,
@@ -58,14 +58,14 @@ async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Su
     seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability != "everysec" else 0.0)
     try:
         async with asyncio.timeout(seconds):
-            turn_id = relay.client.submitter.new_id()
-            await require_room(relay, caller, ask.request.locale, [turn_id], size=size_of(request))
-            found = await _joined(ask, relay, turn_id) if ask.question else None
+            turn_id = relay.client.submitter.create_turn_id()
+            await require_room(relay, caller, ask.request.locale, [turn_id], size=body_size(request))
+            found = await _find_earlier(ask, relay, turn_id) if ask.question_hash else None
             if found is None:
                 key = ask.idempotency_key
-                shared = caller.share.given(ask.request)
+                shared = caller.slot_share.apply_to(ask.request)
                 stored = await relay.client.submitter.submit(shared, turn_id=turn_id, idempotency_key=key)
-                found = SubmittedTurn(stored, new=stored == turn_id)
+                found = SubmittedTurn(stored, is_new=stored == turn_id)
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error
     # From here on the log lines of this request carry the turn id.
@@ -82,12 +82,14 @@ async def require_room(
     ``too_many_unfinished`` or ``storage_full``, with Retry-After; ``StoreUnavailable``.
     """
     most = relay.settings.max_unfinished
-    if most and await relay.client.workers.unfinished() >= most:
+    if most and await relay.client.workers.count_unfinished() >= most:
         headers = {"retry-after": str(QUEUE_RETRY_SECONDS)}
-        raise ApiError(429, sentence("queue_full", locale), code="queue_full", headers=headers)
+        raise ApiError(429, error_sentence("queue_full", locale), code="queue_full", headers=headers)
     limits = caller.limits
     if limits.per_minute or limits.unfinished or limits.stored_bytes:
-        _refuse(await relay.client.allowances.take(caller.owner, limits, turn_ids, count=count, size=size), limits)
+        _raise_refusal(
+            await relay.client.allowances.admit_turns(caller.owner, limits, turn_ids, count=count, size=size), limits
+        )
 
 
 async def require_rate(relay: Relay, caller: Caller) -> None:
@@ -97,10 +99,10 @@ async def require_rate(relay: Relay, caller: Caller) -> None:
     """
     if caller.limits.per_minute:
         limits = OwnerLimits(per_minute=caller.limits.per_minute)
-        _refuse(await relay.client.allowances.take(caller.owner, limits, cost=1 / TASKS_PER_TURN), limits)
+        _raise_refusal(await relay.client.allowances.admit_turns(caller.owner, limits, cost=1 / TASKS_PER_TURN), limits)
 
 
-def _refuse(refusal: NoAllowance | None, limits: OwnerLimits) -> None:
+def _raise_refusal(refusal: LimitRefusal | None, limits: OwnerLimits) -> None:
     if refusal is None:
         return
     seconds = math.ceil(refusal.seconds)
@@ -118,39 +120,39 @@ def _refuse(refusal: NoAllowance | None, limits: OwnerLimits) -> None:
             raise ApiError(429, message, code="storage_full", headers=headers)
 
 
-async def delivered(relay: Relay, owner: str, question: str, turn_id: str) -> None:
+async def note_delivery(relay: Relay, owner: str, question: str, turn_id: str) -> None:
     """Record that an answer was sent completely, so that the same question starts a new turn."""
     if not question:
         return
     try:
-        await relay.client.open_questions.forget(owner, question, turn_id)
+        await relay.client.open_questions.forget_question(owner, question, turn_id)
     except StoreUnavailable as error:
         log.warning("relay.delivery_not_noted", turn_id=turn_id, error=type(error).__name__)
 
 
-async def _joined(ask: Ask, relay: Relay, turn_id: str) -> SubmittedTurn | None:
+async def _find_earlier(ask: ChatRequest, relay: Relay, turn_id: str) -> SubmittedTurn | None:
     """Return an earlier turn with the same question, or None if the question needs a new turn."""
     request, repeats = ask.request, relay.client.open_questions
     keep = request.deadline_seconds + relay.settings.rejoin_seconds
     earlier = turn_id
-    if ask.first:
-        await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)
+    if ask.is_first_try:
+        await repeats.replace_turn(request.owner, ask.question_hash, turn_id, keep_seconds=keep)
     else:
-        earlier = await repeats.claim(request.owner, ask.question, turn_id, keep_seconds=keep)
+        earlier = await repeats.claim_question(request.owner, ask.question_hash, turn_id, keep_seconds=keep)
     if earlier != turn_id:
-        turn = await _joinable(ask, relay, earlier)
+        turn = await _get_joinable(ask, relay, earlier)
         if turn:
             log.info("turn.joined", turn_id=earlier, state=turn.state.value)
             return SubmittedTurn(earlier, turn.seq)
-        await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)
-    if ask.page:
-        await relay.readers.moved_on(turn_id, request)
+        await repeats.replace_turn(request.owner, ask.question_hash, turn_id, keep_seconds=keep)
+    if ask.has_page:
+        await relay.readers.cancel_superseded(turn_id, request)
     return None
 
 
-async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:
+async def _get_joinable(ask: ChatRequest, relay: Relay, turn_id: str) -> Turn | None:
     try:
-        turn = await relay.client.reader.get(turn_id, owner=ask.request.owner)
+        turn = await relay.client.reader.read_turn(turn_id, owner=ask.request.owner)
     except TurnNotFound:
         return None  # its relay died before storing it
     if turn.state is TurnState.FINISHED:
@@ -159,4 +161,4 @@ async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:
         return None
     # Open WebUI may ask one model twice at a time; a client that counts its retries has abandoned the first
     # request.
-    return turn if ask.again or not relay.readers.here(turn_id) else None
+    return turn if ask.is_retry or not relay.readers.has_reader(turn_id) else None

@@ -32,21 +32,21 @@ _GREETING = re.compile(
 _END = re.compile(r"[.!?…]+[\"'»”)]{0,2}(?=\s|\Z)|\n+")
 
 #: Abbreviations whose dot does not end a sentence.
-_SHORT = frozenset({
+_ABBREVIATIONS = frozenset({
     "abb", "abs", "art", "bspw", "bzw", "ca", "dr", "evtl", "fig", "fr", "ggf", "hr", "inkl", "kap", "max", "min",
     "mio", "mr", "mrd", "mrs", "ms", "nr", "no", "prof", "st", "str", "vgl", "vs", "zzgl", "approx", "ltd", "inc",
     "sog",
 })  # fmt: skip
 
 
-def title_of(text: str) -> str:
+def make_title(text: str) -> str:
     """Return a short title for a user's message: its first sentence, or its first line of code."""
     read = text[:_READ_CHARS]
     plain = _MARKUP.sub(" ", _URL.sub(" ", _IMAGE_OR_LINK.sub(r"\1", _FENCE.sub("\n", read)))).strip()
-    return _short(_first_sentence(plain)) or _short(_first_line(read))
+    return _shorten_line(_find_first_sentence(plain)) or _shorten_line(_find_first_line(read))
 
 
-def _first_sentence(text: str) -> str:
+def _find_first_sentence(text: str) -> str:
     lines = (_LIST_MARK.sub("", line.strip(), count=1) for line in text.splitlines())
     text = "\n".join(line for line in lines if line)
     for _ in range(2):
@@ -54,12 +54,12 @@ def _first_sentence(text: str) -> str:
         text = (text[greeting.end() :] if greeting else "") or text
     for end in _END.finditer(text):
         before = text[: end.start()]
-        if _ends(before, end[0], text[end.end() :].lstrip()):
+        if _is_sentence_end(before, end[0], text[end.end() :].lstrip()):
             return before
     return text
 
 
-def _ends(before: str, mark: str, after: str) -> bool:
+def _is_sentence_end(before: str, mark: str, after: str) -> bool:
     words = before.split()
     if not words or (len(words) < _LEAST_WORDS and len(before) < _LEAST_CHARS and after):
         return False
@@ -68,17 +68,17 @@ def _ends(before: str, mark: str, after: str) -> bool:
     if mark[0] != "." or not after:
         return True
     last = words[-1].strip("(\"'„“«»").lower()
-    short = len(last.rpartition(".")[2]) == 1 or last.isdecimal() or last in _SHORT
+    short = len(last.rpartition(".")[2]) == 1 or last.isdecimal() or last in _ABBREVIATIONS
     return not short and not after[0].islower()
 
 
-def _first_line(text: str) -> str:
+def _find_first_line(text: str) -> str:
     inside = next((body for body in _FENCE.findall(text) if body.strip()), text)
     line = next((line.strip() for line in inside.splitlines() if line.strip()), "")
     return re.sub(r"https?://(?:www\.)?", "", _MARKUP.sub("", line) if inside is text else line)
 
 
-def _short(sentence: str) -> str:
+def _shorten_line(sentence: str) -> str:
     clean = "".join(letter for letter in " ".join(sentence.split()) if letter.isprintable())
     clean = clean.strip(" ,;:-–")
     clean = quoted[1] if (quoted := _QUOTED.fullmatch(clean)) else clean
@@ -107,8 +107,8 @@ _PROMPTS = {
 }
 
 #: Characters of a conversation that are read: building an answer blocks the event loop.
-TALK_CHARS = 32_768
-_TURN_OF_TALK = re.compile(r"^(USER|ASSISTANT): ?", re.MULTILINE)
+MAX_CONVERSATION_CHARS = 32_768
+_SPEAKER = re.compile(r"^(USER|ASSISTANT): ?", re.MULTILINE)
 
 #: Quotes that Open WebUI puts around each model's answer.
 _QUOTES = '"""'
@@ -121,10 +121,10 @@ _TAGS = {
     "Operations": r"server|deploy|docker|kubernetes|betrieb|monitoring",
 }
 
-_MOST_TAGS = 3
+_MAX_TAGS = 3
 
 
-def background_task(headers: Headers, messages: tuple[dict[str, str], ...]) -> str:
+def detect_task(headers: Headers, messages: tuple[dict[str, str], ...]) -> str:
     """Return the kind of a background request, such as a request for a title, or '' for a user's message.
 
     The header decides if it is present, even if it is empty. A prompt with the id of a chat message is a user's
@@ -143,58 +143,62 @@ def background_task(headers: Headers, messages: tuple[dict[str, str], ...]) -> s
 
 def answer_task(kind: str, messages: tuple[dict[str, str], ...]) -> str:
     """Return the answer to a background request in the form that its sender expects, or '' for an unknown kind."""
-    answer = _ANSWERS.get(kind)
+    answer = _ANSWER_MAKERS.get(kind)
     return answer(messages[-1]["content"]) if answer else ""
 
 
-def _history(prompt: str) -> str:
+def _read_history(prompt: str) -> str:
     _, begins, rest = prompt.partition("<chat_history>")
     history, ends, _ = rest.partition("</chat_history>")
     return history.removeprefix("\n").removesuffix("\n") if begins and ends else ""
 
 
-def _said_by_user(history: str) -> list[str]:
-    parts = _TURN_OF_TALK.split(history)
+def _user_messages(history: str) -> list[str]:
+    parts = _SPEAKER.split(history)
     said = zip(parts[1::2], parts[2::2], strict=False)
     return [text for who, raw in said if who == "USER" and (text := raw.strip())]
 
 
-def _said_first(prompt: str) -> list[str]:
-    return _said_by_user(_history(prompt)[:TALK_CHARS])
+def _first_user_messages(prompt: str) -> list[str]:
+    return _user_messages(_read_history(prompt)[:MAX_CONVERSATION_CHARS])
 
 
-def _said_last(prompt: str) -> str:
-    history = _history(prompt)
-    said = _said_by_user(history[-TALK_CHARS:])
-    return said[-1] if said else history[-TALK_CHARS:].strip() if len(history) > TALK_CHARS else ""
+def _last_user_message(prompt: str) -> str:
+    history = _read_history(prompt)
+    said = _user_messages(history[-MAX_CONVERSATION_CHARS:])
+    return (
+        said[-1] if said else history[-MAX_CONVERSATION_CHARS:].strip() if len(history) > MAX_CONVERSATION_CHARS else ""
+    )
 
 
-def _title(prompt: str) -> str:
-    return _json("title", next((title for text in _said_first(prompt) if (title := title_of(text))), "Chat"))
+def _answer_title(prompt: str) -> str:
+    return _to_json(
+        "title", next((title for text in _first_user_messages(prompt) if (title := make_title(text))), "Chat")
+    )
 
 
-def _librechat_title(prompt: str) -> str:
+def _answer_librechat_title(prompt: str) -> str:
     """Return a chat title as plain text for LibreChat, which shows the whole answer as the title."""
     asked = prompt.partition("Conversation:\nUser: ")[2].partition("\nAI: ")[0]
-    return title_of(asked) or "Chat"
+    return make_title(asked) or "Chat"
 
 
-def _tags(prompt: str) -> str:
-    said = "\n".join(_said_first(prompt))
+def _answer_tags(prompt: str) -> str:
+    said = "\n".join(_first_user_messages(prompt))
     found = [tag for tag, words in _TAGS.items() if re.search(words, said, re.IGNORECASE)]
-    return _json("tags", found[:_MOST_TAGS] or ["General"])
+    return _to_json("tags", found[:_MAX_TAGS] or ["General"])
 
 
-def _image(prompt: str) -> str:
-    return _json("prompt", _said_last(prompt))
+def _answer_image(prompt: str) -> str:
+    return _to_json("prompt", _last_user_message(prompt))
 
 
-def _queries(prompt: str) -> str:
-    said = title_of(_said_last(prompt))
-    return _json("queries", [said] if said else [])
+def _answer_queries(prompt: str) -> str:
+    said = make_title(_last_user_message(prompt))
+    return _to_json("queries", [said] if said else [])
 
 
-def _one_of_many(prompt: str) -> str:
+def _answer_merge(prompt: str) -> str:
     """Return the longest of several models' answers, since merging them would need a model."""
     responses = prompt.partition("Responses from models:")[2]
     begins, ends = responses.find(_QUOTES), responses.rfind(_QUOTES)
@@ -203,19 +207,19 @@ def _one_of_many(prompt: str) -> str:
     return max(responses[begins + len(_QUOTES) : ends].split(f"{_QUOTES}\n\n{_QUOTES}"), key=len)
 
 
-def _json(name: str, value: object) -> str:
+def _to_json(name: str, value: object) -> str:
     return json.dumps({name: value}, ensure_ascii=False)
 
 
-_ANSWERS: dict[str, Callable[[str], str]] = {
-    "title_generation": _title,
-    "tags_generation": _tags,
-    "follow_up_generation": lambda _: _json("follow_ups", []),
-    "query_generation": _queries,
-    "autocomplete_generation": lambda _: _json("text", ""),
-    "image_prompt_generation": _image,
+_ANSWER_MAKERS: dict[str, Callable[[str], str]] = {
+    "title_generation": _answer_title,
+    "tags_generation": _answer_tags,
+    "follow_up_generation": lambda _: _to_json("follow_ups", []),
+    "query_generation": _answer_queries,
+    "autocomplete_generation": lambda _: _to_json("text", ""),
+    "image_prompt_generation": _answer_image,
     "emoji_generation": lambda _: "💬",
-    "moa_response_generation": _one_of_many,
-    "librechat_title": _librechat_title,
-    "function_calling": lambda _: _json("tool_calls", []),
+    "moa_response_generation": _answer_merge,
+    "librechat_title": _answer_librechat_title,
+    "function_calling": lambda _: _to_json("tool_calls", []),
 }

@@ -16,7 +16,7 @@ _KEY = r"[A-Za-z_][\w-]{0,60}[ \t]{0,9}:"
 _RULE = re.compile(r"---[ \t]{0,9}\r?")
 _BEGIN = re.compile(rf"\s{{0,99}}(?={_RULE.pattern}\n{_KEY})")
 #: Text that may become the beginning of a header.
-_MAYBE = re.compile(r"\s{0,99}(?:-{1,3}|---[ \t]{0,9}\r?(?:\n(?:[A-Za-z_][\w-]{0,60}[ \t]{0,9})?)?)?\Z")
+_MAYBE_HEADER = re.compile(r"\s{0,99}(?:-{1,3}|---[ \t]{0,9}\r?(?:\n(?:[A-Za-z_][\w-]{0,60}[ \t]{0,9})?)?)?\Z")
 _CLOSING = re.compile(rf"\n{_RULE.pattern}(?=\n|\Z)")
 _FENCED = re.compile(rf"\s{{0,99}}(?={_OPEN}---)")
 _FENCE_END = re.compile(rf"\n{_RULE.pattern}(\n{_TICKS})(?=\n|\Z)")
@@ -35,18 +35,18 @@ _CODE = re.compile(r"^[ \t>]{0,32}(?:[-*+][ \t]{1,4})?(?:`{3,}|~{3,}).*$", re.MU
 _LINE_CHARS = 200
 
 
-def fenced(text: str) -> str:
+def fence_headers(text: str) -> str:
     """Put each YAML header of a Markdown text into a code fence, so that it is not drawn as a heading."""
     shown, done = [], 0
-    for start, end in _headers(text):
+    for start, end in _find_headers(text):
         shown += [text[done:start], _OPEN, text[start:end], _CLOSE]
         done = end
     return "".join([*shown, text[done:]])
 
 
-def _headers(text: str) -> list[tuple[int, int]]:
+def _find_headers(text: str) -> list[tuple[int, int]]:
     begin = _BEGIN.match(text)
-    first = _closed(text, begin.end()) if begin else None
+    first = _find_header_end(text, begin.end()) if begin else None
     found, done, code = ([first], first[1], "") if first else ([], 0, "")
     fences = _CODE.finditer(text, done)
     fence = next(fences, None)
@@ -55,19 +55,19 @@ def _headers(text: str) -> list[tuple[int, int]]:
             if fence.start() >= done:
                 code = fence_after(code, fence[0][:_LINE_CHARS])[0]
             fence = next(fences, None)
-        header = _closed(text, gap.end()) if not code and gap.end() >= done else None
+        header = _find_header_end(text, gap.end()) if not code and gap.end() >= done else None
         if header and not _EMPTY_LINE.search(text, *header):
             found.append(header)
             done = header[1]
     return found
 
 
-def _closed(text: str, start: int) -> tuple[int, int] | None:
+def _find_header_end(text: str, start: int) -> tuple[int, int] | None:
     end = _CLOSING.search(text, start)
     return (start, end.end()) if end and _TICKS not in text[start : end.end()] else None
 
 
-def unfenced(text: str) -> str:
+def unfence_headers(text: str) -> str:
     """Remove the code fences that ``fenced`` put around YAML headers."""
     kept: list[str] = []
     done, begin = 0, _FENCED.match(text) or _FURTHER_FENCED.search(text)
@@ -81,62 +81,62 @@ def unfenced(text: str) -> str:
     return "".join([*kept, text[done:]])
 
 
-class GrowingHeader:
+class HeaderFencer:
     """Puts the YAML headers of a text that arrives in pieces into code fences."""
 
     def __init__(self) -> None:
-        self._held = ""  # text that may become the beginning of a header
-        self._inside = self._begun = False
+        self._held_back = ""  # text that may become the beginning of a header
+        self._inside_header = self._has_begun = False
         self._line = ""  # the beginning of the last line; inside a header, the whole line
-        self._code, self._empty = "", False  # the open fence; True if the line before is empty
+        self._open_fence_mark, self._after_empty_line = "", False  # the open fence; True if the line before is empty
 
     def feed(self, piece: str) -> str:
         """Add a piece of the text, and return the text that can be shown now."""
-        if self._inside:
-            return self._through(piece)
-        if self._begun:
-            return self._on(piece)
-        self._held += piece
-        if begin := _BEGIN.match(self._held):
-            self._begun, text = True, self._held
-            return text[: begin.end()] + self._opened(text[begin.end() :])
-        if _MAYBE.match(self._held):
+        if self._inside_header:
+            return self._feed_header(piece)
+        if self._has_begun:
+            return self._feed_text(piece)
+        self._held_back += piece
+        if begin := _BEGIN.match(self._held_back):
+            self._has_begun, text = True, self._held_back
+            return text[: begin.end()] + self._open_fence(text[begin.end() :])
+        if _MAYBE_HEADER.match(self._held_back):
             return ""
-        self._begun, text, self._held = True, self._held, ""
-        return self._on(text)
+        self._has_begun, text, self._held_back = True, self._held_back, ""
+        return self._feed_text(text)
 
-    def _opened(self, text: str) -> str:
-        self._inside, self._held, self._line = True, "", ""
-        return _OPEN + self._through(text)
+    def _open_fence(self, text: str) -> str:
+        self._inside_header, self._held_back, self._line = True, "", ""
+        return _OPEN + self._feed_header(text)
 
-    def _through(self, piece: str) -> str:
+    def _feed_header(self, piece: str) -> str:
         text = self._line + piece
-        end = _CLOSED.search(text)
+        end = _CLOSING_LINE.search(text)
         if end is None:
             self._line = text[max(text.rfind("\n"), 0) :]
             return piece
         shown = text[len(self._line) : end.end(1)] + _CLOSE
-        self._inside, self._line, self._empty = False, _RULE_LINE, False
-        return shown + self._on(text[end.end(1) :])
+        self._inside_header, self._line, self._after_empty_line = False, _RULE_LINE, False
+        return shown + self._feed_text(text[end.end(1) :])
 
-    def _on(self, piece: str) -> str:
+    def _feed_text(self, piece: str) -> str:
         shown: list[str] = []
-        text, self._held = self._held + piece, ""
+        text, self._held_back = self._held_back + piece, ""
         while text:
-            if not self._line and self._empty and not self._code:
+            if not self._line and self._after_empty_line and not self._open_fence_mark:
                 if _FURTHER_BEGIN.match(text):
-                    return "".join([*shown, self._opened(text)])
+                    return "".join([*shown, self._open_fence(text)])
                 if _FURTHER_MAYBE.match(text):
-                    self._held = text
+                    self._held_back = text
                     break
             line, end, text = text.partition("\n")
             shown.append(line + end)
             self._line = (self._line + line)[:_LINE_CHARS]
             if end:
-                self._empty = not self._line.strip()
-                self._code, self._line = fence_after(self._code, self._line)[0], ""
+                self._after_empty_line = not self._line.strip()
+                self._open_fence_mark, self._line = fence_after(self._open_fence_mark, self._line)[0], ""
         return "".join(shown)
 
 
 #: The closing line with its line end: until then, the line may grow.
-_CLOSED = re.compile(rf"(\n{_RULE.pattern})\n")
+_CLOSING_LINE = re.compile(rf"(\n{_RULE.pattern})\n")

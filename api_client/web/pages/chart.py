@@ -24,11 +24,11 @@ _TONE_WORDS = {
     "quiet": "cancelled",
 }
 #: Share of a time slot that the bar fills.
-_FILLED = 0.78
+_BAR_SHARE = 0.78
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class Rectangle:
     """A rectangle of a chart, with position and size in CSS percentages.
 
     Attributes:
@@ -45,14 +45,14 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """The bars of a chart over time; ``top`` is the value at full height."""
+class BarChart:
+    """The bars of a chart over time; ``max_value`` is the value at full height."""
 
-    boxes: tuple[Box, ...]
-    top: float
+    rectangles: tuple[Rectangle, ...]
+    max_value: float
 
 
-def outcome_columns(pieces: Sequence[Slice]) -> Columns:
+def chart_outcomes(pieces: Sequence[Slice]) -> BarChart:
     """Build a chart of the finished turns in each time slice, stacked by outcome."""
     counts = [
         {tone: sum(piece.stats.outcomes.get(o, 0) for o in outcomes) for tone, outcomes in LAYERS.items()}
@@ -64,12 +64,16 @@ def outcome_columns(pieces: Sequence[Slice]) -> Columns:
         below = 0
         for tone, number in count.items():
             if number:
-                boxes.append(_box(place, len(pieces), below / top, number / top, tone, f"{number} {_TONE_WORDS[tone]}"))
+                boxes.append(
+                    _make_rectangle(
+                        place, len(pieces), below / top, number / top, tone, f"{number} {_TONE_WORDS[tone]}"
+                    )
+                )
             below += number
-    return Columns(tuple(boxes), top)
+    return BarChart(tuple(boxes), top)
 
 
-def rate_columns(pieces: Sequence[Slice], validator: str) -> Columns:
+def chart_rejection_rate(pieces: Sequence[Slice], validator: str) -> BarChart:
     """Build a chart of a validator's rejection rate in each time slice; full height is 100 %."""
     boxes = []
     for place, piece in enumerate(pieces):
@@ -77,16 +81,16 @@ def rate_columns(pieces: Sequence[Slice], validator: str) -> Columns:
         if row and row.judged:
             height = max(min(1.0, row.rejected / row.judged), 0.04)
             tone = "rate" if row.rejected else "none"
-            boxes.append(_box(place, len(pieces), 0, height, tone, f"{row.rejected} of {row.judged}"))
-    return Columns(tuple(boxes), 1.0)
+            boxes.append(_make_rectangle(place, len(pieces), 0, height, tone, f"{row.rejected} of {row.judged}"))
+    return BarChart(tuple(boxes), 1.0)
 
 
-def _box(place: int, places: int, bottom: float, height: float, layer: str, title: str) -> Box:
+def _make_rectangle(place: int, places: int, bottom: float, height: float, layer: str, title: str) -> Rectangle:
     width = 100 / places
-    return Box(
-        x=f"{(place + (1 - _FILLED) / 2) * width:.3f}%",
+    return Rectangle(
+        x=f"{(place + (1 - _BAR_SHARE) / 2) * width:.3f}%",
         y=f"{100 * (1 - bottom - height):.2f}%",
-        width=f"{width * _FILLED:.3f}%",
+        width=f"{width * _BAR_SHARE:.3f}%",
         height=f"{100 * height:.2f}%",
         layer=layer,
         title=title,

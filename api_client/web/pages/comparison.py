@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 #: Unchanged lines shown before and after a change.
-_AROUND = 2
+_CONTEXT_LINES = 2
 #: Limits of a comparison, because its time grows with the square of the length.
 _MOST_LINES, _MOST_WORDS = 2000, 200
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
@@ -26,7 +26,7 @@ class DiffLine:
     parts: tuple[tuple[str, bool], ...]
 
 
-def compare(before: str, after: str) -> list[DiffLine] | None:
+def compare_texts(before: str, after: str) -> list[DiffLine] | None:
     """Compare two texts and return the changed lines, each change with two unchanged lines around it.
 
     Return an empty list if the texts are equal, and None if a text is too long to compare.
@@ -36,27 +36,27 @@ def compare(before: str, after: str) -> list[DiffLine] | None:
         return None
     lines: list[DiffLine] = []
     position = 0
-    groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_AROUND)
+    groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES)
     for group in groups:
-        lines += _gap(group[0][1] - position)
+        lines += _make_gap(group[0][1] - position)
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
                 lines += [DiffLine("same", ((line, False),)) for line in old[i1:i2]]
             else:
-                lines += _changed(old[i1:i2], new[j1:j2])
+                lines += _pair_lines(old[i1:i2], new[j1:j2])
             position = i2
-    return lines + _gap(len(old) - position) if lines else []
+    return lines + _make_gap(len(old) - position) if lines else []
 
 
-def _gap(count: int) -> list[DiffLine]:
+def _make_gap(count: int) -> list[DiffLine]:
     return [DiffLine("gap", ((f"{count} unchanged {'line' if count == 1 else 'lines'}", False),))] if count > 0 else []
 
 
-def _changed(old: list[str], new: list[str]) -> list[DiffLine]:
+def _pair_lines(old: list[str], new: list[str]) -> list[DiffLine]:
     removed, added = [], []
     for index in range(max(len(old), len(new))):
         if index < len(old) and index < len(new):
-            before, after = _words(old[index], new[index])
+            before, after = _compare_words(old[index], new[index])
             removed.append(DiffLine("removed", before))
             added.append(DiffLine("added", after))
         elif index < len(old):
@@ -66,7 +66,7 @@ def _changed(old: list[str], new: list[str]) -> list[DiffLine]:
     return removed + added
 
 
-def _words(old: str, new: str) -> tuple[tuple[tuple[str, bool], ...], tuple[tuple[str, bool], ...]]:
+def _compare_words(old: str, new: str) -> tuple[tuple[tuple[str, bool], ...], tuple[tuple[str, bool], ...]]:
     before, after = _WORDS.findall(old), _WORDS.findall(new)
     if max(len(before), len(after)) > _MOST_WORDS:
         return ((old, False),), ((new, False),)

@@ -8,19 +8,19 @@ from api_client.contract.events import Event
 from api_client.contract.issue import error_codes, read_issues
 
 #: Fields that the list of attempts shows, or that nobody needs to read.
-_ELSEWHERE = {"feedback", "response", "step_source", "fixed", "interruption"}
-_LONGEST = 160
+_HIDDEN_FIELDS = {"feedback", "response", "step_source", "fixed", "interruption"}
+_MAX_FACT_CHARS = 160
 
 
-def summary(event: Event) -> str:
+def summarize_event(event: Event) -> str:
     """Return the data of an event as one line of text, without long texts."""
-    return " · ".join(filter(None, (_fact(name, value) for name, value in event.data.items())))
+    return " · ".join(filter(None, (_format_fact(name, value) for name, value in event.data.items())))
 
 
-def _fact(name: str, value: Any) -> str:
+def _format_fact(name: str, value: Any) -> str:
     if name == "text" and value:
-        return str(value)[:_LONGEST]
-    if name in _ELSEWHERE or value in ("", [], {}, None):
+        return str(value)[:_MAX_FACT_CHARS]
+    if name in _HIDDEN_FIELDS or value in ("", [], {}, None):
         return ""
     match name, value:
         case "issues", list():
@@ -30,7 +30,7 @@ def _fact(name: str, value: Any) -> str:
         case _, bool():
             return name if value else f"not {name}"
         case _, list():
-            return f"{name.replace('_', ' ')} {', '.join(map(str, value))}"[:_LONGEST]
+            return f"{name.replace('_', ' ')} {', '.join(map(str, value))}"[:_MAX_FACT_CHARS]
         case (("reason" | "outcome" | "verdict" | "name" | "detail" | "during" | "step"), _):
-            return str(value).replace("_", " ")[:_LONGEST] if name == "outcome" else str(value)[:_LONGEST]
-    return f"{name.replace('_', ' ')} {value}"[:_LONGEST]
+            return str(value).replace("_", " ")[:_MAX_FACT_CHARS] if name == "outcome" else str(value)[:_MAX_FACT_CHARS]
+    return f"{name.replace('_', ' ')} {value}"[:_MAX_FACT_CHARS]

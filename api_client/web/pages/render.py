@@ -26,9 +26,9 @@ from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.turn import Turn, TurnState
 from api_client.contract.work import find_work
 from api_client.resources.registry import PAGES
-from api_client.web.errors import ApiError, from_contract
-from api_client.web.pages.visitor import LedElsewhere, Visitor, set_cookie
-from api_client.web.relay.relay import relay_of
+from api_client.web.errors import ApiError, convert_error
+from api_client.web.pages.visitor import RedirectVisitor, Visitor, set_cookie
+from api_client.web.relay.relay import get_relay
 
 _ASSETS = Path(__file__).with_name("assets")
 
@@ -69,7 +69,7 @@ HEADERS = {
 }
 
 
-def page(template: str, status: int = 200, headers: Mapping[str, str] | None = None, **values: Any) -> Response:
+def render_page(template: str, status: int = 200, headers: Mapping[str, str] | None = None, **values: Any) -> Response:
     """Render a template and return the page as a response with the usual headers."""
     html = _ENVIRONMENT.get_template(template).render({"visitor": None, "refresh": 0, "path": "", **values})
     body = html.encode("utf-8", "replace")  # a lone surrogate in an agent's answer must not break the page
@@ -132,7 +132,7 @@ def facts(found: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
             case dict():
                 rows += facts(value, called)
             case list() | tuple():
-                rows += [(called, ", ".join(map(_in_line, value)))] if value else []
+                rows += [(called, ", ".join(map(_format_item, value)))] if value else []
             case bool():
                 rows.append((called, "yes" if value else "no"))
             case None | "":
@@ -142,7 +142,7 @@ def facts(found: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
     return rows
 
 
-def _in_line(fact: object) -> str:
+def _format_item(fact: object) -> str:
     return " ".join(f"{name} {value}" for name, value in fact.items()) if isinstance(fact, dict) else str(fact)
 
 
@@ -163,7 +163,7 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("api_client.web.pages"),
         autoescape=True,
@@ -178,7 +178,7 @@ def _environment() -> Environment:
     return environment
 
 
-_ENVIRONMENT = _environment()
+_ENVIRONMENT = _make_environment()
 
 
 class _PageRoute(APIRoute):
@@ -187,21 +187,21 @@ class _PageRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Any]:
         handle = super().get_route_handler()
 
-        async def answer(request: Request) -> Response:
+        async def handle_request(request: Request) -> Response:
             try:
                 response: Response = await handle(request)
-            except LedElsewhere as led:
-                response = see_other(led.address)
+            except RedirectVisitor as led:
+                response = redirect(led.target)
             except ApiError as error:
                 response = error_page(error)
             except HelixError as error:
                 refusal = error.refusal if isinstance(error, StoreUnavailable) else None
-                response = error_page(from_contract(error, relay_of(request).settings.locale), refusal)
+                response = error_page(convert_error(error, get_relay(request).settings.locale), refusal)
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
             return response
 
-        return answer
+        return handle_request
 
 
 def page_router() -> APIRouter:
@@ -209,19 +209,19 @@ def page_router() -> APIRouter:
     return APIRouter(route_class=_PageRoute, include_in_schema=False)
 
 
-def visited(template: str, request: Request, visitor: Visitor, **values: Any) -> Response:
+def render_for_visitor(template: str, request: Request, visitor: Visitor, **values: Any) -> Response:
     """Render a page for a visitor, and set the sign-in cookie if the visitor has none yet."""
-    response = page(template, visitor=visitor, path=request.url.path, **values)
-    if visitor.new:
+    response = render_page(template, visitor=visitor, path=request.url.path, **values)
+    if visitor.needs_cookie:
         set_cookie(request, response, visitor.token)
     return response
 
 
-def see_other(address: str) -> Response:
+def redirect(address: str) -> Response:
     """Return a response that redirects the browser to another address with status 303."""
     return RedirectResponse(address, 303)
 
 
 def error_page(error: ApiError, refusal: StoreRefusal | None = None) -> Response:
     """Return a page that shows an error to the visitor, with the status of the error."""
-    return page("error.html", error.status, error.headers, error=error, refusal=refusal)
+    return render_page("error.html", error.status, error.headers, error=error, refusal=refusal)

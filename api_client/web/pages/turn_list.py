@@ -13,21 +13,21 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.actions import ACTIONS, Change, Done, act_on_all, chosen, counted
-from api_client.contract.errors import BadRequest, NotFinished, TurnNotFound
+from api_client.actions import ACTIONS, ActionResult, ReplayChange, act_on_all, count_by_status, select_targets
+from api_client.contract.errors import BadRequest, TurnNotFinished, TurnNotFound
 from api_client.index.search import SORTS, STATUSES, Cursor, FoundTurn, Search
 from api_client.web.errors import ApiError, bad_request
 from api_client.web.identity.access import require_operator
-from api_client.web.intake.replaying import replay
-from api_client.web.listing import FILTERS, place_of, search_of
-from api_client.web.pages.render import page_router, see_other, visited
-from api_client.web.pages.visitor import Form, Visitor, VisitorOf
-from api_client.web.relay.relay import Relay, RelayOf
+from api_client.web.intake.replaying import replay_for_caller
+from api_client.web.listing import FILTERS, parse_cursor, parse_search
+from api_client.web.pages.render import page_router, redirect, render_for_visitor
+from api_client.web.pages.visitor import CheckedForm, CurrentVisitor, Visitor
+from api_client.web.relay.relay import CurrentRelay, Relay
 
-_PAGE = 50
+_PAGE_ROWS = 50
 #: Seconds after which a bulk action stops, reports its progress and offers to continue.
 _ACT_SECONDS = 10.0
-_NAMED = 20
+_MAX_NAMED = 20
 #: Links to common lists: text of the link -> filters.
 VIEWS = {
     "Failed in 24 h": {"status": "unsuccessful", "since": "24h"},
@@ -41,23 +41,23 @@ router = page_router()
 
 @router.get("/turns")
 async def list_turns(
-    request: Request, relay: RelayOf, visitor: VisitorOf, turn: str = "", cursor: str = ""
+    request: Request, relay: CurrentRelay, visitor: CurrentVisitor, turn: str = "", cursor: str = ""
 ) -> Response:
     """Show a page with a list of turns that match the filters, unfinished turns first.
 
     Filters and position are part of the address, so that people can save and share the list.
     """
     if turn.strip():
-        return see_other(f"/turns/{quote(turn.strip(), safe='')}")
-    search = search_of(request.query_params, visitor.owner)
-    found = await relay.client.lists.page(search, after=place_of(cursor), count=_PAGE)
+        return redirect(f"/turns/{quote(turn.strip(), safe='')}")
+    search = parse_search(request.query_params, visitor.owner)
+    found = await relay.client.lists.read_page(search, after=parse_cursor(cursor), count=_PAGE_ROWS)
     filters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
     filtered = {name: value for name, value in filters.items() if value}
-    return visited(
+    return render_for_visitor(
         "turns.html",
         request,
         visitor,
-        waits=await relay.client.workers.waits(found.turns),
+        waits=await relay.client.workers.explain_waits(found.turns),
         unfinished=[each for each in found.turns if not each.outcome],
         finished=[each for each in found.turns if each.outcome],
         older=f"/turns?{urlencode({**filtered, 'cursor': str(found.next)})}" if found.next else "",
@@ -74,36 +74,38 @@ async def list_turns(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Bulk:
+class _BulkAction:
     """An action on many turns, with the turns that match its filters, oldest first.
 
-    ``asked`` holds the filters as form fields, with absolute times.
+    ``form_fields`` holds the filters as form fields, with absolute times.
     """
 
     action: str
     search: Search
-    asked: dict[str, str]
-    found: list[FoundTurn]
+    form_fields: dict[str, str]
+    turns: list[FoundTurn]
 
 
 @router.get("/turns/bulk")
-async def count_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, action: str = "") -> Response:
+async def count_bulk(request: Request, relay: CurrentRelay, visitor: CurrentVisitor, action: str = "") -> Response:
     """Show how many turns an action would change, without changing any turn."""
     filters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
-    bulk = await _bulk(relay, visitor, action, filters)
+    bulk = await _prepare_bulk(relay, visitor, action, filters)
     return _bulk_page(request, relay, visitor, bulk, bulk_id=secrets.token_hex(4))
 
 
 @router.post("/turns/bulk")
-async def act_in_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
+async def act_in_bulk(request: Request, relay: CurrentRelay, visitor: CurrentVisitor, form: CheckedForm) -> Response:
     """Apply a confirmed action to many turns; an interrupted request can be repeated without acting twice."""
-    bulk = await _bulk(relay, visitor, form.get("action", ""), {name: form.get(name, "") for name in FILTERS})
+    bulk = await _prepare_bulk(relay, visitor, form.get("action", ""), {name: form.get(name, "") for name in FILTERS})
     bulk_id = form.get("bulk", "")
     if not (bulk_id.isalnum() and bulk_id.isascii() and len(bulk_id) <= 16):
         raise bad_request("bulk: must be the id that the page gave", param="bulk")
-    after = place_of(form.get("cursor", ""))
-    rest = [each for each in bulk.found if after is None or (each.created_at, each.turn_id) > (after.at, after.turn_id)]
-    done, stopped = await _act(relay, visitor, bulk, rest, bulk_id, Change(model=form.get("as_model", "")))
+    after = parse_cursor(form.get("cursor", ""))
+    rest = [each for each in bulk.turns if after is None or (each.created_at, each.turn_id) > (after.at, after.turn_id)]
+    done, stopped = await _act_on_turns(
+        relay, visitor, bulk, rest, bulk_id, ReplayChange(model=form.get("as_model", ""))
+    )
     left = rest[len(done) :]
     last = done[-1].turn_id if done else ""
     cursor = next((str(Cursor("f", each.created_at, each.turn_id)) for each in rest if each.turn_id == last), "")
@@ -111,7 +113,7 @@ async def act_in_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, form
         request,
         relay,
         visitor,
-        replace(bulk, found=left),
+        replace(bulk, turns=left),
         bulk_id=bulk_id,
         cursor=cursor or form.get("cursor", ""),
         model=form.get("as_model", ""),
@@ -123,30 +125,38 @@ async def act_in_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, form
     )
 
 
-async def _bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, str]) -> _Bulk:
+async def _prepare_bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, str]) -> _BulkAction:
     if action not in ACTIONS:
         raise bad_request(f"action: must be one of {', '.join(ACTIONS)}", param="action")
     if action == "drop":
         require_operator(visitor.caller, "drops dead letters")
-    search = search_of(filters, visitor.changes)
+    search = parse_search(filters, visitor.changeable_owner)
     # Leave out turns that begin or end later: nobody counted them, and replays of replays would never end.
     search = replace(search, until=search.until or time.time())
     asked = {name: value for name, value in filters.items() if value and name != "sort"}
     for name, at in (("since", search.since), ("until", search.until)):
         if at:
             asked[name] = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-    return _Bulk(action=action, search=search, asked=asked, found=await chosen(relay.client, action, search))
+    return _BulkAction(
+        action=action, search=search, form_fields=asked, turns=await select_targets(relay.client, action, search)
+    )
 
 
-async def _act(
-    relay: Relay, visitor: Visitor, bulk: _Bulk, turns: list[FoundTurn], bulk_id: str, change: Change
-) -> tuple[list[Done], str]:
+async def _act_on_turns(
+    relay: Relay, visitor: Visitor, bulk: _BulkAction, turns: list[FoundTurn], bulk_id: str, change: ReplayChange
+) -> tuple[list[ActionResult], str]:
     """Apply an action to turns until time runs out; return the results and the error that stopped it early."""
-    until, done = time.monotonic() + _ACT_SECONDS, list[Done]()
+    until, done = time.monotonic() + _ACT_SECONDS, list[ActionResult]()
     detail = f"page: {bulk.search}"
     if bulk.action != "replay":
         acting = act_on_all(
-            relay.client, bulk.action, turns, by=visitor.name, owner=visitor.changes, bulk=bulk_id, detail=detail
+            relay.client,
+            bulk.action,
+            turns,
+            by=visitor.actor_name,
+            owner=visitor.changeable_owner,
+            bulk=bulk_id,
+            detail=detail,
         )
         async with aclosing(acting) as results:
             async for result in results:
@@ -157,19 +167,19 @@ async def _act(
     for turn in turns:
         try:
             done.append(
-                await replay(
+                await replay_for_caller(
                     relay,
                     turn.turn_id,
                     change,
                     caller=visitor.caller,
-                    reach=visitor.changes,
-                    by=visitor.name,
+                    reach=visitor.changeable_owner,
+                    by=visitor.actor_name,
                     bulk=bulk_id,
                     detail=detail,
                 )
             )
-        except (TurnNotFound, NotFinished, BadRequest) as error:
-            done.append(Done(turn.turn_id, False, str(error)))
+        except (TurnNotFound, TurnNotFinished, BadRequest) as error:
+            done.append(ActionResult(turn.turn_id, False, str(error)))
         except ApiError as error:  # a limit or a forbidden model: all other turns would fail too
             return done, error.message
         if time.monotonic() > until:
@@ -177,18 +187,20 @@ async def _act(
     return done, ""
 
 
-def _bulk_page(request: Request, relay: Relay, visitor: Visitor, bulk: _Bulk, *, bulk_id: str, **more: Any) -> Response:
+def _bulk_page(
+    request: Request, relay: Relay, visitor: Visitor, bulk: _BulkAction, *, bulk_id: str, **more: Any
+) -> Response:
     nothing = {"cursor": "", "model": "", "done": 0, "before": 0, "passed_over": [], "stopped": "", "confirmed": False}
-    return visited(
+    return render_for_visitor(
         "bulk.html",
         request,
         visitor,
         bulk=bulk,
         bulk_id=bulk_id,
-        counts=counted(bulk.found),
+        counts=count_by_status(bulk.turns),
         what=ACTIONS[bulk.action],
-        back=f"/turns?{urlencode(bulk.asked)}",
-        models=tuple(visitor.caller.settings(relay.settings).models),
-        named=_NAMED,
+        back=f"/turns?{urlencode(bulk.form_fields)}",
+        models=tuple(visitor.caller.visible_settings(relay.settings).models),
+        named=_MAX_NAMED,
         **(nothing | more),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from api_client.contract import event_kinds
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
-from api_client.contract.hand_overs import handed_over, is_hand_over
+from api_client.contract.hand_overs import describe_hand_over, is_hand_over
 from api_client.contract.issue import error_codes
 
 #: Kinds of bars in the order of a turn's life -> meaning.
@@ -23,19 +23,19 @@ KINDS = {
     "person": "waits for a person",
 }
 #: Least width of a bar, in per cent; a narrower bar would be invisible.
-_NARROWEST = 0.35
+_MIN_WIDTH = 0.35
 #: Distances between ticks of the time axis, in seconds.
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 604_800)
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A period on a time axis, in seconds since the turn began; ``open`` marks a period that has not ended."""
+    """A period on a time axis, in seconds since the turn began; ``is_open`` marks a period that has not ended."""
 
     kind: str
     start: float
     end: float
-    open: bool = False
+    is_open: bool = False
 
     @property
     def seconds(self) -> float:
@@ -48,116 +48,123 @@ class WaterfallRow:
     """A row of the time chart of a turn, which shows one run of an attempt or the repair.
 
     Attributes:
-        said: how the row ended, in words.
-        good: True for success, False for failure, None for neither.
+        result: how the row ended, in words.
+        success: True for success, False for failure, None for neither.
     """
 
     label: str
     bars: tuple[Bar, ...] = ()
-    said: str = ""
-    good: bool | None = None
+    result: str = ""
+    success: bool | None = None
 
 
 @dataclass(slots=True)
-class _Walk:
-    began: float
+class _WaterfallBuilder:
+    began_at: float
     rows: list[WaterfallRow] = field(default_factory=list)
-    kind: str = ""
-    since: float = 0.0
+    open_kind: str = ""
+    open_since: float = 0.0
 
-    def row(self, label: str) -> None:
+    def start_row(self, label: str) -> None:
         """Begin a new row of the chart, unless the last row has the same label."""
         if not self.rows or self.rows[-1].label != label:
             self.rows.append(WaterfallRow(label))
 
-    def open(self, kind: str, at: float) -> None:
-        self.kind, self.since = kind, at
+    def open_bar(self, kind: str, at: float) -> None:
+        self.open_kind, self.open_since = kind, at
 
-    def close(self, at: float, *, kind: str = "", going_on: bool = False) -> None:
-        if self.kind:
-            bar = Bar(kind or self.kind, self.since - self.began, max(self.since, at) - self.began, going_on)
+    def close_bar(self, at: float, *, kind: str = "", going_on: bool = False) -> None:
+        if self.open_kind:
+            bar = Bar(
+                kind or self.open_kind,
+                self.open_since - self.began_at,
+                max(self.open_since, at) - self.began_at,
+                going_on,
+            )
             self.rows[-1] = replace(self.rows[-1], bars=(*self.rows[-1].bars, bar))
-        self.kind = ""
+        self.open_kind = ""
 
-    def say(self, said: str, *, good: bool | None) -> None:
-        self.rows[-1] = replace(self.rows[-1], said=said, good=good)
+    def set_result(self, said: str, *, good: bool | None) -> None:
+        self.rows[-1] = replace(self.rows[-1], result=said, success=good)
 
 
-def waterfall(events: Iterable[Event], now: float) -> list[WaterfallRow]:
+def build_waterfall(events: Iterable[Event], now: float) -> list[WaterfallRow]:
     """Return the rows of a turn's time chart in order; unfinished periods last until ``now`` (Unix time)."""
-    walk: _Walk | None = None
+    walk: _WaterfallBuilder | None = None
     for event in events:
         if walk is None:
-            walk = _Walk(event.at)
-            walk.row("Attempt 1")
-            walk.open("queue", event.at)
-        _take(walk, event.body, event.at)
+            walk = _WaterfallBuilder(event.at)
+            walk.start_row("Attempt 1")
+            walk.open_bar("queue", event.at)
+        _add_event(walk, event.body, event.at)
     if walk is None:
         return []
-    walk.close(now, going_on=True)
+    walk.close_bar(now, going_on=True)
     return [row for row in walk.rows if row.bars]
 
 
-def _take(walk: _Walk, body: kinds.Body, at: float) -> None:
+def _add_event(walk: _WaterfallBuilder, body: kinds.Body, at: float) -> None:
     match body:
         case event_kinds.AttemptStarted():
-            walk.close(at)
-            walk.open("run", at)
+            walk.close_bar(at)
+            walk.open_bar("run", at)
         case event_kinds.AttemptCompleted():
-            walk.close(at)
+            walk.close_bar(at)
             if body.verdict == "complete":
-                walk.open("validate", at)
+                walk.open_bar("validate", at)
             else:
-                walk.say(body.reason or body.verdict, good=False)
+                walk.set_result(body.reason or body.verdict, good=False)
         case event_kinds.AttemptLost():
             planned = is_hand_over(body.during)
-            walk.close(at, kind="handed" if planned else "lost")
-            walk.say(handed_over(body.during) if planned else "worker lost", good=None if planned else False)
-            walk.row(f"Attempt {body.attempt}, delivered again")
-            walk.open("validate" if body.during == "validating" else "queue", at)
+            walk.close_bar(at, kind="handed" if planned else "lost")
+            walk.set_result(
+                describe_hand_over(body.during) if planned else "worker lost", good=None if planned else False
+            )
+            walk.start_row(f"Attempt {body.attempt}, delivered again")
+            walk.open_bar("validate" if body.during == "validating" else "queue", at)
         case event_kinds.AttemptAccepted():
-            walk.close(at)
-            walk.say("accepted", good=True)
+            walk.close_bar(at)
+            walk.set_result("accepted", good=True)
         case event_kinds.AttemptRejected():
-            walk.close(at)
-            walk.say(", ".join(error_codes(body.issues)) or "rejected", good=False)
+            walk.close_bar(at)
+            walk.set_result(", ".join(error_codes(body.issues)) or "rejected", good=False)
         case _:
-            _take_turn(walk, body, at)
+            _add_turn_event(walk, body, at)
 
 
-def _take_turn(walk: _Walk, body: kinds.Body, at: float) -> None:
+def _add_turn_event(walk: _WaterfallBuilder, body: kinds.Body, at: float) -> None:
     match body:
         case event_kinds.TurnRetrying():
-            walk.close(at)
-            walk.row(f"Attempt {body.attempt}{f', model {body.model}' if body.model else ''}")
-            walk.open("queue", at)
+            walk.close_bar(at)
+            walk.start_row(f"Attempt {body.attempt}{f', model {body.model}' if body.model else ''}")
+            walk.open_bar("queue", at)
         case event_kinds.TurnFallback():
-            walk.close(at)
-            walk.row("Repair")
-            walk.open("repair", at)
+            walk.close_bar(at)
+            walk.start_row("Repair")
+            walk.open_bar("repair", at)
         case event_kinds.TurnMended():
-            walk.close(at)
-            walk.say(f"{len(body.changes)} changed", good=None)
+            walk.close_bar(at)
+            walk.set_result(f"{len(body.changes)} changed", good=None)
         case event_kinds.TurnSuspended():
-            walk.close(at)
-            walk.row("Inbox")
-            walk.open("person", at)
+            walk.close_bar(at)
+            walk.start_row("Inbox")
+            walk.open_bar("person", at)
         case event_kinds.TurnPaused() | event_kinds.TurnResumed():
-            walk.close(at)
-            walk.open("pause" if isinstance(body, event_kinds.TurnPaused) else "queue", at)
+            walk.close_bar(at)
+            walk.open_bar("pause" if isinstance(body, event_kinds.TurnPaused) else "queue", at)
         case event_kinds.TurnDecided():
-            walk.close(at)
-            walk.say(f"{body.kind} by {body.by}", good=None)
+            walk.close_bar(at)
+            walk.set_result(f"{body.kind} by {body.by}", good=None)
         case event_kinds.TurnFinished():
-            walk.close(at)
-            if not walk.rows[-1].said:
-                walk.say(body.outcome.replace("_", " "), good=body.success)
+            walk.close_bar(at)
+            if not walk.rows[-1].result:
+                walk.set_result(body.outcome.replace("_", " "), good=body.success)
         case _:  # takes no time
             pass
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class TimeScale:
     """Converts seconds on the time axis of a chart to percentages of the chart's width."""
 
     seconds: float
@@ -168,7 +175,7 @@ class Scale:
 
     def width(self, bar: Bar) -> str:
         """Return the width of a bar as a CSS percentage, large enough to be visible."""
-        return f"{max(_NARROWEST, 100 * bar.seconds / self.seconds):.2f}%"
+        return f"{max(_MIN_WIDTH, 100 * bar.seconds / self.seconds):.2f}%"
 
     @property
     def ticks(self) -> list[float]:

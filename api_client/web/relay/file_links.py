@@ -8,7 +8,7 @@ from contextlib import suppress
 from urllib.parse import quote
 
 from api_client.contract.session_files import SessionFilesError
-from api_client.turns.turn_files import LinkedFile, files_of, kept_files
+from api_client.turns.turn_files import LinkedFile, find_snapshot_files, list_files
 from api_client.web.errors import ApiError
 from api_client.web.relay.relay import Relay
 
@@ -16,20 +16,20 @@ from api_client.web.relay.relay import Relay
 _FILE = "file"
 
 
-async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
+async def link_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
     """Return the files of a successful turn, each with a signed link.
 
     Raises as ``TurnReader.get``.
     """
-    turn = await relay.client.reader.get(turn_id, owner=owner)
+    turn = await relay.client.reader.read_turn(turn_id, owner=owner)
     if not turn.success:
         return []
-    attempts = await relay.client.reader.attempts(turn_id, owner=owner)
-    kept = await kept_files(relay.client.session_files, turn)
+    attempts = await relay.client.reader.read_attempts(turn_id, owner=owner)
+    kept = await find_snapshot_files(relay.client.session_files, turn)
     until = int(time.time() + relay.settings.link_seconds)
     found = []
-    for file in await asyncio.to_thread(files_of, relay.settings, turn, attempts, kept):
-        signature = await relay.client.links.sign(_FILE, turn_id, file.path, until=until)
+    for file in await asyncio.to_thread(list_files, relay.settings, turn, attempts, kept):
+        signature = await relay.client.links.sign_link(_FILE, turn_id, file.path, until=until)
         link = f"/files/{turn_id}/{quote(file.path)}?until={until}&signature={signature}"
         found.append(LinkedFile(file, link, until))
     return found
@@ -38,7 +38,7 @@ async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[Li
 async def list_readable_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
     """Return the files of a turn with links, or an empty list if the stored files are unavailable."""
     with suppress(SessionFilesError):
-        return await linked_files(relay, turn_id, owner)
+        return await link_files(relay, turn_id, owner)
     return []
 
 
@@ -47,12 +47,12 @@ async def require_link(relay: Relay, turn_id: str, path: str, until: str, signat
 
     Raises ``ApiError``: 403 ``link_invalid`` if the link has expired, was changed or belongs to another file.
     """
-    number = whole(until)
-    if not await relay.client.links.holds(signature, _FILE, turn_id, path, until=number):
+    number = parse_integer(until)
+    if not await relay.client.links.is_valid(signature, _FILE, turn_id, path, until=number):
         message = "this link has expired, or this relay did not make it"
         raise ApiError(403, message, param="signature", code="link_invalid")
 
 
-def whole(text: str) -> int:
+def parse_integer(text: str) -> int:
     """Parse a non-negative whole number; return 0 for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else 0

@@ -17,50 +17,50 @@ _MOST_ADDRESSES, _MOST_KNOWN = 1_024, 8_192
 _OTHERS = ""
 
 
-class Guesses:
+class KeyGuesses:
     """Counts wrong API keys by client address, and limits how many a client may try."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._full: dict[str, float] = {}  # when the address's full allowance is back
-        self._known: dict[tuple[str, str], None] = {}  # addresses, and hashes of keys that they have sent
+        self._full_allowance_at: dict[str, float] = {}  # when the address's full allowance is back
+        self._known_keys: dict[tuple[str, str], None] = {}  # addresses, and hashes of keys that they have sent
 
-    def require(self, address: str, key_hash: str = "") -> None:
+    def require_attempt(self, address: str, key_hash: str = "") -> None:
         """Raise ``ApiError`` if the address has sent too many wrong keys; a repeated key does not count.
 
         Raises ``ApiError``: 429 ``too_many_guesses``.
         """
-        if key_hash and (network_of(address), key_hash) in self._known:
+        if key_hash and (network_of(address), key_hash) in self._known_keys:
             return
-        if seconds := math.ceil(self.wait(address)):
+        if seconds := math.ceil(self.seconds_to_wait(address)):
             message = f"too many wrong keys came from here; try again in {seconds} s"
             raise ApiError(429, message, code="too_many_guesses", headers={"retry-after": str(seconds)})
 
-    def tried(self, address: str, key_hash: str, *, wrong: bool) -> None:
+    def note_attempt(self, address: str, key_hash: str, *, wrong: bool) -> None:
         """Record that the address tried a key; the same wrong key counts once."""
         known = (network_of(address), key_hash)
-        if wrong and known not in self._known:
-            self.wrong(address)
-        self._known.pop(known, None)
-        self._known[known] = None
-        if len(self._known) > _MOST_KNOWN:
-            del self._known[next(iter(self._known))]
+        if wrong and known not in self._known_keys:
+            self.count_wrong(address)
+        self._known_keys.pop(known, None)
+        self._known_keys[known] = None
+        if len(self._known_keys) > _MOST_KNOWN:
+            del self._known_keys[next(iter(self._known_keys))]
 
-    def wait(self, address: str) -> float:
+    def seconds_to_wait(self, address: str) -> float:
         """Return how many seconds the address must wait before it may try another key, 0 for none."""
-        ahead = self._full.get(self._place(address), 0.0) - self._clock()
+        ahead = self._full_allowance_at.get(self._find_place(address), 0.0) - self._clock()
         return max(0.0, ahead + _SECONDS_EACH - _MOST_AT_ONCE * _SECONDS_EACH)
 
-    def wrong(self, address: str) -> None:
+    def count_wrong(self, address: str) -> None:
         """Count one wrong key of the address."""
-        place, now = self._place(address), self._clock()
-        self._full[place] = max(self._full.get(place, now), now) + _SECONDS_EACH
+        place, now = self._find_place(address), self._clock()
+        self._full_allowance_at[place] = max(self._full_allowance_at.get(place, now), now) + _SECONDS_EACH
 
-    def _place(self, address: str) -> str:
+    def _find_place(self, address: str) -> str:
         place = network_of(address)
-        if place in self._full:
+        if place in self._full_allowance_at:
             return place
-        if len(self._full) >= _MOST_ADDRESSES:
+        if len(self._full_allowance_at) >= _MOST_ADDRESSES:
             now = self._clock()
-            self._full = {known: full for known, full in self._full.items() if full > now}
-        return place if len(self._full) < _MOST_ADDRESSES else _OTHERS
+            self._full_allowance_at = {known: full for known, full in self._full_allowance_at.items() if full > now}
+        return place if len(self._full_allowance_at) < _MOST_ADDRESSES else _OTHERS

@@ -12,7 +12,7 @@ from api_client.contract.events import Event
 from api_client.contract.interruption import Answerer
 from api_client.contract.orders import LINK_HOLDER
 from api_client.contract.turn import Turn, TurnState
-from api_client.web.relay.file_links import whole
+from api_client.web.relay.file_links import parse_integer
 from api_client.web.relay.relay import Relay
 
 #: Kind of link: a signature of one kind opens no other kind.
@@ -26,22 +26,22 @@ class LinkedQuestion:
     Attributes:
         turn: the turn in its present state.
         suspended_ms: when the question was asked, in Unix milliseconds.
-        until: when the time for an answer ends, in Unix seconds.
+        expires_at: when the time for an answer ends, in Unix seconds.
     """
 
     turn: Turn
     suspended_ms: int
-    until: int
+    expires_at: int
 
     @property
-    def waits(self) -> bool:
+    def is_open(self) -> bool:
         """Return True if the question can still be answered."""
         turn = self.turn
         same = turn.state is TurnState.SUSPENDED and round(turn.suspended_at * 1000) == self.suspended_ms
-        return same and turn.interruption is not None and time.time() < self.until
+        return same and turn.interruption is not None and time.time() < self.expires_at
 
 
-async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
+async def sign_question_link(relay: Relay, turn_id: str, event: Event) -> str:
     """Return the path of the link that answers a new question, or '' if the turn's owner may not answer it.
 
     If a link alone is not enough, the path leads to the turn's page.
@@ -53,23 +53,25 @@ async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
     if asked.who != Answerer.OWNER:
         return f"/turns/{turn_id}"
     suspended, until = round(event.at * 1000), math.floor(event.at + asked.wait_seconds)
-    signature = await relay.client.links.sign(_QUESTION, turn_id, str(suspended), until=until)
+    signature = await relay.client.links.sign_link(_QUESTION, turn_id, str(suspended), until=until)
     return f"/answer/{turn_id}?suspended={suspended}&until={until}&signature={signature}"
 
 
-async def asked_by(relay: Relay, turn_id: str, suspended: str, until: str, signature: str) -> LinkedQuestion:
+async def read_question_link(relay: Relay, turn_id: str, suspended: str, until: str, signature: str) -> LinkedQuestion:
     """Return the question that a signed link leads to, even if it can no longer be answered.
 
     Raises ``BadRequest`` (``link_invalid``) if this installation did not sign the link, which goes to the audit log,
     and ``TurnNotFound``.
     """
-    links, suspended_ms, number = relay.client.links, whole(suspended), whole(until)
-    if await links.made(signature, _QUESTION, turn_id, str(suspended_ms), until=number):
-        return LinkedQuestion(turn=await relay.client.reader.get(turn_id), suspended_ms=suspended_ms, until=number)
+    links, suspended_ms, number = relay.client.links, parse_integer(suspended), parse_integer(until)
+    if await links.is_authentic(signature, _QUESTION, turn_id, str(suspended_ms), until=number):
+        return LinkedQuestion(
+            turn=await relay.client.reader.read_turn(turn_id), suspended_ms=suspended_ms, expires_at=number
+        )
     void = BadRequest("this relay did not make this link", param="signature", code="link_invalid")
     try:
-        await relay.client.reader.get(turn_id)
+        await relay.client.reader.read_turn(turn_id)
     except TurnNotFound:
         raise void from None
-    async with relay.client.orders.place("answer", by=LINK_HOLDER, turn_id=turn_id, detail="link"):
+    async with relay.client.orders.place_order("answer", by=LINK_HOLDER, turn_id=turn_id, detail="link"):
         raise void

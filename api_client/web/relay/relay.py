@@ -16,45 +16,45 @@ from api_client.api_keys import ApiKeyring
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.web.errors import ApiError
-from api_client.web.relay import Readers
-from api_client.web.relay.guesses import Guesses
+from api_client.web.relay import TurnReaders
+from api_client.web.relay.guesses import KeyGuesses
 
 #: Packs a turn's export (``history.export``) into a ZIP archive for a bug report.
-Pack: TypeAlias = Callable[[dict[str, Any]], bytes]
+BundleBuilder: TypeAlias = Callable[[dict[str, Any]], bytes]
 _AGAIN_SECONDS = 1
 
 
-class Busy:
+class RequestCounter:
     """Counts the requests in progress of each owner, and limits them."""
 
     def __init__(self) -> None:
-        self._of: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
 
     @contextmanager
-    def request(self, owner: str, most: int) -> Iterator[None]:
+    def count_request(self, owner: str, most: int) -> Iterator[None]:
         """Count one more request of the owner during the block; at most ``most`` may be in progress, 0: no limit.
 
         Raises ``ApiError``: 429 ``too_many_requests``.
         """
-        if most and self._of[owner] >= most:
+        if most and self._counts[owner] >= most:
             message = f"at most {most} of your requests may be in progress at once, streams included"
             headers = {"retry-after": str(_AGAIN_SECONDS)}
             raise ApiError(429, message, code="too_many_requests", headers=headers)
-        self._of[owner] += 1
+        self._counts[owner] += 1
         try:
             yield
         finally:
-            self._of[owner] -= 1
-            if not self._of[owner]:
-                del self._of[owner]
+            self._counts[owner] -= 1
+            if not self._counts[owner]:
+                del self._counts[owner]
 
 
 @dataclass(slots=True)
 class Traffic:
     """Counts the responses of a relay since its start by HTTP status, and its open event streams."""
 
-    answers: Counter[int] = field(default_factory=Counter)
-    streams: int = 0
+    responses: Counter[int] = field(default_factory=Counter)
+    open_streams: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +66,22 @@ class Relay:
 
     settings: Settings
     client: TurnsClient
-    readers: Readers
-    keys: ApiKeyring
-    pack: Pack | None = None
-    busy: Busy = field(default_factory=Busy)
-    guesses: Guesses = field(default_factory=Guesses)
+    readers: TurnReaders
+    keyring: ApiKeyring
+    build_bundle: BundleBuilder | None = None
+    requests_in_progress: RequestCounter = field(default_factory=RequestCounter)
+    key_guesses: KeyGuesses = field(default_factory=KeyGuesses)
     traffic: Traffic = field(default_factory=Traffic)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def relay_of(request: Request) -> Relay:
+def get_relay(request: Request) -> Relay:
     """Return the state of the relay that serves the request."""
     return cast("Relay", request.app.state.relay)
 
 
-async def _relay(request: Request) -> Relay:
-    return relay_of(request)
+async def _relay_dependency(request: Request) -> Relay:
+    return get_relay(request)
 
 
-RelayOf = Annotated[Relay, Depends(_relay)]
+CurrentRelay = Annotated[Relay, Depends(_relay_dependency)]

@@ -22,7 +22,7 @@ from redis.exceptions import ResponseError
 
 import api_client
 from api_client.contract.counter_declaration import CounterDeclaration
-from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, parse
+from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, parse_field
 from api_client.contract.keys import GC_AT
 from api_client.contract.turn import TurnState
 from api_client.web.relay.relay import Relay
@@ -31,7 +31,7 @@ from api_client.workers.standing import InstallationState
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Counters stored in a smaller unit than Prometheus' convention -> metric name.
-_MONEY = {"cost.all": "helix_cost_usd", "cost.failed": "helix_cost_failed_usd"}
+_COST_COUNTERS = {"cost.all": "helix_cost_usd", "cost.failed": "helix_cost_failed_usd"}
 
 
 #: Statuses shown from the start: Prometheus misses the first increase of an unknown series.
@@ -39,20 +39,20 @@ _STATUSES = (200, 429, 500, 503)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vitals:
+class InstallationVitals:
     """Measurements of the store, the disk and one relay, for the page ``/metrics``.
 
     Attributes:
         queues: queue -> Celery messages that no worker has taken.
-        lined_up: priority -> turns in the fair queue.
+        fair_queue_turns: priority -> turns in the fair queue.
         store_bytes: memory of the store; None if the store's user may not ask.
         store_limit_bytes: ``maxmemory`` of the store; 0: no limit.
         gc_at: Unix time at which `turns gc` last ended; 0: never.
-        answers: HTTP status -> responses of this relay since its start.
+        responses: HTTP status -> responses of this relay since its start.
     """
 
     queues: Mapping[str, int] = field(default_factory=dict)
-    lined_up: Mapping[str, int] = field(default_factory=dict)
+    fair_queue_turns: Mapping[str, int] = field(default_factory=dict)
     gauges: Sequence[Gauge] = ()
     store_bytes: int | None = None
     store_limit_bytes: int | None = None
@@ -60,10 +60,10 @@ class Vitals:
     disk_free_bytes: int = 0
     gc_at: float = 0.0
     streams: int = 0
-    answers: Mapping[int, int] = field(default_factory=dict)
+    responses: Mapping[int, int] = field(default_factory=dict)
 
 
-async def read_vitals(relay: Relay) -> Vitals:
+async def read_vitals(relay: Relay) -> InstallationVitals:
     """Measure the store, the disk and the relay for the page ``/metrics``.
 
     Raises ``StoreUnavailable``.
@@ -71,20 +71,20 @@ async def read_vitals(relay: Relay) -> Vitals:
     client = relay.client
     memory: dict[str, Any] = {}
     with suppress(ResponseError):  # the store's user may not ask
-        memory = await client.store.memory()
+        memory = await client.store.read_memory()
     disk = await asyncio.to_thread(shutil.disk_usage, relay.settings.root)
-    gc_at = await client.store.noted(GC_AT)
-    return Vitals(
-        queues=await client.workers.messages(),
-        lined_up=await client.workers.lined_up(),
+    gc_at = await client.store.read_fact(GC_AT)
+    return InstallationVitals(
+        queues=await client.workers.count_messages(),
+        fair_queue_turns=await client.workers.count_queued(),
         gauges=[gauge for each in client.monitors for gauge in await each.read_gauges()],
         store_bytes=memory.get("used_memory"),
         store_limit_bytes=memory.get("maxmemory"),
         disk_bytes=disk.total,
         disk_free_bytes=disk.free,
         gc_at=float(gc_at or 0),
-        streams=relay.traffic.streams,
-        answers=dict(relay.traffic.answers),
+        streams=relay.traffic.open_streams,
+        responses=dict(relay.traffic.responses),
     )
 
 
@@ -92,35 +92,35 @@ def metric_name(name: str) -> str:
     """Return the Prometheus name of a counter, such as ``helix_turn_finished_total`` or ``helix_agent_seconds``."""
     if name.startswith("time."):
         return f"helix_{name.removeprefix('time.')}_seconds"
-    return f"{_MONEY.get(name, 'helix_' + name.replace('.', '_'))}_total"
+    return f"{_COST_COUNTERS.get(name, 'helix_' + name.replace('.', '_'))}_total"
 
 
-class _Installation(Collector):
-    def __init__(self, counters: Mapping[str, int], standing: InstallationState, vitals: Vitals) -> None:
+class _InstallationCollector(Collector):
+    def __init__(self, counters: Mapping[str, int], standing: InstallationState, vitals: InstallationVitals) -> None:
         self._vitals = vitals
         self._values: dict[str, dict[tuple[str, ...], int]] = defaultdict(dict)
         for entry, value in counters.items():
-            name, labels = parse(entry)
+            name, labels = parse_field(entry)
             self._values[name][labels] = value
-        self._standing = standing
+        self._state = standing
 
     def collect(self) -> Iterator[Metric]:
         """Yield every group of metrics of the page ``/metrics``, including those without counts."""
-        yield from _of_standing(self._standing)
-        yield from _of_vitals(self._vitals)
+        yield from _collect_state(self._state)
+        yield from _collect_vitals(self._vitals)
         for name, entry in COUNTERS.items():
-            yield self._duration(name, entry) if name.startswith("time.") else self._counter(name, entry)
+            yield self._make_histogram(name, entry) if name.startswith("time.") else self._make_counter(name, entry)
 
-    def _counter(self, name: str, entry: CounterDeclaration) -> Metric:
+    def _make_counter(self, name: str, entry: CounterDeclaration) -> Metric:
         family = CounterMetricFamily(metric_name(name), entry.meaning, labels=entry.labels)
-        factor = 1e-6 if name in _MONEY else 1
+        factor = 1e-6 if name in _COST_COUNTERS else 1
         found = dict.fromkeys(((value,) for value in entry.always), 0) | self._values[name]
         found = found or ({} if entry.labels else {(): 0})
         for values, count in sorted(found.items()):
             family.add_metric(values, count * factor)
         return family
 
-    def _duration(self, name: str, entry: CounterDeclaration) -> Metric:
+    def _make_histogram(self, name: str, entry: CounterDeclaration) -> Metric:
         family = HistogramMetricFamily(metric_name(name), entry.meaning, labels=entry.labels)
         counts: dict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
         for labels, count in self._values[f"{name}.le"].items():
@@ -134,16 +134,16 @@ class _Installation(Collector):
         return family
 
 
-def _of_standing(standing: InstallationState) -> Iterator[Metric]:
+def _collect_state(standing: InstallationState) -> Iterator[Metric]:
     states = [state.value for state in TurnState if state is not TurnState.FINISHED]
     turns = {state: standing.states.get(state, 0) for state in states}
-    yield _labelled("helix_turns", "Unfinished turns by state.", "state", turns)
+    yield _make_gauge("helix_turns", "Unfinished turns by state.", "state", turns)
     could = standing.waiting_by_queue
-    yield _labelled("helix_waiting_turns", "Turns that a worker could take now.", "queue", could)
-    yield _labelled("helix_waits", "Unfinished turns that do not run, by reason.", "reason", standing.waits_by_reason)
+    yield _make_gauge("helix_waiting_turns", "Turns that a worker could take now.", "queue", could)
+    yield _make_gauge("helix_waits", "Unfinished turns that do not run, by reason.", "reason", standing.waits_by_reason)
     free = standing.free_slots
-    yield _labelled("helix_free_slots", "Turns that workers could carry out besides.", "queue", free)
-    heard = standing.heard
+    yield _make_gauge("helix_free_slots", "Turns that workers could carry out besides.", "queue", free)
+    heard = standing.recent_reports
     suspended = standing.at - standing.suspended_since if standing.suspended_since else 0.0
     stalled, sick = sum(each.stalled for each in heard), sum(bool(each.sick) for each in heard)
     lease_round = max((each.lease_round for each in heard), default=0.0)
@@ -187,13 +187,13 @@ def _of_standing(standing: InstallationState) -> Iterator[Metric]:
     yield info
 
 
-def _of_vitals(vitals: Vitals) -> Iterator[Metric]:
-    yield _labelled("helix_queue_messages", "Celery messages that no worker took yet.", "queue", vitals.queues)
-    yield _labelled(
-        "helix_line_turns", "Turns that wait for their owner's turn to run first.", "priority", vitals.lined_up
+def _collect_vitals(vitals: InstallationVitals) -> Iterator[Metric]:
+    yield _make_gauge("helix_queue_messages", "Celery messages that no worker took yet.", "queue", vitals.queues)
+    yield _make_gauge(
+        "helix_line_turns", "Turns that wait for their owner's turn to run first.", "priority", vitals.fair_queue_turns
     )
     for gauge in vitals.gauges:
-        yield _labelled(gauge.name, gauge.meaning, gauge.label, gauge.values)
+        yield _make_gauge(gauge.name, gauge.meaning, gauge.label, gauge.values)
     single = (
         ("helix_store_memory_bytes", "Memory that the store uses.", vitals.store_bytes),
         ("helix_store_memory_limit_bytes", "Memory that the store may use; 0: no limit.", vitals.store_limit_bytes),
@@ -208,18 +208,18 @@ def _of_vitals(vitals: Vitals) -> Iterator[Metric]:
     answers = CounterMetricFamily(
         "helix_http_responses", "HTTP responses of this relay since its start, by status.", labels=["status"]
     )
-    for status, count in sorted((dict.fromkeys(_STATUSES, 0) | dict(vitals.answers)).items()):
+    for status, count in sorted((dict.fromkeys(_STATUSES, 0) | dict(vitals.responses)).items()):
         answers.add_metric([str(status)], count)
     yield answers
 
 
-def _labelled(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
+def _make_gauge(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(name, meaning, labels=[label] if label else [])
     for value, number in sorted(values.items()):
         family.add_metric([value] if label else [], number)
     return family
 
 
-def exposition(counters: Mapping[str, int], standing: InstallationState, vitals: Vitals) -> bytes:
+def render_metrics(counters: Mapping[str, int], standing: InstallationState, vitals: InstallationVitals) -> bytes:
     """Render counters, installation state and measurements as the text of the page ``/metrics``."""
-    return generate_latest(_Installation(counters, standing, vitals))
+    return generate_latest(_InstallationCollector(counters, standing, vitals))

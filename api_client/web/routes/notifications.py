@@ -10,16 +10,16 @@ from starlette.responses import Response
 from api_client.contract.orders import name_caller
 from api_client.resources.notifications import GIVEN_UP
 from api_client.web.bodies.body import read_object
-from api_client.web.bodies.models import Body, operation, read
+from api_client.web.bodies.models import Body, openapi_operation, read_model_body
 from api_client.web.errors import bad_request
-from api_client.web.identity.access import Asker, Caller, require_operator
-from api_client.web.relay.relay import Relay, RelayOf
-from api_client.web.wire import JSON
+from api_client.web.identity.access import Caller, CurrentCaller, require_operator
+from api_client.web.relay.relay import CurrentRelay, Relay
+from api_client.web.wire import JSONResponse
 
 router = APIRouter()
 
 
-class NoticesBody(Body):
+class NotificationsBody(Body):
     """The body of requests that resend or drop notifications: those in ``notice_ids``, or all."""
 
     model_config = ConfigDict(extra="forbid")
@@ -28,23 +28,23 @@ class NoticesBody(Body):
     all: bool | None = None
 
 
-@router.post(GIVEN_UP.api + "/resend", response_model=None, openapi_extra=operation(NoticesBody))
-async def resend(request: Request, relay: RelayOf, caller: Asker) -> Response:
+@router.post(GIVEN_UP.api + "/resend", response_model=None, openapi_extra=openapi_operation(NotificationsBody))
+async def resend_notifications(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
     """Try to deliver notifications for another day, under the same ids; all of them or none."""
-    named = await _named(request, relay, caller)
-    return JSON({"resent": await relay.client.notices.send_again(named, by=name_caller(caller.owner))})
+    named = await _read_selection(request, relay, caller)
+    return JSONResponse({"resent": await relay.client.notices.send_again(named, by=name_caller(caller.owner))})
 
 
-@router.post(GIVEN_UP.api + "/drop", response_model=None, openapi_extra=operation(NoticesBody))
-async def drop(request: Request, relay: RelayOf, caller: Asker) -> Response:
+@router.post(GIVEN_UP.api + "/drop", response_model=None, openapi_extra=openapi_operation(NotificationsBody))
+async def drop_notifications(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
     """Remove notifications from the list of undelivered notifications."""
-    named = await _named(request, relay, caller)
-    return JSON({"dropped": await relay.client.notices.drop(named, by=name_caller(caller.owner))})
+    named = await _read_selection(request, relay, caller)
+    return JSONResponse({"dropped": await relay.client.notices.drop(named, by=name_caller(caller.owner))})
 
 
-async def _named(request: Request, relay: Relay, caller: Caller) -> list[str]:
+async def _read_selection(request: Request, relay: Relay, caller: Caller) -> list[str]:
     require_operator(caller, GIVEN_UP.doing)
-    body = read(NoticesBody, await read_object(request, relay.settings.max_body_bytes))
+    body = read_model_body(NotificationsBody, await read_object(request, relay.settings.max_body_bytes))
     if bool(body.notice_ids) == bool(body.all):
         raise bad_request('name notices in notice_ids, or send {"all": true}', param="notice_ids")
     return body.notice_ids or []

@@ -13,11 +13,11 @@ from api_client.contract.orders import name_caller
 from api_client.pauses.pause import WHATS, Pause
 from api_client.resources.pauses import PAUSES
 from api_client.web.bodies.body import read_object
-from api_client.web.bodies.models import Body, operation, read
+from api_client.web.bodies.models import Body, openapi_operation, read_model_body
 from api_client.web.errors import bad_request
-from api_client.web.identity.access import Asker, Caller, require_operator
-from api_client.web.relay.relay import RelayOf
-from api_client.web.wire import JSON
+from api_client.web.identity.access import Caller, CurrentCaller, require_operator
+from api_client.web.relay.relay import CurrentRelay
+from api_client.web.wire import JSONResponse
 
 router = APIRouter()
 _SECONDS = "a number of seconds"
@@ -35,11 +35,11 @@ class PauseBody(Body):
     until: float | None = Field(None, ge=0, le=1e11, description=_SECONDS)
 
 
-@router.post(PAUSES.api, response_model=None, openapi_extra=operation(PauseBody))
-async def pause(request: Request, relay: RelayOf, caller: Asker) -> Response:
+@router.post(PAUSES.api, response_model=None, openapi_extra=openapi_operation(PauseBody))
+async def start_pause(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
     """Start a pause; repeating the request replaces the reason and the end."""
     require_operator(caller, PAUSES.doing)
-    body = read(PauseBody, await read_object(request, relay.settings.max_body_bytes))
+    body = read_model_body(PauseBody, await read_object(request, relay.settings.max_body_bytes))
     if body.seconds and body.until:
         raise bad_request("seconds or until, not both", param="until")
     begun = Pause(
@@ -49,22 +49,22 @@ async def pause(request: Request, relay: RelayOf, caller: Asker) -> Response:
         until=body.until or 0.0,
         by=name_caller(caller.owner),
     )
-    return JSON((await relay.client.pauses.pause(begun, seconds=body.seconds or 0.0)).to_dict(), 201)
+    return JSONResponse((await relay.client.pauses.set_pause(begun, seconds=body.seconds or 0.0)).to_dict(), 201)
 
 
 @router.delete(PAUSES.api + "/{what}", response_model=None)
-async def resume_intake(what: str, relay: RelayOf, caller: Asker) -> Response:
+async def resume_intake(what: str, relay: CurrentRelay, caller: CurrentCaller) -> Response:
     """End the pause of the intake."""
-    return await _resume(what, "", relay, caller)
+    return await _end_pause(what, "", relay, caller)
 
 
 @router.delete(PAUSES.api + "/{what}/{name:path}", response_model=None)
-async def resume(what: str, name: str, relay: RelayOf, caller: Asker) -> Response:
+async def end_pause(what: str, name: str, relay: CurrentRelay, caller: CurrentCaller) -> Response:
     """End a pause; for a model, also close its circuit breaker. Ending a pause twice is harmless."""
-    return await _resume(what, name, relay, caller)
+    return await _end_pause(what, name, relay, caller)
 
 
-async def _resume(what: str, name: str, relay: RelayOf, caller: Caller) -> Response:
+async def _end_pause(what: str, name: str, relay: CurrentRelay, caller: Caller) -> Response:
     require_operator(caller, PAUSES.doing)
-    ended = await relay.client.pauses.resume(what, name, by=name_caller(caller.owner))
-    return JSON({"what": what, "name": name, "resumed": ended})
+    ended = await relay.client.pauses.end_pause(what, name, by=name_caller(caller.owner))
+    return JSONResponse({"what": what, "name": name, "resumed": ended})

@@ -15,19 +15,19 @@ from starlette.responses import Response
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.phase import Phase, read_phases
 from api_client.contract.phase_checks import PhaseError
-from api_client.contract.phase_place import directory_problem, input_problems
+from api_client.contract.phase_place import explain_bad_directory, find_input_problems
 from api_client.contract.settings import Settings
-from api_client.tracing import traceparent_of
-from api_client.turns.phase_requests import folder_of, granted, requests_of
+from api_client.tracing import select_traceparent
+from api_client.turns.phase_requests import build_requests, is_granted, normalise_folder
 from api_client.web.bodies.ask import read_idempotency_key
-from api_client.web.bodies.body import off_the_loop, read_object, size_of
-from api_client.web.bodies.models import Body, EscalationBody, operation, read, read_escalation
-from api_client.web.errors import ApiError, bad_request, shown
-from api_client.web.identity.access import Asker, needs_token
+from api_client.web.bodies.body import body_size, read_object, run_off_loop
+from api_client.web.bodies.models import Body, EscalationBody, openapi_operation, read_escalation, read_model_body
+from api_client.web.errors import ApiError, bad_request, display_value
+from api_client.web.identity.access import CurrentCaller, token_required_error
 from api_client.web.intake import require_room
 from api_client.web.language import Locale
-from api_client.web.relay.relay import RelayOf
-from api_client.web.wire import JSON
+from api_client.web.relay.relay import CurrentRelay
+from api_client.web.wire import JSONResponse
 
 router = APIRouter(prefix="/v1/phases")
 
@@ -48,38 +48,38 @@ class PhasesBody(Body):
     escalation: EscalationBody | None = None
 
 
-@router.post("", response_model=None, status_code=202, openapi_extra=operation(PhasesBody))
-async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Response:
+@router.post("", response_model=None, status_code=202, openapi_extra=openapi_operation(PhasesBody))
+async def submit_phases(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
     """Submit a turn for each phase and return at once. Only operators may submit gates that run commands."""
     key = read_idempotency_key(request.headers)
-    body = read(PhasesBody, await read_object(request, relay.settings.max_body_bytes))
+    body = read_model_body(PhasesBody, await read_object(request, relay.settings.max_body_bytes))
     directory, locale = body.directory or "", body.locale or ""
-    phases = await off_the_loop(lambda: read_phases(body.phases), caller.owner)
-    folder = folder_of(directory)
+    phases = await run_off_loop(lambda: read_phases(body.phases), caller.owner)
+    folder = normalise_folder(directory)
     # Operators, and callers without keys on this machine, may use all folders.
-    if not (caller.operator or caller.keyless or granted(relay.settings, folder, caller.holder)):
+    if not (caller.is_operator or caller.keyless or is_granted(relay.settings, folder, caller.key_owner_name)):
         message = (
-            f"directory: {shown(folder)} is not granted to this key; an operator grants it with "
+            f"directory: {display_value(folder)} is not granted to this key; an operator grants it with "
             "HELIX_PHASE_DIRECTORIES=FOLDER=OWNER (docs/WORKFLOW-SYSTEM.md)"
         )
         raise ApiError(403, message, param="directory", code="directory_not_granted")
     # Gates run the commands of a phase's author as the worker's user.
     commands = any(gate.options.get("command") for phase in phases for gate in phase.quality_gates)
-    if commands and not caller.operator:
+    if commands and not caller.is_operator:
         if caller.keyless:
-            raise needs_token()
+            raise token_required_error()
         message = "a gate that runs a command: only operators may submit it (or `turns phase run`)"
         raise ApiError(403, message, param="phases", code="operators_only")
-    allowed = caller.settings(relay.settings).models
+    allowed = caller.visible_settings(relay.settings).models
     if refused := [each.model for each in phases if each.model and each.model not in allowed]:
-        raise bad_request(f"unknown model {shown(refused[0])}", param="phases", code="model_not_found")
+        raise bad_request(f"unknown model {display_value(refused[0])}", param="phases", code="model_not_found")
     model = body.model or next(iter(allowed))
     if model not in allowed:
-        raise bad_request(f"unknown model {shown(model)}", param="model", code="model_not_found")
-    escalation = body.escalation and read_escalation(body.escalation, caller.settings(relay.settings))
+        raise bad_request(f"unknown model {display_value(model)}", param="model", code="model_not_found")
+    escalation = body.escalation and read_escalation(body.escalation, caller.visible_settings(relay.settings))
     await asyncio.to_thread(_require_files, relay.settings, phases, folder, caller.owner)
-    await require_room(relay, caller, locale, count=len(phases), size=size_of(request))
-    turn_ids = await relay.client.phases.submit(
+    await require_room(relay, caller, locale, count=len(phases), size=body_size(request))
+    turn_ids = await relay.client.phases.submit_phases(
         phases,
         owner=caller.owner,
         directory=directory,
@@ -87,19 +87,19 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
         locale=locale,
         deadline_seconds=body.deadline_seconds or 0.0,
         attached=escalation.attached if escalation else None,
-        operator=caller.operator,
-        key=caller.holder,
-        share=caller.share,
+        operator=caller.is_operator,
+        key=caller.key_owner_name,
+        share=caller.slot_share,
         idempotency_key=key,
-        traceparent=traceparent_of(request.headers.getlist("traceparent")),
+        traceparent=select_traceparent(request.headers.getlist("traceparent")),
     )
     with suppress(StoreUnavailable):  # stored already; a failure to count is not worth an error
-        await relay.client.allowances.note(caller.owner, caller.limits, turn_ids)
+        await relay.client.allowances.note_unfinished(caller.owner, caller.limits, turn_ids)
     turns = [
         {"phase": phase.id, "turn_id": turn_id, "url": f"/v1/turns/{turn_id}"}
         for phase, turn_id in zip(phases, turn_ids, strict=True)
     ]
-    return JSON({"object": "list", "data": turns}, 202)
+    return JSONResponse({"object": "list", "data": turns}, 202)
 
 
 def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, owner: str) -> None:
@@ -108,7 +108,9 @@ def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, 
     Raises ``BadRequest`` if the folder is missing, ``PhaseError`` if an input is a link or a pipe.
     """
     root = settings.root.resolve()
-    if problem := directory_problem(root, directory):
+    if problem := explain_bad_directory(root, directory):
         raise bad_request(f"directory: {problem}", param="directory")
-    if problems := input_problems(root, phases, requests_of(phases, settings, directory=directory, owner=owner)):
+    if problems := find_input_problems(
+        root, phases, build_requests(phases, settings, directory=directory, owner=owner)
+    ):
         raise PhaseError(problems)

@@ -8,51 +8,59 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from api_client.contract.counters import label
+from api_client.contract.counters import clean_label
 from api_client.resources.registry import RESOURCES
 from api_client.resources.resource import Resource, Viewer
-from api_client.web.identity.access import Asker, Caller, Holder, MayReadMetrics, require_operator
-from api_client.web.relay.relay import Relay, RelayOf
-from api_client.web.wire import JSON
+from api_client.web.identity.access import (
+    Caller,
+    CurrentCaller,
+    CurrentKeyHolder,
+    RequireMetricsRight,
+    require_operator,
+)
+from api_client.web.relay.relay import CurrentRelay, Relay
+from api_client.web.wire import JSONResponse
 
 router = APIRouter()
 
-_MOST = 1000
+_MAX_ROWS = 1000
 
 
-def _list(resource: Resource[Any]) -> Callable[..., Awaitable[Response]]:
+def _make_list_route(resource: Resource[Any]) -> Callable[..., Awaitable[Response]]:
 
-    async def listed(relay: RelayOf, caller: Asker) -> Response:
-        return await _listed(resource, relay, caller, -1)
+    async def list_all(relay: CurrentRelay, caller: CurrentCaller) -> Response:
+        return await _answer_rows(resource, relay, caller, -1)
 
-    async def figures(relay: RelayOf, holder: Holder) -> Response:
-        return await _listed(resource, relay, holder, -1)
+    async def list_figures(relay: CurrentRelay, holder: CurrentKeyHolder) -> Response:
+        return await _answer_rows(resource, relay, holder, -1)
 
-    async def limited(relay: RelayOf, caller: Asker, limit: Annotated[int, Query(ge=1, le=_MOST)] = 100) -> Response:
-        return await _listed(resource, relay, caller, limit)
+    async def list_limited(
+        relay: CurrentRelay, caller: CurrentCaller, limit: Annotated[int, Query(ge=1, le=_MAX_ROWS)] = 100
+    ) -> Response:
+        return await _answer_rows(resource, relay, caller, limit)
 
-    return figures if resource.figures else limited if resource.limited else listed
+    return list_figures if resource.figures else list_limited if resource.limited else list_all
 
 
-async def _listed(resource: Resource[Any], relay: Relay, caller: Caller, most: int) -> Response:
+async def _answer_rows(resource: Resource[Any], relay: Relay, caller: Caller, most: int) -> Response:
     if resource.private and not caller.keyless:  # as on the page: without keys, this machine may look
         require_operator(caller, resource.doing)
     rows, facts = await resource.read(relay.client, most)
-    scopes = frozenset({f"owner:{caller.owner}", f"key:{label(caller.holder)}"})
-    viewer = Viewer(operator=caller.operator, metrics=caller.metrics, scopes=scopes)
+    scopes = frozenset({f"owner:{caller.owner}", f"key:{clean_label(caller.key_owner_name)}"})
+    viewer = Viewer(operator=caller.is_operator, metrics=caller.may_read_metrics, scopes=scopes)
     kind = {"object": resource.kind} if resource.kind else {}
     seen = [each for row in rows if (each := resource.shown(row, viewer)) is not None]
-    return JSON({"object": "list", "data": [{**kind, **each.to_dict()} for each in seen], **facts})
+    return JSONResponse({"object": "list", "data": [{**kind, **each.to_dict()} for each in seen], **facts})
 
 
 def add_resource(to: APIRouter, resource: Resource[Any]) -> None:
     """Add the ``GET`` route that lists a resource to a router."""
     to.add_api_route(
         resource.api,
-        _list(resource),
+        _make_list_route(resource),
         name=resource.called,
         description=resource.about,
-        dependencies=[MayReadMetrics] if resource.figures else None,
+        dependencies=[RequireMetricsRight] if resource.figures else None,
         response_model=None,
     )
 

@@ -11,36 +11,36 @@ from dataclasses import replace
 
 from api_client.contract.event_kinds import AttemptStarted, TurnFinished, TurnQueued
 from api_client.contract.events import Event
-from api_client.contract.marker import answer_text, read_spans
+from api_client.contract.marker import read_spans, strip_own_marker
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.web.bodies.response_input import BACKGROUND, INSTRUCTIONS, METADATA
 from api_client.web.errors import ApiError
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.payload import Payload
-from api_client.web.streaming.reply import pieces, turn_error
+from api_client.web.streaming.reply import make_turn_error, split_text
 from api_client.web.streaming.token_usage import TurnUsage
 
-PREFIX = "resp_"
+RESPONSE_PREFIX = "resp_"
 #: Events before the answer: created, queued, and in progress once an agent has started.
-_OPENING = 2
+_OPENING_EVENTS = 2
 
 
-def status_of(turn: Turn) -> str:
+def response_status(turn: Turn) -> str:
     """Return OpenAI's word for the status of a turn: queued, in_progress, completed, failed or cancelled."""
     if turn.state is TurnState.FINISHED:
         return "completed" if turn.success else "cancelled" if turn.outcome is Outcome.CANCELLED else "failed"
     return "in_progress" if turn.delivery else "queued"
 
 
-def response_of(turn: Turn, spent: TurnUsage | None = None) -> Payload:
+def response_object(turn: Turn, spent: TurnUsage | None = None) -> Payload:
     """Build OpenAI's response object for a turn, with the turn's own data in the field ``turn``."""
-    status, notes = status_of(turn), turn.request.metadata
+    status, notes = response_status(turn), turn.request.metadata
     messages = turn.request.messages
-    text = answer_text(turn.response, turn.markers)
+    text = strip_own_marker(turn.response, turn.markers)
     # OpenAI's error codes are a closed list with one that fits; our own code is the turn's outcome.
-    failure = turn_error(str(turn.outcome), turn.error, turn.request.locale) if status == "failed" else None
+    failure = make_turn_error(str(turn.outcome), turn.error, turn.request.locale) if status == "failed" else None
     return {
-        "id": PREFIX + turn.turn_id,
+        "id": RESPONSE_PREFIX + turn.turn_id,
         "object": "response",
         "created_at": int(turn.created_at),
         "completed_at": int(turn.finished_at) if status == "completed" else None,
@@ -78,19 +78,21 @@ class ResponseEvents:
         self._turn = replace(
             turn, state=TurnState.QUEUED, delivery=0, outcome=None, response="", markers=(), error=None, stop=""
         )
-        self._place = {"item_id": f"msg_{turn.turn_id}", "output_index": 0, "content_index": 0}
-        self._spent = TurnUsage()
-        self.sent = -1
+        self._item_position = {"item_id": f"msg_{turn.turn_id}", "output_index": 0, "content_index": 0}
+        self._usage = TurnUsage()
+        self.last_sent = -1
 
     def render(self, event: Event) -> list[Payload]:
         """Return the events of the Responses API that correspond to an event of the turn."""
-        self._spent.take(event)
+        self._usage.add_event(event)
         body = event.body
-        if isinstance(body, TurnQueued) and self.sent < 0:  # a log that starts again repeats it
-            return self._number([self._whole("response.created"), self._whole("response.queued")])
+        if isinstance(body, TurnQueued) and self.last_sent < 0:  # a log that starts again repeats it
+            return self._number_payloads(
+                [self._wrap_response("response.created"), self._wrap_response("response.queued")]
+            )
         if isinstance(body, AttemptStarted) and not self._turn.delivery:
             self._turn = replace(self._turn, state=TurnState.RUNNING, delivery=1)
-            return self._number([self._whole("response.in_progress")])
+            return self._number_payloads([self._wrap_response("response.in_progress")])
         if not isinstance(body, TurnFinished):
             return []
         ended = replace(
@@ -102,58 +104,60 @@ class ResponseEvents:
             error=body.error,
             finished_at=event.at,
         )
-        return self.all_of(ended)
+        return self.render_rest(ended)
 
-    def all_of(self, turn: Turn) -> list[Payload]:
+    def render_rest(self, turn: Turn) -> list[Payload]:
         """Return the events that are still to be sent for a turn that has ended."""
         opening: list[Payload] = []
-        if self.sent < 0:
-            opening = self._number([self._whole("response.created"), self._whole("response.queued")])
+        if self.last_sent < 0:
+            opening = self._number_payloads(
+                [self._wrap_response("response.created"), self._wrap_response("response.queued")]
+            )
         self._turn = turn
-        return opening + self._number(self._ending())
+        return opening + self._number_payloads(self._render_ending())
 
-    def broken(self, error: ApiError) -> Payload:
+    def render_error(self, error: ApiError) -> Payload:
         """Return the event that tells the reader that the stream broke off.
 
         The payload repeats the last event's number, so that a reader can resume after that event.
         """
-        body = error.body()["error"]
+        body = error.to_body()["error"]
         named = {name: body[name] for name in ("code", "message", "param")}
-        return {"type": "error", "sequence_number": max(self.sent, 0), **named, "error": body}
+        return {"type": "error", "sequence_number": max(self.last_sent, 0), **named, "error": body}
 
-    def _number(self, payloads: list[Payload]) -> list[Payload]:
-        numbered = [{**payload, "sequence_number": self.sent + place} for place, payload in enumerate(payloads, 1)]
-        self.sent += len(payloads)
+    def _number_payloads(self, payloads: list[Payload]) -> list[Payload]:
+        numbered = [{**payload, "sequence_number": self.last_sent + place} for place, payload in enumerate(payloads, 1)]
+        self.last_sent += len(payloads)
         return numbered
 
-    def _whole(self, kind: str) -> Payload:
-        return {"type": kind, "response": response_of(self._turn, self._spent)}
+    def _wrap_response(self, kind: str) -> Payload:
+        return {"type": kind, "response": response_object(self._turn, self._usage)}
 
-    def _ending(self) -> list[Payload]:
-        if status_of(self._turn) != "completed":
-            return [self._whole("response.failed")]
-        text, turn_id = answer_text(self._turn.response, self._turn.markers), self._turn.turn_id
+    def _render_ending(self) -> list[Payload]:
+        if response_status(self._turn) != "completed":
+            return [self._wrap_response("response.failed")]
+        text, turn_id = strip_own_marker(self._turn.response, self._turn.markers), self._turn.turn_id
         begun, done = message_item(turn_id, "in_progress"), message_item(turn_id, "completed", text_part(text))
         deltas = [
-            {"type": "response.output_text.delta", **self._place, "delta": piece, "logprobs": []}
-            for piece in pieces(text)
+            {"type": "response.output_text.delta", **self._item_position, "delta": piece, "logprobs": []}
+            for piece in split_text(text)
         ]
         return [
             {"type": "response.output_item.added", "output_index": 0, "item": begun},
-            {"type": "response.content_part.added", **self._place, "part": text_part("")},
+            {"type": "response.content_part.added", **self._item_position, "part": text_part("")},
             *deltas,
-            {"type": "response.output_text.done", **self._place, "text": text, "logprobs": []},
-            {"type": "response.content_part.done", **self._place, "part": text_part(text)},
+            {"type": "response.output_text.done", **self._item_position, "text": text, "logprobs": []},
+            {"type": "response.content_part.done", **self._item_position, "part": text_part(text)},
             {"type": "response.output_item.done", "output_index": 0, "item": done},
-            self._whole("response.completed"),
+            self._wrap_response("response.completed"),
         ]
 
 
 def last_number(turn: Turn) -> int:
     """Return the number of the latest event that a response stream of this turn contains."""
-    opening = _OPENING if turn.delivery else _OPENING - 1
+    opening = _OPENING_EVENTS if turn.delivery else _OPENING_EVENTS - 1
     if turn.state is not TurnState.FINISHED:
         return opening
-    if status_of(turn) != "completed":
+    if response_status(turn) != "completed":
         return opening + 1
-    return opening + 6 + len(pieces(answer_text(turn.response, turn.markers)))
+    return opening + 6 + len(split_text(strip_own_marker(turn.response, turn.markers)))

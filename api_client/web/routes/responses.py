@@ -12,64 +12,64 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.actions import act
+from api_client.actions import carry_out_action
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.orders import name_caller
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.index.finding import find_turn
-from api_client.web.bodies.ask import Ask
-from api_client.web.bodies.models import ResponseBody, operation
-from api_client.web.bodies.response_input import BACKGROUND, read_response_ask
+from api_client.web.bodies.ask import ChatRequest
+from api_client.web.bodies.models import ResponseBody, openapi_operation
+from api_client.web.bodies.response_input import BACKGROUND, read_response_request
 from api_client.web.errors import bad_request
-from api_client.web.identity.access import Asker, Reach
-from api_client.web.intake import delivered, require_rate, submit
+from api_client.web.identity.access import CurrentCaller, VisibleOwner
+from api_client.web.intake import note_delivery, require_rate, submit_or_join
 from api_client.web.openwebui.background import answer_task
-from api_client.web.relay.relay import Relay, RelayOf
-from api_client.web.routes.completions import ask_of
-from api_client.web.routes.response_objects import PREFIX, ResponseEvents, last_number, response_of
-from api_client.web.streaming.chat_stream import page_stream, reply_to, task_answer
-from api_client.web.streaming.following import WaitsForPerson, broken, follow, in_one_piece, spent
+from api_client.web.relay.relay import CurrentRelay, Relay
+from api_client.web.routes.completions import read_request
+from api_client.web.routes.response_objects import RESPONSE_PREFIX, ResponseEvents, last_number, response_object
+from api_client.web.streaming.chat_stream import answer_background_task, make_reply, stream_page
+from api_client.web.streaming.following import SuspendedTooLong, answer_whole, follow_turn, read_usage, stream_error
 from api_client.web.streaming.reply import Reply
 from api_client.web.streaming.token_usage import TurnUsage
-from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
+from api_client.web.wire import PING, SSE_HEADERS, SSE_RESPONSES, JSONResponse, event_frame
 
 router = APIRouter(prefix="/v1/responses")
 
-Streamed = Annotated[bool, Query(alias="stream")]
-After = Annotated[int | None, Query(ge=0, le=10**9)]
+StreamParameter = Annotated[bool, Query(alias="stream")]
+StartingAfterParameter = Annotated[int | None, Query(ge=0, le=10**9)]
 
 
-@router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=operation(ResponseBody))
-async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
+@router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi_operation(ResponseBody))
+async def create_response(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
     """Answer a conversation: at once with ``background``, as a stream with ``stream``, else when the turn has ended."""
-    ask = await ask_of(request, relay, caller, "responses", read_response_ask)
-    if ask.task:
+    ask = await read_request(request, relay, caller, "responses", read_response_request)
+    if ask.background_kind:
         await require_rate(relay, caller)
-        return _task_answer(ask)
-    submitted = await submit(request, ask, relay, caller)
-    reply = reply_to(relay, ask, submitted.turn_id)
-    if ask.stream and ask.page:
-        return page_stream(relay, reply, ask.mode, submitted)
-    turn = await relay.client.reader.get(reply.turn_id, owner=caller.owner)
+        return _answer_background_task(ask)
+    submitted = await submit_or_join(request, ask, relay, caller)
+    reply = make_reply(relay, ask, submitted.turn_id)
+    if ask.wants_stream and ask.has_page:
+        return stream_page(relay, reply, ask.mode, submitted)
+    turn = await relay.client.reader.read_turn(reply.turn_id, owner=caller.owner)
     named = {"x-turn-id": reply.turn_id}
-    if ask.stream:
-        frames = stream(relay, turn, caller.owner, reply=reply)
+    if ask.wants_stream:
+        frames = stream_response(relay, turn, caller.owner, reply=reply)
         return StreamingResponse(frames, media_type="text/event-stream", headers=named | SSE_HEADERS)
     if ask.request.metadata[BACKGROUND]:
-        return JSON(response_of(turn), headers=named)
+        return JSONResponse(response_object(turn), headers=named)
     del ask, turn  # free the memory of the question while waiting for its answer
-    return await in_one_piece(
-        request, relay, reply, lambda turn, used: response_of(turn, used) if turn.success else None
+    return await answer_whole(
+        request, relay, reply, lambda turn, used: response_object(turn, used) if turn.success else None
     )
 
 
-def _task_answer(ask: Ask) -> Response:
+def _answer_background_task(ask: ChatRequest) -> Response:
     """Return the response to a background request, which needs no turn.
 
     Open WebUI's merge view parses the stream itself and understands only chunks of chat completions.
     """
-    if ask.stream and ask.open_webui:
-        return task_answer(ask)
+    if ask.wants_stream and ask.from_open_webui:
+        return answer_background_task(ask)
     turn = Turn(
         turn_id=f"task-{secrets.token_hex(12)}",
         epoch="",
@@ -77,22 +77,26 @@ def _task_answer(ask: Ask) -> Response:
         request=ask.request,
         delivery=1,
         outcome=Outcome.PASSED,
-        response=answer_task(ask.task, ask.request.messages),
+        response=answer_task(ask.background_kind, ask.request.messages),
         created_at=time.time(),
         finished_at=time.time(),
     )
-    if not ask.stream:
-        return JSON(response_of(turn))
-    frames = [event_frame(payload["type"], payload) for payload in ResponseEvents(turn).all_of(turn)]
+    if not ask.wants_stream:
+        return JSONResponse(response_object(turn))
+    frames = [event_frame(payload["type"], payload) for payload in ResponseEvents(turn).render_rest(turn)]
     return Response(b"".join(frames), media_type="text/event-stream", headers=SSE_HEADERS)
 
 
 @router.get("/{response_id}", response_model=None, responses=SSE_RESPONSES)
-async def show(
-    response_id: str, relay: RelayOf, owner: Reach, stream_it: Streamed = False, starting_after: After = None
+async def show_response(
+    response_id: str,
+    relay: CurrentRelay,
+    owner: VisibleOwner,
+    stream_it: StreamParameter = False,
+    starting_after: StartingAfterParameter = None,
 ) -> Response:
     """Return the response, or stream its events with ``stream``, all or those after ``starting_after``."""
-    turn = await _turn(relay, response_id, owner)
+    turn = await _find_turn(relay, response_id, owner)
     if starting_after is not None:
         if not stream_it:
             raise bad_request("starting_after: only with stream=true", param="starting_after")
@@ -100,25 +104,27 @@ async def show(
             message = f"starting_after: the last event so far has number {last_number(turn)}; got {starting_after}"
             raise bad_request(message, param="starting_after")
     if not stream_it:
-        return JSON(response_of(turn, await _used(relay, turn, owner)))
-    frames = stream(relay, turn, owner, after=-1 if starting_after is None else starting_after)
+        return JSONResponse(response_object(turn, await _read_usage(relay, turn, owner)))
+    frames = stream_response(relay, turn, owner, after=-1 if starting_after is None else starting_after)
     return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
 
 
 @router.post("/{response_id}/cancel", response_model=None)
-async def cancel(response_id: str, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
+async def cancel_response(
+    response_id: str, relay: CurrentRelay, owner: VisibleOwner, caller: CurrentCaller
+) -> Response:
     """Cancel the turn. Cancelling twice, or cancelling a finished turn, changes nothing."""
-    turn = await _turn(relay, response_id, owner)
-    await act(relay.client, "cancel", turn.turn_id, by=name_caller(caller.owner), owner=owner)
-    turn = await relay.client.reader.get(turn.turn_id, owner=owner)
-    return JSON(response_of(turn, await _used(relay, turn, owner)))
+    turn = await _find_turn(relay, response_id, owner)
+    await carry_out_action(relay.client, "cancel", turn.turn_id, by=name_caller(caller.owner), owner=owner)
+    turn = await relay.client.reader.read_turn(turn.turn_id, owner=owner)
+    return JSONResponse(response_object(turn, await _read_usage(relay, turn, owner)))
 
 
-async def _used(relay: Relay, turn: Turn, owner: str | None) -> TurnUsage | None:
-    return await spent(relay, turn.turn_id, owner) if turn.state is TurnState.FINISHED else None
+async def _read_usage(relay: Relay, turn: Turn, owner: str | None) -> TurnUsage | None:
+    return await read_usage(relay, turn.turn_id, owner) if turn.state is TurnState.FINISHED else None
 
 
-async def stream(
+async def stream_response(
     relay: Relay, turn: Turn, owner: str | None, *, after: int = -1, reply: Reply | None = None
 ) -> AsyncIterator[bytes]:
     """Yield the server-sent events of a response, beginning after the number ``after``.
@@ -127,8 +133,8 @@ async def stream(
     """
     turn_id, events, whole = turn.turn_id, ResponseEvents(turn), False
     try:
-        with relay.readers.reading(turn_id):
-            async with aclosing(follow(relay, turn_id, owner, patience=relay.settings.suspended_seconds)) as log:
+        with relay.readers.track_reader(turn_id):
+            async with aclosing(follow_turn(relay, turn_id, owner, patience=relay.settings.suspended_seconds)) as log:
                 async for event in log:
                     for payload in events.render(event) if event else ():
                         if payload["sequence_number"] > after:
@@ -137,18 +143,18 @@ async def stream(
                         yield PING
             whole = True
             if reply:
-                await delivered(relay, reply.owner, reply.question, turn_id)
+                await note_delivery(relay, reply.owner, reply.question_hash, turn_id)
     except Exception as error:
-        whole = isinstance(error, WaitsForPerson)  # dismissed, did not leave
-        last = events.broken(broken(error, turn_id, turn.request.locale))
+        whole = isinstance(error, SuspendedTooLong)  # dismissed, did not leave
+        last = events.render_error(stream_error(error, turn_id, turn.request.locale))
         yield event_frame(last["type"], last)
     finally:
-        if reply and reply.page and not whole:
-            relay.readers.left(turn_id, reply.owner)
+        if reply and reply.has_page and not whole:
+            relay.readers.reader_left(turn_id, reply.owner)
 
 
-async def _turn(relay: Relay, response_id: str, owner: str | None) -> Turn:
-    if not response_id.startswith(PREFIX):
+async def _find_turn(relay: Relay, response_id: str, owner: str | None) -> Turn:
+    if not response_id.startswith(RESPONSE_PREFIX):
         raise TurnNotFound(response_id)
-    whole = await find_turn(relay.client.lists, response_id.removeprefix(PREFIX), owner=owner)
-    return await relay.client.reader.get(whole, owner=owner)
+    whole = await find_turn(relay.client.lists, response_id.removeprefix(RESPONSE_PREFIX), owner=owner)
+    return await relay.client.reader.read_turn(whole, owner=owner)

@@ -11,22 +11,22 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.actions import Change, act
-from api_client.contract.events import Event, read_event_id, reset
+from api_client.actions import ReplayChange, carry_out_action
+from api_client.contract.events import Event, read_event_id, reset_event
 from api_client.contract.orders import name_caller
 from api_client.contract.turn import Turn
-from api_client.index.line import line_of
+from api_client.index.line import turn_row
 from api_client.web.bodies.body import has_body, read_object
-from api_client.web.bodies.models import Body, TurnBody, operation, read
-from api_client.web.errors import bad_request, shown
-from api_client.web.identity.access import Asker, Named, Reach
-from api_client.web.intake import submit
-from api_client.web.intake.replaying import replay
-from api_client.web.listing import place_of, search_of
-from api_client.web.relay.relay import Relay, RelayOf
-from api_client.web.routes.completions import ask_of
-from api_client.web.streaming.following import broken, follow
-from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame, turn_object
+from api_client.web.bodies.models import Body, TurnBody, openapi_operation, read_model_body
+from api_client.web.errors import bad_request, display_value
+from api_client.web.identity.access import CurrentCaller, NamedTurnId, VisibleOwner
+from api_client.web.intake import submit_or_join
+from api_client.web.intake.replaying import replay_for_caller
+from api_client.web.listing import parse_cursor, parse_search
+from api_client.web.relay.relay import CurrentRelay, Relay
+from api_client.web.routes.completions import read_request
+from api_client.web.streaming.following import follow_turn, stream_error
+from api_client.web.wire import PING, SSE_HEADERS, SSE_RESPONSES, JSONResponse, event_frame, turn_object
 
 router = APIRouter(prefix="/v1/turns")
 
@@ -40,12 +40,12 @@ class ReplayBody(Body):
     message: str | None = Field(None, pattern=r"\S")
 
 
-@router.post("", response_model=None, status_code=202, openapi_extra=operation(TurnBody))
-async def submit_turn(request: Request, relay: RelayOf, caller: Asker) -> Response:
+@router.post("", response_model=None, status_code=202, openapi_extra=openapi_operation(TurnBody))
+async def submit_turn(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
     """Store a turn and return at once."""
-    ask = await ask_of(request, relay, caller, "turns")
+    ask = await read_request(request, relay, caller, "turns")
     turn_id = (
-        await submit(request, replace(ask, question=""), relay, caller)
+        await submit_or_join(request, replace(ask, question_hash=""), relay, caller)
     ).turn_id  # repeats are found by their idempotency key only
     url = f"/v1/turns/{turn_id}"
     body = {
@@ -55,66 +55,72 @@ async def submit_turn(request: Request, relay: RelayOf, caller: Asker) -> Respon
         "url": url,
         "events_url": f"{url}/events",
     }
-    return JSON(body, 202, {"x-turn-id": turn_id, "location": url})
+    return JSONResponse(body, 202, {"x-turn-id": turn_id, "location": url})
 
 
 @router.get("", response_model=None)
 async def list_turns(
-    request: Request, relay: RelayOf, owner: Reach, limit: int = Query(50, ge=1, le=200), cursor: str = ""
+    request: Request, relay: CurrentRelay, owner: VisibleOwner, limit: int = Query(50, ge=1, le=200), cursor: str = ""
 ) -> Response:
     """List matching turns without their answers: unfinished turns first, then finished ones, each newest first.
 
     An operator sees the turns of all owners, any other caller its own. A page may be short if the search took too
     long; ``next`` is the cursor of the next page, null on the last page.
     """
-    search = search_of(request.query_params, owner)
-    page = await relay.client.lists.page(search, after=place_of(cursor), count=limit)
-    waits = await relay.client.workers.waits(page.turns)
+    search = parse_search(request.query_params, owner)
+    page = await relay.client.lists.read_page(search, after=parse_cursor(cursor), count=limit)
+    waits = await relay.client.workers.explain_waits(page.turns)
     data = [
-        {"object": "turn", **line_of(turn, waits.get(turn.turn_id), public=owner is not None)} for turn in page.turns
+        {"object": "turn", **turn_row(turn, waits.get(turn.turn_id), public=owner is not None)} for turn in page.turns
     ]
-    return JSON({"object": "list", "data": data, "next": str(page.next) if page.next else None})
+    return JSONResponse({"object": "list", "data": data, "next": str(page.next) if page.next else None})
 
 
 @router.get("/{turn_id}", response_model=None)
-async def show_turn(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
+async def show_turn(turn_id: NamedTurnId, relay: CurrentRelay, owner: VisibleOwner) -> Response:
     """Return the turn's record."""
-    turn = await relay.client.reader.get(turn_id, owner=owner)
-    wait = (await relay.client.workers.waits([turn])).get(turn_id)
-    return JSON({**turn_object(turn), "waits": wait.to_dict(public=owner is not None) if wait else None})
+    turn = await relay.client.reader.read_turn(turn_id, owner=owner)
+    wait = (await relay.client.workers.explain_waits([turn])).get(turn_id)
+    return JSONResponse({**turn_object(turn), "waits": wait.to_dict(public=owner is not None) if wait else None})
 
 
 @router.get("/{turn_id}/attempts", response_model=None)
-async def list_attempts(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
+async def list_attempts(turn_id: NamedTurnId, relay: CurrentRelay, owner: VisibleOwner) -> Response:
     """Return the turn's attempts, oldest first."""
-    attempts = await relay.client.reader.attempts(turn_id, owner=owner)
-    return JSON({"object": "list", "data": [attempt.to_dict() for attempt in attempts]})
+    attempts = await relay.client.reader.read_attempts(turn_id, owner=owner)
+    return JSONResponse({"object": "list", "data": [attempt.to_dict() for attempt in attempts]})
 
 
 @router.post("/{turn_id}/cancel", response_model=None)
 @router.delete("/{turn_id}", response_model=None)
-async def cancel_turn(turn_id: Named, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
+async def cancel_turn(
+    turn_id: NamedTurnId, relay: CurrentRelay, owner: VisibleOwner, caller: CurrentCaller
+) -> Response:
     """Cancel a turn. Cancelling twice, or cancelling a finished turn, changes nothing."""
-    await act(relay.client, "cancel", turn_id, by=name_caller(caller.owner), owner=owner)
-    return JSON(turn_object(await relay.client.reader.get(turn_id, owner=owner)))
+    await carry_out_action(relay.client, "cancel", turn_id, by=name_caller(caller.owner), owner=owner)
+    return JSONResponse(turn_object(await relay.client.reader.read_turn(turn_id, owner=owner)))
 
 
-@router.post("/{turn_id}/replay", response_model=None, status_code=202, openapi_extra=operation(ReplayBody))
-async def replay_turn(turn_id: Named, request: Request, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
+@router.post("/{turn_id}/replay", response_model=None, status_code=202, openapi_extra=openapi_operation(ReplayBody))
+async def replay_turn(
+    turn_id: NamedTurnId, request: Request, relay: CurrentRelay, owner: VisibleOwner, caller: CurrentCaller
+) -> Response:
     """Submit a finished turn again as a new turn, with the same or another ``model`` and ``message``.
 
     Repeating the same request creates no second turn.
     """
-    asked = read(ReplayBody, await read_object(request, relay.settings.max_body_bytes) if has_body(request) else {})
-    change = Change(model=asked.model or "", prompt=asked.message or "")
-    done = await replay(relay, turn_id, change, caller=caller, reach=owner, by=name_caller(caller.owner))
+    asked = read_model_body(
+        ReplayBody, await read_object(request, relay.settings.max_body_bytes) if has_body(request) else {}
+    )
+    change = ReplayChange(model=asked.model or "", prompt=asked.message or "")
+    done = await replay_for_caller(relay, turn_id, change, caller=caller, reach=owner, by=name_caller(caller.owner))
     url = f"/v1/turns/{done.new_turn_id}"
     body = {"object": "turn", "turn_id": done.new_turn_id, "replay_of": turn_id, "url": url}
-    return JSON({**body, "events_url": f"{url}/events"}, 202, {"x-turn-id": done.new_turn_id, "location": url})
+    return JSONResponse({**body, "events_url": f"{url}/events"}, 202, {"x-turn-id": done.new_turn_id, "location": url})
 
 
 @router.get("/{turn_id}/events", response_model=None, responses=SSE_RESPONSES)
-async def stream_events(turn_id: Named, request: Request, relay: RelayOf, owner: Reach) -> Response:
+async def stream_events(turn_id: NamedTurnId, request: Request, relay: CurrentRelay, owner: VisibleOwner) -> Response:
     """Stream the turn's events, from the first or after ``Last-Event-ID``, until ``turn.finished``.
 
     A reader that already has all events of a finished turn gets 204, so that an ``EventSource`` does not reconnect.
@@ -123,35 +129,35 @@ async def stream_events(turn_id: Named, request: Request, relay: RelayOf, owner:
     try:
         after, epoch, at_ms = read_event_id(given) if given else (0, "", 0)
     except ValueError:
-        message = f"Last-Event-ID: must be the id of an event of this stream; got {shown(given)}"
+        message = f"Last-Event-ID: must be the id of an event of this stream; got {display_value(given)}"
         raise bad_request(message, param="Last-Event-ID", code="invalid_event_id") from None
-    turn = await relay.client.reader.get(turn_id, owner=owner)
+    turn = await relay.client.reader.read_turn(turn_id, owner=owner)
     stranger = after > 0 and (epoch != turn.epoch or after > turn.seq)
     if stranger:
         after = 0
-    if turn.ended_with(after, at_ms):
+    if turn.has_ended_with(after, at_ms):
         return Response(status_code=204)
-    frames = stream(relay, turn, owner, after, at_ms, stranger=stranger)
+    frames = stream_turn(relay, turn, owner, after, at_ms, stranger=stranger)
     return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
 
 
-async def stream(
+async def stream_turn(
     relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, stranger: bool
 ) -> AsyncIterator[bytes]:
     """Yield the events of a turn as server-sent events, beginning after the event ``after``.
 
     A reader of another log is first told to discard its events.
     """
-    yield _frame(reset("the id is not of this log")) if stranger else PING
+    yield _make_frame(reset_event("the id is not of this log")) if stranger else PING
     try:
-        with relay.readers.reading(turn.turn_id):
-            found = follow(relay, turn.turn_id, owner, after=after, epoch=turn.epoch, at_ms=at_ms)
+        with relay.readers.track_reader(turn.turn_id):
+            found = follow_turn(relay, turn.turn_id, owner, after=after, epoch=turn.epoch, at_ms=at_ms)
             async with aclosing(found) as events:
                 async for event in events:
-                    yield PING if event is None else _frame(event)
+                    yield PING if event is None else _make_frame(event)
     except Exception as error:
-        yield event_frame("error", broken(error, turn.turn_id, turn.request.locale).body())
+        yield event_frame("error", stream_error(error, turn.turn_id, turn.request.locale).to_body())
 
 
-def _frame(event: Event) -> bytes:
+def _make_frame(event: Event) -> bytes:
     return event_frame(event.kind, event.to_dict(), event.event_id if event.seq else "")

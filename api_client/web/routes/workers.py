@@ -9,16 +9,16 @@ from api_client.actions import order_worker
 from api_client.contract.orders import name_caller
 from api_client.contract.worker_order import WorkerOrder
 from api_client.resources.workers import WORKERS
-from api_client.web.identity.access import Asker, require_operator
-from api_client.web.relay.relay import RelayOf
-from api_client.web.wire import JSON
+from api_client.web.identity.access import CurrentCaller, require_operator
+from api_client.web.relay.relay import CurrentRelay
+from api_client.web.wire import JSONResponse
 
 router = APIRouter()
 
 
 @router.post(WORKERS.api + "/{name}/{order}", response_model=None)
-async def order(name: str, order: WorkerOrder, relay: RelayOf, caller: Asker) -> Response:
+async def send_order(name: str, order: WorkerOrder, relay: CurrentRelay, caller: CurrentCaller) -> Response:
     """Order a worker to take no new tasks (quiet), stop when idle (drain), stop now (stop) or resume (resume)."""
     require_operator(caller, WORKERS.doing)
     whole = await order_worker(relay.client, name, order, by=name_caller(caller.owner))
-    return JSON({"object": "worker", "name": whole, "order": order.value})
+    return JSONResponse({"object": "worker", "name": whole, "order": order.value})

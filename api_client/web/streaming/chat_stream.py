@@ -13,162 +13,170 @@ from starlette.responses import Response, StreamingResponse
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.event_kinds import LogReset, TurnSuspended
 from api_client.contract.events import Event
-from api_client.contract.failpoints import reach
-from api_client.interruptions.registry import question_of
-from api_client.web.bodies.ask import Ask
+from api_client.contract.failpoints import pass_failpoint
+from api_client.interruptions.registry import show_question
+from api_client.web.bodies.ask import ChatRequest
 from api_client.web.bodies.models import StreamMode
-from api_client.web.intake import SubmittedTurn, delivered
-from api_client.web.openwebui.attached import asking, attached, noted, recap_noted
+from api_client.web.intake import SubmittedTurn, note_delivery
+from api_client.web.openwebui.attached import format_file_links, format_note, format_question, format_recap_note
 from api_client.web.openwebui.background import answer_task
-from api_client.web.openwebui.failure import lost_text
-from api_client.web.relay.file_links import linked_files
-from api_client.web.relay.question_links import question_link
+from api_client.web.openwebui.failure import format_lost_stream
+from api_client.web.relay.file_links import link_files
+from api_client.web.relay.question_links import sign_question_link
 from api_client.web.relay.relay import Relay
-from api_client.web.streaming.following import broken, follow
+from api_client.web.streaming.following import follow_turn, stream_error
 from api_client.web.streaming.payload import Payload
-from api_client.web.streaming.reply import Reply, opening, pieces
-from api_client.web.streaming.reply_forms import PageReply, page_of
-from api_client.web.wire import DONE, JSON, PING, SSE_HEADERS, data_frame
+from api_client.web.streaming.reply import Reply, make_opening, split_text
+from api_client.web.streaming.reply_forms import PageReply, make_page_reply
+from api_client.web.wire import DONE, PING, SSE_HEADERS, JSONResponse, data_frame
 from api_client.workers.reason import NOBODY_CAN
 
 log = structlog.get_logger(__name__)
 
 
-def page_stream(relay: Relay, reply: Reply, mode: StreamMode, turn: SubmittedTurn) -> Response:
+def stream_page(relay: Relay, reply: Reply, mode: StreamMode, turn: SubmittedTurn) -> Response:
     """Return the streaming response that sends a reply to the client in chunks."""
     headers = {"x-turn-id": turn.turn_id} | SSE_HEADERS
-    return StreamingResponse(stream(relay, page_of(reply, mode), turn), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(
+        stream_reply(relay, make_page_reply(reply, mode), turn), media_type="text/event-stream", headers=headers
+    )
 
 
-def reply_to(relay: Relay, ask: Ask, turn_id: str) -> Reply:
+def make_reply(relay: Relay, ask: ChatRequest, turn_id: str) -> Reply:
     """Create the reply for a chat request, without the text of the request, which would use memory."""
     return Reply(
         turn_id=turn_id,
         model=ask.request.model,
         created=int(time.time()),
         locale=ask.request.locale,
-        status=ask.open_webui,
-        pages=relay.settings.public_url.rstrip("/"),
-        checked=bool(ask.request.validators),
+        from_open_webui=ask.from_open_webui,
+        pages_url=relay.settings.public_url.rstrip("/"),
+        has_validators=bool(ask.request.validators),
         include_usage=ask.include_usage,
         owner=ask.request.owner,
         session_id=ask.request.session_id,
-        question=ask.question,
-        page=ask.page,
+        question_hash=ask.question_hash,
+        has_page=ask.has_page,
     )
 
 
-def task_answer(ask: Ask) -> Response:
+def answer_background_task(ask: ChatRequest) -> Response:
     """Return the response to a background request, such as a chat title, which needs no turn."""
-    request, answer = ask.request, answer_task(ask.task, ask.request.messages)
+    request, answer = ask.request, answer_task(ask.background_kind, ask.request.messages)
     name = f"task-{secrets.token_hex(12)}"
     reply = Reply(turn_id=name, model=request.model, created=int(time.time()), locale=request.locale)
-    log.info("relay.task_answered", task=ask.task[:40])
-    if not ask.stream:
-        return JSON(reply.completion(answer))
-    content: list[Payload] = [reply.chunk({"content": piece}) for piece in pieces(answer)]
-    frames = [data_frame(payload) for payload in [*opening(reply), *content, reply.chunk({}, "stop")]]
+    log.info("relay.task_answered", task=ask.background_kind[:40])
+    if not ask.wants_stream:
+        return JSONResponse(reply.make_completion(answer))
+    content: list[Payload] = [reply.make_chunk({"content": piece}) for piece in split_text(answer)]
+    frames = [data_frame(payload) for payload in [*make_opening(reply), *content, reply.make_chunk({}, "stop")]]
     return Response(b"".join([*frames, DONE]), media_type="text/event-stream", headers=SSE_HEADERS)
 
 
-async def stream(relay: Relay, page: PageReply, turn: SubmittedTurn) -> AsyncIterator[bytes]:
+async def stream_reply(relay: Relay, page: PageReply, turn: SubmittedTurn) -> AsyncIterator[bytes]:
     """Yield a reply as server-sent events, of which the last one ends the answer or reports an error.
 
     Events up to ``turn.seen`` are not streamed one by one: the reader gets their combined result.
     """
-    reply, seen, whole = page.reply, turn.seen, False
+    reply, seen, whole = page.reply, turn.last_seen, False
     try:
-        with relay.readers.reading(reply.turn_id):
-            for payload in opening(reply):
+        with relay.readers.track_reader(reply.turn_id):
+            for payload in make_opening(reply):
                 yield data_frame(payload)
             patience = relay.settings.suspended_seconds
             try:
                 async with aclosing(
-                    follow(relay, reply.turn_id, reply.owner, patience=patience, new=turn.new)
+                    follow_turn(relay, reply.turn_id, reply.owner, patience=patience, new=turn.is_new)
                 ) as events:
                     async for event in events:
                         if event is not None and isinstance(event.body, LogReset):
                             seen = -1  # the reset and all later events are new to this reader
-                        for frame in await _frames(relay, page, event, seen) if event else await _waiting(relay, page):
+                        for frame in (
+                            await _make_frames(relay, page, event, seen)
+                            if event
+                            else await _make_waiting_frames(relay, page)
+                        ):
                             yield frame
                         if event is not None and event.final:
-                            reach("result.sent")
+                            pass_failpoint("result.sent")
                             yield DONE
-                            if reply.question:
-                                await delivered(relay, reply.owner, reply.question, reply.turn_id)
+                            if reply.question_hash:
+                                await note_delivery(relay, reply.owner, reply.question_hash, reply.turn_id)
                             break
                     else:
                         raise EOFError("the turn's events ended without its end")
             except Exception as error:
-                for frame in _broken(error, page):
+                for frame in _make_error_frames(error, page):
                     yield frame
             whole = True
     finally:
-        if reply.page and not whole:
-            relay.readers.left(reply.turn_id, reply.owner)
+        if reply.has_page and not whole:
+            relay.readers.reader_left(reply.turn_id, reply.owner)
 
 
-async def _attached(relay: Relay, page: PageReply) -> str:
+async def _make_attachments(relay: Relay, page: PageReply) -> str:
     added, reply = list[str](), page.reply
     try:
-        if (note := relay.settings.chat_note == "yes") or page.asked:
-            turn = await relay.client.reader.get(reply.turn_id, owner=reply.owner)
-            added.append((noted if note else recap_noted)(turn, reply.locale))
-        if reply.pages:
-            added.append(attached(await linked_files(relay, reply.turn_id, reply.owner), reply.pages))
+        if (note := relay.settings.chat_note == "yes") or page.was_suspended:
+            turn = await relay.client.reader.read_turn(reply.turn_id, owner=reply.owner)
+            added.append((format_note if note else format_recap_note)(turn, reply.locale))
+        if reply.pages_url:
+            added.append(format_file_links(await link_files(relay, reply.turn_id, reply.owner), reply.pages_url))
     except HelixError as error:  # the answer is worth sending without additions
         log.warning("relay.nothing_attached", turn_id=reply.turn_id, error=type(error).__name__)
     return "".join(added)
 
 
-async def _question(relay: Relay, page: PageReply, event: Event, body: TurnSuspended) -> list[Payload]:
+async def _send_question(relay: Relay, page: PageReply, event: Event, body: TurnSuspended) -> list[Payload]:
     reply = page.reply
-    question = question_of(body.interruption, reply.locale) if body.interruption else None
-    if not (reply.page and reply.pages and question and question.chat):
+    question = show_question(body.interruption, reply.locale) if body.interruption else None
+    if not (reply.has_page and reply.pages_url and question and question.chat):
         return []
     try:
-        link = await question_link(relay, reply.turn_id, event)
+        link = await sign_question_link(relay, reply.turn_id, event)
     except HelixError as error:
         log.warning("relay.question_not_linked", turn_id=reply.turn_id, error=type(error).__name__)
         return []
-    return page.ask(asking(question, reply.pages + link)) if link else []
+    return page.show_question(format_question(question, reply.pages_url + link)) if link else []
 
 
-def _broken(error: Exception, page: PageReply) -> list[bytes]:
+def _make_error_frames(error: Exception, page: PageReply) -> list[bytes]:
     reply, line = page.reply, list[Payload]()
-    lost = broken(error, reply.turn_id, reply.locale)
-    if page.progress:
-        lost.message = lost_text(lost.code, reply.locale, reply.turn_id)
-        line = page.line(page.progress.lost() if lost.code == "stream_lost" else page.progress.ended())
-    return [*map(data_frame, [*line, lost.body()]), DONE]
+    lost = stream_error(error, reply.turn_id, reply.locale)
+    if page.status_line:
+        lost.message = format_lost_stream(lost.code, reply.locale, reply.turn_id)
+        line = page.make_status(
+            page.status_line.show_lost() if lost.code == "stream_lost" else page.status_line.finish_line()
+        )
+    return [*map(data_frame, [*line, lost.to_body()]), DONE]
 
 
-async def _waiting(relay: Relay, page: PageReply) -> list[bytes]:
+async def _make_waiting_frames(relay: Relay, page: PageReply) -> list[bytes]:
     """Return what to send after a period without events: a ping and, for Open WebUI, a new status line."""
-    if not page.progress:
+    if not page.status_line:
         return [PING]
     before, others, why = 0, 0, ""
-    if page.progress.queued:
+    if page.status_line.is_queued:
         with suppress(StoreUnavailable):
-            place = await relay.client.sessions.place(page.reply.turn_id, page.reply.session_id)
+            place = await relay.client.sessions.find_position(page.reply.turn_id, page.reply.session_id)
             before, others = place.before, place.waiting
-            turn = await relay.client.reader.get(page.reply.turn_id)
-            wait = (await relay.client.workers.waits([turn])).get(turn.turn_id)
+            turn = await relay.client.reader.read_turn(page.reply.turn_id)
+            wait = (await relay.client.workers.explain_waits([turn])).get(turn.turn_id)
             if wait and wait.reason in NOBODY_CAN:
                 why = wait.words(page.reply.locale, public=True)
-    status = page.progress.waiting(time.time(), before=before, others=others, why=why)
-    return [PING, *map(data_frame, page.line(status))]
+    status = page.status_line.show_waiting(time.time(), before=before, others=others, why=why)
+    return [PING, *map(data_frame, page.make_status(status))]
 
 
-async def _frames(relay: Relay, page: PageReply, event: Event, seen: int) -> list[bytes]:
-    page.asked = page.asked or isinstance(event.body, TurnSuspended)
+async def _make_frames(relay: Relay, page: PageReply, event: Event, seen: int) -> list[bytes]:
+    page.was_suspended = page.was_suspended or isinstance(event.body, TurnSuspended)
     if event.seq > seen or event.final:
-        if event.final and page.reply.page:
-            page.attached = await _attached(relay, page)
+        if event.final and page.reply.has_page:
+            page.additions = await _make_attachments(relay, page)
         payloads = page.render(event)
     else:
-        page.skip(event)
+        page.skip_event(event)
         payloads = page.catch_up() if event.seq == seen else []
     if isinstance(event.body, TurnSuspended) and event.seq >= seen:
-        payloads += await _question(relay, page, event, event.body)
+        payloads += await _send_question(relay, page, event, event.body)
     return [*map(data_frame, payloads)]

@@ -18,21 +18,21 @@ from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.event_kinds import LogReset, TurnDecided, TurnSuspended
 from api_client.contract.events import Event
 from api_client.contract.turn import Turn
-from api_client.web.errors import ApiError, goes_on, internal_error, where
-from api_client.web.intake import delivered
+from api_client.web.errors import ApiError, describe_fault, internal_error, turn_continues_error
+from api_client.web.intake import note_delivery
 from api_client.web.relay.relay import Relay
 from api_client.web.streaming.payload import Payload
-from api_client.web.streaming.reply import Reply, turn_error
+from api_client.web.streaming.reply import Reply, make_turn_error
 from api_client.web.streaming.token_usage import TurnUsage
-from api_client.web.wire import JSON
+from api_client.web.wire import JSONResponse
 
 log = structlog.get_logger(__name__)
-_END = object()
+_NO_MORE_EVENTS = object()
 #: Cancelled tasks that have not ended yet; the set keeps them from being garbage-collected.
-_ending: set[asyncio.Task[None]] = set()
+_cancelled_tasks: set[asyncio.Task[None]] = set()
 
 
-class WaitsForPerson(HelixError):
+class SuspendedTooLong(HelixError):
     """Raised when a turn has waited for a person longer than the caller is willing to wait; the turn continues."""
 
     code = "turn_suspended"
@@ -44,7 +44,7 @@ class RelayStopping(HelixError):
     code = "stream_lost"
 
 
-async def follow(
+async def follow_turn(
     relay: Relay, turn_id: str, owner: str | None, *, patience: float = math.inf, **start: Any
 ) -> AsyncGenerator[Event | None]:
     """Yield the events of a turn, and None when a ping is due.
@@ -54,70 +54,75 @@ async def follow(
     ``patience``: seconds that the caller waits while the turn is suspended. Raises ``RelayStopping``,
     ``WaitsForPerson`` and the errors of ``TurnReader.follow``, whose arguments are ``start``.
     """
-    events = relay.client.reader.follow(turn_id, owner=owner, ping_seconds=relay.settings.ping_seconds, **start)
+    events = relay.client.reader.follow_turn(turn_id, owner=owner, ping_seconds=relay.settings.ping_seconds, **start)
     stopping = asyncio.create_task(relay.stopping.wait())
-    step: asyncio.Future[Any] = asyncio.ensure_future(anext(events, _END))
+    step: asyncio.Future[Any] = asyncio.ensure_future(anext(events, _NO_MORE_EVENTS))
     suspended_at = 0.0
     try:
-        while (event := await _first(step, stopping)) is not _END:
+        while (event := await _wait_first(step, stopping)) is not _NO_MORE_EVENTS:
             if event is not None and isinstance(event.body, TurnSuspended | TurnDecided | LogReset):
                 suspended_at = time.monotonic() if isinstance(event.body, TurnSuspended) else 0.0
             yield event
             if suspended_at and event is None and time.monotonic() - suspended_at >= patience:
-                raise WaitsForPerson("the turn waits for a person")
-            step = asyncio.ensure_future(anext(events, _END))
+                raise SuspendedTooLong("the turn waits for a person")
+            step = asyncio.ensure_future(anext(events, _NO_MORE_EVENTS))
     finally:
         stopping.cancel()
-        _end(step, events)
+        _abandon_wait(step, events)
 
 
-def broken(error: Exception, turn_id: str, locale: str) -> ApiError:
+def stream_error(error: Exception, turn_id: str, locale: str) -> ApiError:
     """Log why a stream broke off, and return the error with which the stream ends."""
-    if isinstance(error, WaitsForPerson):
-        return goes_on(error.code, turn_id, locale)
+    if isinstance(error, SuspendedTooLong):
+        return turn_continues_error(error.code, turn_id, locale)
     if isinstance(error, HelixError):
         log.warning("relay.stream_lost", turn_id=turn_id, error=type(error).__name__)
-        return goes_on("stream_lost", turn_id, locale)
-    log.error("relay.stream_crashed", turn_id=turn_id, **where(error))
+        return turn_continues_error("stream_lost", turn_id, locale)
+    log.error("relay.stream_crashed", turn_id=turn_id, **describe_fault(error))
     return internal_error(locale)
 
 
-async def spent(relay: Relay, turn_id: str, owner: str | None) -> TurnUsage:
+async def read_usage(relay: Relay, turn_id: str, owner: str | None) -> TurnUsage:
     """Wait for the end of a turn and return the turn's usage."""
     used = TurnUsage()
-    async with aclosing(follow(relay, turn_id, owner, patience=relay.settings.suspended_seconds)) as events:
+    async with aclosing(follow_turn(relay, turn_id, owner, patience=relay.settings.suspended_seconds)) as events:
         async for event in events:
             if event is not None:
-                used.take(event)
+                used.add_event(event)
     return used
 
 
-async def _result(relay: Relay, turn_id: str, owner: str | None) -> tuple[Turn, TurnUsage]:
-    used = await spent(relay, turn_id, owner)
-    return await relay.client.reader.get(turn_id, owner=owner), used
+async def _read_result(relay: Relay, turn_id: str, owner: str | None) -> tuple[Turn, TurnUsage]:
+    used = await read_usage(relay, turn_id, owner)
+    return await relay.client.reader.read_turn(turn_id, owner=owner), used
 
 
-async def result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, TurnUsage]:
+async def await_result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, TurnUsage]:
     """Wait for the end of a turn; return the turn and its usage.
 
     Raises ``ApiError`` (``stream_lost``, ``turn_suspended``) and ``ClientDisconnect``.
     """
     try:
-        with relay.readers.reading(turn_id):
-            task = asyncio.create_task(_result(relay, turn_id, owner))
-            stopping, gone = asyncio.create_task(relay.stopping.wait()), asyncio.create_task(_gone(request))
+        with relay.readers.track_reader(turn_id):
+            task = asyncio.create_task(_read_result(relay, turn_id, owner))
+            stopping, gone = (
+                asyncio.create_task(relay.stopping.wait()),
+                asyncio.create_task(_wait_for_disconnect(request)),
+            )
             try:
-                await _first(task, stopping, gone)
+                await _wait_first(task, stopping, gone)
                 return task.result()
             finally:
                 stopping.cancel()
                 gone.cancel()
-                _end(task)
-    except (WaitsForPerson, StoreUnavailable, RelayStopping) as left:
-        raise goes_on(left.code if isinstance(left, WaitsForPerson) else "stream_lost", turn_id, locale) from left
+                _abandon_wait(task)
+    except (SuspendedTooLong, StoreUnavailable, RelayStopping) as left:
+        raise turn_continues_error(
+            left.code if isinstance(left, SuspendedTooLong) else "stream_lost", turn_id, locale
+        ) from left
 
 
-async def in_one_piece(
+async def answer_whole(
     request: Request, relay: Relay, reply: Reply, body: Callable[[Turn, TurnUsage], Payload | None]
 ) -> Response:
     """Wait for the end of a turn and return its answer as one response.
@@ -126,21 +131,21 @@ async def in_one_piece(
 
     ``body`` builds the JSON body, or returns None if the turn has no answer.
     """
-    turn, used = await result(request, relay, reply.turn_id, reply.owner, reply.locale)
+    turn, used = await await_result(request, relay, reply.turn_id, reply.owner, reply.locale)
     headers = {"x-turn-id": reply.turn_id}
-    done = BackgroundTask(delivered, relay, reply.owner, reply.question, reply.turn_id)
+    done = BackgroundTask(note_delivery, relay, reply.owner, reply.question_hash, reply.turn_id)
     if (made := body(turn, used)) is not None:
-        return JSON(made, headers=headers, background=done)
-    error = turn_error(str(turn.outcome or "error"), turn.error, reply.locale)
-    return JSON(error.body(), error.status, headers | error.headers, background=done)
+        return JSONResponse(made, headers=headers, background=done)
+    error = make_turn_error(str(turn.outcome or "error"), turn.error, reply.locale)
+    return JSONResponse(error.to_body(), error.status, headers | error.headers, background=done)
 
 
-async def _gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-async def _first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: asyncio.Task[None]) -> Any:
+async def _wait_first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: asyncio.Task[None]) -> Any:
     """Wait for a task and return its result, unless the relay stops or the client disconnects first.
 
     Raises ``RelayStopping`` or ``ClientDisconnect`` if the relay stops or the client disconnects first.
@@ -153,14 +158,14 @@ async def _first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: 
     raise ClientDisconnect
 
 
-def _end(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None = None) -> None:
+def _abandon_wait(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None = None) -> None:
     """Cancel a task without waiting for it, because the current task may be about to be cancelled too."""
-    ending = asyncio.create_task(_ended(task, events))
-    _ending.add(ending)
-    ending.add_done_callback(_ending.discard)
+    ending = asyncio.create_task(_cancel_until_done(task, events))
+    _cancelled_tasks.add(ending)
+    ending.add_done_callback(_cancelled_tasks.discard)
 
 
-async def _ended(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None) -> None:
+async def _cancel_until_done(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None) -> None:
     """Cancel a task until it has ended, then close its event stream.
 
     On Python 3.11 ``asyncio.wait_for`` may swallow a cancellation, so one is not enough.

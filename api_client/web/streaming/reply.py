@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from api_client.contract import event_kinds
 from api_client.contract.events import Event
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.marker import Span, answer_text, page_text, read_spans
-from api_client.contract.messages import ENDED, GIVEN_UP, ending, line_of
+from api_client.contract.marker import Span, read_spans, strip_all_markers, strip_own_marker
+from api_client.contract.messages import ENDED, GIVEN_UP, ending_message, format_issue
 from api_client.contract.turn_error import TurnError
 from api_client.web.errors import NO_RETRY, ApiError
-from api_client.web.openwebui.failure import failure_text
-from api_client.web.openwebui.front_matter import fenced
+from api_client.web.openwebui.failure import format_failure
+from api_client.web.openwebui.front_matter import fence_headers
 from api_client.web.streaming.chunks import COMPLETION_PREFIX
 from api_client.web.streaming.payload import Payload
 from api_client.web.streaming.token_usage import TurnUsage
@@ -21,9 +21,9 @@ from api_client.web.streaming.token_usage import TurnUsage
 #: First line of the message of a turn that failed validation (ADR-038, "stream_enforcement_error").
 ENFORCEMENT_ERROR = "[ENFORCEMENT ERROR]"
 #: Most characters of an answer in one chunk.
-PIECE = 1_000
+MAX_CHUNK_CHARS = 1_000
 #: Outcome -> HTTP status (if nothing was sent yet) and type of the error object.
-_ENDS = {
+_OUTCOME_ERRORS = {
     "failed": (422, "enforcement_error"),
     "incomplete": (502, "server_error"),
     "refused": (422, "refusal"),
@@ -40,27 +40,27 @@ class Reply:
 
     Attributes:
         created: Unix time in seconds.
-        status: the caller is Open WebUI: send progress as status events inside chunks, show no marker.
-        checked: the turn has validators.
-        pages: address of the relay's pages without a trailing slash; empty if unknown.
-        question: hash that identifies repeated requests, or empty.
-        page: Open WebUI shows the reply as it arrives.
+        from_open_webui: the caller is Open WebUI: send progress as status events inside chunks, show no marker.
+        has_validators: the turn has validators.
+        pages_url: address of the relay's pages without a trailing slash; empty if unknown.
+        question_hash: hash that identifies repeated requests, or empty.
+        has_page: Open WebUI shows the reply as it arrives.
     """
 
     turn_id: str
     model: str
     created: int
     locale: str
-    status: bool = False
-    checked: bool = True
-    pages: str = ""
+    from_open_webui: bool = False
+    has_validators: bool = True
+    pages_url: str = ""
     include_usage: bool = False
     owner: str = ""
     session_id: str = ""
-    question: str = ""
-    page: bool = False
+    question_hash: str = ""
+    has_page: bool = False
 
-    def chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> Payload:
+    def make_chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> Payload:
         """Build one chunk of a streamed chat completion with the given change.
 
         Open WebUI reads an additional key ``event``; other clients ignore it.
@@ -73,22 +73,26 @@ class Reply:
             "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
         }
 
-    def text(self, response: str, spans: Sequence[Span]) -> str:
+    def format_answer(self, response: str, spans: Sequence[Span]) -> str:
         """Return the text of an accepted answer as the caller reads it, without step markers.
 
         For Open WebUI, which draws comments as text and YAML headers as headings, also remove other markers and fence
         headers.
         """
-        return fenced(page_text(response, spans)) if self.status else answer_text(response, spans)
+        return (
+            fence_headers(strip_all_markers(response, spans))
+            if self.from_open_webui
+            else strip_own_marker(response, spans)
+        )
 
-    def completion(
+    def make_completion(
         self, response: str, spans: Sequence[Span] = (), spent: TurnUsage | None = None, refusal: str = ""
     ) -> Payload:
         """Build the whole chat completion for a request without streaming.
 
         ``refusal`` is OpenAI's field of that name.
         """
-        message: Payload = {"role": "assistant", "content": None if refusal else self.text(response, spans)}
+        message: Payload = {"role": "assistant", "content": None if refusal else self.format_answer(response, spans)}
         if refusal:
             message["refusal"] = refusal
         return {
@@ -97,21 +101,21 @@ class Reply:
             "created": self.created,
             "model": self.model,
             "choices": [{"index": 0, "message": message, "finish_reason": "content_filter" if refusal else "stop"}],
-            "usage": (spent or TurnUsage()).usage(),
+            "usage": (spent or TurnUsage()).chat_usage(),
         }
 
 
-def opening(reply: Reply) -> list[Payload]:
+def make_opening(reply: Reply) -> list[Payload]:
     """Return the first chunk of a stream, which names the role and holds no text."""
-    return [reply.chunk({"role": "assistant", "content": ""})]
+    return [reply.make_chunk({"role": "assistant", "content": ""})]
 
 
-def pieces(text: str) -> list[str]:
+def split_text(text: str) -> list[str]:
     """Split a text into pieces of at most ``PIECE`` characters, one for each chunk of a stream."""
-    return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+    return [text[start : start + MAX_CHUNK_CHARS] for start in range(0, len(text), MAX_CHUNK_CHARS)]
 
 
-def ended(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
+def make_ending(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
     """Return the chunks for the last event of a turn: the answer with attachments, or the error.
 
     For any other event, return an empty list.
@@ -119,37 +123,40 @@ def ended(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
     end = event.body
     if not isinstance(end, event_kinds.TurnFinished):
         return []
-    if end.outcome == "refused" and not reply.status:
-        return [reply.chunk({"refusal": refusal_of(end.error, reply.locale)}), reply.chunk({}, "content_filter")]
+    if end.outcome == "refused" and not reply.from_open_webui:
+        return [
+            reply.make_chunk({"refusal": refusal_message(end.error, reply.locale)}),
+            reply.make_chunk({}, "content_filter"),
+        ]
     if not end.success:
-        error = turn_error(end.outcome, end.error, reply.locale)
-        if reply.status:
-            error.message = failure_text(end, reply.locale, reply.turn_id)
-        return [error.body()]
-    text = reply.text(end.response, read_spans(end.markers, end.response)) + attached
-    return [*(reply.chunk({"content": piece}) for piece in pieces(text)), reply.chunk({}, "stop")]
+        error = make_turn_error(end.outcome, end.error, reply.locale)
+        if reply.from_open_webui:
+            error.message = format_failure(end, reply.locale, reply.turn_id)
+        return [error.to_body()]
+    text = reply.format_answer(end.response, read_spans(end.markers, end.response)) + attached
+    return [*(reply.make_chunk({"content": piece}) for piece in split_text(text)), reply.make_chunk({}, "stop")]
 
 
-def turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:
+def make_turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:
     """Build the API error for a turn that ended without an answer; ``outcome`` becomes its code.
 
     ``outcome`` is also the error's code; ``locale`` is used if the turn recorded no message.
     """
     error = error or TurnError()
-    message = error.message or _message(outcome, error.issues, locale)
+    message = error.message or _default_message(outcome, error.issues, locale)
     if outcome == "failed" and not message.startswith(ENFORCEMENT_ERROR):
         message = f"{ENFORCEMENT_ERROR}\n{message}"
-    status, kind = _ENDS.get(outcome, (502, "server_error"))
+    status, kind = _OUTCOME_ERRORS.get(outcome, (502, "server_error"))
     return ApiError(status, message, code=outcome, kind=kind, headers=dict(NO_RETRY))
 
 
-def refusal_of(error: TurnError | None, locale: str) -> str:
+def refusal_message(error: TurnError | None, locale: str) -> str:
     """Return the text with which the model refused to answer, for OpenAI's field ``refusal``."""
-    return turn_error("refused", error, locale).message
+    return make_turn_error("refused", error, locale).message
 
 
-def _message(outcome: str, issues: Sequence[ValidationIssue], locale: str) -> str:
+def _default_message(outcome: str, issues: Sequence[ValidationIssue], locale: str) -> str:
     if outcome in GIVEN_UP:
         return GIVEN_UP[outcome].get(locale, GIVEN_UP[outcome]["en"])
-    lines = [line_of(issue) for issue in issues]
-    return ending(outcome if outcome in ENDED else "error", locale, lines)
+    lines = [format_issue(issue) for issue in issues]
+    return ending_message(outcome if outcome in ENDED else "error", locale, lines)

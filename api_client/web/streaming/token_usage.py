@@ -18,46 +18,46 @@ class TurnUsage:
     """Adds up the token usage of all attempts of a turn, from the turn's events."""
 
     def __init__(self) -> None:
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
-        self._input = self._output = self._attempts = self._failed = self._last = 0
+    def _reset(self) -> None:
+        self._input = self._output = self._attempts = self._failed_tokens = self._last_run_tokens = 0
         self._cost = 0.0
 
-    def take(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Add the usage that an event reports; tokens of rejected and broken runs also count as failed."""
         match event.body:
             case event_kinds.AttemptCompleted() as body:
-                self._last = self._add(body.usage or {})
-                self._failed += 0 if body.verdict in {"complete", "asks"} else self._last
+                self._last_run_tokens = self._add_run(body.usage or {})
+                self._failed_tokens += 0 if body.verdict in {"complete", "asks"} else self._last_run_tokens
             case event_kinds.AttemptLost() as body:
-                self._failed += self._add(body.usage or {})
+                self._failed_tokens += self._add_run(body.usage or {})
             case event_kinds.AttemptRejected():
-                self._failed, self._last = self._failed + self._last, 0
+                self._failed_tokens, self._last_run_tokens = self._failed_tokens + self._last_run_tokens, 0
             case event_kinds.AttemptStarted(attempt=number):
                 self._attempts = max(self._attempts, number)
             case event_kinds.LogReset():
-                self._begin()
+                self._reset()
             case _:
                 pass
 
-    def _add(self, used: Mapping[str, Any]) -> int:
+    def _add_run(self, used: Mapping[str, Any]) -> int:
         given, made = int(used.get("input_tokens", 0)), int(used.get("output_tokens", 0))
         self._input += given
         self._output += made
         self._cost += float(used.get("cost_usd", 0.0))
         return given + made
 
-    def _details(self) -> Payload:
-        return {"attempts": self._attempts, "failed_tokens": self._failed, "cost_usd": round(self._cost, 6)}
+    def _make_details(self) -> Payload:
+        return {"attempts": self._attempts, "failed_tokens": self._failed_tokens, "cost_usd": round(self._cost, 6)}
 
-    def usage(self) -> Payload:
+    def chat_usage(self) -> Payload:
         """Return the usage in the format of OpenAI's chat completions."""
         return {
             "prompt_tokens": self._input,
             "completion_tokens": self._output,
             "total_tokens": self._input + self._output,
-            "turn_details": self._details(),
+            "turn_details": self._make_details(),
         }
 
     def response_usage(self) -> Payload:
@@ -68,5 +68,5 @@ class TurnUsage:
             "output_tokens": self._output,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": self._input + self._output,
-            "turn_details": self._details(),
+            "turn_details": self._make_details(),
         }

@@ -14,7 +14,7 @@ from api_client.broker import celery_settings
 from api_client.contract.keys import Keys
 from api_client.contract.phase_work import PHASE_RUN, PHASE_VERIFY
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RESUME, RUN_QUEUE, VALIDATE, Link, chain_of
+from api_client.contract.tasks import RESUME, RUN_QUEUE, VALIDATE, ChainTask, build_chain
 from tests.chaos import store
 from tests.chaos.traffic.plan import PlannedFault
 
@@ -75,13 +75,18 @@ class Messages:
     async def _late(self, pick: float) -> None:
         """Announce a link of a live turn that is not its next: one that was, or is to come."""
         turn, link, session = await self._live_turn(pick)
-        stale = [Link(VALIDATE, link.attempt), Link("turn.run", 1), Link("turn.retry", 2), Link("turn.fail", 1)]
-        stale += [Link(PHASE_RUN, 1), Link(PHASE_VERIFY, link.attempt), Link(RESUME, link.attempt)]
+        stale = [
+            ChainTask(VALIDATE, link.attempt),
+            ChainTask("turn.run", 1),
+            ChainTask("turn.retry", 2),
+            ChainTask("turn.fail", 1),
+        ]
+        stale += [ChainTask(PHASE_RUN, 1), ChainTask(PHASE_VERIFY, link.attempt), ChainTask(RESUME, link.attempt)]
         for other in stale:
             if other != link:
                 await asyncio.to_thread(self._publish, other, turn, session)
 
-    async def _live_turn(self, pick: float) -> tuple[str, Link, str]:
+    async def _live_turn(self, pick: float) -> tuple[str, ChainTask, str]:
         live: list[Any] = await self._redis.zrange(self._keys.due, 0, -1)
         if not live:
             raise Missed("no turn is going on")
@@ -89,13 +94,13 @@ class Messages:
         read: Any = self._redis.hmget(self._keys.turn(turn), "next", "session_id")
         link, session = await read
         with contextlib.suppress(ValueError, AttributeError):
-            return turn, Link.parse(link.decode()), session.decode()
+            return turn, ChainTask.parse(link.decode()), session.decode()
         raise Missed("the turn has ended")
 
-    def _publish(self, link: Link, turn: str, session: str) -> None:
+    def _publish(self, link: ChainTask, turn: str, session: str) -> None:
         signatures = [
             self._celery.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
-            for item in chain_of(link, turn, session)
+            for item in build_chain(link, turn, session)
         ]
         chain(*signatures).apply_async(retry=False)
 

@@ -14,7 +14,7 @@ from typing import Any
 from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings, load_settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from tests.chaos.history import LOGS, WITNESS, Recorder, read
 from tests.chaos.nemesis import Nemesis
@@ -51,7 +51,7 @@ def run_plain(options: Options, variant: str, history: Path, tell: Callable[[str
 
 def work() -> None:
     """Two workers of plain Celery, one for each queue, under the supervisor of ``turns worker``."""
-    settings = load()
+    settings = load_settings()
     queues = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: programs.CHECK_SLOTS}
     started = [
         replace(program, command=_celery(queue, slots))

@@ -54,7 +54,7 @@ def _break_lease() -> None:
     """No beats, and nobody stops by its own clock: whoever runs longer than a lease is taken for dead."""
     from worker.turns.leases.lease import Lease, LeaseKeeper
 
-    LeaseKeeper._renew = lambda self, held, planned: None  # type: ignore[method-assign]
+    LeaseKeeper._renew_leases = lambda self, held, planned: None  # type: ignore[method-assign]
     Lease.lease_ends = property(lambda self: time.monotonic() + 3600.0)  # type: ignore[assignment,method-assign]
 
 
@@ -62,18 +62,18 @@ def _break_reaper() -> None:
     """Nobody looks after turns that nobody looks after."""
     from worker.turns.leases.reaper import Reaper
 
-    Reaper.look = lambda self: asyncio.sleep(0)  # type: ignore[method-assign]
+    Reaper.reap_turns = lambda self: asyncio.sleep(0)  # type: ignore[method-assign]
 
 
 def _break_beats() -> None:
     """A lease is kept by whoever asks."""
     from api_client.turns.record import beats
 
-    whole = beats.script_text()
+    whole = beats.read_script()
     guard = "elseif turn[1] ~= token then"
     if guard not in whole:
         raise AssertionError(f"beats.lua has no {guard!r}: mend tests/fault/sabotage")
-    beats.script_text = lambda: whole.replace(guard, "elseif false then")
+    beats.read_script = lambda: whole.replace(guard, "elseif false then")
 
 
 def _break_older() -> None:

@@ -25,7 +25,7 @@ from tests.fault.matrix import Stage, guard_of
 from tests.fault.staged import Seen
 from tests.installation import WorkerProcess, asked
 from tests.support import json_lines, wait_until
-from worker.turns.leases.host import oom_counter, oom_kills
+from worker.turns.leases.host import find_oom_counter, read_oom_kills
 
 _HOST = "starving"
 #: Room for agents in the cgroup, in bytes: less than two of them need.
@@ -70,7 +70,7 @@ def stage(long: bool) -> Seen:
 @contextlib.contextmanager
 def _group() -> Iterator[_Group | None]:
     """A memory cgroup below our own; None where none can be made."""
-    own = oom_counter().parent
+    own = find_oom_counter().parent
     folder = own / f"helix-{secrets.token_hex(4)}"
     try:
         folder.mkdir()
@@ -105,13 +105,15 @@ async def _starved(made: Stage, starving: WorkerProcess, group: _Group | None, t
             for number in range(turns):
                 await wait_until(lambda due=begun + number / _RATE: time.monotonic() >= due)  # type: ignore[misc]
                 turn_ids.append(await client.submitter.submit(asked("frag", f"s{number}")))
-            ended = [await client.reader.result(turn_id, timeout=240) for turn_id in turn_ids]
+            ended = [await client.reader.await_result(turn_id, timeout=240) for turn_id in turn_ids]
     finally:
         watching.cancel()
     wrong = sum(turn.outcome is not Outcome.PASSED or turn.attempt != 1 for turn in ended)
     lost = sum(turn.delivery - 1 for turn in ended)
     kills = (
-        (oom_kills(group.folder / "memory.oom_control") or oom_kills(group.folder / "memory.events")) if group else lost
+        (read_oom_kills(group.folder / "memory.oom_control") or read_oom_kills(group.folder / "memory.events"))
+        if group
+        else lost
     )
     sick = sum(line.get("event") == "host.sick" for line in json_lines(starving.log_file))
     if not kills or not sick:

@@ -92,7 +92,7 @@ async def _load(client: TurnsClient, promised: Promised, over: asyncio.Event, nu
 async def _end_of(client: TurnsClient, promised: Promised, turn_id: str) -> None:
     while turn_id not in promised.shown:
         with contextlib.suppress(StoreUnavailable, TurnNotFound, OSError):
-            promised.shown[turn_id] = _told(await client.reader.result(turn_id))
+            promised.shown[turn_id] = _told(await client.reader.await_result(turn_id))
         await asyncio.sleep(0.02)
 
 
@@ -142,7 +142,7 @@ async def _round(
         await wait_until(lambda: _taken_again(client))
         for turn_id in promised.taken[first:]:
             try:
-                found = await client.reader.get(turn_id)
+                found = await client.reader.read_turn(turn_id)
             except TurnNotFound:
                 promised.lost += 1
                 continue
@@ -165,7 +165,7 @@ async def _truth_on_a_full_disk(settings: Settings, disk: Path) -> list[str]:
         await wait_until(lambda: _refusing(client))
         until = asyncio.get_running_loop().time() + 18.0
         await wait_until(lambda: asyncio.get_running_loop().time() > until)
-        standing = await client.workers.standing()
+        standing = await client.workers.read_state()
         states = {line.state for line in standing.workers}
         if "gone" in states or not standing.fleet.agents:
             wrong.append(f"live workers are {states}, {standing.fleet.agents} of them run agents")
@@ -178,7 +178,7 @@ async def _truth_on_a_full_disk(settings: Settings, disk: Path) -> list[str]:
 
 
 async def _refusing(client: TurnsClient) -> bool:
-    standing = await client.workers.standing()
+    standing = await client.workers.read_state()
     return standing.refusal is not None and standing.refusal.word == "MISCONF"
 
 

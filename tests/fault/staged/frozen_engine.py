@@ -49,7 +49,7 @@ async def _frozen(made: Stage, rounds: Sequence[Sequence[float]]) -> Seen:
         for number, freezes in enumerate(rounds):
             turn_ids = await _round(made, client, number, freezes)
             for turn_id in turn_ids:
-                turn = await client.reader.result(turn_id, timeout=120)
+                turn = await client.reader.await_result(turn_id, timeout=120)
                 runs = _runs(made, turn_id)
                 wrong += turn.outcome is not Outcome.PASSED or runs["start"] > 1 + runs["cut off"]
                 adopted += turn.delivery > 1 and runs["start"] == 1
@@ -65,7 +65,7 @@ async def _round(made: Stage, client: TurnsClient, number: int, freezes: Sequenc
     turn_ids = [await client.submitter.submit(asked("frag", session)) for session in sessions]
     await wait_until(lambda: all(_runs(made, turn_id)["start"] for turn_id in turn_ids))
     engines = [next(iter(worker.children().values())) for worker in made.workers[: len(freezes)]]
-    held = {turn_id: (await client.reader.get(turn_id)).worker for turn_id in turn_ids}
+    held = {turn_id: (await client.reader.read_turn(turn_id)).worker for turn_id in turn_ids}
     for engine in engines:
         os.kill(engine, signal.SIGSTOP)
     begun = time.monotonic()

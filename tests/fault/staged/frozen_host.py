@@ -79,7 +79,9 @@ async def _round(made: Stage, client: TurnsClient, number: int, seconds: float, 
     ids = [await client.submitter.submit(order) for order in orders]
     await wait_until(lambda: all(_runs(made, turn_id)["start"] for turn_id in ids))
     hosts = made.workers[:1] if how == _ANOTHER else made.workers
-    held = [turn_id for turn_id in ids if any([h.named((await client.reader.get(turn_id)).worker) for h in hosts])]
+    held = [
+        turn_id for turn_id in ids if any([h.named((await client.reader.read_turn(turn_id)).worker) for h in hosts])
+    ]
     frozen = [pid for host in hosts for pid in _tree(host.pid)]
     frozen += [made.broker.pid] if how == _WITH_STORE else []
     _signal(frozen, signal.SIGSTOP)
@@ -92,7 +94,7 @@ async def _round(made: Stage, client: TurnsClient, number: int, seconds: float, 
     (made.meet / "later").touch()
     found = _Round(wrong=len(at_once))
     for turn_id in ids:
-        turn, runs = await client.reader.result(turn_id, timeout=120), _runs(made, turn_id)
+        turn, runs = await client.reader.await_result(turn_id, timeout=120), _runs(made, turn_id)
         taken = turn_id in held and how == _ANOTHER and runs["start"] > 1
         found.again += taken
         found.wrong += turn.outcome is not Outcome.PASSED or runs["start"] > 1 + taken

@@ -39,11 +39,11 @@ async def _phases(made: Stage, other: WorkerProcess, count: int) -> Seen:
         turn_ids = []
         for number in range(count):
             (made.settings.root / f"work{number}").mkdir()
-            turn_ids += await client.phases.submit([phase], directory=f"work{number}")
-        ended = [await client.reader.result(turn_id, timeout=200) for turn_id in turn_ids]
+            turn_ids += await client.phases.submit_phases([phase], directory=f"work{number}")
+        ended = [await client.reader.await_result(turn_id, timeout=200) for turn_id in turn_ids]
 
         async def is_said() -> bool:
-            return "sessions shared" in await client.workers.why()
+            return "sessions shared" in await client.workers.read_faults()
 
         await wait_until(is_said)
     logged = [line for worker in made.workers for line in json_lines(worker.log_file)]

@@ -20,7 +20,7 @@ from tests.fault.staged import Seen
 from tests.support import wait_until
 from worker.logs import configure_logging
 from worker.turns.leases.replica_watch import ReplicaWatch
-from worker.turns.loops.watching import Watch
+from worker.turns.loops.watching import PollingLoop
 
 #: How long a master is frozen, in seconds: three times as long as it takes Sentinel to replace it.
 _FROZEN_SECONDS = 15.0
@@ -62,7 +62,7 @@ async def endure(folder: Path, number: int, copies: int, rounds: int, *, guarded
     settings = Settings(
         root=root, store_url=servers.url, broker_url=servers.url, durability="replicated", replicas=copies
     )
-    watch, replaced = Watch([ReplicaWatch(settings)]), 0
+    watch, replaced = PollingLoop([ReplicaWatch(settings)]), 0
     try:
         if guarded:
             watch.start()

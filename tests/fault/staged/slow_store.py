@@ -49,7 +49,7 @@ async def _slow(made: Stage, control: str, turns: int) -> Seen:
     async with TurnsClient(near) as client:
         await tell(control, "all", "delay", _DELAY)
         turn_ids = [await client.submitter.submit(asked("frag", f"s{number}")) for number in range(turns)]
-        ended = [await client.reader.result(turn_id, timeout=300) for turn_id in turn_ids]
+        ended = [await client.reader.await_result(turn_id, timeout=300) for turn_id in turn_ids]
         await tell(control, "all", "heal", 0.0)
     well = {turn.turn_id for turn in ended if turn.outcome and turn.outcome.success and turn.delivery == 1}
     alarms = [line for worker in made.workers for line in json_lines(worker.log_file) if line.get("event") in _ALARMS]

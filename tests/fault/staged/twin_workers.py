@@ -41,15 +41,15 @@ async def _drained(made: Stage, turns: int) -> Seen:
     async with TurnsClient(made.settings) as client:
 
         async def there(number: int) -> bool:
-            standing = await client.workers.standing()
-            return (len(standing.heard), standing.fleet.slots) == (number, number * _SLOTS)
+            standing = await client.workers.read_state()
+            return (len(standing.recent_reports), standing.fleet.slots) == (number, number * _SLOTS)
 
         passed = 0
         await wait_until(lambda: there(_TWINS))
-        for number, name in enumerate([each.name for each in await client.workers.reported()]):
+        for number, name in enumerate([each.name for each in await client.workers.read_reports()]):
             ids = [await client.submitter.submit(asked("frag", f"s{number}-{each}")) for each in range(turns)]
-            ended = [await client.reader.result(turn_id, timeout=120) for turn_id in ids]
+            ended = [await client.reader.await_result(turn_id, timeout=120) for turn_id in ids]
             passed += sum(turn.outcome is Outcome.PASSED for turn in ended)
-            await client.workers.order(name, WorkerOrder.DRAIN)
+            await client.workers.order_worker(name, WorkerOrder.DRAIN)
             await wait_until(lambda left=_TWINS - number - 1: there(left))
     return Seen(_TWINS * turns, "turns", _TWINS * turns - passed, f"{_TWINS} workers with one host name and process id")

@@ -47,20 +47,20 @@ async def _uneven(made: Stage, uneven: WorkerProcess, vanishing: Path, turns: in
 
         vanishing.unlink()
         turn_ids = [await ask(number, ("plain", "extra")[number % 2]) for number in range(turns)]
-        ended = [await client.reader.result(turn_id, timeout=200) for turn_id in turn_ids]
+        ended = [await client.reader.await_result(turn_id, timeout=200) for turn_id in turn_ids]
         # Nobody can: the other worker loses its script too.
         kept = made.script.read_text()
         made.script.unlink()
         stranded = [await ask(turns + number, "plain") for number in range(4)]
 
         async def is_said() -> bool:
-            found = (await client.workers.standing()).waits
+            found = (await client.workers.read_state()).waits
             said = [each for each in found if each.wait.reason is Reason.UNFIT]
             return sum(each.count for each in said) == len(stranded)
 
         await wait_until(is_said)
         made.script.write_text(kept)
-        ended += [await client.reader.result(turn_id, timeout=200) for turn_id in stranded]
+        ended += [await client.reader.await_result(turn_id, timeout=200) for turn_id in stranded]
     wrong = sum(turn.outcome is not Outcome.PASSED or turn.attempt != 1 or turn.strikes != 0 for turn in ended)
     events = [line.get("event") for line in json_lines(uneven.log_file)]
     refused = sum(

@@ -2,14 +2,14 @@
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
-from api_client.contract.tasks import RUN, Link
+from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Outcome, TurnRequest
-from api_client.turns.record.claim import Claim
-from api_client.turns.record.moves import Answer, Move
+from api_client.turns.record.claim import LeaseClaim
+from api_client.turns.record.moves import Answer, Transition
 from tests.on_loop import Ledger
 
-FIRST = Link(RUN, 1)
-PASSED = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))
+FIRST = ChainTask(RUN, 1)
+PASSED = Transition(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))
 
 
 def request(text: str = "Hallo", **more: object) -> TurnRequest:
@@ -17,11 +17,11 @@ def request(text: str = "Hallo", **more: object) -> TurnRequest:
     return TurnRequest(**values)  # type: ignore[arg-type]
 
 
-def claimed(ledger: Ledger, turn_id: str, link: Link = FIRST, session_id: str = "s-1") -> Claim:
-    claim = ledger.claim(turn_id, session_id, link)
-    assert isinstance(claim, Claim), claim
+def claimed(ledger: Ledger, turn_id: str, link: ChainTask = FIRST, session_id: str = "s-1") -> LeaseClaim:
+    claim = ledger.claim_turn(turn_id, session_id, link)
+    assert isinstance(claim, LeaseClaim), claim
     return claim
 
 
 async def log_of(client: TurnsClient, turn_id: str) -> list[Event]:
-    return [event async for event in client.reader.follow(turn_id) if event is not None]
+    return [event async for event in client.reader.follow_turn(turn_id) if event is not None]

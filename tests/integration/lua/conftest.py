@@ -8,7 +8,7 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.store.connecting import connect
+from api_client.store.connecting import open_blocking_store
 from tests.on_loop import Ledger
 
 
@@ -26,5 +26,5 @@ def ledger(settings: Settings) -> Ledger:
 
 @pytest.fixture
 def store(settings: Settings) -> redis.Redis:
-    made: redis.Redis = connect(settings)
+    made: redis.Redis = open_blocking_store(settings)
     return made

@@ -6,41 +6,45 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.keys import Keys
-from api_client.contract.tasks import RETRY, VALIDATE, Link
+from api_client.contract.tasks import RETRY, VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, TurnState
-from api_client.turns.record.claim import Claim, CommitResult, LeaseLost, Refusal
-from api_client.turns.record.moves import Move, attempt_facts, progress
+from api_client.turns.record.claim import ClaimRefusal, CommitResult, LeaseClaim, LeaseLost
+from api_client.turns.record.moves import Transition, attempt_facts, progress
 from tests.integration.lua.by_hand import PASSED, claimed, log_of, request
 from tests.on_loop import Ledger
 from tests.support import wait_until
 
-RAN = Move(attempt=1, next=Link(VALIDATE, 1), facts=attempt_facts(text="Ja."), run_ended=True)
-AGAIN = Move(attempt=1, next=Link(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), judged=True)
+RAN = Transition(attempt=1, next=ChainTask(VALIDATE, 1), facts=attempt_facts(text="Ja."), run_ended=True)
+AGAIN = Transition(attempt=1, next=ChainTask(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), judged=True)
 
 
 async def test_a_turn_goes_from_link_to_link_under_one_token_and_ends_once(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request())
     run = claimed(ledger, turn_id)
     judging = advanced(ledger, run, RAN)
-    assert (judging.link, judging.token, judging.turn.state) == (Link(VALIDATE, 1), run.token, TurnState.VALIDATING)
+    assert (judging.link, judging.token, judging.turn.state) == (
+        ChainTask(VALIDATE, 1),
+        run.token,
+        TurnState.VALIDATING,
+    )
     again = advanced(ledger, judging, AGAIN)
-    assert (again.link, again.turn.state) == (Link(RETRY, 2), TurnState.RUNNING)
+    assert (again.link, again.turn.state) == (ChainTask(RETRY, 2), TurnState.RUNNING)
     assert (again.turn.attempt, again.turn.delivery, again.turn.retries, again.turn.next) == (2, 2, 1, "turn.retry/2")
-    assert ledger.commit(again, PASSED) == CommitResult("", "passed")
+    assert ledger.commit_transition(again, PASSED) == CommitResult("", "passed")
     assert [event.kind for event in await log_of(client, turn_id)] == [
         *("turn.queued", "attempt.started", "attempt.started", "turn.finished")
     ]
-    assert [attempt.deliveries for attempt in await client.reader.attempts(turn_id)] == [1, 1]
+    assert [attempt.deliveries for attempt in await client.reader.read_attempts(turn_id)] == [1, 1]
 
 
 async def test_an_advance_whose_reply_was_lost_is_answered_not_repeated(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request())
     judging = advanced(ledger, claimed(ledger, turn_id), RAN)
-    command = next(ledger._changes.advance(judging, AGAIN, 0.0))
-    once, again = ledger._do(command), ledger._do(command)
-    assert once.link == again.link == Link(RETRY, 2)
+    command = next(ledger._changes.advance_turn(judging, AGAIN, 0.0))
+    once, again = ledger._send_command(command), ledger._send_command(command)
+    assert once.link == again.link == ChainTask(RETRY, 2)
     assert once.turn.delivery == again.turn.delivery == 2
-    assert (await client.reader.get(turn_id)).seq == 3
+    assert (await client.reader.read_turn(turn_id)).seq == 3
 
 
 async def test_nobody_else_can_claim_the_next_link_and_a_reaper_announces_it_when_the_holder_dies(
@@ -48,12 +52,12 @@ async def test_nobody_else_can_claim_the_next_link_and_a_reaper_announces_it_whe
 ) -> None:
     turn_id = await client.submitter.submit(request())
     late = advanced(ledger, claimed(ledger, turn_id), RAN)
-    assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("held")
-    await wait_until(lambda: (found := ledger.reap(turn_id, may_take=True)).what == "announce" and found.link)
-    assert ledger.next_link(turn_id) == Link(VALIDATE, 1)
+    assert ledger.claim_turn(turn_id, "s-1", ChainTask(VALIDATE, 1)) == ClaimRefusal("held")
+    await wait_until(lambda: (found := ledger.reap_turn(turn_id, may_take=True)).what == "announce" and found.link)
+    assert ledger.next_task(turn_id) == ChainTask(VALIDATE, 1)
     with pytest.raises(LeaseLost):
-        ledger.advance(late, AGAIN)
-    assert claimed(ledger, turn_id, Link(VALIDATE, 1)).turn.strikes == 1
+        ledger.advance_turn(late, AGAIN)
+    assert claimed(ledger, turn_id, ChainTask(VALIDATE, 1)).turn.strikes == 1
 
 
 async def test_going_on_keeps_the_lease_from_now_on(client: TurnsClient, ledger: Ledger) -> None:
@@ -62,32 +66,32 @@ async def test_going_on_keeps_the_lease_from_now_on(client: TurnsClient, ledger:
     judging = advanced(ledger, run, RAN)
     assert judging.turn.lease_until >= run.turn.lease_until
     assert judging.taken_at >= run.taken_at
-    assert ledger.beat(judging) == ""
+    assert ledger.renew_lease(judging) == ""
 
 
 async def test_a_cancel_ends_the_turn_where_its_holder_would_have_gone_on(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request())
     run = claimed(ledger, turn_id)
     await client.canceller.cancel(turn_id)
-    assert ledger.advance(run, RAN) == CommitResult("", "cancelled")
+    assert ledger.advance_turn(run, RAN) == CommitResult("", "cancelled")
     with pytest.raises(LeaseLost):
-        ledger.beat(run)
+        ledger.renew_lease(run)
 
 
 async def test_a_spent_budget_lets_an_answer_be_judged_but_no_agent_run_again(
     client: TurnsClient, ledger: Ledger
 ) -> None:
     turn_id = await client.submitter.submit(request(cost_budget_usd=0.5))
-    spent = Move(attempt=1, next=Link(VALIDATE, 1), fields=progress(cost_used=600000))
+    spent = Transition(attempt=1, next=ChainTask(VALIDATE, 1), fields=progress(cost_used=600000))
     judging = advanced(ledger, claimed(ledger, turn_id), spent)
-    assert ledger.advance(judging, AGAIN) == CommitResult("", "expired")
+    assert ledger.advance_turn(judging, AGAIN) == CommitResult("", "expired")
 
 
 async def test_a_delay_gives_the_turn_back(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request())
-    delayed = Move(attempt=1, next=Link(VALIDATE, 1), delay_ms=60_000)
-    assert ledger.advance(claimed(ledger, turn_id), delayed) == CommitResult("", "")
-    assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("early")
+    delayed = Transition(attempt=1, next=ChainTask(VALIDATE, 1), delay_ms=60_000)
+    assert ledger.advance_turn(claimed(ledger, turn_id), delayed) == CommitResult("", "")
+    assert ledger.claim_turn(turn_id, "s-1", ChainTask(VALIDATE, 1)) == ClaimRefusal("early")
 
 
 async def test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_by_link(
@@ -96,7 +100,7 @@ async def test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_b
     """As after a loss of power: the store is what it was before two answered links."""
     turn_id = await client.submitter.submit(request())
     run = claimed(ledger, turn_id)
-    ledger.append(run, [AttemptOutput(attempt=1, text="Ja.")])
+    ledger.append_events(run, [AttemptOutput(attempt=1, text="Ja.")])
     keys = Keys(client.settings.namespace)
     names = [name for name in store.keys(f"{keys.turn(turn_id)}*") if store.type(name) != b"none"]
     before = {name: store.dump(name) for name in names}
@@ -105,11 +109,11 @@ async def test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_b
         store.delete(name)
     for name, content in before.items():
         store.restore(name, 0, content)
-    ledger.append(again, [AttemptOutput(attempt=2, text="Doch.")])
-    turn = await client.reader.get(turn_id)
+    ledger.append_events(again, [AttemptOutput(attempt=2, text="Doch.")])
+    turn = await client.reader.read_turn(turn_id)
     assert (turn.state, turn.next, turn.delivery, turn.retries) == (TurnState.RUNNING, "turn.retry/2", 2, 1)
-    ledger.commit(again, PASSED)
-    assert (await client.reader.get(turn_id)).outcome is Outcome.PASSED
+    ledger.commit_transition(again, PASSED)
+    assert (await client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
     kinds = [(event.kind, event.data.get("text")) for event in await log_of(client, turn_id)]
     assert kinds == [
         ("turn.queued", None),
@@ -119,10 +123,10 @@ async def test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_b
         ("attempt.output", "Doch."),
         ("turn.finished", None),
     ]
-    assert [attempt.text for attempt in await client.reader.attempts(turn_id)] == ["Ja.", ""]
+    assert [attempt.text for attempt in await client.reader.read_attempts(turn_id)] == ["Ja.", ""]
 
 
-def advanced(ledger: Ledger, claim: Claim, move: Move) -> Claim:
-    taken = ledger.advance(claim, move)
-    assert isinstance(taken, Claim), taken
+def advanced(ledger: Ledger, claim: LeaseClaim, move: Transition) -> LeaseClaim:
+    taken = ledger.advance_turn(claim, move)
+    assert isinstance(taken, LeaseClaim), taken
     return taken

@@ -12,8 +12,8 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.store.connecting import open_store
-from api_client.turns.record.backlog import Backlog, _turn_of
-from api_client.workers.reports import waiting_messages
+from api_client.turns.record.backlog import Backlog, _parse_turn_id
+from api_client.workers.reports import count_messages
 from tests.integration.lua.by_hand import claimed, request
 from tests.on_loop import Ledger, OnLoop
 from tests.support import wait_until
@@ -35,7 +35,7 @@ class Announcing:
     def look(self) -> list[str]:
         """The turns whose messages wait after a look."""
         self.reaper.look()
-        return [_turn_of(each) for each in self._store.lrange(self._queue, 0, -1)]
+        return [_parse_turn_id(each) for each in self._store.lrange(self._queue, 0, -1)]
 
 
 def queue_of(settings: Settings) -> str:
@@ -152,6 +152,6 @@ async def test_waiting_turns_are_counted_once_for_each_session_whatever_lies_in_
         assert store.llen(queue_of(quick)) == 2, "one more waits in the fair queue"
         store.lpush(queue_of(quick), *store.lrange(queue_of(quick), 0, -1))
         claimed(Ledger(quick, "w"), ids[3], session_id="c")
-        standing, queues = await client.workers.standing(), await waiting_messages(client.store)
+        standing, queues = await client.workers.read_state(), await count_messages(client.store)
     assert standing.waiting_by_queue == {"helix.run": 2, "helix.check": 0}
     assert queues["helix.run"] == 4

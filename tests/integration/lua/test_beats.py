@@ -8,15 +8,15 @@ import redis
 from redis.exceptions import ReadOnlyError
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import keys_for_turn
 from api_client.contract.settings import Settings
-from api_client.turns.record.beats import Beats
-from api_client.turns.record.claim import Claim
+from api_client.turns.record.beats import LeaseRenewal
+from api_client.turns.record.claim import LeaseClaim
 from tests.integration.lua.by_hand import FIRST, claimed, request
 from tests.on_loop import Ledger
 
 
-async def held(client: TurnsClient, settings: Settings, count: int) -> list[Claim]:
+async def held(client: TurnsClient, settings: Settings, count: int) -> list[LeaseClaim]:
     ledger = Ledger(settings, "worker-1")
     ids = [await client.submitter.submit(request(session_id=f"s-{number}")) for number in range(count)]
     return [claimed(ledger, turn_id, FIRST, f"s-{number}") for number, turn_id in enumerate(ids)]
@@ -26,7 +26,7 @@ async def test_each_lease_is_renewed_told_of_a_cancel_or_fenced_on_its_own(
     client: TurnsClient, settings: Settings, store: redis.Redis
 ) -> None:
     kept, lost, stopped, damaged, missing = claims = await held(client, settings, 5)
-    keys = [keys_of(settings.namespace, claim.turn.turn_id) for claim in claims]
+    keys = [keys_for_turn(settings.namespace, claim.turn.turn_id) for claim in claims]
     names = [key.turn(claim.turn.turn_id) for key, claim in zip(keys, claims, strict=True)]
     lost.token = "somebody else's"
     await client.canceller.cancel(stopped.turn.turn_id)
@@ -34,7 +34,7 @@ async def test_each_lease_is_renewed_told_of_a_cancel_or_fenced_on_its_own(
     store.set(names[3], "not a hash")
     store.hset(names[0], "lease_until", 0)
     store.zadd(keys[0].due, {kept.turn.turn_id: 1})
-    said = Beats(settings, store).renew(claims)
+    said = LeaseRenewal(settings, store).renew_leases(claims)
     assert said == {
         kept.token: ("held", ""),
         lost.token: ("fenced", ""),
@@ -52,15 +52,15 @@ async def test_each_lease_is_renewed_told_of_a_cancel_or_fenced_on_its_own(
 async def test_three_hundred_leases_are_renewed_by_two_commands(
     client: TurnsClient, settings: Settings, store: redis.Redis
 ) -> None:
-    claims, beats = await held(client, settings, 300), Beats(settings, store)
-    beats.open()
+    claims, beats = await held(client, settings, 300), LeaseRenewal(settings, store)
+    beats.load_script()
 
     def called() -> int:
         info: dict[str, Any] = store.info("commandstats")  # type: ignore[assignment]
         return int(info.get("cmdstat_evalsha", {}).get("calls", 0))
 
     before = called()
-    said = beats.renew(claims)
+    said = beats.renew_leases(claims)
     assert (len(said), called() - before) == (300, 2)
 
 
@@ -70,8 +70,8 @@ async def test_the_deadline_is_looked_at_before_a_lease_ends(
     settings = replace(settings, lease_seconds=1200.0)
     turn_id = await client.submitter.submit(request(deadline_seconds=600.0))
     claim = claimed(Ledger(settings, "worker-1"), turn_id)
-    Beats(settings, store).renew([claim])
-    keys = keys_of(settings.namespace, turn_id)
+    LeaseRenewal(settings, store).renew_leases([claim])
+    keys = keys_for_turn(settings.namespace, turn_id)
     assert store.zscore(keys.due, turn_id) == float(store.hget(keys.turn(turn_id), "deadline_at") or 0)
 
 
@@ -79,9 +79,9 @@ async def test_a_server_that_forgot_the_script_is_given_it_again(
     client: TurnsClient, settings: Settings, store: redis.Redis
 ) -> None:
     [claim] = await held(client, settings, 1)
-    beats = Beats(settings, store)
+    beats = LeaseRenewal(settings, store)
     store.script_flush()
-    assert beats.renew([claim]) == {claim.token: ("held", "")}
+    assert beats.renew_leases([claim]) == {claim.token: ("held", "")}
 
 
 async def test_a_store_that_takes_no_writes_is_no_fence(client: TurnsClient, private_settings: Settings) -> None:
@@ -90,4 +90,4 @@ async def test_a_store_that_takes_no_writes_is_no_fence(client: TurnsClient, pri
     with redis.Redis.from_url(private_settings.redis_url) as store:
         store.replicaof("127.0.0.1", "1")
         with pytest.raises(ReadOnlyError):
-            Beats(private_settings, store).renew(claims)
+            LeaseRenewal(private_settings, store).renew_leases(claims)

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import keys_for_turn
 from api_client.contract.settings import Settings
 from tests.integration.lua.by_hand import claimed, request
 from tests.on_loop import Ledger
@@ -31,7 +31,7 @@ def busy(loop: Loop) -> Iterator[None]:
         begun.set()
         over.wait(2 * WAIT_SECONDS)
 
-    loop.begin(work)
+    loop.start_work(work)
     begun.wait()
     try:
         yield
@@ -44,11 +44,11 @@ async def held(settings: Settings, client: TurnsClient) -> AsyncIterator[tuple[L
     """A lease in a process whose loop turns."""
     settings = replace(settings, lease_seconds=LEASE_SECONDS)
     keeper = LeaseKeeper(settings, "worker-1")
-    loop = Loop(keeper.turned)
+    loop = Loop(keeper.note_loop_turn)
     loop.start()
     keeper.start()
     claim = claimed(Ledger(settings, "worker-1"), await client.submitter.submit(request()))
-    with keeper.hold(claim) as made:
+    with keeper.hold_lease(claim) as made:
         yield made, loop
     keeper.close()
     loop.close()
@@ -58,7 +58,7 @@ async def held(settings: Settings, client: TurnsClient) -> AsyncIterator[tuple[L
 def leased_until(settings: Settings, store: redis.Redis, held: tuple[Lease, Loop]) -> Callable[[], int]:
     """Until when the store has the turn as held, in ms."""
     turn_id = held[0].claim.turn.turn_id
-    name = keys_of(settings.namespace, turn_id).turn(turn_id)
+    name = keys_for_turn(settings.namespace, turn_id).turn(turn_id)
     return lambda: int(store.hget(name, "lease_until") or 0)
 
 

@@ -12,7 +12,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.store.connecting import open_store
-from api_client.turns.record.calm import Calm
+from api_client.turns.record.calm import CalmPeriod
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger, OnLoop
 from tests.support import wait_until
@@ -45,8 +45,8 @@ async def test_after_an_outage_the_holder_of_a_finished_run_commits_before_a_rea
     # Nobody could beat, and nobody could look: the store was away, and the lease has run out meanwhile.
     await wait_until(lambda: lapsed(store, short, turn_id))
     reaper(short).look()
-    assert ledger.commit(claim, PASSED).outcome == "passed"
-    assert (await client.reader.get(turn_id)).outcome is Outcome.PASSED
+    assert ledger.commit_transition(claim, PASSED).outcome == "passed"
+    assert (await client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
 
 
 async def test_a_reaper_that_has_just_begun_takes_at_once_what_others_could_have_taken(
@@ -55,16 +55,16 @@ async def test_a_reaper_that_has_just_begun_takes_at_once_what_others_could_have
     ledger = Ledger(short, "holder")
     turn_id = await client.submitter.submit(request())
     claimed(ledger, turn_id)
-    calm = OnLoop(lambda: Calm(short, open_store(short), "w"))
+    calm = OnLoop(lambda: CalmPeriod(short, open_store(short), "w"))
     await wait_until(lambda: calm.look().calm >= LEASE_SECONDS and lapsed(store, short, turn_id))
     reaper(short).look()
-    assert (await client.reader.get(turn_id)).strikes == 1
+    assert (await client.reader.read_turn(turn_id)).strikes == 1
 
 
 async def test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew(
     short: Settings, store: redis.Redis
 ) -> None:
-    key, calm = Keys(short.namespace).reapers, OnLoop(lambda: Calm(short, open_store(short), "w"))
+    key, calm = Keys(short.namespace).reapers, OnLoop(lambda: CalmPeriod(short, open_store(short), "w"))
     assert calm.look().calm == 0.0, "a store that knows of no reaper"
     await wait_until(lambda: calm.look().calm > 0)
     pause = 1000 * 3 * short.reap_seconds
@@ -138,7 +138,7 @@ async def test_the_turns_of_many_dead_workers_are_announced_in_one_look(
     for each in range(number):
         session = f"s-{each}"
         claimed(Ledger(short, "dead"), await client.submitter.submit(request(session_id=session)), session_id=session)
-    calm, due = OnLoop(lambda: Calm(short, open_store(short), "w")), Keys(short.namespace).due
+    calm, due = OnLoop(lambda: CalmPeriod(short, open_store(short), "w")), Keys(short.namespace).due
 
     def all_lapsed() -> bool:
         now = store.time()
@@ -164,7 +164,7 @@ async def test_what_was_counted_is_folded_also_when_no_turn_is_unfinished_any_mo
     client: TurnsClient, short: Settings, store: redis.Redis
 ) -> None:
     ledger, keys = Ledger(short, "holder"), Keys(short.namespace)
-    ledger.commit(claimed(ledger, await client.submitter.submit(request())), PASSED)
+    ledger.commit_transition(claimed(ledger, await client.submitter.submit(request())), PASSED)
     assert store.exists(keys.due, keys.pending) == 1
     reaper(short).look()
     assert not store.exists(keys.pending)
@@ -174,14 +174,14 @@ async def test_while_no_turn_is_unfinished_a_reaper_looks_half_as_often(
     client: TurnsClient, short: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polled, looks = reaper(short), 0
-    look = polled.inner.look
+    look = polled.inner.reap_turns
 
     async def counted() -> None:
         nonlocal looks
         looks += 1
         await look()
 
-    monkeypatch.setattr(polled.inner, "look", counted)
+    monkeypatch.setattr(polled.inner, "reap_turns", counted)
     for _ in range(10):
         polled.poll()
     assert looks == 5
@@ -197,7 +197,7 @@ async def test_a_reaper_looks_each_time_while_the_store_is_away(
     polled = reaper(short)
     polled.poll()
     polled.poll()  # left out
-    monkeypatch.setattr(polled._backlog, "empty", Mock(side_effect=ReadOnlyError))
+    monkeypatch.setattr(polled._backlog, "is_empty", Mock(side_effect=ReadOnlyError))
     for _ in range(3):
         with pytest.raises(ReadOnlyError):
             polled.poll()

@@ -12,7 +12,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.pauses.pause import Pause
 from api_client.turns.record.accepted import AcceptedAnswer
-from api_client.turns.record.claim import Refusal
+from api_client.turns.record.claim import ClaimRefusal
 from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
 from tests.integration.lua.test_held_turns import FAILED, MODEL, opened, reaped, settings, time_passes
@@ -36,7 +36,7 @@ async def test_a_probe_that_nobody_hears_of_again_gives_its_place_away_after_ten
     a, b = await opened(client, ledger)
     time_passes(store, ledger.settings)
     claimed(ledger, a, session_id="a")
-    assert ledger.claim(b, "b", FIRST) == Refusal("held_back")
+    assert ledger.claim_turn(b, "b", FIRST) == ClaimRefusal("held_back")
     assert stored_breaker(client, store)["probe_ms"] / 1000 - ledger.server_time() == pytest.approx(600, abs=60)
     stored_breaker(client, store, probe_ms=1)
     claimed(ledger, b, session_id="b")
@@ -51,7 +51,7 @@ async def test_a_probe_that_is_cancelled_before_it_runs_leaves_its_place_to_anot
     assert reaped(ledger, a) == "announce"
     assert reaped(ledger, b) == "held_back"
     await client.canceller.cancel(a)
-    assert b in ledger.due(), "it is looked at at once"
+    assert b in ledger.list_due(), "it is looked at at once"
     claimed(ledger, b, session_id="d")
 
 
@@ -61,8 +61,8 @@ async def test_a_breaker_stays_open_for_ten_minutes_at_most(
     a, _ = await opened(client, ledger)
     stored_breaker(client, store, for_ms=500_000)
     time_passes(store, ledger.settings)
-    ledger.commit(claimed(ledger, a, session_id="a"), FAILED)
-    [again] = await client.pauses.in_force()
+    ledger.commit_transition(claimed(ledger, a, session_id="a"), FAILED)
+    [again] = await client.pauses.list_active()
     assert 500 < again.until - ledger.server_time() <= 601
 
 
@@ -70,18 +70,18 @@ async def test_the_deadline_goes_on_when_a_breaker_keeps_what_a_pause_kept(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     await opened(client, ledger)
-    await client.pauses.pause(Pause(what="queue", name="run"))
+    await client.pauses.set_pause(Pause(what="queue", name="run"))
     turn_id = await client.submitter.submit(request(deadline_seconds=1000.0))
-    first = (await client.reader.get(turn_id)).deadline_at
+    first = (await client.reader.read_turn(turn_id)).deadline_at
     until = ledger.server_time() + 0.2
     await wait_until(lambda: ledger.server_time() > until)
-    await client.pauses.resume("queue", "run", by="ops")
+    await client.pauses.end_pause("queue", "run", by="ops")
     assert reaped(ledger, turn_id) == "held_back"
-    second = (await client.reader.get(turn_id)).deadline_at
+    second = (await client.reader.read_turn(turn_id)).deadline_at
     assert second >= first + 0.2
     time_passes(store, ledger.settings)
     assert reaped(ledger, turn_id) == "announce"
-    assert (await client.reader.get(turn_id)).deadline_at == second, "nobody chose that the breaker opens"
+    assert (await client.reader.read_turn(turn_id)).deadline_at == second, "nobody chose that the breaker opens"
 
 
 async def test_a_turn_behind_an_open_breaker_is_looked_at_at_its_deadline(
@@ -92,7 +92,7 @@ async def test_a_turn_behind_an_open_breaker_is_looked_at_at_its_deadline(
         stored_breaker(client, store, until_ms=int((ledger.server_time() + 3600) * 1000))
         turn_id = await patient.submitter.submit(request(deadline_seconds=500.0))
     due = store.zscore(Keys(settings.namespace).due, turn_id)
-    assert due == round((await client.reader.get(turn_id)).deadline_at * 1000)
+    assert due == round((await client.reader.read_turn(turn_id)).deadline_at * 1000)
 
 
 async def test_a_resumed_turn_is_announced_as_if_for_the_first_time(
@@ -100,13 +100,13 @@ async def test_a_resumed_turn_is_announced_as_if_for_the_first_time(
 ) -> None:
     turn_id = await client.submitter.submit(request())
     for _ in range(4):
-        ledger.recall()
+        ledger.recall_turns()
         assert reaped(ledger, turn_id) == "announce"
     name = Keys(client.settings.namespace).turn(turn_id)
     assert store.hget(name, "announced") == b"5"
-    await client.pauses.pause(MODEL)
-    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("held_back")
-    await client.pauses.resume("model", "scripted", by="ops")
+    await client.pauses.set_pause(MODEL)
+    assert ledger.claim_turn(turn_id, "s-1", FIRST) == ClaimRefusal("held_back")
+    await client.pauses.end_pause("model", "scripted", by="ops")
     assert reaped(ledger, turn_id) == "announce"
     assert store.hget(name, "announced") == b"2", "the pauses between announcements begin anew"
 
@@ -116,9 +116,9 @@ async def test_an_answer_that_is_sealed_is_told_though_its_model_was_paused_mean
 ) -> None:
     turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
-    ledger.seal(claim, AcceptedAnswer(move=PASSED, delivery="d").to_json(claim.facts(1)))
-    await client.pauses.pause(MODEL)
-    await client.pauses.pause(Pause(what="queue", name="check"))
+    ledger.seal_answer(claim, AcceptedAnswer(move=PASSED, delivery="d").to_json(claim.known_facts(1)))
+    await client.pauses.set_pause(MODEL)
+    await client.pauses.set_pause(Pause(what="queue", name="check"))
     keys = Keys(client.settings.namespace)
     store.hset(keys.turn(turn_id), "lease_until", 1)  # its worker is not heard of any more
     store.zadd(keys.due, {turn_id: 1})
@@ -128,7 +128,7 @@ async def test_an_answer_that_is_sealed_is_told_though_its_model_was_paused_mean
 async def test_the_time_of_a_turn_that_is_cancelled_in_a_pause_does_not_count_the_pause(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
-    await client.pauses.pause(MODEL)
+    await client.pauses.set_pause(MODEL)
     turn_id = await client.submitter.submit(request())
     until = ledger.server_time() + 1.0
     await wait_until(lambda: ledger.server_time() > until)

@@ -9,11 +9,11 @@ from api_client.client import TurnsClient
 from api_client.contract.event_kinds import AttemptAccepted, AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import VALIDATE, Link
+from api_client.contract.tasks import VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, TurnState, new_turn_id
 from api_client.store.commands import ELSEWHERE_MS
-from api_client.turns.record.claim import Claim, CommitResult, LeaseLost, Refusal
-from api_client.turns.record.moves import Move, progress
+from api_client.turns.record.claim import ClaimRefusal, CommitResult, LeaseClaim, LeaseLost
+from api_client.turns.record.moves import Transition, progress
 from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, log_of, request
 from tests.on_loop import Ledger
@@ -22,23 +22,24 @@ from tests.support import wait_until
 
 async def test_only_the_next_link_can_be_claimed_and_only_once(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request())
-    assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("not_next")
+    assert ledger.claim_turn(turn_id, "s-1", ChainTask(VALIDATE, 1)) == ClaimRefusal("not_next")
     claimed(ledger, turn_id)
-    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("held")
-    assert ledger.claim(new_turn_id(), "s-1", FIRST) == Refusal("missing")
+    assert ledger.claim_turn(turn_id, "s-1", FIRST) == ClaimRefusal("held")
+    assert ledger.claim_turn(new_turn_id(), "s-1", FIRST) == ClaimRefusal("missing")
 
 
 async def test_a_claim_whose_reply_was_lost_finds_itself_and_counts_one_delivery(
     client: TurnsClient, ledger: Ledger
 ) -> None:
     turn_id = await client.submitter.submit(request())
+    changes = ledger._changes
     first, again = (
-        ledger._exchange(ledger._changes.claim(turn_id, "s-1", FIRST, "token-of-this-worker", 0.0)) for _ in range(2)
+        ledger._run_exchange(changes.claim_turn(turn_id, "s-1", FIRST, "token-of-this-worker", 0.0)) for _ in range(2)
     )
-    assert isinstance(first, Claim)
-    assert isinstance(again, Claim)
+    assert isinstance(first, LeaseClaim)
+    assert isinstance(again, LeaseClaim)
     assert first.turn.delivery == again.turn.delivery == 1
-    turn = await client.reader.get(turn_id)
+    turn = await client.reader.read_turn(turn_id)
     assert (turn.delivery, turn.seq) == (1, 2)
 
 
@@ -47,14 +48,14 @@ async def test_those_whom_a_turn_avoids_leave_it_to_others_for_some_seconds_and_
 ) -> None:
     here, twin, there = (Ledger(settings, name) for name in ("worker-1-1@a", "worker-1-1@aa", "worker-2-1@b"))
     turn_ids = [await client.submitter.submit(request(session_id=f"s-{number}")) for number in range(3)]
-    move = Move(attempt=1, state=TurnState.QUEUED, next=FIRST, fields=progress(avoid="@a$ worker-2-"), delay_ms=1)
+    move = Transition(attempt=1, state=TurnState.QUEUED, next=FIRST, fields=progress(avoid="@a$ worker-2-"), delay_ms=1)
     for number, turn_id in enumerate(turn_ids):
-        here.commit(claimed(here, turn_id, session_id=f"s-{number}"), move)
+        here.commit_transition(claimed(here, turn_id, session_id=f"s-{number}"), move)
     avoided, over = turn_ids[0], Keys(settings.namespace).turn(turn_ids[1])
     for ledger in (here, there):
-        await wait_until(lambda ledger=ledger: ledger.claim(avoided, "s-0", FIRST) == Refusal("elsewhere"))  # type: ignore[misc]
+        await wait_until(lambda ledger=ledger: ledger.claim_turn(avoided, "s-0", FIRST) == ClaimRefusal("elsewhere"))  # type: ignore[misc]
     claimed(twin, avoided, session_id="s-0")
-    await wait_until(lambda: here.claim(turn_ids[1], "s-1", FIRST) == Refusal("elsewhere"))
+    await wait_until(lambda: here.claim(turn_ids[1], "s-1", FIRST) == ClaimRefusal("elsewhere"))
     store.hset(over, "not_before", int(store.hget(over, "not_before") or 0) - ELSEWHERE_MS)  # type: ignore[arg-type]
     claimed(here, turn_ids[1], session_id="s-1")
     assert store.zscore(Keys(settings.namespace).due, avoided), "somebody looks at it again"
@@ -62,8 +63,8 @@ async def test_those_whom_a_turn_avoids_leave_it_to_others_for_some_seconds_and_
 
 async def test_the_second_turn_of_a_session_waits_for_the_first(client: TurnsClient, ledger: Ledger) -> None:
     first, second = await client.submitter.submit(request("1")), await client.submitter.submit(request("2"))
-    assert ledger.claim(second, "s-1", FIRST) == Refusal("waiting")
-    done = ledger.commit(claimed(ledger, first), PASSED)
+    assert ledger.claim_turn(second, "s-1", FIRST) == ClaimRefusal("waiting")
+    done = ledger.commit_transition(claimed(ledger, first), PASSED)
     assert (done.head, done.outcome) == (second, "passed")
     assert claimed(ledger, second).turn.request.prompt == "2"
 
@@ -72,8 +73,8 @@ async def test_a_turn_ends_once_with_its_answer_its_event_and_its_counters(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     turn_id = await client.submitter.submit(request())
-    ledger.commit(claimed(ledger, turn_id), PASSED)
-    turn = await client.reader.get(turn_id)
+    ledger.commit_transition(claimed(ledger, turn_id), PASSED)
+    turn = await client.reader.read_turn(turn_id)
     assert (turn.state, turn.outcome, turn.response) == (TurnState.FINISHED, Outcome.PASSED, "Ja.")
     events = await log_of(client, turn_id)
     assert [event.kind for event in events] == ["turn.queued", "attempt.started", "turn.finished"]
@@ -92,8 +93,10 @@ async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
 ) -> None:
     first, second = await client.submitter.submit(request("1")), await client.submitter.submit(request("2"))
     claim = claimed(ledger, first)
-    command = next(ledger._changes.commit(claim, replace(PASSED, events=[AttemptAccepted(attempt=1, issues=())])))
-    assert ledger._do(command) == ledger._do(command) == CommitResult(second, "passed")
+    command = next(
+        ledger._changes.commit_transition(claim, replace(PASSED, events=[AttemptAccepted(attempt=1, issues=())]))
+    )
+    assert ledger._send_command(command) == ledger._send_command(command) == CommitResult(second, "passed")
     assert records.counters(store, Keys(client.settings.namespace))["turn.finished|passed|scripted|v2|done|0"] == 1
     assert len(await log_of(client, first)) == 4
 
@@ -102,8 +105,8 @@ async def test_an_append_whose_reply_was_lost_is_answered_not_repeated(client: T
     turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
     command = next(ledger._changes.append(claim, [AttemptOutput(attempt=1, text="a")]))
-    assert ledger._do(command) is ledger._do(command) is None
-    assert (await client.reader.get(turn_id)).seq == 3
+    assert ledger._send_command(command) is ledger._send_command(command) is None
+    assert (await client.reader.read_turn(turn_id)).seq == 3
 
 
 async def test_a_worker_that_lost_its_turn_can_neither_beat_nor_append_nor_commit(
@@ -111,17 +114,17 @@ async def test_a_worker_that_lost_its_turn_can_neither_beat_nor_append_nor_commi
 ) -> None:
     turn_id = await client.submitter.submit(request())
     late = claimed(ledger, turn_id)
-    await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce")
+    await wait_until(lambda: ledger.reap_turn(turn_id, may_take=True).what == "announce")
     again = claimed(ledger, turn_id)
     for forbidden in (
-        lambda: ledger.beat(late),
-        lambda: ledger.append(late, [AttemptOutput(attempt=1, text="zu spät")]),
-        lambda: ledger.commit(late, PASSED),
+        lambda: ledger.renew_lease(late),
+        lambda: ledger.append_events(late, [AttemptOutput(attempt=1, text="zu spät")]),
+        lambda: ledger.commit_transition(late, PASSED),
     ):
         with pytest.raises(LeaseLost):
             forbidden()
-    ledger.commit(again, PASSED)
-    turn = await client.reader.get(turn_id)
+    ledger.commit_transition(again, PASSED)
+    turn = await client.reader.read_turn(turn_id)
     assert (turn.delivery, turn.strikes, turn.attempt) == (2, 1, 1)
     assert [event.kind for event in await log_of(client, turn_id)] == [
         "turn.queued",
@@ -135,12 +138,12 @@ async def test_a_worker_that_lost_its_turn_can_neither_beat_nor_append_nor_commi
 async def test_a_beat_keeps_the_turn_and_tells_of_a_cancel(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
-    before = (await client.reader.get(turn_id)).lease_until
-    assert ledger.beat(claim) == ""
-    assert (await client.reader.get(turn_id)).lease_until >= before
+    before = (await client.reader.read_turn(turn_id)).lease_until
+    assert ledger.renew_lease(claim) == ""
+    assert (await client.reader.read_turn(turn_id)).lease_until >= before
     cancelling = await client.canceller.cancel(turn_id)
     assert (cancelling.state, cancelling.stop) == (TurnState.RUNNING, "cancelled")
-    assert ledger.beat(claim) == "cancelled"
+    assert ledger.renew_lease(claim) == "cancelled"
 
 
 async def test_a_yes_is_used_up_by_one_run_of_who_holds_the_turn_and_only_until_it_is_called_off(
@@ -151,7 +154,7 @@ async def test_a_yes_is_used_up_by_one_run_of_who_holds_the_turn_and_only_until_
     assert [ledger.use_up(claim, run) for run in ("r1", "r1", "r2")] == [True, True, False], (
         "sent again, it is the same"
     )
-    assert (await client.reader.get(turn_id)).answer_used == "r1"
+    assert (await client.reader.read_turn(turn_id)).answer_used == "r1"
     assert not ledger.use_up(replace(claim, token="another's"), "r1")
     await client.canceller.cancel(turn_id)
     assert not ledger.use_up(claim, "r1")
@@ -161,7 +164,7 @@ async def test_cancelling_a_waiting_turn_ends_it_and_is_idempotent(client: Turns
     first, second = await client.submitter.submit(request("1")), await client.submitter.submit(request("2"))
     for _ in range(2):
         assert (await client.canceller.cancel(second)).outcome is Outcome.CANCELLED
-    assert (await client.reader.get(first)).state is TurnState.QUEUED
+    assert (await client.reader.read_turn(first)).state is TurnState.QUEUED
     [*_, last] = await log_of(client, second)
     assert last.data["error"]["message"] == "The request was cancelled."
 
@@ -170,8 +173,8 @@ async def test_an_accepted_cancel_wins_over_an_answer_that_comes_later(client: T
     turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
     await client.canceller.cancel(turn_id)
-    assert ledger.commit(claim, PASSED).outcome == "cancelled"
-    assert (await client.reader.get(turn_id)).response == ""
+    assert ledger.commit_transition(claim, PASSED).outcome == "cancelled"
+    assert (await client.reader.read_turn(turn_id)).response == ""
 
 
 @pytest.mark.parametrize("wrong", ["due", "finished", "pending", "session"])
@@ -191,21 +194,21 @@ async def test_a_key_of_a_wrong_type_stops_a_command_before_it_changes_the_turn(
 
     before = stored()
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        ledger._do(next(ledger._changes.commit(claim, PASSED)))
+        ledger._send_command(next(ledger._changes.commit_transition(claim, PASSED)))
     assert stored() == before
     store.delete(broken)
     if right:
         store.restore(broken, 0, right)
     claim.outbox.clear()
-    ledger.commit(claim, PASSED)
-    assert (await client.reader.get(turn_id)).outcome is Outcome.PASSED
+    ledger.commit_transition(claim, PASSED)
+    assert (await client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
 
 
 async def test_an_answer_that_used_up_the_budget_is_still_judged(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request(cost_budget_usd=0.5))
-    ran = Move(attempt=1, next=Link(VALIDATE, 1), fields=progress(cost_used=600000))
-    assert ledger.commit(claimed(ledger, turn_id), ran).outcome == ""
-    assert ledger.commit(claimed(ledger, turn_id, Link(VALIDATE, 1)), PASSED).outcome == "passed"
+    ran = Transition(attempt=1, next=ChainTask(VALIDATE, 1), fields=progress(cost_used=600000))
+    assert ledger.commit_transition(claimed(ledger, turn_id), ran).outcome == ""
+    assert ledger.commit_transition(claimed(ledger, turn_id, ChainTask(VALIDATE, 1)), PASSED).outcome == "passed"
 
 
 @pytest.fixture
@@ -229,13 +232,13 @@ async def test_a_run_is_left_to_the_keeper_of_its_agent_for_a_while_and_then_to_
     first = await client.submitter.submit(request())
     keeper.set_affinity(first, "s-1", 60.0)
     for _ in range(2):
-        assert other.claim(first, "s-1", FIRST) == Refusal("kept", "worker-1")
+        assert other.claim(first, "s-1", FIRST) == ClaimRefusal("kept", "worker-1")
     claim = claimed(keeper, first)
     assert claim.turn.delivery == 1
     assert keeper.find_affinity("s-1") == "worker-1", "it has its agent at work"
     assert store.hget(Keys(settings.namespace).turn(first), "kept_until") == b"0", "the next run is left to it anew"
-    keeper.commit(claim, Move(attempt=1, state=TurnState.QUEUED, next=FIRST))
-    assert other.claim(first, "s-1", FIRST) == Refusal("kept", "worker-1"), "each run anew"
+    keeper.commit_transition(claim, Transition(attempt=1, state=TurnState.QUEUED, next=FIRST))
+    assert other.claim(first, "s-1", FIRST) == ClaimRefusal("kept", "worker-1"), "each run anew"
     over(store, settings, first)
     claimed(other, first)
     assert not keeper.find_affinity("s-1"), "what the keeper has is another conversation now"
@@ -257,11 +260,11 @@ async def test_a_run_that_cannot_be_the_keepers_is_not_left_to_it(
             store.hset(record, "strikes", 1)
         case "judged":
             claim = claimed(keeper, turn_id)
-            keeper.commit(claim, Move(attempt=1, next=Link(VALIDATE, 1)))
+            keeper.commit_transition(claim, Transition(attempt=1, next=ChainTask(VALIDATE, 1)))
         case "no patience":
             other = Ledger(replace(settings, claude_warm_seconds=60.0, affinity_patience=0.0), "worker-2")
-    link = Link(VALIDATE, 1) if why == "judged" else FIRST
-    assert isinstance(other.claim(turn_id, "s-1", link, alone=why == "alone"), Claim)
+    link = ChainTask(VALIDATE, 1) if why == "judged" else FIRST
+    assert isinstance(other.claim(turn_id, "s-1", link, alone=why == "alone"), LeaseClaim)
     kept = why in ("judged", "no patience")
     assert keeper.find_affinity("s-1") == ("worker-1" if kept else "")
 

@@ -12,8 +12,8 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE
 from api_client.store import commands
-from api_client.turns.record.backlog import _turn_of
-from api_client.turns.record.claim import Claim, Refusal
+from api_client.turns.record.backlog import _parse_turn_id
+from api_client.turns.record.claim import ClaimRefusal, LeaseClaim
 from tests.integration.lua.by_hand import FIRST, PASSED, request
 from tests.on_loop import Ledger
 
@@ -42,12 +42,12 @@ class Line:
     def taken(self) -> str:
         """The turn of the next message; empty without one."""
         raw: Any = self.store.rpop(self.queue)
-        return _turn_of(raw) if raw else ""
+        return _parse_turn_id(raw) if raw else ""
 
-    def claim(self, turn_id: str) -> Claim:
+    def claim(self, turn_id: str) -> LeaseClaim:
         session: Any = self.store.hget(self.keys.turn(turn_id), "session_id")
-        claim = self.ledger.claim(turn_id, session.decode(), FIRST)
-        assert isinstance(claim, Claim), claim
+        claim = self.ledger.claim_turn(turn_id, session.decode(), FIRST)
+        assert isinstance(claim, LeaseClaim), claim
         return claim
 
     def next(self) -> str:
@@ -55,7 +55,7 @@ class Line:
         turn_id = self.taken()
         if not turn_id:
             return ""
-        self.ledger.commit(self.claim(turn_id), PASSED)
+        self.ledger.commit_transition(self.claim(turn_id), PASSED)
         return self.owners[turn_id]
 
     def order(self, number: int = 10_000) -> list[str]:
@@ -72,7 +72,7 @@ class Line:
 @pytest.fixture
 async def line(client: TurnsClient, settings: Settings, store: redis.Redis) -> Line:
     ledger = Ledger(replace(settings, lease_seconds=60.0), "worker-1")
-    ledger.release()  # it knows the line
+    ledger.release_turns()  # it knows the line
     return Line(client, ledger, store)
 
 
@@ -125,11 +125,11 @@ async def test_an_owner_has_no_more_agents_at_once_than_its_limit_and_another_is
     assert [line.owners[each] for each in held] == ["a", "a"]
     assert line.order() == ["b"] * 3
     assert line.waiting == 8
-    line.ledger.commit(claims[0], PASSED)
+    line.ledger.commit_transition(claims[0], PASSED)
     assert line.order(1) == ["a"], "its place is free again: it went with the command that freed it"
     assert len(line.order()) == 7, "the other one is still at work"
     assert line.store.zcard(line.keys.at_work) == 1
-    line.ledger.commit(claims[1], PASSED)
+    line.ledger.commit_transition(claims[1], PASSED)
     assert line.store.zcard(line.keys.at_work) == 0
 
 
@@ -137,12 +137,12 @@ async def test_a_message_that_was_given_up_takes_no_place_beyond_its_owners_limi
     await line.submit("a", 4, at_once=2)
     held = [line.taken() for _ in range(2)]
     await line.submit("b", AHEAD)  # the queue is full
-    assert line.ledger.line_up(held[0], "s-0", FIRST) == "lined_up", "a reaper took its message for lost"
+    assert line.ledger.queue_turn(held[0], "s-0", FIRST) == "lined_up", "a reaper took its message for lost"
     claim = line.claim(held[1])
     line.store.zadd(line.keys.at_work, {"a|another of its turns": 0})
-    assert isinstance(line.ledger.claim(held[0], "s-0", FIRST), Refusal), "two of its owner are at work"
+    assert isinstance(line.ledger.claim_turn(held[0], "s-0", FIRST), ClaimRefusal), "two of its owner are at work"
     line.store.zrem(line.keys.at_work, "a|another of its turns")
-    line.ledger.commit(claim, PASSED)
+    line.ledger.commit_transition(claim, PASSED)
     assert sorted(line.order()) == ["a"] * 3 + ["b"] * AHEAD
     assert (line.waiting, line.store.zcard(line.keys.at_work)) == (0, 0)
 
@@ -150,15 +150,15 @@ async def test_a_message_that_was_given_up_takes_no_place_beyond_its_owners_limi
 async def test_a_turn_whose_message_was_lost_is_not_kept_back_by_its_own_place(line: Line) -> None:
     [turn_id] = await line.submit("a", at_once=1)
     line.store.delete(line.queue)
-    assert line.ledger.line_up(turn_id, "s-0", FIRST) == "lined_up"
+    assert line.ledger.queue_turn(turn_id, "s-0", FIRST) == "lined_up"
     assert line.taken() == turn_id
 
 
 async def test_a_turn_that_is_claimed_by_a_message_that_was_given_up_leaves_the_line(line: Line) -> None:
     ids = await line.submit("a", 4)
     held = [line.taken() for _ in range(2)]
-    line.ledger.release()  # the queue is full
-    assert line.ledger.line_up(held[0], "s-0", FIRST) == "lined_up"
+    line.ledger.release_turns()  # the queue is full
+    assert line.ledger.queue_turn(held[0], "s-0", FIRST) == "lined_up"
     assert line.waiting == 1
     line.claim(held[0])
     assert line.waiting == 0
@@ -168,7 +168,7 @@ async def test_a_turn_that_is_claimed_by_a_message_that_was_given_up_leaves_the_
 
 async def test_a_chat_sees_how_many_go_before_its_turn_as_owners_take_turns(line: Line) -> None:
     async def before(turn_id: str) -> int:
-        place = await line.client.sessions.place(turn_id, "s-none")
+        place = await line.client.sessions.find_position(turn_id, "s-none")
         assert place.before == 0
         return place.waiting - 1
 
@@ -181,7 +181,7 @@ async def test_a_chat_sees_how_many_go_before_its_turn_as_owners_take_turns(line
     went = []
     while turn_id := line.taken():
         went.append(turn_id)
-        line.ledger.commit(line.claim(turn_id), PASSED)
+        line.ledger.commit_transition(line.claim(turn_id), PASSED)
     found = {name: went.index(name) for name in told}
     assert {name: abs(told[name] - found[name]) <= 4 for name in told} == dict.fromkeys(told, True), (told, found)
     assert told[one] <= AHEAD + 3, "one of each other owner"
@@ -213,7 +213,7 @@ async def test_a_cancelled_turn_whose_message_waits_lets_the_next_one_go(line: L
     seen = []
     while turn_id := line.taken():
         seen.append(turn_id)
-        line.ledger.claim(turn_id, f"s-{ids.index(turn_id)}", FIRST)
+        line.ledger.claim_turn(turn_id, f"s-{ids.index(turn_id)}", FIRST)
     assert seen == ids
 
 
@@ -232,7 +232,7 @@ async def test_the_next_turn_of_a_session_takes_its_owners_turn(line: Line) -> N
 async def test_what_was_lost_with_the_queue_is_let_go_again(line: Line, settings: Settings) -> None:
     await line.submit("a", 6)
     line.store.delete(line.queue)
-    found = line.ledger.release()
+    found = line.ledger.release_turns()
     assert (found.left, line.store.llen(line.queue)) == ((), AHEAD)
     assert len(line.order()) == 4, "the two that were lost are announced when they are due"
 
@@ -243,21 +243,21 @@ async def test_places_of_turns_that_are_gone_are_found(line: Line) -> None:
     line.store.zadd(line.keys.at_work, {stale: 0})
     [held] = [line.taken()]
     claim = line.claim(held)
-    line.ledger.commit(claim, PASSED)
+    line.ledger.commit_transition(claim, PASSED)
     assert line.taken() == "", "the place that leaked is taken"
-    found = line.ledger.release()
+    found = line.ledger.release_turns()
     assert found.places == (stale,)
-    assert line.ledger.ended(found.places) == [stale]
-    line.ledger.release("", [stale])
+    assert line.ledger.find_ended(found.places) == [stale]
+    line.ledger.release_turns("", [stale])
     assert line.owners[line.taken()] == "a"
 
 
 async def test_a_broken_line_costs_no_turn(line: Line) -> None:
     line.store.set(line.keys.waiting, "not a sorted set")
     [turn_id] = await line.submit("a", at_once=1)
-    assert (await line.client.reader.get(turn_id)).state.value == "queued"
+    assert (await line.client.reader.read_turn(turn_id)).state.value == "queued"
     line.store.delete(line.keys.waiting)
-    assert line.ledger.line_up(turn_id, "s-0", FIRST) == "waits"
+    assert line.ledger.queue_turn(turn_id, "s-0", FIRST) == "waits"
     assert line.taken() == turn_id
 
 
@@ -292,23 +292,23 @@ async def test_where_the_queues_are_elsewhere_the_caller_announces_what_may_go(
         if settings.broker_url.endswith("/0")
         else settings.broker_url + "?",
     )
-    assert commands.queue_in(elsewhere) == ""
+    assert commands.find_queue(elsewhere) == ""
     announced: list[str] = []
     async with TurnsClient(elsewhere) as client:
 
         async def announce(_link: Any, turn_id: str, _session: str, **_: Any) -> None:
             announced.append(turn_id)
 
-        monkeypatch.setattr(client.submitter._line._announcer, "announce", announce)
+        monkeypatch.setattr(client.submitter._line._announcer, "announce_task", announce)
         ledger = Ledger(replace(elsewhere, lease_seconds=60.0), "w")
-        ledger.release()
+        ledger.release_turns()
         ids = [await client.submitter.submit(request(session_id=f"s-{n}", owner="a")) for n in range(30)]
         assert announced == ids[:16], "so many may be on their way"
-        assert isinstance(ledger.claim(ids[0], "s-0", FIRST), Claim)
-        assert [each[1] for each in ledger.release().left] == [ids[16]]
+        assert isinstance(ledger.claim_turn(ids[0], "s-0", FIRST), LeaseClaim)
+        assert [each[1] for each in ledger.release_turns().left] == [ids[16]]
         for number in range(1, 17):  # their messages are lost
-            assert ledger.line_up(ids[number], f"s-{number}", FIRST) == "lined_up"
-        assert len(ledger.release().left) == 16, "they take no room any longer"
+            assert ledger.queue_turn(ids[number], f"s-{number}", FIRST) == "lined_up"
+        assert len(ledger.release_turns().left) == 16, "they take no room any longer"
 
 
 async def test_before_the_first_worker_reports_the_fair_queue_is_kept(client: TurnsClient, store: redis.Redis) -> None:

@@ -20,13 +20,13 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from api_client.client import TurnsClient
 from api_client.contract.completion import ErrorKind, Verdict
-from api_client.contract.notices import Notice
+from api_client.contract.notices import Notification
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Priority
 from api_client.pauses.pause import Pause
-from api_client.relay_state.allowances import Allowances, OwnerLimits
-from api_client.store.commands import line_script
-from api_client.turns.record.beats import Beats
+from api_client.relay_state.allowances import OwnerLimits, SubmissionLimits
+from api_client.store.commands import load_queue_script
+from api_client.turns.record.beats import LeaseRenewal
 from tests.integration import engine
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, ends, says
 from tests.integration.lua.by_hand import claimed, request
@@ -83,7 +83,7 @@ class Varying:
         self._names = dict[str, str]()
         for each in (settings, short(settings)):
             texts = {name: as_sent(path, each) for name, path in SCRIPTS.items()}
-            texts["release"] = line_script(SCRIPTS["release"], each).text
+            texts["release"] = load_queue_script(SCRIPTS["release"], each).text
             self._names |= {hashlib.sha1(text.encode()).hexdigest(): name for name, text in texts.items()}
         self._often, self._lock, self._busy = Counter[tuple[str, int]](), threading.Lock(), threading.local()
         self.tried, self.failed = Counter[str](), list[str]()
@@ -147,8 +147,8 @@ def varying(store: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPa
 async def play(settings: Settings, client: TurnsClient, store: redis.Redis, tried: Counter[str]) -> None:
     """Have every script that is given a number called."""
     limits = OwnerLimits(per_minute=60, unfinished=5, stored_bytes=10_000)
-    assert not await Allowances(client.store).take("o", limits, ["0-a"], size=100, cost=0.5)
-    await client.notices.put(Notice(kind="turn.dead", subject="x", at=1.0))
+    assert not await SubmissionLimits(client.store).admit_turns("o", limits, ["0-a"], size=100, cost=0.5)
+    await client.notices.put(Notification(kind="turn.dead", subject="x", at=1.0))
     bench = Bench(settings, client)
     try:
         for number in range(3):
@@ -158,25 +158,25 @@ async def play(settings: Settings, client: TurnsClient, store: redis.Redis, trie
             turn_id = await bench.submit(each, session_id=f"e{number}", priority=Priority.BACKGROUND.value)
             bench.carry_out_one(FIRST, turn_id, session_id=f"e{number}")
         turn = await bench.suspended(session_id="p")
-        await client.inbox.decide(turn.turn_id, "approve", by="me", suspended_at=turn.suspended_at)
+        await client.inbox.decide_turn(turn.turn_id, "approve", by="me", suspended_at=turn.suspended_at)
     finally:
         bench.close()
-    await client.pauses.pause(Pause(what="model", name="scripted", reason="x"), seconds=60)
-    await client.pauses.resume_all(by="me")
+    await client.pauses.set_pause(Pause(what="model", name="scripted", reason="x"), seconds=60)
+    await client.pauses.end_all(by="me")
     for number in range(2):
         turn_id = await client.submitter.submit(request(session_id="l", at_once=1), idempotency_key=f"k{number}")
     first = await client.submitter.submit(request(session_id="lost"))
     claim = claimed(Ledger(short(settings), "holder"), first, session_id="lost")
-    Beats(short(settings), store).renew([claim])
+    LeaseRenewal(short(settings), store).renew_leases([claim])
     reaper = OnLoop(lambda: Reaper(short(settings), "w", lambda *_: None))
 
     async def lost() -> bool:
-        reaper.recall()
+        reaper.recall_turns()
         reaper.look()
-        return (await client.reader.get(first)).state.value == "queued" and tried["put_off"] > 0 < tried["fold"]
+        return (await client.reader.read_turn(first)).state.value == "queued" and tried["put_off"] > 0 < tried["fold"]
 
     await wait_until(lost)
-    await client.spending.today()
+    await client.spending.read_today()
 
 
 async def test_no_number_makes_a_script_fail_nor_the_call_after_it(

@@ -13,11 +13,11 @@ from tests.on_loop import Ledger
 
 async def test_a_turn_of_another_owner_is_not_found(client: TurnsClient) -> None:
     turn_id = await client.submitter.submit(request(owner="a"))
-    for asked in (client.reader.get, client.reader.attempts, client.canceller.cancel):
+    for asked in (client.reader.read_turn, client.reader.read_attempts, client.canceller.cancel):
         with pytest.raises(TurnNotFound):
             await asked(turn_id, owner="b")
     with pytest.raises(TurnNotFound):
-        await client.reader.get("../etc")
+        await client.reader.read_turn("../etc")
 
 
 async def test_readers_that_start_late_or_come_back_see_every_event_once_in_order(
@@ -25,18 +25,18 @@ async def test_readers_that_start_late_or_come_back_see_every_event_once_in_orde
 ) -> None:
     turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
-    live = client.reader.follow(turn_id)
+    live = client.reader.follow_turn(turn_id)
     seen = [await anext(live)]
     for number in range(1200):  # more than one page of the log
-        ledger.append(claim, [AttemptOutput(attempt=1, text=f"{number} ")])
-    ledger.commit(claim, PASSED)
+        ledger.append_events(claim, [AttemptOutput(attempt=1, text=f"{number} ")])
+    ledger.commit_transition(claim, PASSED)
     seen += [event async for event in live]
     numbers = [event.seq for event in seen if event is not None]
     assert numbers == list(range(1, 1204))
-    late = [event.seq async for event in client.reader.follow(turn_id, after=600) if event is not None]
+    late = [event.seq async for event in client.reader.follow_turn(turn_id, after=600) if event is not None]
     assert late == list(range(601, 1204))
-    turn = await client.reader.get(turn_id)
-    other_history = [e.seq async for e in client.reader.follow(turn_id, after=600, epoch="0ther") if e is not None]
+    turn = await client.reader.read_turn(turn_id)
+    other_history = [e.seq async for e in client.reader.follow_turn(turn_id, after=600, epoch="0ther") if e is not None]
     assert other_history == list(range(1, 1204))
     assert turn.epoch != "0ther"
 
@@ -45,22 +45,22 @@ async def test_a_reader_that_has_seen_the_end_is_told_nothing_and_one_from_beyon
     client: TurnsClient, ledger: Ledger
 ) -> None:
     turn_id = await client.submitter.submit(request())
-    ledger.commit(claimed(ledger, turn_id), PASSED)
-    assert [event async for event in client.reader.follow(turn_id, after=3)] == []
-    assert [event.seq async for event in client.reader.follow(turn_id, after=99) if event is not None] == [1, 2, 3]
+    ledger.commit_transition(claimed(ledger, turn_id), PASSED)
+    assert [event async for event in client.reader.follow_turn(turn_id, after=3)] == []
+    assert [event.seq async for event in client.reader.follow_turn(turn_id, after=99) if event is not None] == [1, 2, 3]
 
 
 async def test_waiting_for_a_result_ends_when_its_time_is_up(client: TurnsClient) -> None:
     turn_id = await client.submitter.submit(request())
     with pytest.raises(TimeoutError):
-        await client.reader.result(turn_id, timeout=0.3)
+        await client.reader.await_result(turn_id, timeout=0.3)
 
 
 async def test_a_reader_of_a_turn_that_the_store_lost_is_told_instead_of_waiting_for_ever(
     client: TurnsClient, store: redis.Redis
 ) -> None:
     turn_id = await client.submitter.submit(request())
-    events = client.reader.follow(turn_id)
+    events = client.reader.follow_turn(turn_id)
     await anext(events)
     keys = Keys(client.settings.namespace)
     store.delete(keys.turn(turn_id), keys.log(turn_id))

@@ -8,18 +8,18 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import TurnState
-from api_client.turns.record.moves import Move, progress
+from api_client.turns.record.moves import Transition, progress
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger
 
 
 async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: TurnsClient, ledger: Ledger) -> None:
-    retried = Move(
+    retried = Transition(
         attempt=1,
         state=TurnState.QUEUED,
-        next=Link("turn.retry", 2),
+        next=ChainTask("turn.retry", 2),
         fields=progress(retries=1),
         counters={
             "attempt.judged|retry|scripted": 1,
@@ -29,23 +29,24 @@ async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: T
         },
     )
     first = await client.submitter.submit(request("1"))
-    ledger.commit(claimed(ledger, first), retried)
+    ledger.commit_transition(claimed(ledger, first), retried)
     counters = {"attempt.judged|accept|scripted": 1, "validator.judged|step_marker|scripted": 1}
-    ledger.commit(claimed(ledger, first, Link("turn.retry", 2)), replace(PASSED, attempt=2, counters=counters))
+    retry = claimed(ledger, first, ChainTask("turn.retry", 2))
+    ledger.commit_transition(retry, replace(PASSED, attempt=2, counters=counters))
     second = await client.submitter.submit(request("2"))
-    ledger.commit(claimed(ledger, second), replace(PASSED, counters=counters))
-    whole = await client.figures.retry_rate(3600)
+    ledger.commit_transition(claimed(ledger, second), replace(PASSED, counters=counters))
+    whole = await client.figures.read_retry_rate(3600)
     assert (whole.turns, whole.retried, whole.rate) == (2, 1, 0.5)
-    [validator] = (await client.figures.retry_rate(3600, "validator")).rows
+    [validator] = (await client.figures.read_retry_rate(3600, "validator")).rows
     assert (validator.name, validator.rejected, validator.validated) == ("step_marker", 1, 3)
-    [code] = (await client.figures.retry_rate(3600, "code")).rows
+    [code] = (await client.figures.read_retry_rate(3600, "code")).rows
     assert (code.name, code.rejected) == ("MISSING_STEP_MARKER", 1)
-    [session] = (await client.figures.retry_rate(3600, "session")).rows
+    [session] = (await client.figures.read_retry_rate(3600, "session")).rows
     assert (session.name, session.rejected, session.validated) == ("s-1", 1, 2)
-    [model] = (await client.figures.retry_rate(3600, "model")).rows
+    [model] = (await client.figures.read_retry_rate(3600, "model")).rows
     assert (model.name, model.rejected, model.validated) == ("scripted", 1, 2)
     with pytest.raises(ValueError, match="validator, code, model"):
-        await client.figures.retry_rate(3600, "weather")
+        await client.figures.read_retry_rate(3600, "weather")
 
 
 async def test_the_retry_rate_tells_since_when_a_rule_rejects(client: TurnsClient, store: redis.Redis) -> None:
@@ -56,8 +57,8 @@ async def test_the_retry_rate_tells_since_when_a_rule_rejects(client: TurnsClien
             "validator.rejected|step_marker|retry|scripted": rejected,
         }
         again = {"turn.finished|passed_after_retry|scripted|v2|what|1": rejected}
-        store.hset(names.bucket("hour", now - back * 3600), mapping={**counted, **again})
-    rate = await client.figures.retry_rate(3 * 3600, "validator", "hour")
+        store.hset(names.bucket_key("hour", now - back * 3600), mapping={**counted, **again})
+    rate = await client.figures.read_retry_rate(3 * 3600, "validator", "hour")
     assert (rate.retried, rate.turns, [row.rejected for row in rate.rows]) == (3, 3, [3])
     told = {piece.start: piece for piece in rate.pieces}
     quiet, loud = (told[(now - back * 3600) // 3600 * 3600] for back in (2, 1))
@@ -70,4 +71,4 @@ async def test_the_retry_rate_tells_since_when_a_rule_rejects(client: TurnsClien
                         ((60, "code", "", "m"), "not counted by model"),
                         ((4e7, "", "hour"), "is kept for"), ((172_000, "", "minute"), "pieces")]:  # fmt: skip
         with pytest.raises(ValueError, match=says):
-            await client.figures.retry_rate(*wrong)  # type: ignore[arg-type]
+            await client.figures.read_retry_rate(*wrong)  # type: ignore[arg-type]

@@ -16,15 +16,15 @@ from api_client.contract.admission import Submission
 from api_client.contract.errors import SessionBusy
 from api_client.contract.escalation import Escalation
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import VALIDATE, Link
+from api_client.contract.tasks import VALIDATE, ChainTask
 from api_client.contract.turn import DoubleText, new_turn_id
-from api_client.turns.record.moves import Move, progress
+from api_client.turns.record.moves import Transition, progress
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger
 
 #: A run of the model costs so much lately, so a turn that has one run sets that aside.
 ONE_RUN: dict[str, Any] = {"max_attempts": 1}
-RUN_OVER = Move(attempt=1, next=Link(VALIDATE, 1), run_ended=True)
+RUN_OVER = Transition(attempt=1, next=ChainTask(VALIDATE, 1), run_ended=True)
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ async def ended(client: TurnsClient, ledger: Ledger, session: str, dollars: floa
     """A turn that has cost so much, and has ended."""
     turn_id = await client.submitter.submit(request(session_id=session, **more))
     claim = claimed(ledger, turn_id, session_id=session)
-    ledger.commit(claim, replace(PASSED, fields=progress(cost_used=int(dollars * 1e6))))
+    ledger.commit_transition(claim, replace(PASSED, fields=progress(cost_used=int(dollars * 1e6))))
     return turn_id
 
 
 async def spent(client: TurnsClient) -> dict[str, float]:
-    return {each.scope: each.spent_usd for each in await client.spending.today()}
+    return {each.scope: each.spent_usd for each in await client.spending.read_today()}
 
 
 async def test_a_turn_is_charged_what_it_cost_to_each_budget_that_it_counts_for(
@@ -67,7 +67,7 @@ async def test_a_turn_is_charged_what_it_cost_to_each_budget_that_it_counts_for(
 async def test_what_a_turn_may_cost_is_set_aside_until_it_ends(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request(owner="alice", **ONE_RUN))
     assert (await spent(client))["owner:alice"] == 0.4
-    ledger.commit(claimed(ledger, turn_id), replace(PASSED, fields=progress(cost_used=100000)))
+    ledger.commit_transition(claimed(ledger, turn_id), replace(PASSED, fields=progress(cost_used=100000)))
     assert (await spent(client))["owner:alice"] == 0.1
 
 
@@ -89,7 +89,7 @@ async def test_what_ended_before_a_submit_counts_for_it_however_cheap_it_seemed(
     first = await client.submitter.submit(request(session_id="a", owner="alice"))
     assert (await spent(client))["owner:alice"] == 1.0
     claim = claimed(ledger, first, session_id="a")
-    ledger.commit(claim, replace(PASSED, fields=progress(cost_used=1000000)))
+    ledger.commit_transition(claim, replace(PASSED, fields=progress(cost_used=1000000)))
     with pytest.raises(BudgetExceeded):
         await client.submitter.submit(request(session_id="b", owner="alice"))
 
@@ -136,9 +136,9 @@ async def test_while_no_price_is_known_one_turn_holds_what_is_left_and_says_when
     with pytest.raises(BudgetExceeded) as refused:
         await client.submitter.submit(request(session_id="b", owner="alice"))
     assert refused.value.seconds < 60
-    [alice] = [each for each in await client.spending.today() if each.scope == "owner:alice"]
+    [alice] = [each for each in await client.spending.read_today() if each.scope == "owner:alice"]
     assert (alice.spent_usd, alice.set_aside_usd, alice.state) == (1.0, 1.0, "ok"), "nobody is called for help"
-    ledger.commit(claimed(ledger, first, session_id="a"), replace(PASSED, fields=progress(cost_used=100000)))
+    ledger.commit_transition(claimed(ledger, first, session_id="a"), replace(PASSED, fields=progress(cost_used=100000)))
     await client.submitter.submit(request(session_id="b", owner="alice", **ONE_RUN))
     assert (await spent(client))["owner:alice"] == 0.2
 
@@ -148,7 +148,7 @@ async def test_a_turn_that_goes_on_after_its_first_run_gives_back_what_was_guess
 ) -> None:
     turn_id = await client.submitter.submit(request(owner="alice", max_attempts=3))
     claim = claimed(ledger, turn_id)
-    ledger.commit(claim, replace(RUN_OVER, fields=progress(cost_used=20_000)))
+    ledger.commit_transition(claim, replace(RUN_OVER, fields=progress(cost_used=20_000)))
     assert (await spent(client))["owner:alice"] == 0.06
 
 
@@ -176,7 +176,7 @@ async def test_a_repeat_with_its_key_finds_its_turn_behind_a_budget_without_room
 async def test_settling_at_the_same_time_charges_once(settings: Settings, client: TurnsClient, ledger: Ledger) -> None:
     await ended(client, ledger, "a", 0.25, owner="alice")
     async with TurnsClient(settings) as other:
-        await asyncio.gather(*(each.spending.settle() for each in (client, other) for _ in range(5)))
+        await asyncio.gather(*(each.spending.settle_reservations() for each in (client, other) for _ in range(5)))
     assert (await spent(client))["owner:alice"] == 0.25
 
 
@@ -185,19 +185,19 @@ async def test_a_reservation_that_two_relays_have_read_is_charged_by_the_first_o
 ) -> None:
     turn_id = await ended(client, ledger, "a", 0.25, owner="alice")
     read: bytes = store.hget(BudgetKeys(client.settings.namespace).reservations, turn_id)  # type: ignore[assignment]
-    reserved = spending._read(turn_id, read.decode())
+    reserved = spending._parse_reservation(turn_id, read.decode())
     for _ in range(2):
-        await client.spending._charge(reserved, 250_000, 1)
+        await client.spending._charge_turn(reserved, 250_000, 1)
     assert (await spent(client))["owner:alice"] == 0.25
 
 
 @pytest.mark.usefixtures("priced")
 async def test_a_repeated_submit_sets_aside_once_and_after_the_end_nothing(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = client.submitter.new_id()
+    turn_id = client.submitter.create_turn_id()
     for _ in range(3):
         await client.submitter.submit(request(owner="alice", **ONE_RUN), turn_id=turn_id)
     assert (await spent(client))["owner:alice"] == 0.4
-    ledger.commit(claimed(ledger, turn_id), replace(PASSED, fields=progress(cost_used=100000)))
+    ledger.commit_transition(claimed(ledger, turn_id), replace(PASSED, fields=progress(cost_used=100000)))
     await client.submitter.submit(request(owner="alice", **ONE_RUN), turn_id=turn_id)
     assert (await spent(client))["owner:alice"] == 0.1
 
@@ -228,21 +228,21 @@ async def test_a_cancelled_turn_gives_back_what_was_set_aside(client: TurnsClien
 
 async def test_the_share_tells_when_a_budget_is_near(client: TurnsClient, ledger: Ledger) -> None:
     await ended(client, ledger, "a", 0.85, owner="alice")
-    states = {each.scope: each.state for each in await client.spending.today()}
+    states = {each.scope: each.state for each in await client.spending.read_today()}
     assert (states["owner:alice"], states["all"]) == ("near", "ok")
 
 
 async def test_without_budgets_nothing_is_written(settings: Settings, store: redis.Redis) -> None:
     async with TurnsClient(replace(settings, budgets={})) as client:
         await client.submitter.submit(request(owner="alice"))
-        assert await client.spending.today() == []
+        assert await client.spending.read_today() == []
     assert store.exists(BudgetKeys(settings.namespace).reservations) == 0
 
 
 async def test_figures_by_owner_and_key_come_from_the_turns_that_ended(client: TurnsClient, ledger: Ledger) -> None:
     await ended(client, ledger, "a", 0.25, owner="alice", key="webui")
     await ended(client, ledger, "b", 0.5, owner="bob", key="webui")
-    by_owner = {row.name: row.cost_usd for row in (await client.figures.stats(3600, "owner")).rows}  # type: ignore[union-attr]
-    [by_key] = (await client.figures.stats(3600, "key")).rows
+    by_owner = {row.name: row.cost_usd for row in (await client.figures.read_stats(3600, "owner")).rows}  # type: ignore[union-attr]
+    [by_key] = (await client.figures.read_stats(3600, "key")).rows
     assert by_owner == {"webui/bob": 0.5, "webui/alice": 0.25}
     assert (by_key.name, by_key.turns, by_key.passed, by_key.cost_usd) == ("webui", 2, 2, 0.75)  # type: ignore[union-attr]

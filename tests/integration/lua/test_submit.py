@@ -19,7 +19,7 @@ from tests.on_loop import Ledger
 
 async def test_a_submitted_turn_is_queued_with_its_first_event(client: TurnsClient) -> None:
     turn_id = await client.submitter.submit(request())
-    turn = await client.reader.get(turn_id)
+    turn = await client.reader.read_turn(turn_id)
     assert (turn.state, turn.next, turn.attempt, turn.seq) == (TurnState.QUEUED, "turn.run/1", 1, 1)
     assert turn.request == replace(
         request(), labels={"flow": "v2", "policy": turn.policy}, template=turn.request.template
@@ -31,7 +31,7 @@ async def test_a_new_record_has_no_field_that_is_empty_or_zero(client: TurnsClie
     stored: Any = store.hgetall(Keys(client.settings.namespace).turn(turn_id))
     assert stored[b"token_budget"] == b"900"
     assert [name for name, text in stored.items() if text in {b"", b"0"}] == []
-    turn = await client.reader.get(turn_id)
+    turn = await client.reader.read_turn(turn_id)
     assert (turn.delivery, turn.strikes, turn.replay_of, turn.retries) == (0, 0, "", 0)
 
 
@@ -61,7 +61,7 @@ async def test_one_idempotency_key_is_one_turn_also_with_different_sessions(clie
     )
     [turn_id] = {answer for answer in answers if isinstance(answer, str)}
     assert len([answer for answer in answers if isinstance(answer, IdempotencyConflict)]) == 2 * len(asked) - 2
-    turn = await client.reader.get(turn_id)
+    turn = await client.reader.read_turn(turn_id)
     assert await client.submitter.submit(turn.request, idempotency_key="k") == turn_id
 
 
@@ -70,13 +70,13 @@ async def test_a_key_whose_turn_was_never_stored_is_good_for_the_repeat_and_inte
 ) -> None:
     asked = request(double_text=DoubleText.INTERRUPT)
     with monkeypatch.context() as patched:
-        patched.setattr(client.store, "change", AsyncMock(side_effect=StoreUnavailable("down")))
+        patched.setattr(client.store, "run_command", AsyncMock(side_effect=StoreUnavailable("down")))
         with pytest.raises(StoreUnavailable):
             await client.submitter.submit(asked, idempotency_key="k")
     turn_id = await client.submitter.submit(asked, idempotency_key="k")
     later = await client.submitter.submit(request("Später"))
     assert await client.submitter.submit(asked, idempotency_key="k") == turn_id
-    assert (await client.reader.get(later)).state is TurnState.QUEUED
+    assert (await client.reader.read_turn(later)).state is TurnState.QUEUED
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ async def test_reject_refuses_while_the_session_is_busy(client: TurnsClient, led
     first = await client.submitter.submit(request())
     with pytest.raises(SessionBusy, match=first):
         await client.submitter.submit(request(double_text=DoubleText.REJECT))
-    ledger.commit(claimed(ledger, first), PASSED)
+    ledger.commit_transition(claimed(ledger, first), PASSED)
     await client.submitter.submit(request(double_text=DoubleText.REJECT))
 
 
 async def test_interrupt_cancels_what_the_session_was_doing(client: TurnsClient) -> None:
     first = await client.submitter.submit(request())
     second = await client.submitter.submit(request(double_text=DoubleText.INTERRUPT))
-    assert (await client.reader.get(first)).outcome is Outcome.CANCELLED
-    assert (await client.reader.get(second)).state is TurnState.QUEUED
+    assert (await client.reader.read_turn(first)).outcome is Outcome.CANCELLED
+    assert (await client.reader.read_turn(second)).state is TurnState.QUEUED

@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from api_client.contract.settings.load import load
+from api_client.contract.settings.load import load_settings
 from tests.claude.running import VERSION, cli
 from tests.claude.stub import Stub, says, told
 from tests.installation import Installation, installed
@@ -382,7 +382,7 @@ def all_ways(program: Path, stub: Stub, folder: Path, also: Sequence[str]) -> It
                 "HELIX_CLAUDE_API_KEY": "sk-stub",
                 **dict(each.split("=", 1) for each in change.split()),
             }
-            installation = stack.enter_context(installed(load(environ)))
+            installation = stack.enter_context(installed(load_settings(environ)))
             ways.append(Ours(program, installation, broker, f"{OURS}, {change}" if change else OURS))
         yield ways
 

@@ -86,7 +86,7 @@ class Watched:
 
 
 async def _ended(client: TurnsClient, turn_id: str) -> bool:
-    return bool((await client.reader.get(turn_id)).outcome)
+    return bool((await client.reader.read_turn(turn_id)).outcome)
 
 
 @contextmanager

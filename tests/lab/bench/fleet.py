@@ -27,26 +27,28 @@ import structlog
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE, VALIDATE, Link
+from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE, VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, TurnRequest
-from api_client.store.connection import OneConnection
+from api_client.store.connection import SingleConnection
 from api_client.store.store import heed_cancellation
-from api_client.turns.record.claim import Claim
+from api_client.turns.record.claim import LeaseClaim
 from api_client.turns.record.ledger import Ledger
-from api_client.turns.record.moves import Answer, Move, attempt_facts
+from api_client.turns.record.moves import Answer, Transition, attempt_facts
 from tests.lab.bench.turns.costs import store_costs
 from worker.agents.ability import ModelAvailability
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.lean import raise_open_file_limit
 from worker.turns.leases.host import Host
 from worker.turns.leases.reaper import Reaper
-from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
+from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat
 from worker.turns.loops.watching import Watcher
 
 _OWNERS, _AT_ONCE, _LOOK_SECONDS, _TO_TAKE, _PATIENCE = 1_000, 200, 20.0, 60.0, 300.0
 _MESSAGE = ({"role": "user", "content": "Which cache do we take, and why? " * 8},)
-_RAN = Move(attempt=1, next=Link(VALIDATE, 1), facts=attempt_facts(text="An answer.", prompt="p"), run_ended=True)
-_PASSED = Move(
+_RAN = Transition(
+    attempt=1, next=ChainTask(VALIDATE, 1), facts=attempt_facts(text="An answer.", prompt="p"), run_ended=True
+)
+_PASSED = Transition(
     attempt=1,
     outcome=Outcome.PASSED,
     answer=Answer(response="An answer.", step="done", step_source="marker"),
@@ -54,7 +56,7 @@ _PASSED = Move(
     judged=True,
 )
 #: A turn that may be taken: its link, its id and its session's.
-Due = tuple[Link, str, str]
+Due = tuple[ChainTask, str, str]
 
 
 class Fleet:
@@ -77,7 +79,7 @@ class Fleet:
                 for raw in found[1]:
                     self.due.put_nowait(due_by(raw))
 
-    def announce(self, link: Link, turn_id: str, session_id: str) -> None:
+    def announce(self, link: ChainTask, turn_id: str, session_id: str) -> None:
         """A reaper's message. Called in its thread."""
         self.announced[turn_id] = time.monotonic()
         self._loop.call_soon_threadsafe(self.due.put_nowait, (link, turn_id, session_id))
@@ -98,10 +100,10 @@ class Pretended:
         name, settings = f"pretended-{index}@host-{index}", fleet.settings
         self._fleet, self._settings = fleet, settings
         self.ledger = Ledger(settings, name)
-        self.held: Claim | None = None
+        self.held: LeaseClaim | None = None
         host, ability = Host(settings.root, probe=lambda _: ""), ModelAvailability(settings)
         ability.check_models()
-        work = Work(
+        work = WorkerActivity(
             name=name,
             queues=lambda: (RUN_QUEUE,),
             taken=lambda: 0,
@@ -112,7 +114,7 @@ class Pretended:
             obey=lambda _: False,
             loop_blocked=lambda: 0.0,
         )
-        looking = OneConnection(settings)
+        looking = SingleConnection(settings)
         reaper = Reaper(settings, name, fleet.announce, connection=looking)
         self._watchers: list[Watcher] = [
             reaper,
@@ -137,12 +139,12 @@ class Pretended:
             heed_cancellation()
             await asyncio.sleep(watcher.seconds)
 
-    async def take(self) -> Claim:
+    async def take(self) -> LeaseClaim:
         """Claim the next turn that is due."""
         while True:
             link, turn_id, session_id = await self._fleet.due.get()
-            claim = await self.ledger.claim(turn_id, session_id, link)
-            if isinstance(claim, Claim):
+            claim = await self.ledger.claim_turn(turn_id, session_id, link)
+            if isinstance(claim, LeaseClaim):
                 return claim
 
     async def hold_one(self) -> None:
@@ -150,18 +152,18 @@ class Pretended:
         claim = self.held = await self.take()
         self._tasks.append(asyncio.create_task(self._beat(claim)))
 
-    async def _beat(self, claim: Claim) -> None:
+    async def _beat(self, claim: LeaseClaim) -> None:
         while True:
             await asyncio.sleep(self._settings.lease_seconds / 4)
             with contextlib.suppress(redis.RedisError):
-                await self.ledger.beat(claim)
+                await self.ledger.renew_lease(claim)
 
-    async def finish(self, claim: Claim) -> None:
+    async def finish(self, claim: LeaseClaim) -> None:
         """Run, judge and end a turn; let the next of the line go."""
-        judging = await self.ledger.advance(claim, _RAN)
-        assert isinstance(judging, Claim)
-        await self.ledger.commit(judging, _PASSED)
-        for due in (await self.ledger.release()).left:
+        judging = await self.ledger.advance_turn(claim, _RAN)
+        assert isinstance(judging, LeaseClaim)
+        await self.ledger.commit_transition(judging, _PASSED)
+        for due in (await self.ledger.release_turns()).left:
             self._fleet.due.put_nowait(due)
 
 
@@ -169,7 +171,7 @@ def due_by(raw: bytes) -> Due:
     """The turn that a message of Celery's first task names."""
     message = json.loads(raw)
     _, kwargs, _ = json.loads(base64.b64decode(message["body"]))
-    link = Link.parse(f"{message['headers']['task']}/{kwargs['attempt']}")
+    link = ChainTask.parse(f"{message['headers']['task']}/{kwargs['attempt']}")
     return link, str(kwargs["turn_id"]), str(kwargs["session_id"])
 
 

@@ -64,7 +64,7 @@ async def measure(folder: Path, queued: int) -> tuple[list[float], int]:
                 )
                 for number in range(queued)
             ]
-            results = asyncio.gather(*(client.reader.result(turn_id, timeout=600) for turn_id in ids))
+            results = asyncio.gather(*(client.reader.await_result(turn_id, timeout=600) for turn_id in ids))
             killed: list[tuple[float, set[str]]] = []
             draw = random.Random(1)
             while len({line["turn"] for line in starts(stage)}) < queued - 2 * SLOTS:

@@ -54,7 +54,7 @@ def stamped(owner: Any, name: str, begins: str = "", ends: str = "", of: Callabl
 
 
 def _engine() -> None:
-    from api_client.store.connection import _Line
+    from api_client.store.connection import _Pipeline
     from api_client.turns.record.ledger import Ledger
     from worker.celery.pool import TurnPool
     from worker.celery.transport import QueueOrder, TurnsChannel
@@ -71,8 +71,8 @@ def _engine() -> None:
     stamped(Loop, "_begin", "loop: looks at what is new")
     stamped(TurnService, "carry_out", "loop: task begins", "loop: task ended")
     stamped(Ledger, "_do", "asked for", "read", of=lambda _, command: f"loop: {command.script or command.words[0]}")
-    stamped(_Line, "_send", ends="loop: command sent")
-    stamped(_Line, "data_received", "loop: reply arrives")
+    stamped(_Pipeline, "_send", ends="loop: command sent")
+    stamped(_Pipeline, "data_received", "loop: reply arrives")
     stamped(AgentRun, "run", "loop: agent begins", "loop: agent ended")
     stamped(service, "at_once", "loop: judging begins", "loop: judged")
     stamped(publisher, "_write", "files thread: begins", "files thread: ended")

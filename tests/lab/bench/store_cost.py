@@ -23,13 +23,13 @@ import structlog
 
 from api_client.client import TurnsClient
 from api_client.contract.event_kinds import AttemptOutput
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import keys_for_turn
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RETRY, RUN, VALIDATE, Link
+from api_client.contract.tasks import RETRY, RUN, VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, TurnRequest, TurnState
 from api_client.turns.record.accepted import AcceptedAnswer
-from api_client.turns.record.claim import Claim, CommitResult
-from api_client.turns.record.moves import Answer, Move, attempt_facts, progress
+from api_client.turns.record.claim import CommitResult, LeaseClaim
+from api_client.turns.record.moves import Answer, Transition, attempt_facts, progress
 from tests.on_loop import Ledger
 from worker.processes.broker import EmbeddedBroker
 
@@ -39,14 +39,16 @@ _DELTAS = 40
 _PIECE = AttemptOutput(attempt=1, text="twenty characters ab")
 
 
-def _run(text: str) -> Move:
-    return Move(attempt=1, next=Link(VALIDATE, 1), facts=attempt_facts(text=text, prompt="p"), run_ended=True)
+def _run(text: str) -> Transition:
+    return Transition(
+        attempt=1, next=ChainTask(VALIDATE, 1), facts=attempt_facts(text=text, prompt="p"), run_ended=True
+    )
 
 
-def _passed(text: str) -> Move:
+def _passed(text: str) -> Transition:
     answer = Answer(response=text, step="what", step_source="marker")
     facts = attempt_facts(answer=text, decision="accept")
-    return Move(attempt=1, outcome=Outcome.PASSED, answer=answer, facts=facts, judged=True)
+    return Transition(attempt=1, outcome=Outcome.PASSED, answer=answer, facts=facts, judged=True)
 
 
 class Cost:
@@ -81,7 +83,7 @@ class Cost:
 
     def reading(self, turn_id: str) -> None:
         """What of a claim is the reading of a conversation that lies apart: as many bytes leave the server again."""
-        texts = keys_of(self._namespace, turn_id).texts(turn_id)
+        texts = keys_for_turn(self._namespace, turn_id).texts(turn_id)
         if self._store.exists(texts):
             self.of("of it reading", lambda: self._store.hmget(texts, ["request", "accepted"]))
         else:
@@ -108,28 +110,28 @@ async def cost(settings: Settings, store: redis.Redis, message: int, answer: int
 
 
 def _play(ledger: Ledger, spent: Cost, turn_id: str, session: str, text: str) -> None:
-    take = partial(ledger.claim, turn_id, session, Link(RUN, 1))
+    take = partial(ledger.claim_turn, turn_id, session, ChainTask(RUN, 1))
     claim = spent.lua_of("of it Lua", lambda: spent.of("claim", take))
-    assert isinstance(claim, Claim)
+    assert isinstance(claim, LeaseClaim)
     spent.reading(turn_id)
-    spent.of("delta", lambda: [ledger.append(claim, [_PIECE]) for _ in range(_DELTAS)], _DELTAS)
+    spent.of("delta", lambda: [ledger.append_events(claim, [_PIECE]) for _ in range(_DELTAS)], _DELTAS)
     judging = _end_of_run(ledger, spent, claim, text)
-    assert isinstance(judging, Claim)
-    sealed = AcceptedAnswer(move=_passed(text), delivery="d").to_json(judging.facts(1))
-    spent.of("seal", lambda: ledger.seal(judging, sealed))
-    spent.of("end", lambda: ledger.commit(judging, _passed(text)))
+    assert isinstance(judging, LeaseClaim)
+    sealed = AcceptedAnswer(move=_passed(text), delivery="d").to_json(judging.known_facts(1))
+    spent.of("seal", lambda: ledger.seal_answer(judging, sealed))
+    spent.of("end", lambda: ledger.commit_transition(judging, _passed(text)))
 
 
-def _end_of_run(ledger: Ledger, spent: Cost, claim: Claim, text: str) -> Claim | CommitResult:
+def _end_of_run(ledger: Ledger, spent: Cost, claim: LeaseClaim, text: str) -> LeaseClaim | CommitResult:
     """A very long text is a command of its own: the server does something else between it and the end of the run."""
-    steps = ledger._changes.advance(claim, _run(text), time.monotonic())
+    steps = ledger._changes.advance_turn(claim, _run(text), time.monotonic())
     command, ahead = next(steps), "its text"
     if command.script:
         spent.spent.setdefault(ahead, []).append(0.0)
     try:
         while True:
             name = "end of run" if command.script else ahead
-            command = steps.send(spent.of(name, partial(ledger._do, command)))
+            command = steps.send(spent.of(name, partial(ledger._send_command, command)))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
 
@@ -162,14 +164,16 @@ def _read(monitor: Any, seen: dict[str, Counter[str]]) -> None:
 async def _rejected_once(client: TurnsClient, ledger: Ledger, session: str) -> None:
     messages = ({"role": "user", "content": "?"},)
     turn_id = await client.submitter.submit(TurnRequest(model="scripted", messages=messages, session_id=session))
-    claim: object = ledger.claim(turn_id, session, Link(RUN, 1))
-    again = Move(attempt=1, next=Link(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), judged=True)
-    for move in (_run("no"), again, replace(_run("yes"), attempt=2, next=Link(VALIDATE, 2))):
-        assert isinstance(claim, Claim)
-        claim = ledger.advance(claim, move)
-    assert isinstance(claim, Claim)
-    ledger.seal(claim, "{}")
-    ledger.commit(claim, replace(_passed("yes"), attempt=2, outcome=Outcome.PASSED_AFTER_RETRY))
+    claim: object = ledger.claim_turn(turn_id, session, ChainTask(RUN, 1))
+    again = Transition(
+        attempt=1, next=ChainTask(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), judged=True
+    )
+    for move in (_run("no"), again, replace(_run("yes"), attempt=2, next=ChainTask(VALIDATE, 2))):
+        assert isinstance(claim, LeaseClaim)
+        claim = ledger.advance_turn(claim, move)
+    assert isinstance(claim, LeaseClaim)
+    ledger.seal_answer(claim, "{}")
+    ledger.commit_transition(claim, replace(_passed("yes"), attempt=2, outcome=Outcome.PASSED_AFTER_RETRY))
 
 
 async def main() -> None:

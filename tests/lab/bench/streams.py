@@ -25,9 +25,9 @@ from typing import Any
 
 from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RUN, Link
+from api_client.contract.tasks import RUN, ChainTask
 from api_client.turns.record import ledger as product
-from api_client.turns.record.claim import Claim
+from api_client.turns.record.claim import LeaseClaim
 from tests.installation import RelayProcess
 from tests.on_loop import Ledger
 from tests.unit.web.openwebui import Reader
@@ -101,16 +101,18 @@ def latency(relay: RelayProcess) -> str:
     """From the moment the runner says a delta until its bytes are at the reader."""
     with reading(relay, QUICK) as readers, looping() as loop:
         log = product.Ledger(relay.settings, "bench")
-        writers = loop.result_of(writers_of(log, [claim for _, claim in claims(relay.settings, readers.turn_ids)]))
+        writers = loop.run_and_wait(writers_of(log, [claim for _, claim in claims(relay.settings, readers.turn_ids)]))
         late, began = [], time.monotonic()
         for number in range(QUICK_DELTAS):
             for place, writer in enumerate(writers):
                 due = began + (number + place / QUICK) / QUICK_RATE
                 time.sleep(max(0.0, due - time.monotonic()))
                 late.append(1000 * (time.monotonic() - due))
-                loop.later(0, partial(writer.emit, AgentEvent(kind="output", text=f" {time.monotonic():.6f}")))
+                loop.call_later(
+                    0, partial(writer.queue_event, AgentEvent(kind="output", text=f" {time.monotonic():.6f}"))
+                )
         for writer in writers:
-            loop.later(0, partial(writer.emit, AgentEvent(kind="output", text=_LAST)))
+            loop.call_later(0, partial(writer.queue_event, AgentEvent(kind="output", text=_LAST)))
         streams = readers.streams()
     took = [1000 * (at - said) for stream in streams for at, said in heard(stream)]
     return (
@@ -130,7 +132,7 @@ def looping() -> Iterator[Loop]:
         loop.close()
 
 
-async def writers_of(log: product.Ledger, held: list[Claim]) -> list[EventWriter]:
+async def writers_of(log: product.Ledger, held: list[LeaseClaim]) -> list[EventWriter]:
     """A writer for each turn, in the loop that runs this."""
     return [EventWriter(log, claim) for claim in held]
 
@@ -166,25 +168,25 @@ def order(relay: RelayProcess) -> str:
     )
 
 
-def claims(settings: Settings, turn_ids: list[str]) -> list[tuple[Ledger, Claim]]:
+def claims(settings: Settings, turn_ids: list[str]) -> list[tuple[Ledger, LeaseClaim]]:
     """Take every turn, as a worker does."""
     ledger = Ledger(settings, "bench")
     found = []
     for turn_id in turn_ids:
-        turn = ledger.turn(turn_id)
+        turn = ledger.read_turn(turn_id)
         assert turn
-        claim = ledger.claim(turn_id, turn.request.session_id, Link(RUN, 1))
-        assert isinstance(claim, Claim), claim
+        claim = ledger.claim_turn(turn_id, turn.request.session_id, ChainTask(RUN, 1))
+        assert isinstance(claim, LeaseClaim), claim
         found.append((ledger, claim))
     return found
 
 
-def write_all(held: list[tuple[Ledger, Claim]]) -> None:
+def write_all(held: list[tuple[Ledger, LeaseClaim]]) -> None:
     """Say every delta of these turns, turn about; each is an event of its own."""
     for number in range(MANY_DELTAS):
         for ledger, claim in held:
             text = f" {number}" + _LAST * (number == MANY_DELTAS - 1)
-            ledger.append(claim, [AttemptOutput(attempt=1, text=text)])
+            ledger.append_events(claim, [AttemptOutput(attempt=1, text=text)])
 
 
 def said_of(deltas: int) -> str:

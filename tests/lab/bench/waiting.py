@@ -155,7 +155,8 @@ class Waiting:
         async with TurnsClient(self.stage.settings) as client:
             for some in range(0, len(ids), _ASKED_AT_ONCE):
                 asked = (
-                    client.reader.result(turn_id, timeout=_PATIENCE) for turn_id in ids[some : some + _ASKED_AT_ONCE]
+                    client.reader.await_result(turn_id, timeout=_PATIENCE)
+                    for turn_id in ids[some : some + _ASKED_AT_ONCE]
                 )
                 ended += await asyncio.gather(*asked)
         return ended

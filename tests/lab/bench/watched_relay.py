@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from api_client.contract.settings import load
+from api_client.contract.settings import load_settings
 from api_client.web import app
 from worker.logs import configure_logging
 
@@ -32,6 +32,6 @@ class _Server(app._Server):
 
 if __name__ == "__main__":
     app._Server = _Server
-    settings = load()
+    settings = load_settings()
     configure_logging(settings)
-    app.serve(settings, "127.0.0.1", int(sys.argv[2]))
+    app.serve_relay(settings, "127.0.0.1", int(sys.argv[2]))

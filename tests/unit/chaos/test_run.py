@@ -115,7 +115,7 @@ from worker.turns.leases.reaper import Reaper
 settings = Settings(store_url="redis://127.0.0.1:1", broker_url="redis://127.0.0.1:1")
 TurnsClient(settings)
 Ledger(settings, "nobody")
-print(Reaper.look.__name__, type(Lease.lease_ends).__name__)
+print(Reaper.reap_turns.__name__, type(Lease.lease_ends).__name__)
 """
 
 

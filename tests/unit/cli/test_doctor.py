@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from api_client.contract.settings import Settings
 from api_client.contract.worker_reports import WorkerReport
-from api_client.workers.fleet import alerts, disk, fleet_of
-from api_client.workers.reason import Facts, Reason, Wait, WaitingGroup
+from api_client.workers.fleet import check_disk, find_alerts, make_fleet
+from api_client.workers.reason import InstallationFacts, Reason, Wait, WaitingGroup
 from api_client.workers.standing import InstallationState
 from tests.installation import turns
 from worker.cli.checks import broker, doctor, workers
@@ -254,10 +254,10 @@ def report_of(queue: str, **more: Any) -> WorkerReport:
 
 def standing_of(reports: list[WorkerReport], **more: Any) -> InstallationState:
     """A standing of these workers at 105.0 s."""
-    fleet, now = fleet_of(reports, 105.0), 105.0
+    fleet, now = make_fleet(reports, 105.0), 105.0
     folders = more.pop("folders", ())
     facts: dict[str, Any] = {"overdue": 0, "waits": (), **more}
-    said = tuple(alerts(fleet, Facts(at=now, reports=reports), folders=folders, **facts))
+    said = tuple(find_alerts(fleet, InstallationFacts(at=now, reports=reports), folders=folders, **facts))
     facts |= {"refusal": None, "lost": frozenset()}
     empty: dict[str, Any] = {"states": {}, "unfinished": 3, "waiting": (), "suspended_since": 0.0, "dead": 0}
     return InstallationState(at=now, workers=(), reports=tuple(reports), fleet=fleet, alerts=said, **(empty | facts))
@@ -374,7 +374,7 @@ def test_turns_that_are_not_sent_as_traces_are_told_only_where_traces_are_sent()
 
 @pytest.mark.parametrize(("free", "state"), [(2**40, "ok"), (2**30, "warning"), (2**20, "wrong")])
 def test_a_disk_without_room_is_told(free: int, state: str) -> None:
-    assert disk(free, "/data").severity == state
+    assert check_disk(free, "/data").severity == state
 
 
 @pytest.mark.parametrize(("environ", "code"), [({}, 1), ({"HELIX_LOCALE": "fr"}, 1)])

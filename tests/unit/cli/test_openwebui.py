@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from api_client.contract.settings import Settings
 from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.web.bodies.ask import CHAT_ID_HEADERS
-from api_client.web.identity.access import SIGNED_USER, USER_HEADERS
+from api_client.web.identity.access import SIGNED_USER_HEADER, USER_HEADERS
 from api_client.web.openwebui.background import TASK_HEADER
 from worker.cli.installation.openwebui import TEMPLATES, build_environment, build_model_entry, draw_icon, openwebui
 from worker.cli.installation.openwebui_check import report_request
@@ -78,7 +78,7 @@ def test_the_compose_file_is_one_by_the_compose_specification(tmp_path: Path) ->
 def test_every_header_the_relay_reads_is_among_the_templates() -> None:
     sent = {name.lower() for name in TEMPLATES}
     assert {TASK_HEADER, CHAT_ID_HEADERS[0], USER_HEADERS[0], "x-owui-message-id", "x-owui-user-message-id"} <= sent
-    assert SIGNED_USER not in sent
+    assert SIGNED_USER_HEADER not in sent
 
 
 def test_a_model_is_readable_by_all_and_wants_no_tools() -> None:

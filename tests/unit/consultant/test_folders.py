@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.session_paths import shipped
+from api_client.contract.session_paths import read_shipped_template
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record.moves import Answer
@@ -245,7 +245,9 @@ def begin(
     needed: bool = True,
     confirm: Callable[[], None] = lambda: None,
 ) -> Path:
-    return folders.begin(settings, of, attempt, [], confirm, needed=needed, template=shipped("de"))
+    return folders.prepare_delivery(
+        settings, of, attempt, [], confirm, needed=needed, template=read_shipped_template("de")
+    )
 
 
 def session_folder(settings: Settings) -> Path:

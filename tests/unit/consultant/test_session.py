@@ -12,7 +12,7 @@ import pytest
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.image import read_image
-from api_client.contract.session_paths import SHIPPED, shipped
+from api_client.contract.session_paths import SHIPPED, read_shipped_template
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record.moves import Answer
 from worker.files import session, template
@@ -43,7 +43,7 @@ def workdir(tmp_path: Path) -> Path:
 
 def prepare(workdir: Path, turn: Turn, root: Path) -> None:
     with open_fenced(workdir) as holder:
-        session.prepare_session(holder, turn, root, shipped("de"))
+        session.prepare_session(holder, turn, root, read_shipped_template("de"))
 
 
 def accept(workdir: Path, turn: Turn, answer: Answer) -> None:
@@ -79,7 +79,7 @@ def test_the_agent_is_told_its_request_every_step_the_experts_and_the_marker(wor
 
 def test_the_template_has_no_branch_on_a_step() -> None:
     for locale in SHIPPED:
-        branches = set(re.findall(r"{%-? *if ([^%]*)%}", shipped(locale)))
+        branches = set(re.findall(r"{%-? *if ([^%]*)%}", read_shipped_template(locale)))
         assert branches == {"context ", "skills and tools ", "tools "}
 
 
@@ -283,10 +283,12 @@ def test_both_languages_are_shipped_and_agents_without_tools_are_told_of_none(wo
     (tmp_path / "skills").mkdir()
     for locale, marker in (("de", "Pflicht:"), ("en", "Required:")):
         with open_fenced(workdir) as holder:
-            session.prepare_session(holder, replace(turn(), turn_id=f"t-{locale}"), tmp_path, shipped(locale))
+            session.prepare_session(
+                holder, replace(turn(), turn_id=f"t-{locale}"), tmp_path, read_shipped_template(locale)
+            )
             told = (workdir / "CLAUDE.md").read_text(encoding="utf-8")
             session.prepare_session(
-                holder, replace(turn(), turn_id=f"u-{locale}"), tmp_path, shipped(locale), tools=False
+                holder, replace(turn(), turn_id=f"u-{locale}"), tmp_path, read_shipped_template(locale), tools=False
             )
             bare = (workdir / "CLAUDE.md").read_text(encoding="utf-8")
         assert marker in told

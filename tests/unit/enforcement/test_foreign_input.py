@@ -25,7 +25,7 @@ from worker.enforcement import (
 from worker.enforcement.child import MOST_CHARACTERS
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.policy import Policy
-from worker.turns.judges import Case, judge_case, repair_case
+from worker.turns.judges import ValidationCase, judge_case, repair_case
 
 #: Where no path of a test exists; nothing is written there.
 NOWHERE = Path("/nonexistent-project")
@@ -154,8 +154,10 @@ MOST_STEPS, FIXED_STEPS = 400, 30_000
 SIZE = 4000
 
 
-def case(text: str, *history: Any, names: tuple[str, ...] = OURS, root: Path = NOWHERE, **context: Any) -> Case:
-    return Case(text=text, history=history, names=names, root=root, context=context, policy=Policy())
+def case(
+    text: str, *history: Any, names: tuple[str, ...] = OURS, root: Path = NOWHERE, **context: Any
+) -> ValidationCase:
+    return ValidationCase(text=text, history=history, names=names, root=root, context=context, policy=Policy())
 
 
 def work(text: str) -> None:
@@ -225,7 +227,9 @@ def test_the_bound_is_broken_by_what_is_quadratic() -> None:
         (case("There are files."), True),
     ],
 )
-def test_only_short_texts_under_our_own_rules_that_name_no_files_are_judged_in_the_worker(what: Case, so: bool) -> None:
+def test_only_short_texts_under_our_own_rules_that_name_no_files_are_judged_in_the_worker(
+    what: ValidationCase, so: bool
+) -> None:
     assert what.bounded is so
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.tasks import VALIDATE, Link
+from api_client.contract.tasks import VALIDATE, ChainTask
 from tests.fault.matrix import WHOLE
 from tests.unit.enforcement.samples import ADR, codes
 from tests.unit.enforcement.test_response_enforcer import Runner
@@ -21,7 +21,7 @@ from worker.enforcement.content_guard import GUARD
 from worker.enforcement.policy import Policy
 from worker.enforcement.rules import RULES
 from worker.turns import validation
-from worker.turns.judges import Case, Judges
+from worker.turns.judges import ValidationCase, ValidationPool
 
 ROOT = Path("/nonexistent-project")
 MODELS = "tests.unit.enforcement.rules.models"
@@ -148,7 +148,7 @@ async def test_the_worker_judges_on_when_a_step_raises(
     def raises(*_: object, **__: object) -> None:
         raise RecursionError(step)
 
-    names, judges = ("adr_structure", "step_marker"), Judges(30)
+    names, judges = ("adr_structure", "step_marker"), ValidationPool(30)
     first = case("A text." if step != "restore_sections" else ADR, (), names)
     before = judges.judge(first)
     for module in (judging, repair, policy):
@@ -162,8 +162,8 @@ async def test_the_worker_judges_on_when_a_step_raises(
     assert [issue.validator for issue in after.issues if issue.code == "VALIDATOR_ERROR"] == [GUARD]
 
 
-def case(text: str, history: tuple[Any, ...], names: tuple[str, ...], feedback: str = "") -> Case:
-    return Case(
+def case(text: str, history: tuple[Any, ...], names: tuple[str, ...], feedback: str = "") -> ValidationCase:
+    return ValidationCase(
         text=text,
         history=history,
         names=names,
@@ -176,9 +176,9 @@ def case(text: str, history: tuple[Any, ...], names: tuple[str, ...], feedback: 
 
 def test_a_decision_that_raises_ends_the_turn_honestly(monkeypatch: pytest.MonkeyPatch) -> None:
     what = case("A text.", (), ("step_marker",))
-    attempt = Judges(30).judge(what)
+    attempt = ValidationPool(30).judge(what)
     monkeypatch.setattr(validation, "after_validation", lambda *_: {}["gone"])
     record = AttemptRecord(number=1, text="A text.")
-    move = validation._decided(turn_to_escalate(), Link(VALIDATE, 1), what, attempt, record)
+    move = validation._decide_transition(turn_to_escalate(), ChainTask(VALIDATE, 1), what, attempt, record)
     assert move.fields.values["failing"].code == "internal_error"
     assert "KeyError: 'gone'" in move.fields.values["failing"].reason

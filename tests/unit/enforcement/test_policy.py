@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_client.contract.offered import BUILT_IN
-from api_client.contract.policy import plain_policy
+from api_client.contract.policy import settings_policy
 from worker.enforcement import (
     Accept,
     Action,
@@ -30,7 +30,14 @@ from worker.enforcement import (
     validate_attempt,
 )
 from worker.enforcement.attempt import latest_attempts
-from worker.enforcement.policies import ChosenRules, PolicyError, Subject, build_json_schema, choose_rules, read_policy
+from worker.enforcement.policies import (
+    ChosenRules,
+    PolicyError,
+    PolicySubject,
+    build_json_schema,
+    choose_rules,
+    read_policy,
+)
 from worker.enforcement.validators import StepMarkerValidator
 
 
@@ -218,7 +225,7 @@ rules:
 
 
 def chosen(text: str, **subject: str) -> ChosenRules:
-    return choose_rules(read_policy(text), Subject(**subject), root=Path("/nonexistent"))
+    return choose_rules(read_policy(text), PolicySubject(**subject), root=Path("/nonexistent"))
 
 
 def problems(text: str) -> list[str]:
@@ -303,7 +310,7 @@ def test_the_hash_is_of_the_meaning_not_of_the_layout() -> None:
     again = FULL.replace("{words: [foobar]}", "\n      words:\n        - foobar  # a comment")
     assert read_policy(again).hash == read_policy(FULL).hash
     assert read_policy(FULL.replace("foobar", "barfoo")).hash != read_policy(FULL).hash
-    assert read_policy("rules: [step_marker]").hash == plain_policy(("step_marker",)).hash
+    assert read_policy("rules: [step_marker]").hash == settings_policy(("step_marker",)).hash
 
 
 def test_the_schema_accepts_what_the_reader_accepts() -> None:
@@ -340,7 +347,7 @@ def test_what_a_broken_rule_does_is_the_policys_choice(lenient: frozenset[str], 
 
 
 def test_the_default_policy_is_that_of_the_seeds() -> None:
-    found = choose_rules(plain_policy(BUILT_IN), Subject(), root=Path("/nonexistent"))
+    found = choose_rules(settings_policy(BUILT_IN), PolicySubject(), root=Path("/nonexistent"))
     assert [validator.name for validator in found.validators] == ["step_marker", "adr_structure", "file_existence"]
     assert found.policy.max_attempts == 3
     history = []
@@ -384,5 +391,5 @@ def test_a_policy_without_a_file_has_the_hash_of_a_file_that_means_the_same() ->
     file = read_policy(
         "max_attempts: 2\nrules:\n  - {rule: step_marker, reactions: [repair, retry]}\n  - adr_structure\n"
     )
-    assert plain_policy(("step_marker", "adr_structure"), {"step_marker": ("repair", "retry")}, 2).hash == file.hash
-    assert plain_policy(BUILT_IN).hash == read_policy("rules: [step_marker, adr_structure, file_existence]").hash
+    assert settings_policy(("step_marker", "adr_structure"), {"step_marker": ("repair", "retry")}, 2).hash == file.hash
+    assert settings_policy(BUILT_IN).hash == read_policy("rules: [step_marker, adr_structure, file_existence]").hash

@@ -176,7 +176,7 @@ def test_validators_of_ones_own_are_found_through_entry_points(tmp_path: Path, m
         EntryPoint("other", here, offered.GROUP),
     ]
     monkeypatch.setattr(offered, "entry_points", lambda group: entries)
-    offered._installed.cache_clear()
+    offered._load_installed.cache_clear()
     try:
         assert offered_validators() == ("step_marker", "adr_structure", "file_existence", "my_validator", "other")
         (own, ours) = build_validators(["my_validator", "step_marker"], root=tmp_path)
@@ -185,7 +185,7 @@ def test_validators_of_ones_own_are_found_through_entry_points(tmp_path: Path, m
         with pytest.raises(TypeError, match="named 'other'"):
             build_validators(["other"], root=tmp_path)
     finally:
-        offered._installed.cache_clear()
+        offered._load_installed.cache_clear()
 
 
 # The closed table of codes, and the documents that list it.

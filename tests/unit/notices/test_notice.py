@@ -8,10 +8,10 @@ from typing import Any
 import openai
 import pytest
 
-from api_client.contract.addresses import is_inner
+from api_client.contract.addresses import is_internal_address
 from api_client.contract.errors import SettingsError
-from api_client.contract.notices import KINDS, Entry, Notice, signed
-from api_client.contract.settings import load
+from api_client.contract.notices import KINDS, Notification, OutboxEntry, sign_headers
+from api_client.contract.settings import load_settings
 from api_client.contract.worker_reports import WorkerReport
 from tests.hooks import HookReceiver
 from worker.plugins.notifications.gathering import find_gone_workers
@@ -20,23 +20,23 @@ from worker.plugins.notifications.outgoing import DeliveryError, is_wanted, mask
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 
 
-def unwrap(notice: Notice, secret: str, with_secret: str, *, now: float = 0.0) -> object:
-    body = notice.body()
-    headers = signed(secret, notice.notice_id, body, now or time.time())
+def unwrap(notice: Notification, secret: str, with_secret: str, *, now: float = 0.0) -> object:
+    body = notice.to_body()
+    headers = sign_headers(secret, notice.notice_id, body, now or time.time())
     return openai.OpenAI(api_key="any", webhook_secret=with_secret).webhooks.unwrap(body, headers)
 
 
 @pytest.mark.parametrize("secret", [SECRET, "any text at all"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_sdk_of_openai_accepts_every_kind(kind: str, secret: str) -> None:
-    notice = Notice(kind=kind, subject="turn-1", at=1_000.0, data={"id": "resp_turn-1"})
+    notice = Notification(kind=kind, subject="turn-1", at=1_000.0, data={"id": "resp_turn-1"})
     event = unwrap(notice, secret, secret)
     assert (event.type, event.id, event.created_at) == (kind, notice.notice_id, 1_000)  # type: ignore[attr-defined]
     assert event.data.id == "resp_turn-1"  # type: ignore[attr-defined]
 
 
 def test_the_sdk_refuses_another_secret_and_an_old_delivery() -> None:
-    notice = Notice(kind="turn.failed", subject="turn-1", at=1_000.0)
+    notice = Notification(kind="turn.failed", subject="turn-1", at=1_000.0)
     with pytest.raises(openai.InvalidWebhookSignatureError):
         unwrap(notice, SECRET, "another")
     with pytest.raises(openai.InvalidWebhookSignatureError, match="too old"):
@@ -44,26 +44,26 @@ def test_the_sdk_refuses_another_secret_and_an_old_delivery() -> None:
 
 
 def test_the_same_kind_and_subject_are_the_same_notice() -> None:
-    one = Notice(kind="turn.failed", subject="turn-1", at=1.0, data={"a": 1})
-    assert one.notice_id == Notice(kind="turn.failed", subject="turn-1", at=2.0).notice_id
-    assert one.notice_id != Notice(kind="turn.dead", subject="turn-1", at=1.0).notice_id
+    one = Notification(kind="turn.failed", subject="turn-1", at=1.0, data={"a": 1})
+    assert one.notice_id == Notification(kind="turn.failed", subject="turn-1", at=2.0).notice_id
+    assert one.notice_id != Notification(kind="turn.dead", subject="turn-1", at=1.0).notice_id
     with pytest.raises(ValueError, match=r"no kind of notice 'turn\.fails'"):
-        Notice(kind="turn.fails", subject="turn-1", at=1.0)
+        Notification(kind="turn.fails", subject="turn-1", at=1.0)
 
 
 def test_the_pauses_between_tries_double_up_to_an_hour() -> None:
-    pauses = [Entry(notice_id="a", body="{}", put_at=0.0, tries=tries).delay for tries in range(1, 13)]
+    pauses = [OutboxEntry(notice_id="a", body="{}", put_at=0.0, tries=tries).delay for tries in range(1, 13)]
     assert pauses[:4] == [5.0, 10.0, 20.0, 40.0]
     assert pauses[-2:] == [3600.0, 3600.0]
 
 
 def test_kinds_are_chosen_by_name_or_by_their_beginning() -> None:
-    settings = load({"HELIX_NOTICE_KINDS": "turn.dead,response.*"})
+    settings = load_settings({"HELIX_NOTICE_KINDS": "turn.dead,response.*"})
     assert [kind for kind in KINDS if is_wanted(settings, kind)] == [
         *("response.completed", "response.failed", "response.cancelled", "turn.dead")
     ]
     with pytest.raises(SettingsError, match=r"no kind of notice 'turn.fails'"):
-        load({"HELIX_NOTICE_KINDS": "turn.fails"})
+        load_settings({"HELIX_NOTICE_KINDS": "turn.fails"})
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_kinds_are_chosen_by_name_or_by_their_beginning() -> None:
 )
 def test_wrong_settings_are_refused_without_showing_a_secret(name: str, value: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said) as caught:
-        load({name: value})
+        load_settings({name: value})
     assert value not in str(caught.value)
 
 
@@ -122,12 +122,12 @@ def test_a_worker_is_gone_when_it_is_silent_and_nobody_took_its_place() -> None:
     ],
 )
 def test_an_address_of_an_inner_network_is_seen_however_it_is_written(address: str) -> None:
-    assert is_inner(address)
+    assert is_internal_address(address)
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "93.184.215.14", "2606:4700:4700::1111", "64:ff9b::101:101"])
 def test_an_address_of_the_internet_is_none_of_an_inner_network(address: str) -> None:
-    assert not is_inner(address)
+    assert not is_internal_address(address)
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_client.contract.completion import ErrorKind, Verdict, Why
+from api_client.contract.completion import ErrorKind, IncompleteReason, Verdict
 from worker.runners.base import Order
 from worker.runners.claude import cli_stream, cli_transcript
 from worker.runners.claude.answer import RunLeftovers, collect_leftovers
@@ -435,7 +435,7 @@ def test_the_wish_to_wait_goes_with_passing_errors_only() -> None:
 def test_an_account_without_credit_is_told_apart_and_asked_no_more(said: str, status: object, error: str) -> None:
     ended = failed(terminal_reason="api_error", api_error_status=status, result=said)
     completion = judge_run(replace(ended, error=error))
-    assert (completion.spent, completion.busy) == (True, False)
+    assert (completion.out_of_credit, completion.busy) == (True, False)
     assert "{" not in completion.reason
 
 
@@ -510,7 +510,7 @@ def test_a_refusal_that_the_provider_reports_is_a_verdict_of_its_own() -> None:
         replace(GOOD, result={}, stop_reason="refusal"),
     ):
         completion = judge_run(refused)
-        assert (completion.verdict, completion.why) == (Verdict.REFUSED, Why.REFUSED)
+        assert (completion.verdict, completion.why) == (Verdict.REFUSED, IncompleteReason.REFUSED)
         assert "the model refused" in completion.reason
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.image import data_url, read_image
-from api_client.contract.messages import broken_off
+from api_client.contract.image import format_data_url, read_image
+from api_client.contract.messages import explain_break
 from api_client.contract.settings import Settings
 from tests.runs import Asked, Played
 from tests.support import processes_with, wait_for
@@ -450,7 +450,7 @@ def test_a_service_sees_the_images_that_messages_name_and_feedback_holds_them_on
     [seen] = service.requests[0]["messages"]
     assert seen["content"] == [
         {"type": "text", "text": told},
-        {"type": "image_url", "image_url": {"url": data_url(image.name, image.content)}},
+        {"type": "image_url", "image_url": {"url": format_data_url(image.name, image.content)}},
     ]
     ask(prompt="Noch einmal", agent_session=ran.result.agent_session, delivery=2)
     first, *rest = service.requests[1]["messages"]
@@ -530,7 +530,7 @@ def test_an_error_means_the_same_in_the_stream_and_over_http_as_a_number_and_as_
         service.status = 429 if meant[2] == "limit" else 529 if meant[1] else 503
     done = ask().result.completion
     assert (done.kind, done.busy, done.fault, done.retry_after) == meant
-    assert done.spent is (meant[2] == "limit" and not meant[1])
+    assert done.out_of_credit is (meant[2] == "limit" and not meant[1])
     assert "{" not in done.reason
 
 
@@ -549,8 +549,8 @@ def test_another_end_is_told_by_its_word(ask: Ask, service: Service, word: str |
     service.lines = (piece("halb"), piece(finish=word), DONE)
     played = ask()
     assert (played.verdict, played.reason) == ("incomplete", f"the answer ended with finish_reason {shown}")
-    assert f"finish_reason {shown}" in broken_off("broke_off", "de", played.reason)
-    assert f"finish_reason {shown}" in broken_off("broke_off", "en", played.reason)
+    assert f"finish_reason {shown}" in explain_break("broke_off", "de", played.reason)
+    assert f"finish_reason {shown}" in explain_break("broke_off", "en", played.reason)
 
 
 @pytest.mark.parametrize("said", ["<html><head><title>x</title></head><h1>502 Bad Gateway</h1></html>", '{"a": [1]}'])
@@ -558,4 +558,4 @@ def test_people_read_neither_the_json_nor_the_html_of_a_service(ask: Ask, servic
     service.status, service.lines = 502, (said,)
     reason = ask().reason
     assert not set("<{") & set(reason)
-    assert broken_off("transient", "en", reason) == "The agent's service was temporarily not available."
+    assert explain_break("transient", "en", reason) == "The agent's service was temporarily not available."

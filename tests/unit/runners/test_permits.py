@@ -91,7 +91,7 @@ def test_no_file_that_a_call_names_can_hold_up_its_digest(tmp_path: Path) -> Non
 
 
 def test_a_keeper_goes_with_its_run_and_without_it_nothing_runs(tmp_path: Path) -> None:
-    question = WaitingCall(call="c", tool="Bash", arguments={}, digest="d").interruption()
+    question = WaitingCall(call="c", tool="Bash", arguments={}, digest="d").to_interruption()
     server = ApprovalServer(question, tmp_path, None)
     order = order_in(tmp_path, "turn-1", tools=ToolOrders(rules=(), root=tmp_path, approval_socket=server.path))
     told = build_tool_orders(order, boxed=False)["approval_server"]

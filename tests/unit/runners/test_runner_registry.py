@@ -266,5 +266,5 @@ def test_a_sigkill_that_neither_worker_nor_guard_sent_is_known_as_one_of_others(
 ) -> None:
     assert (ending.evidence.get("killed_by") == "others") is by_others
     completion = Completion(verdict=Verdict.INCOMPLETE, reason="", evidence=ending.evidence)
-    assert completion.lost is by_others
-    assert not Completion(verdict=Verdict.ERROR, reason="", evidence=ending.evidence).lost
+    assert completion.killed_from_outside is by_others
+    assert not Completion(verdict=Verdict.ERROR, reason="", evidence=ending.evidence).killed_from_outside

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_client.contract.completion import ErrorKind
-from api_client.contract.settings import load
+from api_client.contract.settings import load_settings
 from tests.inline.runner import InlineRunner
 from tests.runs import Asked, Played
 from worker.runners.base import AgentEvent, Order
@@ -350,7 +350,7 @@ def test_a_relative_path_of_a_script_counts_from_the_root_wherever_the_worker_wa
 ) -> None:
     asked = order([{"attempts": [["cut"]]}])
     (tmp_path / "mine.yaml").write_text("- attempts: [[{say: Meins}]]\n")
-    runner = InlineRunner(load({"HELIX_ROOT": str(tmp_path)}))
+    runner = InlineRunner(load_settings({"HELIX_ROOT": str(tmp_path)}))
     assert runner.run(replace(asked, option="mine.yaml"), lambda _: None, Asked()).text == "Meins"
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict, Why
+from api_client.contract.completion import Completion, ErrorKind, IncompleteReason, ProviderFault, Verdict
 from worker.runners.witnessed import (
     MOST_RECORDED,
     ModelCall,
@@ -16,7 +16,7 @@ from worker.runners.witnessed import (
 )
 
 _COMPLETE = Completion(verdict=Verdict.COMPLETE, reason="the agent says so")
-_BROKE_OFF = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason="exit code 1")
+_BROKE_OFF = Completion(verdict=Verdict.INCOMPLETE, why=IncompleteReason.BROKE_OFF, reason="exit code 1")
 
 
 def call(end: ModelCallEnd, **more: Any) -> ModelCall:
@@ -51,7 +51,9 @@ def test_an_end_is_complete_only_where_the_last_call_ended_well(
     assert (ruled.verdict, ruled.kind) == (verdict, kind)
     assert (ruled.retry_after, ruled.busy) == ((7.0, True) if last.status == 429 else (0.0, False))
     assert (ruled is _COMPLETE) == (verdict is Verdict.COMPLETE)
-    assert ruled.why is {Verdict.INCOMPLETE: Why.BROKE_OFF, Verdict.REFUSED: Why.REFUSED}.get(verdict)
+    assert ruled.why is {Verdict.INCOMPLETE: IncompleteReason.BROKE_OFF, Verdict.REFUSED: IncompleteReason.REFUSED}.get(
+        verdict
+    )
 
 
 def test_an_end_that_broke_off_gets_the_kind_that_its_provider_gave_it() -> None:
@@ -59,7 +61,7 @@ def test_an_end_that_broke_off_gets_the_kind_that_its_provider_gave_it() -> None
     assert (ruled.verdict, ruled.kind, ruled.busy) == (Verdict.ERROR, ErrorKind.TRANSIENT, True)
     assert ruled.reason == "exit code 1; its last model call failed: HTTP 529"
     assert check_observed_calls(_BROKE_OFF, seen(call(ModelCallEnd.WELL))) is _BROKE_OFF
-    killed = Completion(verdict=Verdict.INCOMPLETE, why=Why.KILLED, reason="signal 9")
+    killed = Completion(verdict=Verdict.INCOMPLETE, why=IncompleteReason.KILLED, reason="signal 9")
     assert check_observed_calls(killed, seen(call(ModelCallEnd.ERROR, status=429))) is killed
 
 
@@ -113,7 +115,7 @@ def test_of_a_providers_word_only_harmless_characters_are_kept() -> None:
 def test_an_error_that_passes_waits_as_long_as_its_service_asked(said: float) -> None:
     """The CLI's output names its own delay, not the header (look4-agents B8)."""
     limited = Completion(
-        verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason="429", retry_after=said, fault=Fault.LIMIT
+        verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason="429", retry_after=said, fault=ProviderFault.LIMIT
     )
     ruled = check_observed_calls(limited, seen(call(ModelCallEnd.ERROR, status=429, retry_after=36_000.0)))
     assert (ruled.kind, ruled.busy, ruled.retry_after) == (ErrorKind.TRANSIENT, True, max(said, 36_000.0))
@@ -129,16 +131,16 @@ def test_an_account_without_money_is_known_by_the_providers_word(ended: Completi
         ruled = check_observed_calls(
             completion, seen(call(ModelCallEnd.ERROR, status=status, word="insufficient_quota", retry_after=9.0))
         )
-        assert (ruled.spent, ruled.busy, ruled.retry_after) == (True, False, 0.0)
+        assert (ruled.out_of_credit, ruled.busy, ruled.retry_after) == (True, False, 0.0)
 
 
 def test_an_agent_that_waits_in_silence_for_its_service_says_so() -> None:
     """It was ended for its silence: the reason is the limit that the door saw (look4-agents C2)."""
-    idle = Completion(verdict=Verdict.INCOMPLETE, why=Why.IDLE, reason="the agent was silent for 45 s")
+    idle = Completion(verdict=Verdict.INCOMPLETE, why=IncompleteReason.IDLE, reason="the agent was silent for 45 s")
     ruled = check_observed_calls(
         idle, seen(call(ModelCallEnd.ERROR, status=429, word="rate_limit_error", retry_after=36_000.0))
     )
     assert (ruled.kind, ruled.busy, ruled.retry_after) == (ErrorKind.TRANSIENT, True, 36_000.0)
     assert ruled.reason == "the agent was silent for 45 s; its last model call failed: HTTP 429 (rate_limit_error)"
     assert check_observed_calls(idle, seen(call(ModelCallEnd.WELL))) is idle
-    assert check_observed_calls(idle, seen(call(ModelCallEnd.CUT))).why is Why.IDLE
+    assert check_observed_calls(idle, seen(call(ModelCallEnd.CUT))).why is IncompleteReason.IDLE

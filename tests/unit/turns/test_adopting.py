@@ -34,7 +34,7 @@ def test_neither_the_run_that_asked_nor_one_that_left_a_yes_unused_is_adopted(
     request = TurnRequest(model="m", messages=(), session_id="s")
     turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request, delivery=5)
     if asked_in:
-        asked = replace(CALL.interruption(), delivery=asked_in, answer=answer)
+        asked = replace(CALL.to_interruption(), delivery=asked_in, answer=answer)
         turn = replace(turn, interruption=asked, answer_used=used)
     seen: list[tuple[int, bool]] = []
 
@@ -45,5 +45,5 @@ def test_neither_the_run_that_asked_nor_one_that_left_a_yes_unused_is_adopted(
     lease: Any = SimpleNamespace(claim=SimpleNamespace(turn=turn))
     runner: Any = SimpleNamespace(adopt=adopt)
     run = AgentRun(nothing, lease, [])
-    assert run._finished_before(runner, ordered(tmp_path, turn.turn_id, 5, "Hallo", deadline=1e9)) is None
+    assert run._find_finished_run(runner, ordered(tmp_path, turn.turn_id, 5, "Hallo", deadline=1e9)) is None
     assert seen == [(number, False) for number in looked_at]

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from api_client.contract.completion import KILLED_BY, OTHERS, Completion, Verdict
-from api_client.contract.tasks import FAIL, RUN, Link
+from api_client.contract.tasks import FAIL, RUN, ChainTask
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.calm import Clocks
-from api_client.turns.record.claim import Claim
-from api_client.turns.record.moves import Move
+from api_client.turns.record.calm import ClockComparison
+from api_client.turns.record.claim import LeaseClaim
+from api_client.turns.record.moves import Transition
 from worker.runners.base import RunResult
 from worker.turns.leases import host
-from worker.turns.leases.host import Host, oom_counter, oom_kills
+from worker.turns.leases.host import Host, find_oom_counter, read_oom_kills
 from worker.turns.leases.lease import Lease
-from worker.turns.leases.replica_watch import MAY, MAY_NOT, priority_of
+from worker.turns.leases.replica_watch import MAY, MAY_NOT, choose_priority
 from worker.turns.leases.worker_heartbeat import Liveness
 from worker.turns.loops.rounds import SLOW_SHARE, Rounds
 from worker.turns.transitions.after_run import after_run
@@ -43,7 +43,7 @@ class Store:
         self.clock = clock
         self.asked = 0
 
-    async def confirm(self, _claim: Claim) -> float:
+    async def confirm_lease(self, _claim: LeaseClaim) -> float:
         self.asked += 1
         return self.clock.now
 
@@ -58,7 +58,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def lease(clock: Clock, *, deadline: float = 3600.0) -> Lease:
     request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
     turn = Turn(turn_id="turn-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
-    return Lease(Claim(turn, Link(RUN, 1), "token", clock.now, deadline), SECONDS, clock.now + deadline)
+    return Lease(LeaseClaim(turn, ChainTask(RUN, 1), "token", clock.now, deadline), SECONDS, clock.now + deadline)
 
 
 def test_a_holder_stops_a_quarter_of_the_lease_before_others_may_take_the_turn(clock: Clock) -> None:
@@ -72,26 +72,26 @@ def test_a_holder_stops_a_quarter_of_the_lease_before_others_may_take_the_turn(c
 
 def test_a_beat_counts_from_when_it_was_sent_and_brings_no_stopped_run_back(clock: Clock) -> None:
     held = lease(clock)
-    held.acknowledge(clock.now + 1)
+    held.record_renewal(clock.now + 1)
     assert held.lease_ends == clock.now + 1 + 0.75 * SECONDS
     clock.now += SECONDS
     assert held.reason == "fenced"
-    held.acknowledge(clock.now)
+    held.record_renewal(clock.now)
     assert (held.lapsed, held.reason) == (False, "fenced"), "its agent is being stopped"
 
 
 def test_a_lost_lease_overrules_any_other_reason_and_nothing_overrules_it(clock: Clock) -> None:
     held = lease(clock)
     for reason, known in (("cancelled", "cancelled"), ("shutdown", "cancelled"), ("fenced", "fenced")):
-        held.stop(reason)
+        held.request_stop(reason)
         assert held.reason == known
-    held.stop("cancelled")
+    held.request_stop("cancelled")
     assert held.reason == "fenced"
 
 
 def test_the_deadline_stops_a_run_and_the_next_link_has_what_is_left_of_it(clock: Clock) -> None:
     held = lease(clock, deadline=3.0)
-    held.go_on(Claim(held.claim.turn, Link(RUN, 2), "token", clock.now + 1, 1.5))
+    held.continue_with(LeaseClaim(held.claim.turn, ChainTask(RUN, 2), "token", clock.now + 1, 1.5))
     assert (held.continued, held.deadline, held.lease_ends) == (True, clock.now + 2.5, clock.now + 1 + 0.75 * SECONDS)
     clock.now += 2.6
     assert held.reason == "expired"
@@ -102,43 +102,43 @@ def test_a_lease_that_only_the_clock_ended_is_in_doubt_until_the_store_has_said(
     assert not held.in_doubt
     clock.now += 0.76 * SECONDS
     assert held.in_doubt
-    held.acknowledge(clock.now)
+    held.record_renewal(clock.now)
     assert (held.in_doubt, held.reason) == (False, ""), "the turn was nobody's meanwhile"
     clock.now += SECONDS
-    held.stop("fenced")
+    held.request_stop("fenced")
     assert (held.in_doubt, held.reason) == (False, "fenced")
 
 
 async def test_after_a_freeze_the_store_is_asked_before_anything_is_touched_and_not_otherwise(clock: Clock) -> None:
     held, store = lease(clock), Store(clock)
     ledger: Any = store
-    await held.confirm(ledger)
+    await held.confirm_holder(ledger)
     assert store.asked == 0
     clock.now += SECONDS
-    await held.confirm(ledger)
+    await held.confirm_holder(ledger)
     assert (store.asked, held.lapsed) == (1, False)
 
 
 # When the store's clock jumped, a reaper takes nothing for one lease.
 
 
-def looks(clocks: Clocks, *times: tuple[float, float]) -> list[bool]:
-    return [clocks.look(monotonic, server) for monotonic, server in times]
+def looks(clocks: ClockComparison, *times: tuple[float, float]) -> list[bool]:
+    return [clocks.compare_clocks(monotonic, server) for monotonic, server in times]
 
 
 def test_a_reaper_that_has_just_begun_or_was_away_trusts_the_clock() -> None:
-    clocks = Clocks(lease_seconds=3)
+    clocks = ClockComparison(lease_seconds=3)
     assert looks(clocks, (0, 100), (1, 101), (90, 190)) == [True, True, True]
 
 
 def test_a_reaper_that_sees_the_clock_jump_forward_waits_one_lease() -> None:
-    clocks = Clocks(lease_seconds=2)
+    clocks = ClockComparison(lease_seconds=2)
     assert looks(clocks, (0, 100), (1, 3701), (2, 3702), (3, 3703)) == [True, False, False, True]
     assert not clocks.jumped_back
 
 
 def test_a_clock_that_was_set_back_is_told_once() -> None:
-    clocks = Clocks(lease_seconds=2)
+    clocks = ClockComparison(lease_seconds=2)
     assert looks(clocks, (0, 10_000), (1, 6_401)) == [True, False]
     assert clocks.jumped_back
     looks(clocks, (2, 6_402))
@@ -146,19 +146,19 @@ def test_a_clock_that_was_set_back_is_told_once() -> None:
 
 
 def test_what_the_clock_did_while_there_was_no_turn_concerns_nobody() -> None:
-    clocks = Clocks(lease_seconds=2)
+    clocks = ClockComparison(lease_seconds=2)
     assert looks(clocks, (0, 10_000)) == [True]
-    clocks.rest()
+    clocks.forget_last()
     assert looks(clocks, (1, 6_401)) == [True]
     assert not clocks.jumped_back
 
 
 # A run that its worker could not keep is delivered again: later each time, so many times, and then the turn ends.
 
-LINK = Link(RUN, 1)
+LINK = ChainTask(RUN, 1)
 
 
-def after(stop: str, handed_over: int = 0, verdict: Verdict = Verdict.CANCELLED, **evidence: str) -> Move:
+def after(stop: str, handed_over: int = 0, verdict: Verdict = Verdict.CANCELLED, **evidence: str) -> Transition:
     request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
     turn = Turn(
         turn_id="turn-1",
@@ -195,7 +195,7 @@ def test_a_run_that_was_not_kept_is_delivered_again_later_and_uses_up_no_attempt
 
 def test_after_the_last_one_the_turn_ends_as_an_error_that_says_so() -> None:
     move = after("fenced", MOST_HAND_OVERS)
-    assert (move.next, move.delay_ms) == (Link(FAIL, 1), 0)
+    assert (move.next, move.delay_ms) == (ChainTask(FAIL, 1), 0)
     failing = move.fields.values["failing"]
     assert (failing.outcome, failing.code) == ("error", "not_kept")
     assert "9 times in a row" in failing.reason
@@ -215,7 +215,7 @@ def test_a_run_that_others_killed_is_delivered_again_on_another_machine_and_uses
 def test_a_turn_whose_agents_are_killed_again_and_again_ends_as_an_error_that_says_so() -> None:
     move = after("", STRIKES - 1, Verdict.INCOMPLETE, killed_by="others")
     failing = move.fields.values["failing"]
-    assert (move.next, failing.outcome, failing.code) == (Link(FAIL, 1), "error", "not_kept")
+    assert (move.next, failing.outcome, failing.code) == (ChainTask(FAIL, 1), "error", "not_kept")
     assert "5 times in a row" in failing.reason
     assert (move.fields.values["avoid"], move.fields.values["handed_over"]) == ("", 0)
 
@@ -286,8 +286,8 @@ def host_of(tmp_path: Path, counter: Path) -> Host:
 def heard(machine: Host, *completions: Completion) -> str:
     """Why the machine is sick once these runs have ended, as a worker looks."""
     for completion in completions:
-        if machine.heard(completion):
-            machine.look()
+        if machine.note_run_end(completion):
+            machine.probe_now()
     return machine.sick
 
 
@@ -295,12 +295,12 @@ def test_what_the_kernel_kills_in_our_cgroup_makes_the_machine_sick_for_a_while_
     tmp_path: Path, counter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = host_of(tmp_path, counter)
-    assert machine.watch() == "", "what was killed before is over"
+    assert machine.probe_if_due() == "", "what was killed before is over"
     counter.write_text("oom_kill 3\n")
-    assert "for want of memory" in machine.watch()
-    assert "for want of memory" in machine.watch(), "it stays sick"
+    assert "for want of memory" in machine.probe_if_due()
+    assert "for want of memory" in machine.probe_if_due(), "it stays sick"
     monkeypatch.setattr(host, "_STARVED_SECONDS", 0.0)
-    assert machine.watch() == "", "and is well again when nothing more was killed"
+    assert machine.probe_if_due() == "", "and is well again when nothing more was killed"
 
 
 def test_the_count_of_the_whole_machine_tells_only_where_an_agent_of_ours_was_killed(
@@ -309,10 +309,12 @@ def test_the_count_of_the_whole_machine_tells_only_where_an_agent_of_ours_was_ki
     monkeypatch.setattr(host, "_VMSTAT", counter)
     machine = host_of(tmp_path, counter)
     counter.write_text("oom_kill 3\n")
-    assert machine.watch() == machine.look() == ""
+    assert machine.probe_if_due() == machine.probe_now() == ""
     assert heard(machine, KILLED) == "", "nothing was killed for want of memory since"
     counter.write_text("oom_kill 4\n")
-    assert machine.watch() == "", "a heartbeat between the kill and the end of its agent takes nothing for granted"
+    assert machine.probe_if_due() == "", (
+        "a heartbeat between the kill and the end of its agent takes nothing for granted"
+    )
     assert "for want of memory" in heard(machine, KILLED)
 
 
@@ -336,8 +338,8 @@ def test_the_kernels_count_is_that_of_our_own_cgroup(cgroup: str, file: str, tex
     counter.parent.mkdir(parents=True)
     counter.write_text(text)
     (tmp_path / "cgroup").write_text(cgroup)
-    found = oom_counter(tmp_path, tmp_path / "mounted")
-    assert (found.resolve(), oom_kills(found)) == (counter.resolve(), 7)
+    found = find_oom_counter(tmp_path, tmp_path / "mounted")
+    assert (found.resolve(), read_oom_kills(found)) == (counter.resolve(), 7)
 
 
 @pytest.mark.parametrize("text", ["", "oom_kill many\n", "word\n", "max 3\n"])
@@ -345,7 +347,7 @@ def test_without_a_count_of_our_cgroup_that_can_be_read_it_is_that_of_the_machin
     (tmp_path / "cgroup").write_text("0::/x\n")
     (tmp_path / "x").mkdir()
     (tmp_path / "x/memory.events").write_text(text)
-    assert oom_counter(tmp_path, tmp_path) == Path("/proc/vmstat")
+    assert find_oom_counter(tmp_path, tmp_path) == Path("/proc/vmstat")
 
 
 # How long rounds of beats take: the worst is shown for a minute, and one alarm says when they begin to be slow.
@@ -353,14 +355,14 @@ def test_without_a_count_of_our_cgroup_that_can_be_read_it_is_that_of_the_machin
 
 def test_a_slow_round_is_alarmed_long_before_a_lease_fences_itself() -> None:
     rounds = Rounds(6.0 * SLOW_SHARE)
-    assert not rounds.add(10.0, 0.9)
-    assert rounds.add(12.0, 1.1)
+    assert not rounds.record_round(10.0, 0.9)
+    assert rounds.record_round(12.0, 1.1)
     assert SLOW_SHARE < 0.75 - 0.25, "between alarm and fence more than a round lies"
 
 
 def test_slow_rounds_are_alarmed_once_and_again_after_a_quick_one() -> None:
     rounds = Rounds(6.0 * SLOW_SHARE)
-    assert [rounds.add(at, seconds) for at, seconds in ((1, 2.0), (2, 3.0), (3, 0.1), (4, 2.0))] == [
+    assert [rounds.record_round(at, seconds) for at, seconds in ((1, 2.0), (2, 3.0), (3, 0.1), (4, 2.0))] == [
         True,
         False,
         False,
@@ -370,17 +372,17 @@ def test_slow_rounds_are_alarmed_once_and_again_after_a_quick_one() -> None:
 
 def test_the_worst_round_is_shown_for_a_minute() -> None:
     rounds = Rounds(6.0 * SLOW_SHARE)
-    assert rounds.worst(0.0) == 0.0
-    rounds.add(10.0, 2.5)
-    rounds.add(60.0, 0.2)
-    assert (rounds.worst(69.0), rounds.worst(71.0), rounds.worst(200.0)) == (2.5, 0.2, 0.0)
+    assert rounds.find_worst(0.0) == 0.0
+    rounds.record_round(10.0, 2.5)
+    rounds.record_round(60.0, 0.2)
+    assert (rounds.find_worst(69.0), rounds.find_worst(71.0), rounds.find_worst(200.0)) == (2.5, 0.2, 0.0)
 
 
 # When a worker is stalled: messages wait, a slot is free, and it takes none of them.
 
 
 def stalled(liveness: Liveness, *seen: tuple[float, int, int, int | None]) -> list[bool]:
-    return [liveness.look(now, taken=taken, free=free, waiting=waiting) for now, taken, free, waiting in seen]
+    return [liveness.record_look(now, taken=taken, free=free, waiting=waiting) for now, taken, free, waiting in seen]
 
 
 def test_it_is_stalled_when_messages_waited_for_the_whole_time_and_it_took_none() -> None:
@@ -420,7 +422,7 @@ ADDRESS = ("127.0.0.1", 7001)
 
 def seen(replica: dict[str, Any], state: str = "online", offset: int = 100) -> int:
     master = {"slave0": {"ip": "127.0.0.1", "port": 7001, "state": state}, "slave_read_only": 1}
-    return priority_of({"slave_repl_offset": 100, **replica}, ADDRESS, master, offset)
+    return choose_priority({"slave_repl_offset": 100, **replica}, ADDRESS, master, offset)
 
 
 def test_a_replica_that_has_all_that_the_master_had_may_be_promoted() -> None:
@@ -440,7 +442,7 @@ def test_a_replica_that_is_out_of_step_may_not(replica: dict[str, Any], state: s
 
 
 def test_a_replica_that_its_master_does_not_know_may_not() -> None:
-    assert priority_of({"master_link_status": "up", "slave_repl_offset": 5}, ADDRESS, {}, 1) == MAY_NOT
+    assert choose_priority({"master_link_status": "up", "slave_repl_offset": 5}, ADDRESS, {}, 1) == MAY_NOT
 
 
 @pytest.mark.parametrize("offset", [0, 101])

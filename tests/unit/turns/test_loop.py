@@ -20,9 +20,9 @@ from redis.exceptions import ReadOnlyError
 from structlog.testing import capture_logs
 
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RUN, Link
+from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.claim import Claim
+from api_client.turns.record.claim import LeaseClaim
 from tests.blocking import nothing_blocks
 from tests.long_steps import FORGIVEN, MOST_CALLS
 from tests.support import wait_for, wait_until
@@ -33,7 +33,7 @@ from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
 from worker.turns.loops.loop import BLOCKED_SECONDS, Loop
 from worker.turns.loops.threads import Threads
-from worker.turns.loops.watching import Watch
+from worker.turns.loops.watching import PollingLoop
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def do(loop: Loop, *calls: Callable[[], object]) -> None:
         call()
 
     for call in calls:
-        loop.result_of(work(call))
-    loop.result_of(work_of_nothing())  # the loop has looked around since
+        loop.run_and_wait(work(call))
+    loop.run_and_wait(work_of_nothing())  # the loop has looked around since
 
 
 async def work_of_nothing() -> None:
@@ -69,7 +69,7 @@ def test_what_holds_up_the_loop_for_50_ms_is_reported_once_and_shown_for_a_minut
 def test_a_loop_that_waits_is_not_held_up(loop: Loop) -> None:
     woken = threading.Event()
     waits = 40 * BLOCKED_SECONDS  # longer than a busy machine holds anybody up
-    loop.later(waits, woken.set)
+    loop.call_later(waits, woken.set)
     assert woken.wait(60)
     assert loop.worst_block < waits
 
@@ -94,11 +94,11 @@ def test_work_begun_at_one_moment_wakes_the_loop_once_and_is_done_in_order(
     assert held.wait(60)
     monkeypatch.setattr(running, "call_soon_threadsafe", lambda *words: woken.append(words) or wake(*words))
     for number in range(5):
-        loop.begin(partial(work, number))
+        loop.start_work(partial(work, number))
     assert not loop.wait_idle(0)
     goes_on.set()
     assert loop.wait_idle(60)
-    loop.begin(partial(work, 5))
+    loop.start_work(partial(work, 5))
     assert loop.wait_idle(60)
     assert (done, len(woken)) == ([0, 1, 2, 3, 4, 5], 2)
 
@@ -160,10 +160,10 @@ SETTINGS = Settings(
 )
 
 
-def claimed() -> Claim:
+def claimed() -> LeaseClaim:
     request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
     turn = Turn(turn_id="turn-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
-    return Claim(turn, Link(RUN, 1), "token", time.monotonic(), 60.0)
+    return LeaseClaim(turn, ChainTask(RUN, 1), "token", time.monotonic(), 60.0)
 
 
 @pytest.mark.parametrize("fault", [ReadOnlyError("no"), ValueError("damaged"), RuntimeError("a fault of ours")])
@@ -177,7 +177,7 @@ def test_a_reaper_that_fails_looks_again(fault: Exception, monkeypatch: pytest.M
         raise fault
 
     monkeypatch.setattr(reaper, "poll", look)
-    watch = Watch([reaper])
+    watch = PollingLoop([reaper])
     watch.start()
     wait_for(lambda: seen > 2)
     watch.close()
@@ -185,7 +185,7 @@ def test_a_reaper_that_fails_looks_again(fault: Exception, monkeypatch: pytest.M
 
 def keeper_of(monkeypatch: pytest.MonkeyPatch, renew: Any) -> LeaseKeeper:
     keeper = LeaseKeeper(SETTINGS, "w")
-    monkeypatch.setattr(keeper._beats, "renew", renew)
+    monkeypatch.setattr(keeper._beats, "renew_leases", renew)
     return keeper
 
 
@@ -193,7 +193,7 @@ def test_a_round_that_fails_ends_neither_the_thread_nor_a_lease(monkeypatch: pyt
     rounds = itertools.count(1)
     seen = 0
 
-    def renew(claims: list[Claim]) -> dict[str, tuple[str, str]]:
+    def renew(claims: list[LeaseClaim]) -> dict[str, tuple[str, str]]:
         nonlocal seen
         seen = next(rounds)
         if seen % 2:
@@ -202,7 +202,7 @@ def test_a_round_that_fails_ends_neither_the_thread_nor_a_lease(monkeypatch: pyt
 
     keeper = keeper_of(monkeypatch, renew)
     keeper.start()
-    with keeper.hold(claimed()):
+    with keeper.hold_lease(claimed()):
         wait_for(lambda: seen > 4)
     keeper.close()
 
@@ -210,7 +210,7 @@ def test_a_round_that_fails_ends_neither_the_thread_nor_a_lease(monkeypatch: pyt
 def test_a_store_that_was_away_is_asked_again_long_before_the_next_round(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = 0
 
-    def renew(claims: list[Claim]) -> dict[str, tuple[str, str]]:
+    def renew(claims: list[LeaseClaim]) -> dict[str, tuple[str, str]]:
         nonlocal rounds
         rounds += 1
         if rounds <= 5:  # with a whole period between them, the lease would be over
@@ -218,9 +218,9 @@ def test_a_store_that_was_away_is_asked_again_long_before_the_next_round(monkeyp
         return {claim.token: ("held", "") for claim in claims}
 
     keeper = LeaseKeeper(replace(SETTINGS, lease_seconds=4.0), "w")
-    monkeypatch.setattr(keeper._beats, "renew", renew)
+    monkeypatch.setattr(keeper._beats, "renew_leases", renew)
     keeper.start()
-    with capture_logs() as lines, keeper.hold(claimed()) as held:
+    with capture_logs() as lines, keeper.hold_lease(claimed()) as held:
         wait_for(lambda: held.reason or rounds > 5)  # asked all the time, as a run asks
         assert held.reason == ""
     keeper.close()
@@ -236,9 +236,9 @@ def test_of_one_round_each_lease_learns_its_own(monkeypatch: pytest.MonkeyPatch)
         claim.token = token
         claims.append(claim)
     with contextlib.ExitStack() as stack:
-        leases = {claim.token: stack.enter_context(keeper.hold(claim)) for claim in claims}
+        leases = {claim.token: stack.enter_context(keeper.hold_lease(claim)) for claim in claims}
         before = {token: lease.lease_ends for token, lease in leases.items()}
-        keeper._renew([*leases.values()], time.monotonic())
+        keeper._renew_leases([*leases.values()], time.monotonic())
         assert {token: lease.reason for token, lease in leases.items()} == {
             "held": "",
             "lost": "fenced",
@@ -253,12 +253,12 @@ def test_a_turn_that_its_holder_is_giving_back_is_not_reported_as_lost_and_one_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keeper = keeper_of(monkeypatch, lambda claims: {claim.token: ("fenced", "") for claim in claims})
-    with keeper.hold(claimed()) as held, structlog.testing.capture_logs() as logged:
+    with keeper.hold_lease(claimed()) as held, structlog.testing.capture_logs() as logged:
         held.giving_back = True
-        keeper._renew([held], time.monotonic())
+        keeper._renew_leases([held], time.monotonic())
         assert (logged, held.reason) == ([], "")
-        held.go_on(claimed())
-        keeper._renew([held], time.monotonic())
+        held.continue_with(claimed())
+        keeper._renew_leases([held], time.monotonic())
         assert ([line["event"] for line in logged], held.reason) == (["lease.fenced"], "fenced")
 
 
@@ -267,15 +267,15 @@ def test_leases_are_kept_no_more_when_the_main_loop_is_stuck_and_again_when_it_t
 ) -> None:
     asked: list[int] = []
 
-    def renew(claims: list[Claim]) -> dict[str, tuple[str, str]]:
+    def renew(claims: list[LeaseClaim]) -> dict[str, tuple[str, str]]:
         asked.append(len(claims))
         return {claim.token: ("held", "") for claim in claims}
 
     keeper = keeper_of(monkeypatch, renew)
-    with keeper.hold(claimed()) as held:
-        assert keeper._loop_turns(), "nothing was ever heard of a main loop: there is none to wait for"
-        keeper.turned()
-        assert keeper._loop_turns()
+    with keeper.hold_lease(claimed()) as held:
+        assert keeper._is_loop_alive(), "nothing was ever heard of a main loop: there is none to wait for"
+        keeper.note_loop_turn()
+        assert keeper._is_loop_alive()
         monkeypatch.setattr(lease, "LOOP_SECONDS", -1.0)  # it has not turned for longer than that
         keeper.start()
         wait_for(lambda: held.reason == "fenced")
@@ -287,19 +287,19 @@ def test_leases_are_kept_no_more_when_the_main_loop_is_stuck_and_again_when_it_t
 
 def test_a_turn_that_was_claimed_just_before_all_were_told_to_stop_stops_too() -> None:
     keeper = LeaseKeeper(SETTINGS, "w")
-    with keeper.hold(claimed()) as held:
+    with keeper.hold_lease(claimed()) as held:
         keeper.stop_all("shutdown")
-    with keeper.hold(claimed()) as late:
+    with keeper.hold_lease(claimed()) as late:
         assert (held.reason, late.reason) == ("shutdown", "shutdown")
 
 
 async def test_a_run_whose_log_cannot_be_written_does_not_count() -> None:
     class Broken:
-        async def append(self, *_: Any) -> None:
+        async def append_events(self, *_: Any) -> None:
             raise RuntimeError("a fault of ours")
 
     writer = EventWriter(Broken(), claimed())
-    writer.emit(AgentEvent(kind="output", text="x"))
+    writer.queue_event(AgentEvent(kind="output", text="x"))
     for _ in range(2):
         await asyncio.sleep(0)  # it was sent; what was not would go with the commit
     with pytest.raises(RuntimeError, match="a fault of ours"):
@@ -319,15 +319,15 @@ def threads() -> Iterator[Threads]:
 
 
 async def test_its_result_and_its_error_come_back(threads: Threads) -> None:
-    assert await threads.files(int, "12", base=3) == 5
+    assert await threads.do_file_work(int, "12", base=3) == 5
     with pytest.raises(ZeroDivisionError):
-        await threads.files(lambda: 1 / 0)
-    assert await threads.files(lambda: threading.current_thread().name) == "files_1", "the thread lives on"
+        await threads.do_file_work(lambda: 1 / 0)
+    assert await threads.do_file_work(lambda: threading.current_thread().name) == "files_1", "the thread lives on"
 
 
 async def test_log_lines_of_it_name_its_turn(threads: Threads) -> None:
     TURN.set("turn-a")
-    assert await threads.files(TURN.get) == "turn-a"
+    assert await threads.do_file_work(TURN.get) == "turn-a"
 
 
 async def test_four_are_at_work_at_once_and_a_fifth_waits(threads: Threads) -> None:
@@ -338,7 +338,7 @@ async def test_four_are_at_work_at_once_and_a_fifth_waits(threads: Threads) -> N
         go.wait(60)
         return threading.current_thread().name
 
-    waiting = [asyncio.create_task(threads.files(work, str(number))) for number in range(5)]
+    waiting = [asyncio.create_task(threads.do_file_work(work, str(number))) for number in range(5)]
     await wait_until(lambda: len(begun) == 4)
     await asyncio.sleep(0)
     assert begun == ["0", "1", "2", "3"]
@@ -355,18 +355,18 @@ async def test_who_no_longer_waits_disturbs_nobody(threads: Threads) -> None:
         go.wait(60)
         return threading.current_thread()
 
-    waiting = asyncio.create_task(threads.files(work))
+    waiting = asyncio.create_task(threads.do_file_work(work))
     await wait_until(begun.is_set)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert await threads.files(int) == 0, "another thread is at work meanwhile"
+    assert await threads.do_file_work(int) == 0, "another thread is at work meanwhile"
     go.set()
-    assert len({await threads.files(threading.current_thread) for _ in range(20)}) <= 2
+    assert len({await threads.do_file_work(threading.current_thread) for _ in range(20)}) <= 2
     assert trouble == []
 
 
 async def test_when_it_is_closed_its_threads_end(threads: Threads) -> None:
-    thread = await threads.files(threading.current_thread)
+    thread = await threads.do_file_work(threading.current_thread)
     threads.close()
     await wait_until(lambda: not thread.is_alive())

@@ -17,15 +17,15 @@ from api_client.contract.tasks import (
     RUN,
     RUN_QUEUE,
     VALIDATE,
-    Link,
-    chain_of,
+    ChainTask,
+    build_chain,
     own_queue,
 )
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
-from api_client.turns.record.announced import AnnouncedTurn, Head, announced, look_again_at
-from api_client.turns.record.changes import Changes
-from api_client.turns.record.claim import Behind, Claim
-from api_client.turns.record.moves import Move
+from api_client.turns.record.announced import AnnouncedTurn, QueueHead, find_announcement, next_check_at
+from api_client.turns.record.changes import TurnCommands
+from api_client.turns.record.claim import LeaseClaim, LostCommands
+from api_client.turns.record.moves import Transition
 from api_client.turns.record.store_command import Command
 from worker.celery.task_events import Task, TaskEventBuffer, TaskEventReport
 from worker.runners.base import RunResult
@@ -43,37 +43,37 @@ def turn(at: int, **more: int) -> AnnouncedTurn:
 
 
 def test_while_the_queues_head_was_announced_earlier_nothing_is_announced() -> None:
-    later = look_again_at(turn(NOW - 10_000), Head(NOW - 60_000), NOW, DELAY)
+    later = next_check_at(turn(NOW - 10_000), QueueHead(NOW - 60_000), NOW, DELAY)
     assert later == NOW + 50_000, "when its message gets to the head, if the queue goes on as it does"
 
 
 def test_the_head_itself_is_not_announced_again() -> None:
-    assert look_again_at(turn(NOW - 10_000), Head(NOW - 10_000), NOW, DELAY) == NOW + DELAY
+    assert next_check_at(turn(NOW - 10_000), QueueHead(NOW - 10_000), NOW, DELAY) == NOW + DELAY
 
 
-@pytest.mark.parametrize("head", [None, Head(NOW - 9_999)])
-def test_a_message_that_is_not_there_any_more_is_announced_again(head: Head | None) -> None:
-    assert look_again_at(turn(NOW - 10_000), head, NOW, DELAY) is None
+@pytest.mark.parametrize("head", [None, QueueHead(NOW - 9_999)])
+def test_a_message_that_is_not_there_any_more_is_announced_again(head: QueueHead | None) -> None:
+    assert next_check_at(turn(NOW - 10_000), head, NOW, DELAY) is None
 
 
 def test_behind_a_message_that_is_worth_nothing_it_is_looked_at_soon_again() -> None:
-    assert look_again_at(turn(NOW - 10_000), Head(None), NOW, DELAY) == NOW + DELAY
+    assert next_check_at(turn(NOW - 10_000), QueueHead(None), NOW, DELAY) == NOW + DELAY
 
 
 def test_it_is_looked_at_again_before_its_deadline_and_within_a_bounded_time() -> None:
     waiting = turn(NOW, deadline_at=NOW + 7_000)
-    assert look_again_at(waiting, Head(NOW - 60_000), NOW, DELAY) == NOW + 7_000
-    assert look_again_at(turn(NOW), Head(0), NOW, DELAY) == NOW + 64 * DELAY
-    assert look_again_at(turn(NOW - 1, deadline_at=NOW - 1), Head(0), NOW, DELAY) is None, "it has expired"
+    assert next_check_at(waiting, QueueHead(NOW - 60_000), NOW, DELAY) == NOW + 7_000
+    assert next_check_at(turn(NOW), QueueHead(0), NOW, DELAY) == NOW + 64 * DELAY
+    assert next_check_at(turn(NOW - 1, deadline_at=NOW - 1), QueueHead(0), NOW, DELAY) is None, "it has expired"
 
 
 def test_after_the_clock_was_set_back_it_is_announced() -> None:
-    assert look_again_at(turn(NOW + 3_600_000), Head(NOW - 60_000), NOW, DELAY) is None
+    assert next_check_at(turn(NOW + 3_600_000), QueueHead(NOW - 60_000), NOW, DELAY) is None
 
 
 @pytest.mark.parametrize(("times", "delays"), [("1", 1), ("2", 2), ("4", 8), ("20", 64)])
 def test_when_it_was_announced_follows_from_when_it_is_due(times: str, delays: int) -> None:
-    found = announced("t", float(NOW), UNCLAIMED | {"announced": times}, DELAY)
+    found = find_announcement("t", float(NOW), UNCLAIMED | {"announced": times}, DELAY)
     assert found is not None
     assert found.at == NOW - delays * DELAY
 
@@ -82,16 +82,16 @@ def test_when_it_was_announced_follows_from_when_it_is_due(times: str, delays: i
 @pytest.mark.parametrize(("delivery", "queue"), [("", RUN_QUEUE), ("1", PREFERRED_QUEUE)])
 def test_what_was_at_work_before_is_in_the_preferred_queue(delivery: str, queue: str, put_off: bool) -> None:
     noted = {"announced": "0", "announced_at": str(NOW - DELAY)} if put_off else {}
-    found = announced("t", float(NOW), UNCLAIMED | noted | {"delivery": delivery}, DELAY)
+    found = find_announcement("t", float(NOW), UNCLAIMED | noted | {"delivery": delivery}, DELAY)
     assert found is not None
     assert found.queue == queue
 
 
 def test_one_that_was_put_off_remembers_when_it_was_announced() -> None:
-    found = announced("t", float(NOW), UNCLAIMED | {"announced": "0", "announced_at": "7"}, DELAY)
+    found = find_announcement("t", float(NOW), UNCLAIMED | {"announced": "0", "announced_at": "7"}, DELAY)
     assert found is not None
     assert (found.at, found.queue) == (7, RUN_QUEUE)
-    judged = announced("t", float(NOW), {"state": "ran", "next": "turn.validate/1"}, DELAY)
+    judged = find_announcement("t", float(NOW), {"state": "ran", "next": "turn.validate/1"}, DELAY)
     assert judged is not None
     assert judged.queue == CHECK_QUEUE
 
@@ -108,7 +108,7 @@ def test_one_that_was_put_off_remembers_when_it_was_announced() -> None:
     ],
 )
 def test_what_is_held_suspended_delayed_or_interrupts_is_left_to_the_reaper(other: dict[str, str]) -> None:
-    assert announced("t", float(NOW), UNCLAIMED | other, DELAY) is None
+    assert find_announcement("t", float(NOW), UNCLAIMED | other, DELAY) is None
 
 
 # Which turn comes next: one that has waited before, but only so often in a row while others wait.
@@ -121,10 +121,10 @@ def taken(waiting: dict[str, int], count: int) -> list[str]:
     which, left = NextQueue(), {queue: deque(range(waiting.get(queue, 0))) for queue in QUEUES}
     found: list[str] = []
     while len(found) < count:
-        order = which.order(QUEUES)
+        order = which.order_queues(QUEUES)
         queue = next(queue for queue in order if left[queue])
         left[queue].pop()
-        which.took(queue)
+        which.note_taken(queue)
         found.append(queue)
     return found
 
@@ -145,17 +145,17 @@ def test_it_gets_every_place_while_nobody_else_waits() -> None:
 
 
 def test_a_worker_that_judges_asks_its_one_queue() -> None:
-    assert NextQueue().order([CHECK_QUEUE]) == [CHECK_QUEUE]
+    assert NextQueue().order_queues([CHECK_QUEUE]) == [CHECK_QUEUE]
 
 
 def test_preferred_turns_take_the_slots_of_the_other_runs() -> None:
     slots = Slots({RUN_QUEUE: 1, CHECK_QUEUE: 1})
-    assert slots.order([RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE]
+    assert slots.order_queues([RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE]
     for _ in range(PREFERRED_IN_A_ROW):
         slots.took(PREFERRED_QUEUE)
-    assert slots.order([PREFERRED_QUEUE, RUN_QUEUE]) == [RUN_QUEUE, PREFERRED_QUEUE]
-    slots.enter(RUN_QUEUE)
-    assert slots.order([RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE]
+    assert slots.order_queues([PREFERRED_QUEUE, RUN_QUEUE]) == [RUN_QUEUE, PREFERRED_QUEUE]
+    slots.force_slot(RUN_QUEUE)
+    assert slots.order_queues([RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE]
 
 
 def test_answers_are_asked_for_alone_once_no_slot_for_agents_was_free_for_a_moment(
@@ -163,44 +163,44 @@ def test_answers_are_asked_for_alone_once_no_slot_for_agents_was_free_for_a_mome
 ) -> None:
     slots, now = Slots({RUN_QUEUE: 1, CHECK_QUEUE: 1}), 100.0
     monkeypatch.setattr("worker.turns.slots.time.monotonic", lambda: now)
-    seat = slots.enter(RUN_QUEUE)
-    assert slots.asked([RUN_QUEUE, CHECK_QUEUE]) == []
-    assert slots.asked([CHECK_QUEUE]) == [CHECK_QUEUE], "a worker that only judges"
+    seat = slots.force_slot(RUN_QUEUE)
+    assert slots.queues_to_poll([RUN_QUEUE, CHECK_QUEUE]) == []
+    assert slots.queues_to_poll([CHECK_QUEUE]) == [CHECK_QUEUE], "a worker that only judges"
     now += 0.3
-    assert slots.asked([RUN_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE]
-    seat.leave()
-    assert slots.asked([RUN_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE, RUN_QUEUE]
-    slots.enter(RUN_QUEUE)
-    assert slots.asked([RUN_QUEUE, CHECK_QUEUE]) == [], "the moment begins anew"
+    assert slots.queues_to_poll([RUN_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE]
+    seat.release_all()
+    assert slots.queues_to_poll([RUN_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE, RUN_QUEUE]
+    slots.force_slot(RUN_QUEUE)
+    assert slots.queues_to_poll([RUN_QUEUE, CHECK_QUEUE]) == [], "the moment begins anew"
 
 
 def test_what_its_own_queue_has_comes_first_and_counts_as_no_preferred_turn() -> None:
     which, own = NextQueue(), own_queue("w@h")
     for order in ([PREFERRED_QUEUE, RUN_QUEUE], [PREFERRED_QUEUE, RUN_QUEUE], [RUN_QUEUE, PREFERRED_QUEUE]):
-        assert which.order([*QUEUES, own]) == [own, *order]
-        which.took(own)
-        assert which.order(QUEUES) == order
-        which.took(PREFERRED_QUEUE)
-        which.took(PREFERRED_QUEUE) if order[0] == PREFERRED_QUEUE else None
+        assert which.order_queues([*QUEUES, own]) == [own, *order]
+        which.note_taken(own)
+        assert which.order_queues(QUEUES) == order
+        which.note_taken(PREFERRED_QUEUE)
+        which.note_taken(PREFERRED_QUEUE) if order[0] == PREFERRED_QUEUE else None
     slots = Slots({RUN_QUEUE: 1, CHECK_QUEUE: 1})
-    assert slots.order([RUN_QUEUE, own]) == [own, RUN_QUEUE]
-    slots.enter(RUN_QUEUE)
-    assert slots.order([RUN_QUEUE, own]) == []
+    assert slots.order_queues([RUN_QUEUE, own]) == [own, RUN_QUEUE]
+    slots.force_slot(RUN_QUEUE)
+    assert slots.order_queues([RUN_QUEUE, own]) == []
 
 
 def test_a_run_of_a_kept_agent_is_announced_to_its_keeper_and_judged_by_anybody() -> None:
-    first, second = chain_of(Link(RUN, 1), "t", "s", preferred=True, worker="w@h")
+    first, second = build_chain(ChainTask(RUN, 1), "t", "s", preferred=True, worker="w@h")
     assert (first["queue"], second["queue"]) == ("helix.run.own.w@h", CHECK_QUEUE)
 
 
 def test_retries_and_what_a_reaper_announces_are_preferred_and_first_runs_are_not() -> None:
-    def queues(link: Link, *, preferred: bool = False) -> list[str]:
-        return [item["queue"] for item in chain_of(link, "t", "s", preferred=preferred)]
+    def queues(link: ChainTask, *, preferred: bool = False) -> list[str]:
+        return [item["queue"] for item in build_chain(link, "t", "s", preferred=preferred)]
 
-    assert queues(Link(RUN, 1)) == [RUN_QUEUE, CHECK_QUEUE]
-    assert queues(Link(RUN, 1), preferred=True) == [PREFERRED_QUEUE, CHECK_QUEUE]
-    assert queues(Link(RETRY, 2)) == [PREFERRED_QUEUE, CHECK_QUEUE]
-    assert queues(Link(VALIDATE, 1), preferred=True) == [CHECK_QUEUE]
+    assert queues(ChainTask(RUN, 1)) == [RUN_QUEUE, CHECK_QUEUE]
+    assert queues(ChainTask(RUN, 1), preferred=True) == [PREFERRED_QUEUE, CHECK_QUEUE]
+    assert queues(ChainTask(RETRY, 2)) == [PREFERRED_QUEUE, CHECK_QUEUE]
+    assert queues(ChainTask(VALIDATE, 1), preferred=True) == [CHECK_QUEUE]
 
 
 # How many turns one process works on, and when it takes no more messages.
@@ -215,68 +215,68 @@ def slots(run: int = 2, check: int = 1) -> tuple[Slots, list[str]]:
 
 def test_messages_are_taken_from_queues_with_a_free_slot_alone() -> None:
     made, _ = slots(run=1)
-    assert made.order(BOTH) == [CHECK_QUEUE, RUN_QUEUE]
-    seat = made.enter(RUN_QUEUE)
-    assert made.order(BOTH) == [CHECK_QUEUE]
-    seat.leave()
-    assert made.order(BOTH) == [CHECK_QUEUE, RUN_QUEUE]
+    assert made.order_queues(BOTH) == [CHECK_QUEUE, RUN_QUEUE]
+    seat = made.force_slot(RUN_QUEUE)
+    assert made.order_queues(BOTH) == [CHECK_QUEUE]
+    seat.release_all()
+    assert made.order_queues(BOTH) == [CHECK_QUEUE, RUN_QUEUE]
 
 
 def test_the_receiver_is_woken_only_when_a_full_queue_has_a_slot_again() -> None:
     made, woken = slots(run=2)
-    seats = [made.enter(RUN_QUEUE), made.enter(RUN_QUEUE)]
-    seats[0].leave()
+    seats = [made.force_slot(RUN_QUEUE), made.force_slot(RUN_QUEUE)]
+    seats[0].release_all()
     assert woken == ["woken"]
-    seats[1].leave()
+    seats[1].release_all()
     assert woken == ["woken"]
 
 
 def test_slots_that_are_taken_away_stay_taken_until_their_turns_end_and_new_ones_wake_the_receiver() -> None:
     made, woken = slots(run=2)
-    seats = [made.enter(RUN_QUEUE), made.enter(RUN_QUEUE)]
-    made.resize(RUN_QUEUE, 1)
-    seats[0].leave()
-    assert (made.total(RUN_QUEUE), made.free(RUN_QUEUE)) == (1, 0)
+    seats = [made.force_slot(RUN_QUEUE), made.force_slot(RUN_QUEUE)]
+    made.set_limit(RUN_QUEUE, 1)
+    seats[0].release_all()
+    assert (made.count_slots(RUN_QUEUE), made.count_free(RUN_QUEUE)) == (1, 0)
     woken.clear()
-    made.resize(RUN_QUEUE, 2)
-    assert (made.free(RUN_QUEUE), woken) == (1, ["woken"])
+    made.set_limit(RUN_QUEUE, 2)
+    assert (made.count_free(RUN_QUEUE), woken) == (1, ["woken"])
 
 
 def test_a_message_that_came_too_late_to_be_left_alone_has_a_seat_beyond_the_limit() -> None:
     made, woken = slots(run=1)
-    seats = [made.enter(RUN_QUEUE), made.enter(RUN_QUEUE)]
-    seats[0].leave()
-    assert made.free(RUN_QUEUE) == 0
-    seats[1].leave()
-    assert (made.free(RUN_QUEUE), woken) == (1, ["woken", "woken"])
+    seats = [made.force_slot(RUN_QUEUE), made.force_slot(RUN_QUEUE)]
+    seats[0].release_all()
+    assert made.count_free(RUN_QUEUE) == 0
+    seats[1].release_all()
+    assert (made.count_free(RUN_QUEUE), woken) == (1, ["woken", "woken"])
 
 
 def test_a_turn_that_is_judged_in_place_keeps_its_slot_to_run_again_and_takes_none_from_other_answers() -> None:
     made, _ = slots(run=1, check=1)
-    seat = made.enter(RUN_QUEUE)
-    assert seat.may_go_on(CHECK_QUEUE)
-    seat.settle(CHECK_QUEUE)
-    assert made.order(BOTH) == [CHECK_QUEUE]
-    assert seat.may_go_on(RUN_QUEUE)
-    seat.settle(RUN_QUEUE)
-    assert made.order(BOTH) == [CHECK_QUEUE]
+    seat = made.force_slot(RUN_QUEUE)
+    assert seat.acquire_slot(CHECK_QUEUE)
+    seat.keep_needed(CHECK_QUEUE)
+    assert made.order_queues(BOTH) == [CHECK_QUEUE]
+    assert seat.acquire_slot(RUN_QUEUE)
+    seat.keep_needed(RUN_QUEUE)
+    assert made.order_queues(BOTH) == [CHECK_QUEUE]
 
 
 def test_a_turn_that_was_judged_does_not_run_again_in_place_where_no_slot_is_free_for_it() -> None:
     made, _ = slots(run=1)
-    running = made.enter(RUN_QUEUE)
-    assert not made.enter(CHECK_QUEUE).may_go_on(RUN_QUEUE)
-    running.leave()
+    running = made.force_slot(RUN_QUEUE)
+    assert not made.force_slot(CHECK_QUEUE).acquire_slot(RUN_QUEUE)
+    running.release_all()
 
 
 def test_a_turn_that_was_taken_to_be_judged_gives_that_slot_back_when_it_runs_again() -> None:
     made, _ = slots(run=1, check=1)
-    seat = made.enter(CHECK_QUEUE)
-    assert seat.may_go_on(RUN_QUEUE)
-    seat.settle(RUN_QUEUE)
-    assert made.order(BOTH) == [CHECK_QUEUE]
-    seat.leave()
-    assert made.order(BOTH) == [CHECK_QUEUE, RUN_QUEUE]
+    seat = made.force_slot(CHECK_QUEUE)
+    assert seat.acquire_slot(RUN_QUEUE)
+    seat.keep_needed(RUN_QUEUE)
+    assert made.order_queues(BOTH) == [CHECK_QUEUE]
+    seat.release_all()
+    assert made.order_queues(BOTH) == [CHECK_QUEUE, RUN_QUEUE]
 
 
 # What a worker sends again when a store has forgotten commands that it had answered.
@@ -303,13 +303,13 @@ class ForgetfulStore:
             said = self._said(command)
         raise AssertionError("the holder asks again and again")
 
-    def _said(self, command: Command[Any]) -> Behind | None:
+    def _said(self, command: Command[Any]) -> LostCommands | None:
         self.answered += 1
         if command not in self.commands:
             self.commands.append(command)
         number = self.commands.index(command)
         if number > self.known:
-            return Behind(self.known)
+            return LostCommands(self.known)
         self.known = max(self.known, number + 1)
         return None
 
@@ -317,13 +317,13 @@ class ForgetfulStore:
 def test_a_holder_sends_again_what_the_store_forgot_and_then_goes_on() -> None:
     request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
     turn = Turn(turn_id="turn-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
-    claim = Claim(turn, Link(RUN, 1), "token", 0.0, 60.0)
-    changes, store = Changes(Settings(), "w"), ForgetfulStore()
+    claim = LeaseClaim(turn, ChainTask(RUN, 1), "token", 0.0, 60.0)
+    changes, store = TurnCommands(Settings(), "w"), ForgetfulStore()
     for text in ("one", "two", "three"):
-        store.carry_out(changes.append(claim, [AttemptOutput(attempt=1, text=text)]))
+        store.carry_out(changes.append_events(claim, [AttemptOutput(attempt=1, text=text)]))
     assert (store.known, store.answered) == (3, 3)
     store.known = 1
-    store.carry_out(changes.append(claim, [AttemptOutput(attempt=1, text="four")]))
+    store.carry_out(changes.append_events(claim, [AttemptOutput(attempt=1, text="four")]))
     assert (store.known, store.answered) == (4, 3 + 4), "four, which it is not ready for; two, three, four"
 
 
@@ -357,14 +357,14 @@ def test_a_lost_session_is_begun_anew_at_once() -> None:
     assert waits(lost) == [0] * 6
 
 
-def moved(completion: Completion, left: float, transients: int = 0) -> Move:
+def moved(completion: Completion, left: float, transients: int = 0) -> Transition:
     request = TurnRequest(model="m", messages=({"role": "user", "content": "x"},), session_id="s")
     turn = Turn(
         turn_id="turn-1", epoch="e", state=TurnState.RUNNING, request=request, delivery=1, transients=transients
     )
     return after_run(
         turn,
-        Link(RUN, 1),
+        ChainTask(RUN, 1),
         RunResult(completion=completion),
         prompt="x",
         transient_retries=4,
@@ -374,14 +374,14 @@ def moved(completion: Completion, left: float, transients: int = 0) -> Move:
 
 def test_that_a_service_limits_us_burns_no_retry_however_often_it_says_so() -> None:
     move = moved(passing(busy=True, retry_after=7), 3600.0, transients=4)
-    assert (move.next, move.delay_ms, move.fields.values["transients"]) == (Link(RUN, 1), 0, 4)
+    assert (move.next, move.delay_ms, move.fields.values["transients"]) == (ChainTask(RUN, 1), 0, 4)
     assert (move.service, move.service_reason, move.service_wait_ms) == ("limited", "429", 7000)
-    assert moved(passing(), 3600.0, transients=4).next == Link(FAIL, 1), "another passing error does"
+    assert moved(passing(), 3600.0, transients=4).next == ChainTask(FAIL, 1), "another passing error does"
 
 
 def test_a_wait_beyond_the_deadline_ends_the_turn_at_once_and_says_so() -> None:
     move = moved(passing(busy=True, retry_after=18_000), 3000.0)
-    assert (move.next, move.delay_ms) == (Link(FAIL, 1), 0)
+    assert (move.next, move.delay_ms) == (ChainTask(FAIL, 1), 0)
     reason = "429; the service asks to wait 18000 s, and the turn has 3000 s left"
     assert move.fields.values["failing"] == PendingFailure(outcome=Outcome.ERROR, code="transient", reason=reason)
 
@@ -398,22 +398,22 @@ def story() -> TaskEventReport:
 
 def test_the_id_of_the_next_task_is_the_chains_own_where_that_names_one() -> None:
     told = story()
-    assert told.following(Link(VALIDATE, 1)) == "named-by-the-chain"
-    told.follow(Link(VALIDATE, 1))
+    assert told.next_task_id(ChainTask(VALIDATE, 1)) == "named-by-the-chain"
+    told.start_next(ChainTask(VALIDATE, 1))
     assert (told.task_id, told.task.root_id, told.task.parent_id) == ("named-by-the-chain", "first", "first")
 
 
 def test_the_id_of_the_next_task_stays_the_same_until_that_is_begun() -> None:
     told = story()
-    foreseen = told.following(Link(RETRY, 2))
-    assert told.following(Link(RETRY, 2)) == foreseen == str(UUID(foreseen))
-    told.follow(Link(RETRY, 2))
+    foreseen = told.next_task_id(ChainTask(RETRY, 2))
+    assert told.next_task_id(ChainTask(RETRY, 2)) == foreseen == str(UUID(foreseen))
+    told.start_next(ChainTask(RETRY, 2))
     assert told.task_id == foreseen
 
 
 def test_each_task_that_follows_has_another_id() -> None:
     told, seen = story(), {"first"}
-    for link in (Link(RETRY, 2), Link(VALIDATE, 2), Link(RETRY, 3), Link(VALIDATE, 3)):
-        told.follow(link)
+    for link in (ChainTask(RETRY, 2), ChainTask(VALIDATE, 2), ChainTask(RETRY, 3), ChainTask(VALIDATE, 3)):
+        told.start_next(link)
         seen.add(told.task_id)
     assert len(seen) == 5

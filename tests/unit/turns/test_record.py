@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_client.contract.completion import Completion, Verdict, Why
+from api_client.contract.completion import Completion, IncompleteReason, Verdict
 from api_client.contract.event_kinds import AttemptOutput, AttemptTool, TurnMended
 from api_client.contract.events import Body
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.record import attempt_of, attempts_of
+from api_client.contract.record import build_attempt, build_attempts
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import FALLBACK, RETRY, RUN, VALIDATE, Link
+from api_client.contract.tasks import FALLBACK, RETRY, RUN, VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.turns.record.accepted import AcceptedAnswer
-from api_client.turns.record.claim import Claim
-from api_client.turns.record.encoding import decode, encode, left_behind
-from api_client.turns.record.moves import Answer, Move, attempt_facts, progress
+from api_client.turns.record.claim import LeaseClaim
+from api_client.turns.record.encoding import decode_transition, encode_transition, find_orphaned
+from api_client.turns.record.moves import Answer, Transition, attempt_facts, progress
 from worker.enforcement.documents.step import marker_spans
 from worker.runners.base import AgentEvent, RunResult
 from worker.turns import folders
@@ -38,7 +38,7 @@ class Log:
         self.appends: list[list[Body]] = []
         self.open = asyncio.Event()
 
-    async def append(self, _claim: Claim, events: list[Body]) -> None:
+    async def append_events(self, _claim: LeaseClaim, events: list[Body]) -> None:
         self.appends.append(events)
         await self.open.wait()
 
@@ -46,7 +46,7 @@ class Log:
 def writer_of(log: Log) -> EventWriter:
     request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
     turn = Turn(turn_id="turn-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
-    return EventWriter(log, Claim(turn, Link(RUN, 1), "token", time.monotonic(), 60.0))
+    return EventWriter(log, LeaseClaim(turn, ChainTask(RUN, 1), "token", time.monotonic(), 60.0))
 
 
 async def begun() -> None:
@@ -66,7 +66,7 @@ def text_of(events: list[Body]) -> str:
 async def test_a_piece_is_sent_while_the_agent_runs() -> None:
     log = Log()
     writer = writer_of(log)
-    writer.emit(says("a"))
+    writer.queue_event(says("a"))
     await begun()
     assert log.appends == [[AttemptOutput(attempt=1, text="a")]]
     log.open.set()
@@ -76,10 +76,10 @@ async def test_a_piece_is_sent_while_the_agent_runs() -> None:
 async def test_what_waits_when_the_agent_ends_is_left_to_the_commit() -> None:
     log = Log()
     writer = writer_of(log)
-    writer.emit(says("a"))
+    writer.queue_event(says("a"))
     await begun()
     for event in (says("b"), says("c"), AgentEvent(kind="tool", text="Read"), says("d")):
-        writer.emit(event)
+        writer.queue_event(event)
     closing = asyncio.create_task(writer.close())
     await asyncio.sleep(0)
     assert not closing.done(), "an append is in flight, and its events come first"
@@ -93,7 +93,7 @@ async def test_what_waits_when_the_agent_ends_is_left_to_the_commit() -> None:
 async def test_what_a_run_says_that_ends_at_once_needs_no_task() -> None:
     log = Log()
     writer = writer_of(log)
-    writer.emit(says("a"))
+    writer.queue_event(says("a"))
     assert await writer.close() == [AttemptOutput(attempt=1, text="a")]
     await begun()
     assert log.appends == []
@@ -105,8 +105,8 @@ async def test_a_long_rest_is_appended_in_pieces_and_not_left_to_the_commit() ->
     log.open.set()
     writer = writer_of(log)
     text = "".join(f"{number:07}\n" for number in range(25_000))
-    writer.emit(says(text))
-    writer.emit(says("end"))
+    writer.queue_event(says(text))
+    writer.queue_event(says("end"))
     assert await writer.close() == []
     assert [len(text_of(events)) for events in log.appends] == [65_536, 65_536, 65_536, 3_395]
     assert "".join(map(text_of, log.appends)) == text + "end"
@@ -145,9 +145,9 @@ def run(*pieces: str, verdict: Verdict = Verdict.COMPLETE, result: str | None = 
     for piece in pieces:
         kind = {"!": "reset", "*": "tool"}.get(piece, "output")
         said = "" if kind == "reset" else said + piece if kind == "output" else said
-        continuation.emit(AgentEvent(kind=kind, text=piece))  # type: ignore[arg-type]
+        continuation.handle_event(AgentEvent(kind=kind, text=piece))  # type: ignore[arg-type]
     text = said if result is None else result
-    return log, continuation.ended(RunResult(completion=Completion(verdict=verdict, reason="r"), text=text))
+    return log, continuation.join_result(RunResult(completion=Completion(verdict=verdict, reason="r"), text=text))
 
 
 def test_the_text_so_far_is_told_first_and_stays() -> None:
@@ -173,7 +173,7 @@ def test_a_rest_in_many_pieces_flows_before_the_run_is_over() -> None:
     log = ReadLog()
     continuation = Continuation(SO_FAR, log.take)
     for word in f"{REPEATED}{REST}"[:900].split(" "):
-        continuation.emit(AgentEvent(kind="output", text=f"{word} "))
+        continuation.handle_event(AgentEvent(kind="output", text=f"{word} "))
     assert len(log.text) > len(SO_FAR) + 500
 
 
@@ -193,7 +193,7 @@ def test_the_result_wins_over_what_was_told() -> None:
 )
 def test_a_complete_run_whose_text_does_not_fit_is_incomplete_and_its_text_is_not_in_the_answer(reply: str) -> None:
     log, result = run(reply)
-    assert (result.completion.verdict, result.completion.why) == (Verdict.INCOMPLETE, Why.BROKE_OFF)
+    assert (result.completion.verdict, result.completion.why) == (Verdict.INCOMPLETE, IncompleteReason.BROKE_OFF)
     assert log.text == result.text == SO_FAR
     assert result.completion.evidence["continuation"] == {"kept": len(SO_FAR), "added": 0, "fits": False}
 
@@ -212,14 +212,14 @@ LONG = "Ein Satz.\n" * 4000 + "<!-- STEP: done -->\n"
 OTHER = "Etwas anderes.\n" * 4000
 
 
-def ending(response: str, **facts: Any) -> Move:
+def ending(response: str, **facts: Any) -> Transition:
     answer = Answer(response=response, step="done", step_source="marker")
-    return Move(attempt=2, outcome=Outcome.PASSED, facts=attempt_facts(**facts), answer=answer)
+    return Transition(attempt=2, outcome=Outcome.PASSED, facts=attempt_facts(**facts), answer=answer)
 
 
 def test_short_texts_stay_where_they_are() -> None:
     move = ending("Ja.", answer="Ja.")
-    wire = encode(move, {"text": "Ja."})
+    wire = encode_transition(move, {"text": "Ja."})
     assert (wire.facts, wire.response, wire.response_in) == ({"answer": "Ja."}, "Ja.", "")
 
 
@@ -235,15 +235,15 @@ def test_short_texts_stay_where_they_are() -> None:
     ids=["as the agent said it", "spliced", "by the fallback", "by a person", "edited by a person"],
 )
 def test_a_long_answer_is_sent_once_at_most_and_read_again(
-    move: Move, stored: dict[str, str], place: str, sent: int
+    move: Transition, stored: dict[str, str], place: str, sent: int
 ) -> None:
-    wire = encode(move, stored)
+    wire = encode_transition(move, stored)
     assert (wire.response_in, wire.response) == (place, "")
     assert wire.move.texts.spans == marker_spans(LONG)
-    words = [str(word) for word in (*wire.arguments().values(), *wire.rest())]
+    words = [str(word) for word in (*wire.build_arguments().values(), *wire.build_rest())]
     assert sum(len(word) > 20_000 for word in words) == sent
-    assert decode(wire.to_dict(), [], stored).answer == move.answer
-    [record] = attempts_of({2: {**stored, **wire.facts}})
+    assert decode_transition(wire.to_dict(), [], stored).answer == move.answer
+    [record] = build_attempts({2: {**stored, **wire.facts}})
     if "answer" in move.facts.values:
         assert record.answer == LONG
 
@@ -259,7 +259,9 @@ def test_a_seal_does_not_hold_the_text_either() -> None:
 
 
 def test_a_seal_of_a_run_that_was_judged_at_once_says_all_of_the_run() -> None:
-    run = Move(attempt=2, facts=attempt_facts(text="Ja."), counters={"a": 1}, service="answered", service_reason="why")
+    run = Transition(
+        attempt=2, facts=attempt_facts(text="Ja."), counters={"a": 1}, service="answered", service_reason="why"
+    )
     verdict = replace(ending("Ja.", answer="Ja."), counters={"a": 1, "b": 2}, judged=True)
     move = JudgedRun.of(run, verdict, judged_ms=7).move
     assert (move.run_ended, move.judged, move.judged_ms, move.counters) == (True, True, 7, {"a": 2, "b": 2})
@@ -276,22 +278,25 @@ def test_a_changed_copy_of_a_move_has_texts_of_its_own() -> None:
 
 def test_an_answer_that_is_written_anew_is_no_longer_that_of_another_fact() -> None:
     stored = {"text": LONG, "answer_in": "text"}
-    facts = {**stored, **encode(Move(attempt=2, facts=attempt_facts(answer="kurz")), stored).facts}
-    [record] = attempts_of({2: facts})
+    facts = {**stored, **encode_transition(Transition(attempt=2, facts=attempt_facts(answer="kurz")), stored).facts}
+    [record] = build_attempts({2: facts})
     assert record.answer == "kurz"
 
 
 def test_the_users_message_is_no_fact_of_the_attempt_that_was_asked_with_it() -> None:
-    asked = encode(Move(attempt=1, facts=attempt_facts(prompt=LONG, text=LONG)), {}, LONG)
+    asked = encode_transition(Transition(attempt=1, facts=attempt_facts(prompt=LONG, text=LONG)), {}, LONG)
     assert asked.facts == {"prompt_in": "request", "text": LONG}
-    [record] = attempts_of({1: asked.facts}, LONG)
+    [record] = build_attempts({1: asked.facts}, LONG)
     assert (record.prompt, record.text) == (LONG, LONG)
 
 
 def test_a_run_that_is_asked_to_go_on_is_no_longer_shown_with_the_users_message() -> None:
     stored = {"prompt_in": "request"}
-    facts = {**stored, **encode(Move(attempt=1, facts=attempt_facts(prompt=OTHER)), stored, LONG).facts}
-    [record] = attempts_of({1: facts}, LONG)
+    facts = {
+        **stored,
+        **encode_transition(Transition(attempt=1, facts=attempt_facts(prompt=OTHER)), stored, LONG).facts,
+    }
+    [record] = build_attempts({1: facts}, LONG)
     assert record.prompt == OTHER
 
 
@@ -301,7 +306,7 @@ VERY_LONG = LONG * 3
 @pytest.mark.parametrize(
     ("move", "stored", "facts", "ahead", "place"),
     [
-        (Move(attempt=2, facts=attempt_facts(text=VERY_LONG)), {}, {"text_in": "text~me"}, ["text~me"], ""),
+        (Transition(attempt=2, facts=attempt_facts(text=VERY_LONG)), {}, {"text_in": "text~me"}, ["text~me"], ""),
         (
             ending(VERY_LONG, answer=VERY_LONG),
             {"text": OTHER},
@@ -324,36 +329,36 @@ VERY_LONG = LONG * 3
             "2:text~other",
         ),
         (ending(VERY_LONG, answer=VERY_LONG), {"text": VERY_LONG}, {"answer_in": "text"}, [], "2:text"),
-        (Move(attempt=2, facts=attempt_facts(text=LONG)), {}, {"text": LONG}, [], ""),
+        (Transition(attempt=2, facts=attempt_facts(text=LONG)), {}, {"text": LONG}, [], ""),
     ],
     ids=["a run's", "spliced", "edited by a person", "as the agent said it", "of the landed format", "not that long"],
 )
 def test_a_very_long_text_is_written_before_its_move_under_the_writers_token(
-    move: Move, stored: dict[str, str], facts: dict[str, str], ahead: list[str], place: str
+    move: Transition, stored: dict[str, str], facts: dict[str, str], ahead: list[str], place: str
 ) -> None:
-    wire = encode(move, stored, token="me")
+    wire = encode_transition(move, stored, token="me")
     assert (wire.facts, list(wire.ahead), wire.response_in) == (facts, ahead, place)
-    assert wire.arguments()["ahead"] == " ".join(ahead)
-    assert not any(len(word) > len(LONG) for word in map(str, (*wire.arguments().values(), *wire.rest())))
+    assert wire.build_arguments()["ahead"] == " ".join(ahead)
+    assert not any(len(word) > len(LONG) for word in map(str, (*wire.build_arguments().values(), *wire.build_rest())))
     known = {**stored, **wire.ahead, **wire.facts}
-    [record] = attempts_of({2: known})
+    [record] = build_attempts({2: known})
     if "answer" in move.facts.values:
         assert record.answer == VERY_LONG
     if "text" in move.facts.values:
         assert record.text == move.facts.values["text"]
-    assert left_behind(known) == ["response~me"] * (place == "2:response~me")
-    assert encode(move, known, token="me").ahead == {}
+    assert find_orphaned(known) == ["response~me"] * (place == "2:response~me")
+    assert encode_transition(move, known, token="me").ahead == {}
 
 
 def test_what_was_written_ahead_of_no_move_is_known_by_its_name() -> None:
     facts = {"text_in": "text~a", "text~a": VERY_LONG, "text~b": OTHER, "answer_in": "", "answer~b": OTHER}
-    assert left_behind(facts) == ["text~b", "answer~b"]
+    assert find_orphaned(facts) == ["text~b", "answer~b"]
 
 
 # What a holder knows of its attempts without asking the store again.
 
 REQUEST = TurnRequest(model="m", messages=({"role": "user", "content": "?"},), session_id="s")
-RUN_ENDED = Move(
+RUN_ENDED = Transition(
     attempt=1,
     facts=attempt_facts(
         prompt="?",
@@ -367,58 +372,58 @@ RUN_ENDED = Move(
 )
 
 
-def claim() -> Claim:
+def claim() -> LeaseClaim:
     turn = Turn(turn_id=f"turn-{'a' * 32}", epoch="e", state=TurnState.RUNNING, request=REQUEST)
-    return Claim(turn, Link(RUN, 1), "token", 0.0, 60.0, attempts={})
+    return LeaseClaim(turn, ChainTask(RUN, 1), "token", 0.0, 60.0, attempts={})
 
 
 def test_what_a_holder_wrote_of_a_new_attempt_is_what_a_reader_finds() -> None:
     held = claim()
-    assert held.records_after(RUN_ENDED) == {1: attempt_of(1, RUN_ENDED.texts.facts)}
+    assert held.records_after(RUN_ENDED) == {1: build_attempt(1, RUN_ENDED.texts.facts)}
 
 
 def test_an_attempt_that_changes_again_is_read_again() -> None:
     held = claim()
     held.attempts = {1: RUN_ENDED.texts.facts}
-    held.records = {1: attempt_of(1, RUN_ENDED.texts.facts)}
-    assert held.records_after(Move(attempt=1, facts=attempt_facts(answer="Nein."))) == {}
-    assert held.records_after(Move(attempt=2, facts=attempt_facts(text="Nein."))).keys() == {1, 2}
+    held.records = {1: build_attempt(1, RUN_ENDED.texts.facts)}
+    assert held.records_after(Transition(attempt=1, facts=attempt_facts(answer="Nein."))) == {}
+    assert held.records_after(Transition(attempt=2, facts=attempt_facts(text="Nein."))).keys() == {1, 2}
 
 
 # Of which runs a holder removes the recordings, once what it decided is stored.
 
 
-def unforgotten(link: Link, *, continued: bool, recorded: bool = True) -> list[int]:
+def unforgotten(link: ChainTask, *, continued: bool, recorded: bool = True) -> list[int]:
     runner = SimpleNamespace(name="r", adopt=lambda _order: None) if recorded else SimpleNamespace(name="r")
     turn = SimpleNamespace(request=SimpleNamespace(model="m", work=""), stage=0)
     claim: Any = SimpleNamespace(turn=turn, link=link)
     runners: Any = lambda _spec: (runner, "")  # noqa: E731
-    return list(folders.unforgotten(Settings(models={"m": "r"}), claim, runners, continued=continued))
+    return list(folders.find_recorded_attempts(Settings(models={"m": "r"}), claim, runners, continued=continued))
 
 
 @pytest.mark.parametrize(
     ("link", "continued", "attempts"),
     [
-        (Link(RUN, 1), False, [1]),
-        (Link(RETRY, 3), False, [1, 2, 3]),
-        (Link(VALIDATE, 2), False, [1, 2]),
-        (Link(RETRY, 3), True, [3]),
-        (Link(VALIDATE, 3), True, []),
-        (Link(FALLBACK, 3), True, []),
+        (ChainTask(RUN, 1), False, [1]),
+        (ChainTask(RETRY, 3), False, [1, 2, 3]),
+        (ChainTask(VALIDATE, 2), False, [1, 2]),
+        (ChainTask(RETRY, 3), True, [3]),
+        (ChainTask(VALIDATE, 3), True, []),
+        (ChainTask(FALLBACK, 3), True, []),
     ],
 )
 def test_a_holder_removes_what_is_recorded_of_its_own_run_and_of_those_before_it_that_others_held(
-    link: Link, continued: bool, attempts: list[int]
+    link: ChainTask, continued: bool, attempts: list[int]
 ) -> None:
     assert unforgotten(link, continued=continued) == attempts
 
 
 def test_of_a_runner_whose_runs_are_not_recorded_nothing_is_removed() -> None:
-    assert unforgotten(Link(RETRY, 3), continued=False, recorded=False) == []
+    assert unforgotten(ChainTask(RETRY, 3), continued=False, recorded=False) == []
 
 
 def test_what_was_accepted_is_read_again_as_it_was_written() -> None:
-    move = Move(
+    move = Transition(
         attempt=2,
         facts=attempt_facts(mended="ä"),
         fields=progress(best=2),

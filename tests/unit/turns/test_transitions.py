@@ -7,29 +7,29 @@ from typing import Any
 import pytest
 
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict, Why
+from api_client.contract.completion import Completion, ErrorKind, IncompleteReason, ProviderFault, Verdict
 from api_client.contract.decision import DecisionKind, TurnDecision
 from api_client.contract.errors import BadRequest, SettingsError
 from api_client.contract.escalation import Escalation, check_escalation
 from api_client.contract.event_kinds import TurnRetrying, TurnSuspended
 from api_client.contract.interruption import Interruption
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.messages import broken_off, line_of
+from api_client.contract.messages import explain_break, format_issue
 from api_client.contract.phase_work import PHASE_RUN, PHASE_VERIFY
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import FAIL, RETRY, RUN, Link
+from api_client.contract.tasks import FAIL, RETRY, RUN, ChainTask
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
 from api_client.interruptions.escalation_question import VERDICT
-from api_client.turns.record.moves import Move, attempt_facts
+from api_client.turns.record.moves import Transition, attempt_facts
 from worker.enforcement.feedback import continuation_feedback, incomplete_feedback
 from worker.phases.after_verification import VERIFIER_TRIES, transition_after_verification
 from worker.runners.base import RunResult
-from worker.turns.folders import may_be_recorded, works_in_files
+from worker.turns.folders import may_be_recorded, may_write_files
 from worker.turns.transitions.after_judging import after_giving_up
-from worker.turns.transitions.after_run import after_run, service_said
+from worker.turns.transitions.after_run import after_run, classify_service
 from worker.turns.transitions.backoff import Delays
-from worker.turns.transitions.interruptions import resumed
+from worker.turns.transitions.interruptions import resume_turn
 from worker.verification import ResultGround, VerificationResult
 from worker.verification.gates.gate import GateReport, GateResult
 from worker.verification.gates.gate_codes import build_gate_issue
@@ -46,11 +46,11 @@ def turn() -> Turn:
     return Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.VALIDATING, request=request)
 
 
-def verified(turn: Turn, *results: VerificationResult) -> tuple[Turn, Move]:
+def verified(turn: Turn, *results: VerificationResult) -> tuple[Turn, Transition]:
     """The turn after these verifications of its attempt, as far as its record tells of their tries; the last move."""
     for result in results:
         record = AttemptRecord(number=turn.attempt, text="Fertig.")
-        move = transition_after_verification(turn, Link(PHASE_VERIFY, turn.attempt), record, result, stop="")
+        move = transition_after_verification(turn, ChainTask(PHASE_VERIFY, turn.attempt), record, result, stop="")
         turn = replace(turn, unverified=move.fields.values.get("unverified", turn.unverified))
     return turn, move
 
@@ -58,11 +58,11 @@ def verified(turn: Turn, *results: VerificationResult) -> tuple[Turn, Move]:
 def test_verifiers_without_a_verdict_do_not_cost_the_next_attempt_its_tries(turn: Turn) -> None:
     silent = [_SILENT] * (VERIFIER_TRIES - 1)
     turn, move = verified(turn, *silent, _REJECTED)
-    assert move.next == Link(PHASE_RUN, 2)
+    assert move.next == ChainTask(PHASE_RUN, 2)
     turn, move = verified(replace(turn, attempt=2), *silent)
-    assert move.next == Link(PHASE_VERIFY, 2), "attempt 2 has all its tries"
+    assert move.next == ChainTask(PHASE_VERIFY, 2), "attempt 2 has all its tries"
     _, move = verified(turn, _SILENT)
-    assert move.next == Link(FAIL, 2)
+    assert move.next == ChainTask(FAIL, 2)
 
 
 def test_a_verifier_is_asked_again_later_and_later(turn: Turn) -> None:
@@ -73,7 +73,7 @@ def test_a_verifier_is_asked_again_later_and_later(turn: Turn) -> None:
 def test_gates_that_may_not_run_on_this_worker_end_the_turn_with_the_reason_and_cost_no_attempt(turn: Turn) -> None:
     refused = VerificationResult(success=False, errors=["no box here"], ground=ResultGround.REFUSED)
     _, move = verified(turn, refused)
-    assert (move.next, move.judged) == (Link(FAIL, 1), False)
+    assert (move.next, move.judged) == (ChainTask(FAIL, 1), False)
     assert move.fields.values["failing"] == PendingFailure(outcome=Outcome.ERROR, code="config", reason="no box here")
 
 
@@ -101,29 +101,29 @@ def turn_to_escalate(escalation: Escalation | None = None) -> Turn:
     return Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.VALIDATING, request=request)
 
 
-def verified_by_gates(escalation: Escalation | None) -> Move:
+def verified_by_gates(escalation: Escalation | None) -> Transition:
     record = AttemptRecord(number=1, text="Done.")
     return transition_after_verification(
-        turn_to_escalate(escalation), Link(PHASE_VERIFY, 1), record, gates(SYNTAX), stop=""
+        turn_to_escalate(escalation), ChainTask(PHASE_VERIFY, 1), record, gates(SYNTAX), stop=""
     )
 
 
 def test_a_finding_is_told_with_code_place_and_message() -> None:
-    assert line_of(SYNTAX) == TOLD
-    assert line_of(MISSING) == f"MISSING_FILE: {MISSING.message}"  # the message names the file
-    assert line_of(ValidationIssue("X", "y", "", line=3)) == "X: y"  # a line of an answer nobody sees
-    assert line_of(ValidationIssue("X", "", "")) == "X: "
+    assert format_issue(SYNTAX) == TOLD
+    assert format_issue(MISSING) == f"MISSING_FILE: {MISSING.message}"  # the message names the file
+    assert format_issue(ValidationIssue("X", "y", "", line=3)) == "X: y"  # a line of an answer nobody sees
+    assert format_issue(ValidationIssue("X", "", "")) == "X: "
 
 
 def test_the_model_of_an_escalation_is_told_file_and_line() -> None:
     move = verified_by_gates(Escalation(model="big"))
-    assert move.next == Link(PHASE_RUN, 2)
+    assert move.next == ChainTask(PHASE_RUN, 2)
     assert f"- {TOLD}" in move.facts.values["feedback"]
 
 
 def test_the_end_message_names_file_and_line() -> None:
     failing = PendingFailure(code="phase_not_verified", reason="rejected")
-    ended = after_giving_up(turn_to_escalate(), Link(FAIL, 1), failing, [SYNTAX])
+    ended = after_giving_up(turn_to_escalate(), ChainTask(FAIL, 1), failing, [SYNTAX])
     assert f"- {TOLD}" in ended.answer.error.message
 
 
@@ -133,7 +133,7 @@ def test_a_persons_decision_carries_file_and_line(kind: DecisionKind) -> None:
     asked = Interruption(kind=VERDICT)
     suspended = replace(turn_to_escalate(Escalation()), best=1, decision=decision, interruption=asked)
     record = AttemptRecord(number=1, text="Done.", issues=(SYNTAX,))
-    move = resumed(suspended, 1, record)
+    move = resume_turn(suspended, 1, record)
     told = move.facts.values["feedback"] if kind == "retry" else move.answer.error.message
     assert f"- {TOLD}" in told
 
@@ -156,7 +156,7 @@ def test_feedback_of_a_verifier_keeps_errors_and_advice() -> None:
 def test_no_runs_or_no_model_leave_stage_one_out(escalation: Escalation) -> None:
     check_escalation(escalation, {"big": "scripted"})
     assert verified_by_gates(escalation).state is TurnState.SUSPENDED
-    assert verified_by_gates(replace(escalation, human=False)).next == Link(FAIL, 1)
+    assert verified_by_gates(replace(escalation, human=False)).next == ChainTask(FAIL, 1)
 
 
 def test_runs_beyond_the_limits_are_refused_with_what_zero_means() -> None:
@@ -190,7 +190,7 @@ def cannot_build(_model: str) -> Any:
     ids=["adopts", "works in files", "talks only"],
 )
 def test_its_runner_says_what_a_turn_may_have_left(runner: Any, files: bool, recorded: bool) -> None:
-    assert works_in_files(SETTINGS, TURN, builds(**runner)) is files
+    assert may_write_files(SETTINGS, TURN, builds(**runner)) is files
     assert may_be_recorded(SETTINGS, TURN, builds(**runner)) is recorded
 
 
@@ -204,7 +204,7 @@ def test_its_runner_says_what_a_turn_may_have_left(runner: Any, files: bool, rec
     ids=["model of another worker", "escalated", "set up wrongly here"],
 )
 def test_what_a_worker_does_not_know_may_have_left_anything(turn: Turn, runners: Any) -> None:
-    assert works_in_files(SETTINGS, turn, runners)
+    assert may_write_files(SETTINGS, turn, runners)
     assert may_be_recorded(SETTINGS, turn, runners)
 
 
@@ -213,20 +213,20 @@ def test_what_a_worker_does_not_know_may_have_left_anything(turn: Turn, runners:
 TEXT = "Der Cache liegt vor dem Index und hält sechzig Sekunden. Er wird geleert, sobald der Schreiber sp"
 
 
-DIED = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason="died")
+DIED = Completion(verdict=Verdict.INCOMPLETE, why=IncompleteReason.BROKE_OFF, reason="died")
 
 
-def broke_off(text: str, *before: AttemptRecord, work: str = "", completion: Completion = DIED) -> Move:
+def broke_off(text: str, *before: AttemptRecord, work: str = "", completion: Completion = DIED) -> Transition:
     request = TurnRequest(model="m", messages=({"role": "user", "content": "?"},), session_id="s", work=work)
     turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request)
-    link = Link(PHASE_RUN if work else RUN, len(before) + 1)
+    link = ChainTask(PHASE_RUN if work else RUN, len(before) + 1)
     result = RunResult(completion=completion, text=text)
     return after_run(
         turn, link, result, prompt="?", history=before, transient_retries=3, delays=Delays(first=1, left=9)
     )
 
 
-def goes_on(move: Move) -> bool:
+def goes_on(move: Transition) -> bool:
     [told] = [body for body in move.events if isinstance(body, TurnRetrying)]
     assert move.facts.values["goes_on"] is told.goes_on
     return bool(told.goes_on)
@@ -235,7 +235,7 @@ def goes_on(move: Move) -> bool:
 def test_the_text_of_a_chat_is_gone_on_from() -> None:
     move = broke_off(TEXT)
     assert (move.next, move.facts.values["text"], move.facts.values["feedback"]) == (
-        Link(RETRY, 2),
+        ChainTask(RETRY, 2),
         TEXT,
         continuation_feedback(TEXT),
     )
@@ -273,7 +273,7 @@ def test_a_passing_error_in_mid_answer_leaves_its_text_to_the_same_attempt(
     kind: ErrorKind, text: str, expected: bool
 ) -> None:
     move = broke_off(text, completion=Completion(verdict=Verdict.ERROR, kind=kind, reason="connection lost"))
-    assert move.next == Link(RUN, 1)
+    assert move.next == ChainTask(RUN, 1)
     assert [body.goes_on for body in move.events if isinstance(body, TurnRetrying)] == [expected]
     assert move.facts == (attempt_facts(text=text, goes_on=True) if expected else attempt_facts())
 
@@ -295,20 +295,20 @@ def end(completion: Completion, locale: str) -> str:
     turn = Turn(turn_id="turn-1", epoch="e", state=TurnState.RUNNING, request=request, delivery=1)
     ran = after_run(
         turn,
-        Link("turn.run", 1),
+        ChainTask("turn.run", 1),
         RunResult(completion=completion),
         prompt="x",
         transient_retries=0,
         delays=Delays(first=1.0),
     )
-    given_up = after_giving_up(turn, Link("turn.fail", 1), ran.fields.values["failing"], [])
+    given_up = after_giving_up(turn, ChainTask("turn.fail", 1), ran.fields.values["failing"], [])
     assert given_up.answer
     assert given_up.answer.error.reason == completion.reason
     return str(given_up.answer.error.message)
 
 
-@pytest.mark.parametrize("why", [*Why, None])
-def test_a_reader_of_german_gets_no_english_sentence(why: Why | None) -> None:
+@pytest.mark.parametrize("why", [*IncompleteReason, None])
+def test_a_reader_of_german_gets_no_english_sentence(why: IncompleteReason | None) -> None:
     message = end(Completion(verdict=Verdict.INCOMPLETE, why=why, reason=REASON), "de")
     assert REASON not in message
     assert message.splitlines()[1].startswith("- ")
@@ -322,7 +322,7 @@ def test_nor_when_the_agent_could_not_work(kind: ErrorKind) -> None:
 
 
 def test_each_why_has_words_of_its_own() -> None:
-    assert len({broken_off(why.value, "de", REASON) for why in Why}) == len(Why)
+    assert len({explain_break(why.value, "de", REASON) for why in IncompleteReason}) == len(IncompleteReason)
 
 
 # What a run reports about its model's service: only errors that the request did not cause open the breaker.
@@ -345,7 +345,7 @@ def test_each_why_has_words_of_its_own() -> None:
 def test_only_an_error_that_the_request_did_not_cause_counts_against_the_service(
     verdict: Verdict, kind: ErrorKind | None, busy: bool, said: str
 ) -> None:
-    assert service_said(Completion(verdict=verdict, reason="r", kind=kind, busy=busy)) == said
+    assert classify_service(Completion(verdict=verdict, reason="r", kind=kind, busy=busy)) == said
 
 
 # A person is asked about a tool call, and answers.
@@ -355,7 +355,7 @@ ASKS = RunResult(
     completion=Completion(verdict=Verdict.ASKS, reason="asks"),
     text="Nun.",
     agent_session="agent-1",
-    interruption=CALL.interruption(),
+    interruption=CALL.to_interruption(),
 )
 DELAYS = Delays(first=1.0)
 
@@ -366,14 +366,14 @@ def working() -> Turn:
     return Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request, attempt=1, delivery=1)
 
 
-def ran(turn: Turn, result: RunResult, stop: str = "") -> Move:
+def ran(turn: Turn, result: RunResult, stop: str = "") -> Transition:
     more = {"prompt": "p", "transient_retries": 2, "delays": DELAYS, "stop": stop}
-    return after_run(turn, Link(RUN, 1), result, **more)
+    return after_run(turn, ChainTask(RUN, 1), result, **more)
 
 
 def asked(turn: Turn, **answer: object) -> Turn:
     """The turn with its question, and an answer to it."""
-    question = replace(CALL.interruption(), delivery=turn.delivery, **answer)
+    question = replace(CALL.to_interruption(), delivery=turn.delivery, **answer)
     return replace(turn, interruption=question, agent_session="agent-1", delivery=turn.delivery + 1)
 
 
@@ -391,7 +391,7 @@ def test_a_call_that_a_person_is_asked_about_suspends_the_turn_and_no_is_its_def
 def test_a_call_that_may_have_run_is_asked_about_in_other_words(working: Turn) -> None:
     said_yes = asked(working, answer="approve")
     assert ran(said_yes, ASKS).events[-1].reason == "asked_again"
-    another = replace(ASKS, interruption=replace(CALL, call="c2").interruption())
+    another = replace(ASKS, interruption=replace(CALL, call="c2").to_interruption())
     assert ran(said_yes, another).events[-1].reason == "tool_call"
     assert ran(asked(working, answer="reject"), ASKS).events[-1].reason == "tool_call"
 
@@ -416,8 +416,8 @@ def test_only_the_yes_of_a_person_is_a_yes_and_it_is_for_the_next_delivery(
 ) -> None:
     by = "timeout" if timed_out else "alice"
     decision = TurnDecision(kind=kind, by=by, note="bitte nicht")
-    move = resumed(replace(asked(working), decision=decision), 1, None)
-    assert (move.state, move.next, move.outcome) == (TurnState.QUEUED, Link(RETRY, 1), None)
+    move = resume_turn(replace(asked(working), decision=decision), 1, None)
+    assert (move.state, move.next, move.outcome) == (TurnState.QUEUED, ChainTask(RETRY, 1), None)
     question = move.fields.values["interruption"]
     assert (question.answer, question.note) == (answer, "bitte nicht")
 
@@ -426,11 +426,11 @@ def test_only_the_yes_of_a_person_is_a_yes_and_it_is_for_the_next_delivery(
 def test_a_call_that_nobody_can_be_shown_is_a_no_with_its_reason_and_the_agent_goes_on(
     text: str, refused: str, working: Turn
 ) -> None:
-    move = ran(working, replace(ASKS, interruption=replace(CALL, arguments={"command": text}).interruption()))
+    move = ran(working, replace(ASKS, interruption=replace(CALL, arguments={"command": text}).to_interruption()))
     assert move.state is (TurnState.QUEUED if refused else TurnState.SUSPENDED)
     assert move.fields.values["interruptions"] == {"tool_call": {"asked": 1}}
     if refused:
-        assert (move.next, move.fields.values["interruption"].answer) == (Link(RETRY, 1), "reject")
+        assert (move.next, move.fields.values["interruption"].answer) == (ChainTask(RETRY, 1), "reject")
         assert "too long to be shown" in move.events[-1].text
 
 
@@ -453,13 +453,13 @@ def test_a_call_that_was_allowed_and_never_ran_is_counted_and_noted(
     done = RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="r"), text="Nun.", agent_session="n")
     result = (
         replace(
-            ASKS, interruption=replace(CALL, call=call, digest=CALL.digest if call == "c1" else "d2").interruption()
+            ASKS, interruption=replace(CALL, call=call, digest=CALL.digest if call == "c1" else "d2").to_interruption()
         )
         if call
         else done
     )
     more = {"prompt": "p", "transient_retries": 2, "delays": DELAYS}
-    move = after_run(turn, Link(RUN, 1), result, answer_used=used, **more)
+    move = after_run(turn, ChainTask(RUN, 1), result, answer_used=used, **more)
     counted = move.fields.values.get("interruptions", {}).get("tool_call", {})
     assert counted.get("unused", 0) == unused
     assert any("Allowed, but never run: Bash" in getattr(each, "text", "") for each in move.events) == bool(unused)
@@ -494,33 +494,33 @@ LISTS = {"limit": ("b", "c"), "auth": ("c", "b"), "overloaded": ("b",)}
 
 
 def failed(
-    turn: Turn, fault: Fault, *, kind: ErrorKind = ErrorKind.PERMANENT, busy: bool = False, lists: Any = LISTS
-) -> Move:
+    turn: Turn, fault: ProviderFault, *, kind: ErrorKind = ErrorKind.PERMANENT, busy: bool = False, lists: Any = LISTS
+) -> Transition:
     completion = Completion(verdict=Verdict.ERROR, reason="HTTP", kind=kind, fault=fault, busy=busy)
     more: dict[str, Any] = {"prompt": "p", "transient_retries": 2, "delays": Delays(first=1, left=99)}
-    return after_run(turn, Link(RUN, 1), RunResult(completion=completion), fallbacks=lists, **more)
+    return after_run(turn, ChainTask(RUN, 1), RunResult(completion=completion), fallbacks=lists, **more)
 
 
 def test_the_models_of_a_list_take_over_one_after_the_other_and_none_twice() -> None:
     asks = TurnRequest(model="a", messages=(), session_id="s")
     turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
     found = []
-    for fault, kind in ((Fault.LIMIT, ErrorKind.TRANSIENT), (Fault.AUTH, ErrorKind.PERMANENT)):
+    for fault, kind in ((ProviderFault.LIMIT, ErrorKind.TRANSIENT), (ProviderFault.AUTH, ErrorKind.PERMANENT)):
         move = failed(turn, fault, kind=kind, busy=kind is ErrorKind.TRANSIENT)
         changed = move.fields.values
         found.append((changed["stage_model"], move.next))
         turn = replace(turn, stage_model=changed["stage_model"], fell=changed["fell"])
-    assert found == [("b", Link(RUN, 1)), ("c", Link(RUN, 1))]
+    assert found == [("b", ChainTask(RUN, 1)), ("c", ChainTask(RUN, 1))]
     assert turn.models == "a (limit), b (auth), c"
-    assert failed(turn, Fault.AUTH).next == Link(FAIL, 1), "all have been tried"
+    assert failed(turn, ProviderFault.AUTH).next == ChainTask(FAIL, 1), "all have been tried"
 
 
 def test_models_that_name_each_other_do_not_pass_a_turn_round() -> None:
     asks = TurnRequest(model="a", messages=(), session_id="s")
     turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
-    lists = {fault.value: ("a", "b", "c", "b", "a") for fault in Fault}
+    lists = {fault.value: ("a", "b", "c", "b", "a") for fault in ProviderFault}
     asked = ["a"]
-    for fault in [*Fault] * 5:
+    for fault in [*ProviderFault] * 5:
         fields = failed(turn, fault, lists=lists).fields.values
         if "stage_model" in fields:
             asked.append(fields["stage_model"])
@@ -531,9 +531,11 @@ def test_models_that_name_each_other_do_not_pass_a_turn_round() -> None:
 def test_only_an_error_that_was_tried_again_and_has_a_list_goes_to_another_model() -> None:
     asks = TurnRequest(model="a", messages=(), session_id="s")
     turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
-    passing = failed(turn, Fault.OVERLOADED, kind=ErrorKind.TRANSIENT)
+    passing = failed(turn, ProviderFault.OVERLOADED, kind=ErrorKind.TRANSIENT)
     assert (passing.fields.values["transients"], "stage_model" in passing.fields.values) == (1, False)
-    tried = failed(replace(turn, transients=2), Fault.OVERLOADED, kind=ErrorKind.TRANSIENT)
+    tried = failed(replace(turn, transients=2), ProviderFault.OVERLOADED, kind=ErrorKind.TRANSIENT)
     assert tried.fields.values["stage_model"] == "b"
-    assert failed(turn, Fault.CONTEXT_LENGTH).next == Link(FAIL, 1), "no list"
-    assert failed(replace(turn, stage=1, stage_model="x"), Fault.AUTH).next == Link(FAIL, 1), "an escalation's model"
+    assert failed(turn, ProviderFault.CONTEXT_LENGTH).next == ChainTask(FAIL, 1), "no list"
+    assert failed(replace(turn, stage=1, stage_model="x"), ProviderFault.AUTH).next == ChainTask(FAIL, 1), (
+        "an escalation's model"
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.declared import Invalid
+from api_client.contract.declared import InvalidValue
 from api_client.contract.phase import Phase, read_phases
 from api_client.contract.phase_checks import GATES, PHASE, PhaseError
 from worker.verification import PhasesFileError, load_phases, parse_phases
@@ -46,7 +46,7 @@ def phase(**values: Any) -> dict[str, Any]:
 
 
 def complaints(**values: Any) -> list[str]:
-    with pytest.raises(Invalid) as raised:
+    with pytest.raises(InvalidValue) as raised:
         PHASE(phase(**values))
     return [str(problem) for problem in raised.value.problems]
 

@@ -22,11 +22,11 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.figures import RetryRate, Stats
-from api_client.figures.rollup import retry_rate_of, stats_of
+from api_client.figures.rollup import compute_retry_rate, compute_stats
 from api_client.notifications.outbox import NoticeCounts
-from api_client.policies import Policies
-from api_client.policies.prompts import Prompts
-from api_client.relay_state.allowances import NoAllowance, OwnerLimits
+from api_client.policies import PolicyFiles
+from api_client.policies.prompts import SessionTemplates
+from api_client.relay_state.allowances import LimitRefusal, OwnerLimits
 from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.turns.sessions import QueuePlace
 from api_client.web.app import create_app
@@ -65,13 +65,13 @@ class FakeRepeats:
     def __init__(self) -> None:
         self.turns: dict[str, str] = {}
 
-    async def claim(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> str:
+    async def claim_question(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> str:
         return self.turns.setdefault(question, turn_id)
 
-    async def replace(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> None:
+    async def replace_turn(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> None:
         self.turns[question] = turn_id
 
-    async def forget(self, owner: str, question: str, turn_id: str) -> None:
+    async def forget_question(self, owner: str, question: str, turn_id: str) -> None:
         self.turns.pop(question, None)
 
 
@@ -80,7 +80,7 @@ class FakeOrders:
         self.lines: list[tuple[str, str, str]] = []
 
     @asynccontextmanager
-    async def place(
+    async def place_order(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
     ) -> AsyncIterator[PlacedOrder]:
         self.lines.append((action, by, turn_id))
@@ -93,10 +93,10 @@ class FakeProber:
     def __init__(self, turns: FakeTurns) -> None:
         self.turns = turns
 
-    async def ready(self, seconds: float) -> bool:
+    async def is_ready(self, seconds: float) -> bool:
         return True
 
-    async def writable(self) -> None:
+    async def check_writable(self) -> None:
         if self.turns.refusal:
             raise self.turns.refusal
 
@@ -106,9 +106,9 @@ class FakeAllowances:
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, float]] = []
-        self.refusal: NoAllowance | None = None
+        self.refusal: LimitRefusal | None = None
 
-    async def take(
+    async def admit_turns(
         self,
         owner: str,
         limits: OwnerLimits,
@@ -117,11 +117,11 @@ class FakeAllowances:
         count: int = 1,
         size: int = 0,
         cost: float = 1.0,
-    ) -> NoAllowance | None:
+    ) -> LimitRefusal | None:
         self.taken.append((owner, cost))
         return self.refusal
 
-    async def note(self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str]) -> None:
+    async def note_unfinished(self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str]) -> None:
         pass
 
 
@@ -131,13 +131,13 @@ class FakeBrowsers:
     def __init__(self) -> None:
         self.keys: dict[str, str] = {}
 
-    async def remember(self, token: str, key_hash: str, *, keep_seconds: int) -> None:
+    async def sign_in(self, token: str, key_hash: str, *, keep_seconds: int) -> None:
         self.keys[token] = key_hash
 
-    async def key_of(self, token: str) -> str:
+    async def find_key_hash(self, token: str) -> str:
         return self.keys.get(token, "")
 
-    async def forget(self, token: str) -> None:
+    async def sign_out(self, token: str) -> None:
         self.keys.pop(token, None)
 
 
@@ -145,7 +145,7 @@ class FakeOpenWebUISeen:
     def __init__(self) -> None:
         self.seen: list[SeenRequest] = []
 
-    async def note(self, seen: SeenRequest) -> None:
+    async def record_request(self, seen: SeenRequest) -> None:
         self.seen.append(seen)
 
 
@@ -156,27 +156,27 @@ def answering(answer: Any) -> AsyncMock:
 
 class FakeStore:
     namespace = "fake"
-    note, noted = answering(None), answering("")
+    store_fact, read_fact = answering(None), answering("")
 
-    async def ask(self, answer: Awaitable[Any]) -> Any:
+    async def await_reply(self, answer: Awaitable[Any]) -> Any:
         return await answer
 
-    async def memory(self) -> dict[str, Any]:
+    async def read_memory(self) -> dict[str, Any]:
         return {}
 
 
 class FakeFigures:
     """Stands for ``FigureReader``: nothing happened yet."""
 
-    async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
+    async def read_retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
         if every == "week":
             raise ValueError("every must be one of minute, hour, day")
-        return retry_rate_of({}, since_seconds=since_seconds, by=by)
+        return compute_retry_rate({}, since_seconds=since_seconds, by=by)
 
-    async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
-        return stats_of({}, since=0, until=since_seconds, by=by)
+    async def read_stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
+        return compute_stats({}, since=0, until=since_seconds, by=by)
 
-    async def totals(self) -> dict[str, int]:
+    async def read_totals(self) -> dict[str, int]:
         return {}
 
 
@@ -187,10 +187,10 @@ class FakeSessions:
         self.turns = turns
         self.places = QueuePlace(0, 0)
 
-    async def place(self, turn_id: str, session_id: str) -> QueuePlace:
+    async def find_position(self, turn_id: str, session_id: str) -> QueuePlace:
         return self.places
 
-    async def unfinished(self, turn_id: str, session_id: str) -> list[str]:
+    async def list_unfinished(self, turn_id: str, session_id: str) -> list[str]:
         return [TURN_ID] if self.turns.submitted else []
 
 
@@ -206,27 +206,27 @@ class FakeTurns:
         self.openwebui_seen = FakeOpenWebUISeen()
         self.orders = FakeOrders()
         self.allowances = FakeAllowances()
-        self.spending = SimpleNamespace(today=answering([]))
+        self.spending = SimpleNamespace(read_today=answering([]))
         self.store = FakeStore()
-        self.pauses = SimpleNamespace(in_force=answering([]), held=answering(0))
+        self.pauses = SimpleNamespace(list_active=answering([]), count_held=answering(0))
         self.notices = SimpleNamespace(are_sent=answering(False), counts=answering(NoticeCounts()))
         self.monitors, self.reporters = [], []
         self.sign_ins = FakeBrowsers()
         self.prober = FakeProber(self)
-        self.policies = Policies(Settings())
-        self.flows = SimpleNamespace(active=answering({"v2": 1}))  # one version, whatever was rolled back
-        self.prompts = Prompts(Settings())
+        self.policies = PolicyFiles(Settings())
+        self.flows = SimpleNamespace(read_active=answering({"v2": 1}))  # one version, whatever was rolled back
+        self.prompts = SessionTemplates(Settings())
         self.figures = FakeFigures()
         self.workers = SimpleNamespace(
-            unfinished=answering(0),
-            waits=answering({}),
-            why=answering(()),
-            messages=answering({}),
-            lined_up=answering({}),
-            standing=answering(InstallationState(at=1_000.0)),
+            count_unfinished=answering(0),
+            explain_waits=answering({}),
+            read_faults=answering(()),
+            count_messages=answering({}),
+            count_queued=answering({}),
+            read_state=answering(InstallationState(at=1_000.0)),
         )
         self.reader = self.submitter = self.canceller = self
-        self.lists = SimpleNamespace(find=answering([]))
+        self.lists = SimpleNamespace(find_ids=answering([]))
         self.finished_at = time.time()
         self.submitted: list[TurnRequest] = []
         self.keys: list[str] = []
@@ -239,7 +239,7 @@ class FakeTurns:
         self.left = asyncio.Event()
         self.hold: asyncio.Event | None = None
 
-    async def followers(self, turn_id: str) -> int:
+    async def count_followers(self, turn_id: str) -> int:
         return 0
 
     async def submit(self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "") -> str:
@@ -249,10 +249,10 @@ class FakeTurns:
         self.keys.append(idempotency_key)
         return TURN_ID
 
-    def new_id(self) -> str:
+    def create_turn_id(self) -> str:
         return f"turn-{len(self.submitted):032x}"
 
-    async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
+    async def read_turn(self, turn_id: str, *, owner: str | None = None) -> Turn:
         if self.refusal:
             raise self.refusal
         if turn_id != TURN_ID or (owner is not None and owner != self.owner):
@@ -276,11 +276,11 @@ class FakeTurns:
             finished_at=self.finished_at if done else 0.0,
         )
 
-    async def attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
-        await self.get(turn_id, owner=owner)
+    async def read_attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
+        await self.read_turn(turn_id, owner=owner)
         return [AttemptRecord(number=1, text="draft")]
 
-    async def follow(
+    async def follow_turn(
         self,
         turn_id: str,
         *,
@@ -292,7 +292,7 @@ class FakeTurns:
         new: bool = False,
     ) -> AsyncIterator[Event | None]:
         self.followed.append((after, epoch))
-        await self.get(turn_id, owner=owner)
+        await self.read_turn(turn_id, owner=owner)
         try:
             for item in self.script:
                 if self.hold and isinstance(item, Event) and item.final:
@@ -304,14 +304,14 @@ class FakeTurns:
         finally:
             self.left.set()
 
-    async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:
-        async for _ in self.follow(turn_id, owner=owner):
+    async def await_result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:
+        async for _ in self.follow_turn(turn_id, owner=owner):
             pass
-        return await self.get(turn_id, owner=owner)
+        return await self.read_turn(turn_id, owner=owner)
 
     async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
         self.cancelled += 1
-        return await self.get(turn_id, owner=owner)
+        return await self.read_turn(turn_id, owner=owner)
 
     async def close(self) -> None:
         self.closed = True

@@ -12,9 +12,9 @@ from api_client.api_keys import make_token, read_token
 from api_client.contract.errors import SettingsError
 from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
-from api_client.web.app import serve
+from api_client.web.app import serve_relay
 from api_client.web.pages.visitor import COOKIE
-from api_client.web.relay.guesses import Guesses
+from api_client.web.relay.guesses import KeyGuesses
 from tests.html import Document
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
@@ -101,14 +101,14 @@ async def test_health_needs_no_key_and_tells_nothing(turns: FakeTurns) -> None:
 
 def test_an_address_others_can_reach_needs_a_key() -> None:
     with pytest.raises(SettingsError, match="HELIX_API_KEYS"):
-        serve(Settings(store_url="redis://127.0.0.1:1/0"), "0.0.0.0", 8765)
+        serve_relay(Settings(store_url="redis://127.0.0.1:1/0"), "0.0.0.0", 8765)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/stats", "/v1/retry-rate"])
 async def test_figures_over_all_owners_need_a_key_with_that_right(turns: FakeTurns, tmp_path: Path, path: str) -> None:
     file = tmp_path / "keys.json"
     secrets = {
-        right: ring.add(file, ring.ApiKey(name=right, hash="", owner=right, right=right)) for right in ring.RIGHTS
+        right: ring.add_key(file, ring.ApiKey(name=right, hash="", owner=right, right=right)) for right in ring.RIGHTS
     }
     app = app_with(turns, api_keys=KEYS, keys_file=str(file))
     async with caller(app, host="203.0.113.7") as http:
@@ -299,7 +299,7 @@ async def test_pages_show_without_the_token_and_act_with_it(turns: FakeTurns, tm
 
 async def test_with_keys_the_token_opens_nothing(turns: FakeTurns, tmp_path: Path) -> None:
     token = make_token(tmp_path / ".helix" / "operator-token")
-    ring.add(tmp_path / ".helix" / "keys.json", ring.ApiKey(name="a", hash="", owner="a"))
+    ring.add_key(tmp_path / ".helix" / "keys.json", ring.ApiKey(name="a", hash="", owner="a"))
     async with caller(app_with(turns, root=tmp_path), authorization=f"Bearer {token}") as http:
         assert (await http.get("/v1/models")).status_code == 401
         assert (await http.post("/sign-in", data={"key": token})).status_code == 403
@@ -344,43 +344,43 @@ class Clock:
 
 def test_ten_at_once_then_one_every_six_seconds() -> None:
     clock = Clock()
-    guesses = Guesses(clock)
+    guesses = KeyGuesses(clock)
     for _ in range(10):
-        assert guesses.wait("198.51.100.1") == 0
-        guesses.wrong("198.51.100.1")
-    assert guesses.wait("198.51.100.1") == 6
-    assert guesses.wait("198.51.100.2") == 0
+        assert guesses.seconds_to_wait("198.51.100.1") == 0
+        guesses.count_wrong("198.51.100.1")
+    assert guesses.seconds_to_wait("198.51.100.1") == 6
+    assert guesses.seconds_to_wait("198.51.100.2") == 0
     clock.now += 6
-    assert guesses.wait("198.51.100.1") == 0
+    assert guesses.seconds_to_wait("198.51.100.1") == 0
 
 
 def test_a_network_of_ipv6_is_one_place() -> None:
-    guesses = Guesses(Clock())
+    guesses = KeyGuesses(Clock())
     for number in range(10):
-        guesses.wrong(f"2001:db8::{number:x}")
-    assert guesses.wait("2001:db8::ffff") > 0
-    assert guesses.wait("2001:db8:0:1::1") == 0
+        guesses.count_wrong(f"2001:db8::{number:x}")
+    assert guesses.seconds_to_wait("2001:db8::ffff") > 0
+    assert guesses.seconds_to_wait("2001:db8:0:1::1") == 0
 
 
 def test_what_is_remembered_is_bounded_and_forgotten() -> None:
     clock = Clock()
-    guesses = Guesses(clock)
+    guesses = KeyGuesses(clock)
     for number in range(5_000):
-        guesses.wrong(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}")
-    assert len(guesses._full) <= 1_025
-    assert guesses.wait("192.0.2.1") > 0, "addresses without a place of their own share one"
+        guesses.count_wrong(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}")
+    assert len(guesses._full_allowance_at) <= 1_025
+    assert guesses.seconds_to_wait("192.0.2.1") > 0, "addresses without a place of their own share one"
     clock.now += 100_000
-    assert guesses.wait("192.0.2.1") == 0
-    guesses.wrong("192.0.2.1")
-    assert len(guesses._full) == 1
+    assert guesses.seconds_to_wait("192.0.2.1") == 0
+    guesses.count_wrong("192.0.2.1")
+    assert len(guesses._full_allowance_at) == 1
 
 
 def test_keys_that_an_address_sent_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api_client.web.relay.guesses._MOST_KNOWN", 3)
-    guesses = Guesses(Clock())
+    guesses = KeyGuesses(Clock())
     for number in range(5):
-        guesses.tried("192.0.2.1", str(number), wrong=False)
-    assert [key for _, key in guesses._known] == ["2", "3", "4"]
+        guesses.note_attempt("192.0.2.1", str(number), wrong=False)
+    assert [key for _, key in guesses._known_keys] == ["2", "3", "4"]
 
 
 async def test_guessing_bearer_keys_meets_a_brake_and_a_right_key_that_was_never_sent_waits_too(
@@ -447,8 +447,8 @@ async def test_the_cookie_is_for_https_only_where_a_trusted_proxy_says_so(
 
 async def test_one_forwarded_address_has_half_of_the_connections_at_most(turns: FakeTurns) -> None:
     app = app_with(turns, api_keys=(KEY,), trusted_proxies=(PROXY,), max_connections=4)
-    busy = app.state.relay.busy
-    with busy.request("address 203.0.113.1", 0), busy.request("address 203.0.113.1", 0):
+    busy = app.state.relay.requests_in_progress
+    with busy.count_request("address 203.0.113.1", 0), busy.count_request("address 203.0.113.1", 0):
         async with caller(app, host=PROXY, authorization=f"Bearer {KEY}") as http:
             for address, status in (("203.0.113.1", 429), ("203.0.113.2", 200)):
                 answer = await http.get("/v1/models", headers={"x-forwarded-for": address})

@@ -15,17 +15,17 @@ from openai.types.chat import ChatCompletionChunk
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from api_client.contract.error_codes import ERROR_CODES, words_of
-from api_client.contract.image import MAX_IMAGES, images_named, read_image
+from api_client.contract.error_codes import ERROR_CODES, error_words
+from api_client.contract.image import MAX_IMAGES, find_image_names, read_image
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest
-from api_client.relay_state.allowances import NoAllowance
-from api_client.turns.submission import digest
-from api_client.web.bodies.ask import Ask, read_ask
-from api_client.web.bodies.response_input import read_response_ask
+from api_client.relay_state.allowances import LimitRefusal
+from api_client.turns.submission import hash_request
+from api_client.web.bodies.ask import ChatRequest, read_chat_request
+from api_client.web.bodies.response_input import read_response_request
 from api_client.web.errors import ApiError
-from api_client.web.language import readable
-from api_client.web.openwebui.background import TITLE_CHARS, answer_task, background_task, title_of
+from api_client.web.language import localize_error
+from api_client.web.openwebui.background import TITLE_CHARS, answer_task, detect_task, make_title
 from tests.constants import Constants
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with
@@ -34,9 +34,9 @@ from worker.cli.installation.openwebui import draw_icon
 SETTINGS = Settings(validators=("step_marker", "house_style"), max_attempts=4, deadline_seconds=90)
 
 
-def ask(owner: str = "local", headers: dict[str, str] | None = None, **more: Any) -> Ask:
+def ask(owner: str = "local", headers: dict[str, str] | None = None, **more: Any) -> ChatRequest:
     body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}], **more}
-    return read_ask(body, Headers(headers or {}), SETTINGS, owner)
+    return read_chat_request(body, Headers(headers or {}), SETTINGS, owner)
 
 
 def session(owner: str = "local", headers: dict[str, str] | None = None, **more: Any) -> str:
@@ -48,7 +48,7 @@ def test_defaults_come_from_the_settings() -> None:
     assert given.request.validators == ("step_marker", "house_style")
     assert (given.request.max_attempts, given.request.deadline_seconds, given.request.locale) == (4, 90, "de")
     assert given.request.double_text is DoubleText.QUEUE
-    assert (given.stream, given.open_webui, given.idempotency_key) == (False, False, "")
+    assert (given.wants_stream, given.from_open_webui, given.idempotency_key) == (False, False, "")
 
 
 @pytest.mark.parametrize(("locale", "other"), [("en", "de"), ("de", "en")])
@@ -59,7 +59,7 @@ def test_a_question_is_answered_in_its_language(locale: str, other: str) -> None
     def spoken(*said: str, headers: Mapping[str, str] = {}, **more: Any) -> str:
         roles = itertools.cycle(["user", "assistant"])
         messages = [{"role": role, "content": text} for role, text in zip(roles, said, strict=False)]
-        return read_ask(
+        return read_chat_request(
             {"model": "scripted", "messages": messages, **more}, Headers(headers), settings, "o"
         ).request.locale
 
@@ -70,7 +70,7 @@ def test_a_question_is_answered_in_its_language(locale: str, other: str) -> None
     assert spoken(asked[other], locale=locale) == spoken(asked[other], headers={"x-helix-locale": locale}) == locale
     parts = [{"type": "text", "text": asked[other]}]
     assert spoken("", messages=[{"role": "user", "content": parts}]) == other
-    given = read_response_ask({"model": "scripted", "input": asked[other]}, Headers({}), settings, "o")
+    given = read_response_request({"model": "scripted", "input": asked[other]}, Headers({}), settings, "o")
     assert given.request.locale == other
 
 
@@ -86,7 +86,7 @@ def test_a_request_may_narrow_and_choose() -> None:
     assert given.request.validators == ("file_existence",)
     assert (given.request.max_attempts, given.request.deadline_seconds) == (1, 2.5)
     assert isinstance(given.request.max_attempts, int)
-    assert (given.request.locale, given.request.double_text, given.stream) == ("en", DoubleText.INTERRUPT, True)
+    assert (given.request.locale, given.request.double_text, given.wants_stream) == ("en", DoubleText.INTERRUPT, True)
     assert ask(validators=[]).request.validators == ()
 
 
@@ -137,7 +137,9 @@ def test_another_owners_chat_id_opens_nothing() -> None:
 @pytest.mark.parametrize("chat_id", ["../../etc", "a/b", ".", "x" * 10_000, "temporary:abc", "\u202eabc", "a\x00"])
 def test_any_chat_id_becomes_a_harmless_name(chat_id: str) -> None:
     headers = Headers(raw=[(b"x-owui-chat-id", chat_id.encode())])
-    given = read_ask({"model": "scripted", "messages": [{"role": "user", "content": "a"}]}, headers, SETTINGS, "o")
+    given = read_chat_request(
+        {"model": "scripted", "messages": [{"role": "user", "content": "a"}]}, headers, SETTINGS, "o"
+    )
     prefix, _, digest = given.request.session_id.partition("-")
     assert (prefix, len(digest), digest.isalnum()) == ("chat", 32, True)
     assert all(value.isprintable() for value in given.request.metadata.values())
@@ -151,7 +153,7 @@ def test_ids_that_only_differ_in_odd_characters_are_different_sessions() -> None
     ("header", "expected"), [("x-owui-task", True), ("x-openwebui-user-id", True), ("x-conversation-id", False)]
 )
 def test_open_webui_is_known_by_its_headers(header: str, expected: bool) -> None:
-    assert ask(headers={header: "x"}).open_webui is expected
+    assert ask(headers={header: "x"}).from_open_webui is expected
 
 
 def test_ids_of_open_webui_are_kept_as_notes() -> None:
@@ -176,14 +178,14 @@ MESSAGE = {"x-owui-chat-id": "c", "x-owui-message-id": "m"}
 )
 def test_a_page_of_open_webui_streams_live_and_everybody_else_waits(headers: dict[str, str], mode: str) -> None:
     assert ask(headers=headers).mode == mode
-    assert ask(headers=headers).page is (mode == "live")
+    assert ask(headers=headers).has_page is (mode == "live")
 
 
 def test_the_stream_mode_is_of_the_request_then_of_the_model_then_of_the_client() -> None:
     body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
     settings = replace(SETTINGS, stream="draft")
-    assert read_ask(body, Headers(MESSAGE), settings, "o").mode == "draft"
-    assert read_ask({**body, "stream_mode": "validated"}, Headers(MESSAGE), settings, "o").mode == "validated"
+    assert read_chat_request(body, Headers(MESSAGE), settings, "o").mode == "draft"
+    assert read_chat_request({**body, "stream_mode": "validated"}, Headers(MESSAGE), settings, "o").mode == "validated"
     with pytest.raises(ApiError, match="stream_mode: must be one of live, draft, validated"):
         ask(stream_mode="loud")
 
@@ -196,19 +198,20 @@ def test_only_a_page_may_end_with_the_assistants_text() -> None:
 
 
 def test_a_question_is_told_only_where_repeats_can_be_told_from_new_ones() -> None:
-    assert ask().question == ""
+    assert ask().question_hash == ""
     assert (
-        ask(headers={"x-stainless-retry-count": "0"}).question == ask(headers={"x-stainless-retry-count": "3"}).question
+        ask(headers={"x-stainless-retry-count": "0"}).question_hash
+        == ask(headers={"x-stainless-retry-count": "3"}).question_hash
     )
-    assert ask(headers={"x-stainless-retry-count": "0", "idempotency-key": "k"}).question == ""
+    assert ask(headers={"x-stainless-retry-count": "0", "idempotency-key": "k"}).question_hash == ""
     assert (
-        ask(headers={"x-stainless-retry-count": "0"}).first,
-        ask(headers={"x-stainless-retry-count": "1"}).again,
+        ask(headers={"x-stainless-retry-count": "0"}).is_first_try,
+        ask(headers={"x-stainless-retry-count": "1"}).is_retry,
     ) == (
         True,
         True,
     )
-    assert ask(headers={"x-stainless-retry-count": "-1"}).again is False
+    assert ask(headers={"x-stainless-retry-count": "-1"}).is_retry is False
 
 
 def test_the_callers_trace_is_kept_and_is_no_part_of_the_question() -> None:
@@ -216,15 +219,17 @@ def test_the_callers_trace_is_kept_and_is_no_part_of_the_question() -> None:
     page = {"x-owui-chat-id": "c", "x-owui-message-id": "m", "x-owui-user-message-id": "u"}
     with_one, without = ask(headers={**page, "traceparent": caller}), ask(headers=page)
     assert (with_one.request.traceparent, without.request.traceparent) == (caller, "")
-    assert with_one.question == without.question
-    assert digest(with_one.request, Settings()) == digest(without.request, Settings()), "a repeat has another span"
+    assert with_one.question_hash == without.question_hash
+    assert hash_request(with_one.request, Settings()) == hash_request(without.request, Settings()), (
+        "a repeat has another span"
+    )
     assert ask(headers={"traceparent": "nonsense"}).request.traceparent == ""
 
 
 def test_another_default_language_makes_no_other_request_and_another_wish_does() -> None:
     def body(text: str, locale: str, default: str) -> str:
         request = TurnRequest(model="m", messages=({"role": "user", "content": text},), session_id="s", locale=locale)
-        return digest(request, Settings(locale=default))
+        return hash_request(request, Settings(locale=default))
 
     assert body("1+1", "de", "de") == body("1+1", "en", "en") != body("1+1", "en", "de")
     assert body("what is the time", "en", "de") == body("what is the time", "en", "en")
@@ -235,11 +240,16 @@ def test_what_a_request_leaves_open_is_as_its_models_block_says() -> None:
     block = {"validators": ("step_marker",), "max_attempts": 7, "policy_orders": orders, "token_budget": 9}
     settings = Settings(models={"scripted": "scripted", "other": "scripted"}, model_settings={"other": block})
     body = {"messages": [{"role": "user", "content": "a"}]}
-    other = read_ask({**body, "model": "other"}, Headers({}), settings, "o").request
+    other = read_chat_request({**body, "model": "other"}, Headers({}), settings, "o").request
     assert (other.validators, other.max_attempts, other.token_budget) == (("step_marker",), 7, 9)
     assert other.policy == {"step_marker": ("fail",)}
-    assert read_ask({**body, "model": "scripted"}, Headers({}), settings, "o").request.max_attempts == 3
-    assert read_ask({**body, "model": "other", "max_attempts": 1}, Headers({}), settings, "o").request.max_attempts == 1
+    assert read_chat_request({**body, "model": "scripted"}, Headers({}), settings, "o").request.max_attempts == 3
+    assert (
+        read_chat_request(
+            {**body, "model": "other", "max_attempts": 1}, Headers({}), settings, "o"
+        ).request.max_attempts
+        == 1
+    )
 
 
 # Images and files in a chat: what reaches the turn, what is refused, and that the chat goes on.
@@ -294,7 +304,7 @@ async def test_a_model_with_eyes_gets_the_image_and_the_message_names_its_file(t
     [request] = turns.submitted
     [found] = request.images
     assert found.content == draw_icon("a")
-    assert images_named(request.prompt) == [found.name]
+    assert find_image_names(request.prompt) == [found.name]
     assert TurnRequest.from_json(request.to_json()) == request
 
 
@@ -414,15 +424,15 @@ async def test_errors_before_an_answer_speak_the_callers_language(turns: FakeTur
 @pytest.mark.parametrize("code", sorted(ERROR_CODES))
 def test_every_error_before_a_stream_speaks_the_language_of_the_chat(code: str) -> None:
     asked = Request({"type": "http", "method": "POST", "headers": [(b"x-owui-chat-id", b"c")]})
-    happened = words_of(code, "de")[0]
-    said = readable(ApiError(400, "details", code=code), asked, "de")
-    filled_in = any("{" in words for words in words_of(code, "de"))  # by who raises it, in the turn's language
+    happened = error_words(code, "de")[0]
+    said = localize_error(ApiError(400, "details", code=code), asked, "de")
+    filled_in = any("{" in words for words in error_words(code, "de"))  # by who raises it, in the turn's language
     assert said == "details" if filled_in else said.startswith(happened)
-    assert not readable(ApiError(400, "details", code=code), asked, "en").startswith(happened)
+    assert not localize_error(ApiError(400, "details", code=code), asked, "en").startswith(happened)
 
 
 async def test_a_limit_is_told_in_words_a_user_can_act_on(turns: FakeTurns, constants: Constants) -> None:
-    turns.allowances.refusal = NoAllowance("rate", 4.2)
+    turns.allowances.refusal = LimitRefusal("rate", 4.2)
     constants("api_client.web.identity.access", TURNS_PER_MINUTE=1)
     body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
     async with caller(app_with(turns, api_keys=("k",)), authorization="Bearer k") as http:
@@ -509,7 +519,7 @@ FIRST_MESSAGES = [
 
 @pytest.mark.parametrize(("message", "title"), FIRST_MESSAGES)
 def test_a_title_is_what_a_person_would_call_the_chat(message: str, title: str) -> None:
-    assert title_of(message) == title
+    assert make_title(message) == title
 
 
 def test_the_table_has_sixty_messages_in_two_languages() -> None:
@@ -517,13 +527,13 @@ def test_the_table_has_sixty_messages_in_two_languages() -> None:
 
 
 def test_nothing_readable_gives_no_title() -> None:
-    assert title_of("<b>\u202e \x07") == ""
-    assert title_of("") == ""
+    assert make_title("<b>\u202e \x07") == ""
+    assert make_title("") == ""
 
 
 @given(st.text(max_size=300))
 def test_any_text_gives_one_short_printable_line(text: str) -> None:
-    title = title_of(text)
+    title = make_title(text)
     assert len(title) <= TITLE_CHARS
     assert title.isprintable()
 
@@ -545,7 +555,7 @@ def messages(text: str) -> tuple[dict[str, str], ...]:
 
 
 def kind_of(text: str, **headers: str) -> str:
-    return background_task(Headers({name.replace("_", "-"): value for name, value in headers.items()}), messages(text))
+    return detect_task(Headers({name.replace("_", "-"): value for name, value in headers.items()}), messages(text))
 
 
 def answer(kind: str, text: str = TITLE) -> Any:
@@ -563,7 +573,7 @@ def test_without_the_header_the_prompt_decides() -> None:
     assert kind_of("You have been provided with a set of responses from") == "moa_response_generation"
     assert kind_of("Your task is to reflect the speaker's likely facial expression") == "emoji_generation"
     assert kind_of("### Task:\nSchreibe einen Titel") == ""
-    assert background_task(Headers(), messages(TITLE) * 2) == ""
+    assert detect_task(Headers(), messages(TITLE) * 2) == ""
 
 
 def test_librechat_gets_a_bare_title_without_a_turn() -> None:

@@ -359,7 +359,7 @@ async def test_bodies_read_at_once_are_bounded_and_no_owner_takes_all(
     app = app_with(turns, api_keys=("one", "other"))
     async with caller(app, authorization="Bearer one") as one, caller(app, authorization="Bearer other") as other:
         waiting = asyncio.create_task(one.post(PATHS[1], content=slow(90_000), headers=PLAIN_JSON))
-        await wait_until(lambda: body._reading.bytes >= 90_000)
+        await wait_until(lambda: body._reading.total_bytes >= 90_000)
         again = raw('"n":1').ljust(90_000)
         refused = await one.post(PATHS[1], content=again, headers=PLAIN_JSON)
         assert_error(refused, 429, None, "too_many_requests")

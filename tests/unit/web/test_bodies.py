@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 
 from api_client.web.bodies import body
-from api_client.web.bodies.body import OWNER, off_the_loop, read_object
+from api_client.web.bodies.body import OWNER_SCOPE_KEY, read_object, run_off_loop
 from api_client.web.errors import ApiError
 from tests.support import wait_until
 
@@ -24,7 +24,7 @@ class Sender:
     """Sends a body piece by piece, as its test says."""
 
     def __init__(self, owner: str, size: int) -> None:
-        self.scope = {"type": "http", "headers": [(b"content-type", b"application/json")], OWNER: owner}
+        self.scope = {"type": "http", "headers": [(b"content-type", b"application/json")], OWNER_SCOPE_KEY: owner}
         self._text = json.dumps({"x": ""}).encode().ljust(size)
         self._pieces: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._sent = 0
@@ -47,12 +47,12 @@ class Sender:
 
 @pytest.fixture(autouse=True)
 async def nothing_is_left() -> AsyncIterator[None]:
-    assert body._reading.bytes == 0
+    assert body._reading.total_bytes == 0
     yield
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
-    await wait_until(lambda: not body._reading.bytes)
-    assert not body._reading.of
+    await wait_until(lambda: not body._reading.total_bytes)
+    assert not body._reading.bytes_by_owner
     assert not body._reading.unread
 
 
@@ -86,7 +86,7 @@ async def test_of_fifty_bodies_of_the_largest_size_as_many_are_read_as_have_room
 async def test_unfinished_bodies_of_some_keys_shut_no_other_owner_out(keys: int) -> None:
     held = [Sender(f"key {number}", MOST).send(MOST - 1) for number in range(keys) for _ in range(4)]
     await settled()
-    assert body._reading.bytes > body.MAX_READING_BYTES - MOST
+    assert body._reading.total_bytes > body.MAX_READING_BYTES - MOST
     for size in (20_000, MB, 4 * MB):
         assert await Sender("other", size).send(size).outcome() == 200
     for each in held:  # those that made room hear it; the others are read
@@ -100,7 +100,7 @@ async def test_an_owner_makes_no_room_at_the_cost_of_who_has_less() -> None:
     await settled()
     big = [Sender("big", MOST).send(MOST - 1) for _ in range(3)]
     await settled()
-    assert body._reading.of["big"] <= MOST
+    assert body._reading.bytes_by_owner["big"] <= MOST
     for each in [*small, *big]:
         each.send(MB)
     assert {await each.outcome() for each in small} == {200}
@@ -111,12 +111,12 @@ async def test_a_refused_body_keeps_nothing_while_its_sender_goes_on() -> None:
     await settled()
     refused = Sender("one", MOST).send(MB)
     await settled()
-    assert body._reading.of["one"] == 4 * (MOST - 1)
+    assert body._reading.bytes_by_owner["one"] == 4 * (MOST - 1)
     too_long = Sender("other", MOST + MB).send(MOST)
     await settled()
     too_long.send(MB // 2)
     await settled()
-    assert "other" not in body._reading.of
+    assert "other" not in body._reading.bytes_by_owner
     assert not refused.read.done()
     for each in (*first, refused, too_long):
         each.send(MOST)
@@ -131,7 +131,7 @@ async def test_the_work_of_each_owner_is_done_in_turn_however_much_another_one_b
         begun.set()
         go.wait(60)
 
-    waiting: list[asyncio.Task[None]] = [asyncio.create_task(off_the_loop(first, "one"))]
+    waiting: list[asyncio.Task[None]] = [asyncio.create_task(run_off_loop(first, "one"))]
     assert await asyncio.to_thread(begun.wait, 60)
 
     def noting(name: str) -> Callable[[], None]:
@@ -139,7 +139,7 @@ async def test_the_work_of_each_owner_is_done_in_turn_however_much_another_one_b
 
     named = [(f"one {number}", "one") for number in range(98)] + [("other", "other"), ("third", "third")]
     for name, owner in named:
-        waiting.append(asyncio.create_task(off_the_loop(noting(name), owner)))
+        waiting.append(asyncio.create_task(run_off_loop(noting(name), owner)))
         await settled()
     waiting[50].cancel()  # its sender left
     await settled()
@@ -154,5 +154,5 @@ async def test_work_that_fails_says_so_to_its_caller_and_to_no_other() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await off_the_loop(fails, "one")
-    assert await off_the_loop(lambda: 1, "one") == 1
+        await run_off_loop(fails, "one")
+    assert await run_off_loop(lambda: 1, "one") == 1

@@ -124,7 +124,7 @@ class Crowd:
         self.config = uvicorn.Config(app, http=client_connection.ClientConnection, log_config=None, lifespan="off")
         self.config.load()
         self.state = ServerState()
-        kind = client_connection.ClientConnection.at_most(8, trusted)
+        kind = client_connection.ClientConnection.with_limits(8, trusted)
         listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = listener.getsockname()[1]
         loop = asyncio.get_running_loop()

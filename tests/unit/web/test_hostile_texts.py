@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from api_client.contract.event_kinds import TurnFinished
 from api_client.contract.growing_text import VisibleText
-from api_client.contract.marker import page_text, read_spans
+from api_client.contract.marker import read_spans, strip_all_markers
 from api_client.web.bodies import body
-from api_client.web.identity.signed_user import signed_user
-from api_client.web.openwebui.status import proof_of
+from api_client.web.identity.signed_user import verify_user_token
+from api_client.web.openwebui.status import format_proof
 from api_client.web.streaming.reply import Reply
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, finished
@@ -194,14 +194,14 @@ async def test_no_form_holds_up_the_loop(turns: FakeTurns, field: str) -> None:
 def test_no_answer_of_an_agent_holds_up_the_loop() -> None:
     repaired = finished(1, "passed_by_fallback").body
     assert isinstance(repaired, TurnFinished)
-    reply = Reply(turn_id=TURN_ID, model="scripted", created=0, locale="de", status=True)
+    reply = Reply(turn_id=TURN_ID, model="scripted", created=0, locale="de", from_open_webui=True)
     for name, pattern in PATTERNS.items():
         text = long(pattern)
         for work in (
-            lambda text=text: page_text(text, read_spans(None, text)),
-            lambda text=text: reply.completion(text),
-            lambda text=text: proof_of(repaired, [text], "de", checked=True),
-            lambda text=text: signed_user(text[:HEADER_CHARS], "secret"),
+            lambda text=text: strip_all_markers(text, read_spans(None, text)),
+            lambda text=text: reply.make_completion(text),
+            lambda text=text: format_proof(repaired, [text], "de", checked=True),
+            lambda text=text: verify_user_token(text[:HEADER_CHARS], "secret"),
         ):
             began = time.thread_time()
             work()  # type: ignore[no-untyped-call]

@@ -14,10 +14,10 @@ import jwt
 import pytest
 from click.testing import CliRunner, Result
 
-from api_client.api_keys import ApiKey, add, read_keys, revoke
+from api_client.api_keys import ApiKey, add_key, read_keys, revoke_key
 from api_client.contract.errors import KeyNotFound, SettingsError
 from api_client.contract.owners import owner_of_name, owner_of_user
-from api_client.web.identity.signed_user import signed_user
+from api_client.web.identity.signed_user import verify_user_token
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
 from worker.cli.keys import keys as command
@@ -32,7 +32,9 @@ def path(tmp_path: Path) -> Path:
 
 def made(path: Path, name: str = "team", **more: Any) -> dict[str, str]:
     """A new key, as the header that shows it."""
-    return {"authorization": f"Bearer {add(path, ApiKey(name=name, hash='', owner=more.pop('owner', name), **more))}"}
+    return {
+        "authorization": f"Bearer {add_key(path, ApiKey(name=name, hash='', owner=more.pop('owner', name), **more))}"
+    }
 
 
 def client(turns: FakeTurns, path: Path, **settings: Any) -> httpx2.AsyncClient:
@@ -47,14 +49,14 @@ async def test_a_key_opens_the_relay_until_it_is_revoked_and_nothing_is_started_
         later = made(path, "other")
         for headers in (first, later, {"authorization": "Bearer from-the-environment"}):
             assert (await http.get("/v1/models", headers=headers)).status_code == 200
-        revoke(path, "team")
+        revoke_key(path, "team")
         assert (await http.get("/v1/models", headers=first)).status_code == 401
         assert (await http.get("/v1/models", headers=later)).status_code == 200
 
 
 async def test_when_all_are_revoked_nobody_is_let_in_not_even_this_machine(turns: FakeTurns, path: Path) -> None:
     headers = made(path)
-    revoke(path, "team")
+    revoke_key(path, "team")
     async with caller(app_with(turns, keys_file=str(path))) as http:
         assert (await http.get("/v1/models")).status_code == 401
         assert (await http.get("/v1/models", headers=headers)).status_code == 401
@@ -183,8 +185,8 @@ async def test_where_users_are_signed_a_plain_name_is_not_enough(turns: FakeTurn
     ],
 )
 def test_a_token_that_is_not_right_names_nobody(bad: str) -> None:
-    assert signed_user(bad, SECRET) == signed_user(bad, SECRET * 2) == ""
-    assert signed_user(token(), SECRET) == "u1"
+    assert verify_user_token(bad, SECRET) == verify_user_token(bad, SECRET * 2) == ""
+    assert verify_user_token(token(), SECRET) == "u1"
 
 
 async def test_limits_of_a_conversation_are_settings(turns: FakeTurns) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.web.openwebui.attached import detached, noted
+from api_client.web.openwebui.attached import format_note, strip_additions
 
 TURN = Turn(
     turn_id="turn-" + "0" * 32,
@@ -22,7 +22,7 @@ AGAIN = replace(TURN, attempt=3, retries=2, outcome=Outcome.PASSED_AFTER_RETRY, 
 
 
 def lines(turn: Turn, locale: str) -> list[str]:
-    return [line.strip(" ") for line in noted(turn, locale).splitlines()[-2:]]
+    return [line.strip(" ") for line in format_note(turn, locale).splitlines()[-2:]]
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,6 @@ def test_a_note_says_in_two_lines_what_was_checked_and_what_it_cost(
 @pytest.mark.parametrize("locale", ["de", "en"])
 @pytest.mark.parametrize("answer", ["An answer.", "", "a\n", "*emphasis*  \n*twice*"])
 def test_no_note_comes_back_to_an_agent(answer: str, locale: str) -> None:
-    added = noted(AGAIN, locale)
-    assert detached(answer + added) == answer
-    assert detached(f"{answer}{added}And more.{noted(TURN, locale)}") == f"{answer}And more."
+    added = format_note(AGAIN, locale)
+    assert strip_additions(answer + added) == answer
+    assert strip_additions(f"{answer}{added}And more.{format_note(TURN, locale)}") == f"{answer}And more."

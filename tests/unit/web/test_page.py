@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_client.contract.events import Event
-from api_client.contract.marker import page_text, read_spans
+from api_client.contract.marker import read_spans, strip_all_markers
 from api_client.web.bodies.models import StreamMode
-from api_client.web.streaming.reply import Reply, opening
-from api_client.web.streaming.reply_forms import PageReply, page_of
+from api_client.web.streaming.reply import Reply, make_opening
+from api_client.web.streaming.reply_forms import PageReply, make_page_reply
 from tests.unit.web.fake import event, finished
 from tests.unit.web.openwebui import Reader
 
-REPLY = Reply(turn_id="turn-1", model="scripted", created=1, locale="de", status=True)
+REPLY = Reply(turn_id="turn-1", model="scripted", created=1, locale="de", from_open_webui=True)
 MARKER = {"code": "MISSING_STEP_MARKER", "severity": "error", "part": "step_marker", "file": ""}
 SECTION = {"code": "MISSING_ADR_SECTION", "severity": "error", "part": "## Kontext", "file": ""}
 WRONG_FILE = {"code": "FILE_NOT_FOUND", "severity": "error", "part": "", "file": ""}
@@ -61,8 +61,8 @@ def end(response: str = "", outcome: str = "passed") -> tuple[str, dict[str, Any
 
 
 def show(mode: StreamMode, *kinds: tuple[str, dict[str, Any]]) -> Reader:
-    page = page_of(REPLY, mode)
-    reader = Reader().read(opening(REPLY))
+    page = make_page_reply(REPLY, mode)
+    reader = Reader().read(make_opening(REPLY))
     for item in numbered(*kinds):
         reader.read(page.render(item))
     return reader
@@ -222,7 +222,7 @@ def test_whatever_happened_the_reader_ends_with_the_accepted_text_or_with_nothin
 ) -> None:
     reader = show(mode, *history, last)
     response = str(last[1]["response"])
-    expected = page_text(response, read_spans(None, response)) if last[1]["success"] else ""
+    expected = strip_all_markers(response, read_spans(None, response)) if last[1]["success"] else ""
     assert reader.text == expected
     assert bool(reader.error) == (not last[1]["success"])
     if reader.completed:
@@ -236,11 +236,11 @@ def test_a_late_reader_sees_no_draft_that_was_taken_back_before_it_came(
 ) -> None:
     events = numbered(*history, last)
     since = data.draw(st.integers(0, len(history)))
-    first, late = page_of(REPLY, mode), page_of(REPLY, mode)
+    first, late = make_page_reply(REPLY, mode), make_page_reply(REPLY, mode)
     ahead, behind = Reader(), Reader()
     for item in events[:since]:
         ahead.read(first.render(item))
-        late.skip(item)
+        late.skip_event(item)
     behind.read(late.catch_up())
     assert behind.text == ahead.text
     assert len(behind.seen) <= 2 or mode is StreamMode.LIVE
@@ -250,9 +250,9 @@ def test_a_late_reader_sees_no_draft_that_was_taken_back_before_it_came(
 @pytest.mark.parametrize("mode", StreamMode)
 def test_who_comes_after_the_end_sees_the_accepted_text_alone(mode: StreamMode) -> None:
     *before, last = numbered(started(), output("Falsch."), completed(), rejected(MARKER), again(), end("Richtig."))
-    page = page_of(REPLY, mode)
+    page = make_page_reply(REPLY, mode)
     for item in before:
-        page.skip(item)
+        page.skip_event(item)
     reader = Reader().read(page.render(last))
     assert reader.seen == ["", "Richtig."]
     assert reader.status == ["Geprüft"]

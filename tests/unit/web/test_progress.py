@@ -19,7 +19,7 @@ from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, event, finished
 from tests.unit.web.openwebui import Reader
 
 PAGE = {"x-owui-chat-id": "c", "x-owui-message-id": "m", "x-owui-task": "", "x-owui-user-message-id": "u"}
-REPLY = Reply(turn_id="turn-1", model="scripted", created=1, locale="de", status=True)
+REPLY = Reply(turn_id="turn-1", model="scripted", created=1, locale="de", from_open_webui=True)
 STARTED = event(2, "attempt.started", attempt=1, delivery=1, max_attempts=3)
 OUTPUT = event(3, "attempt.output", attempt=1, text="Ein Entwurf")
 LOST = event(4, "attempt.lost", attempt=1, delivery=1, during="running")
@@ -62,14 +62,14 @@ def test_the_last_line_carries_the_proof(outcome: str, attempts: int, german: st
     repaired = event(4, "turn.mended", attempt=1, changes=["x.py"])
     for locale, expected in (("de", german), ("en", english)):
         progress = StatusLine(locale)
-        progress.take(repaired)
+        progress.update(repaired)
         last = finished(5, outcome)
         last.data["attempts"] = attempts
-        assert progress.take(last) == {"type": "status", "data": {"description": expected, "done": True}}
+        assert progress.update(last) == {"type": "status", "data": {"description": expected, "done": True}}
 
 
 def test_an_answer_that_no_validator_saw_is_not_called_checked() -> None:
-    status = StatusLine("en", checked=False).take(finished(5, "passed"))
+    status = StatusLine("en", checked=False).update(finished(5, "passed"))
     assert status is not None
     assert status["data"]["description"] == "Done"
 
@@ -84,12 +84,12 @@ def test_a_repair_that_did_not_help_is_not_shown() -> None:
 
 def test_a_long_silence_says_how_long_once_a_minute() -> None:
     progress = StatusLine("de")
-    progress.take(STARTED)
-    told = [progress.waiting(STARTED.at + seconds) for seconds in range(0, 200, 10)]
+    progress.update(STARTED)
+    told = [progress.show_waiting(STARTED.at + seconds) for seconds in range(0, 200, 10)]
     shown = [status["data"]["description"] for status in told if status]
     assert shown == [f"Der Agent arbeitet (seit {minutes} min)" for minutes in (1, 2, 3)]
-    progress.take(event(3, "attempt.tool", attempt=1, name="Read"))
-    status = progress.waiting(STARTED.at + 240)
+    progress.update(event(3, "attempt.tool", attempt=1, name="Read"))
+    status = progress.show_waiting(STARTED.at + 240)
     assert status is not None
     assert status["data"]["description"] == "Der Agent arbeitet: liest Dateien (seit 4 min)"
 
@@ -118,10 +118,10 @@ async def test_who_waits_sees_who_is_before_it(place: QueuePlace, locale: str, l
 
 def test_the_line_follows_who_is_before_and_a_long_wait_says_how_long() -> None:
     progress, queued = StatusLine("en"), event(1, "turn.queued", position=0)
-    progress.take(queued)
+    progress.update(queued)
     told = [(5, 3), (15, 3), (65, 3), (70, 2), (130, 0)]  # seconds, and how many wait, itself included
     assert [
-        status["data"]["description"] if (status := progress.waiting(queued.at + seconds, others=others)) else ""
+        status["data"]["description"] if (status := progress.show_waiting(queued.at + seconds, others=others)) else ""
         for seconds, others in told
     ] == [
         "Waiting for a free agent; about 2 questions are before this one",
@@ -130,18 +130,18 @@ def test_the_line_follows_who_is_before_and_a_long_wait_says_how_long() -> None:
         "Waiting for a free agent; about 1 question is before this one (for 1 min)",
         "Waiting for a free agent (for 2 min)",
     ]
-    progress.take(event(2, "attempt.started", attempt=1, delivery=1, max_attempts=3))
-    assert progress.waiting(queued.at + 30, others=9) is None, "an agent works, since a moment"
+    progress.update(event(2, "attempt.started", attempt=1, delivery=1, max_attempts=3))
+    assert progress.show_waiting(queued.at + 30, others=9) is None, "an agent works, since a moment"
 
 
 def test_a_turn_that_was_held_back_counts_anew_who_is_before_it() -> None:
     progress, resumed = StatusLine("en"), event(3, "turn.resumed")
-    progress.take(event(1, "turn.queued", position=0))
-    progress.waiting(1_005.0, others=2)
-    progress.take(event(2, "turn.paused", what="model", reason="", until=0))
-    assert progress.waiting(1_200.0, others=9) is None, "it waits for its model, not for an agent"
-    progress.take(resumed)
-    status = progress.waiting(resumed.at + 5, others=9)
+    progress.update(event(1, "turn.queued", position=0))
+    progress.show_waiting(1_005.0, others=2)
+    progress.update(event(2, "turn.paused", what="model", reason="", until=0))
+    assert progress.show_waiting(1_200.0, others=9) is None, "it waits for its model, not for an agent"
+    progress.update(resumed)
+    status = progress.show_waiting(resumed.at + 5, others=9)
     assert status is not None
     assert status["data"]["description"] == "Waiting for a free agent; about 8 questions are before this one"
 
@@ -179,7 +179,7 @@ async def test_a_question_that_somebody_reads_elsewhere_is_left_alone(turns: Fak
     async def readers(turn_id: str) -> int:
         return 1
 
-    turns.reader.followers = readers  # type: ignore[method-assign]
+    turns.reader.count_followers = readers  # type: ignore[method-assign]
     body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
     async with caller(app_with(turns), **PAGE) as http:
         await http.post("/v1/chat/completions", json=body)
@@ -190,8 +190,8 @@ async def test_a_question_that_somebody_reads_elsewhere_is_left_alone(turns: Fak
 def test_who_waits_reads_that_no_worker_can_take_the_turn_in_place_of_who_is_before() -> None:
     for locale, line in (("de", "In der Warteschlange: es ist kein Worker da"), ("en", "Queued: no worker is there")):
         progress = StatusLine(locale)
-        progress.take(event(1, "turn.queued", position=0))
+        progress.update(event(1, "turn.queued", position=0))
         why = Wait(reason=Reason.NO_WORKER).words(locale, public=True)
-        status = progress.waiting(1_005.0, others=3, why=why)
+        status = progress.show_waiting(1_005.0, others=3, why=why)
         assert status
         assert status["data"]["description"] == line

@@ -14,7 +14,7 @@ import httpx2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_client.contract.events import reset
+from api_client.contract.events import reset_event
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
 from tests.unit.web.openwebui import Reader
@@ -111,7 +111,7 @@ def test_a_lost_attempts_draft_is_taken_back_and_so_is_a_rejected_one() -> None:
 
 async def test_a_page_whose_log_begins_anew_shows_nothing_twice() -> None:
     begun = numbered(started(), output("Hal"))
-    turns = FakeTurns([*begun, reset("lost"), *numbered(started(), output("Hallo."), completed(), end("Hallo."))])
+    turns = FakeTurns([*begun, reset_event("lost"), *numbered(started(), output("Hallo."), completed(), end("Hallo."))])
     body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}], "stream": True}
     async with caller(app_with(turns)) as http:
         answer = await http.post("/v1/chat/completions", json=body, headers=CHAT_PAGE)

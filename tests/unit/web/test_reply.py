@@ -19,12 +19,12 @@ from api_client.contract.marker import PATTERN, read_spans
 from api_client.contract.turn_error import TurnError
 from api_client.web.bodies.models import StreamMode
 from api_client.web.errors import ApiError
-from api_client.web.openwebui.front_matter import GrowingHeader, fenced, unfenced
+from api_client.web.openwebui.front_matter import HeaderFencer, fence_headers, unfence_headers
 from api_client.web.streaming.payload import Payload
-from api_client.web.streaming.reply import Reply, opening, turn_error
-from api_client.web.streaming.reply_forms import LivePage, PageReply, page_of
+from api_client.web.streaming.reply import Reply, make_opening, make_turn_error
+from api_client.web.streaming.reply_forms import LivePage, PageReply, make_page_reply
 from api_client.web.streaming.token_usage import TurnUsage
-from api_client.web.wire import data_frame, encode, event_frame
+from api_client.web.wire import data_frame, encode_json, event_frame
 from tests.growth import assert_linear
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import EPOCH, FakeTurns, app_with, event, finished, passed
@@ -33,7 +33,7 @@ from worker.enforcement import strip_marker
 from worker.enforcement.documents.step import marker_spans
 
 PLAIN = Reply(turn_id="turn-1", model="scripted", created=1, locale="de")
-OPEN_WEBUI = Reply(turn_id="turn-1", model="scripted", created=1, locale="de", status=True)
+OPEN_WEBUI = Reply(turn_id="turn-1", model="scripted", created=1, locale="de", from_open_webui=True)
 
 LONG_WAY: list[Event | None] = [
     event(1, "turn.queued", position=2),
@@ -59,7 +59,7 @@ LONG_WAY: list[Event | None] = [
 
 def payloads(events: list[Event | None], reply: Reply) -> list[Payload]:
     page = PageReply(reply)
-    return [*opening(reply), *(payload for item in events if item for payload in page.render(item))]
+    return [*make_opening(reply), *(payload for item in events if item for payload in page.render(item))]
 
 
 def text_of(sent: list[Payload]) -> str:
@@ -101,7 +101,7 @@ def test_open_webui_is_told_the_progress_in_german() -> None:
 
 
 def test_open_webui_is_told_the_progress_in_english() -> None:
-    english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", status=True)
+    english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", from_open_webui=True)
     lines = [line for line, _ in lines_of(payloads(LONG_WAY, english))]
     assert lines[0] == "2 of your questions are before this one"
     assert "Asking again 1/2: something is still missing in the ADR" in lines
@@ -113,7 +113,7 @@ def test_open_webui_is_told_the_progress_in_english() -> None:
     [("", "turns inbox show turn-1"), ("https://turns.example", "https://turns.example/turns/turn-1")],
 )
 def test_who_has_to_decide_is_told_where(pages: str, where: str) -> None:
-    english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", status=True, pages=pages)
+    english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", from_open_webui=True, pages_url=pages)
     asked = event(1, "turn.suspended", turn_id="turn-1", interruption={"kind": "verdict"})
     lines = lines_of(PageReply(english).render(asked))
     assert lines == [(f"A person has to decide: {where}", False)]
@@ -133,7 +133,7 @@ def test_who_has_to_decide_is_told_where(pages: str, where: str) -> None:
     ],
 )
 def test_the_status_says_where_a_question_is_answered_and_nothing_of_its_call(who: str, pages: str, line: str) -> None:
-    english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", status=True, pages=pages)
+    english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", from_open_webui=True, pages_url=pages)
     call = {"call": "c", "tool": "Bash", "digest": "d", "arguments": {"command": "x"}}
     question = {"kind": "tool_call", "asked": call, "who": who, "delivery": 1}
     asked = event(1, "turn.suspended", turn_id="turn-1", interruption=question)
@@ -150,7 +150,7 @@ def test_the_status_says_where_a_question_is_answered_and_nothing_of_its_call(wh
     ],
 )
 def test_the_reason_told_is_the_one_that_says_most(codes: list[str], reason: str) -> None:
-    english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", status=True)
+    english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", from_open_webui=True)
     data = {"attempt": 2, "max_attempts": 3, "reason": "rejected", "codes": codes}
     assert lines_of(PageReply(english).render(event(1, "turn.retrying", **data))) == [
         (f"Asking again 1/2: {reason}", False)
@@ -230,20 +230,20 @@ def test_a_failed_turn_says_the_lines_of_the_decision_record() -> None:
     [("failed", 422), ("incomplete", 502), ("error", 502), ("dead", 502), ("cancelled", 409), ("expired", 504)],
 )
 def test_each_end_without_an_answer_has_its_status_and_is_not_repeated(outcome: str, status: int) -> None:
-    own_words = turn_error(outcome, TurnError(message="Das Wort des Turns."), "de")
+    own_words = make_turn_error(outcome, TurnError(message="Das Wort des Turns."), "de")
     assert own_words.message.endswith("Das Wort des Turns.")
     assert own_words.message.startswith("[ENFORCEMENT ERROR]\n") == (outcome == "failed")
     for locale in ("de", "en"):
-        error: ApiError = turn_error(outcome, None, locale)
+        error: ApiError = make_turn_error(outcome, None, locale)
         assert (error.status, error.code) == (status, outcome)
         assert error.headers == {"x-should-retry": "false"}
         assert len(error.message) > 20
-    assert turn_error(outcome, None, "de").message != turn_error(outcome, None, "en").message
+    assert make_turn_error(outcome, None, "de").message != make_turn_error(outcome, None, "en").message
 
 
 def test_the_whole_completion_is_one_of_openais() -> None:
     text = "Antwort <!-- STEP: done -->"
-    completion = PLAIN.completion(text, read_spans(None, text))
+    completion = PLAIN.make_completion(text, read_spans(None, text))
     assert ChatCompletion.model_validate(completion, strict=True).choices[0].message.content == "Antwort"
 
 
@@ -263,16 +263,16 @@ def test_a_frame_is_one_line_and_reads_back(text: str) -> None:
 
 
 def test_line_ends_of_every_kind_stay_inside_the_string() -> None:
-    assert len(encode(TRICKY).decode().splitlines()) == 1
-    assert json.loads(encode(TRICKY)) == TRICKY
+    assert len(encode_json(TRICKY).decode().splitlines()) == 1
+    assert json.loads(encode_json(TRICKY)) == TRICKY
 
 
 def test_half_a_surrogate_becomes_an_escape() -> None:
-    assert encode("\ud800") == b'"\\ud800"'
+    assert encode_json("\ud800") == b'"\\ud800"'
 
 
 def test_umlauts_travel_as_they_are() -> None:
-    assert encode("ä") == '"ä"'.encode()
+    assert encode_json("ä") == '"ä"'.encode()
 
 
 def test_a_named_event_carries_its_id() -> None:
@@ -355,8 +355,8 @@ def test_it_does_not_matter_into_which_pieces_a_growing_answer_is_cut(pieces: li
 
 def finish(text: str, reply: Reply, mode: StreamMode, pieces: list[str]) -> Reader:
     """A reader's page after these pieces of a draft and the accepted answer."""
-    page = page_of(reply, mode)
-    reader = Reader().read(opening(reply))
+    page = make_page_reply(reply, mode)
+    reader = Reader().read(make_opening(reply))
     told = finished(len(pieces) + 2, "passed", response=text).data | {"markers": [list(s) for s in marker_spans(text)]}
     events = [("attempt.output", {"attempt": 1, "text": piece}) for piece in pieces] + [("turn.finished", told)]
     for seq, (kind, data) in enumerate([("attempt.started", {"attempt": 1}), *events], 1):
@@ -375,12 +375,12 @@ def test_the_relays_text_is_the_answer_but_for_its_own_marker_streamed_or_not(
     text = "".join(pieces)
     expected = strip_marker(text)  # the worker's word on it
     plain, webui = (
-        Reply(turn_id="turn-1", model="m", created=1, locale="de", status=status) for status in (False, True)
+        Reply(turn_id="turn-1", model="m", created=1, locale="de", from_open_webui=status) for status in (False, True)
     )
     assert finish(text, plain, mode, pieces).text == expected
-    assert plain.completion(text, marker_spans(text))["choices"][0]["message"]["content"] == expected
+    assert plain.make_completion(text, marker_spans(text))["choices"][0]["message"]["content"] == expected
     drawn = finish(text, webui, mode, pieces).text
-    assert drawn == webui.completion(text, marker_spans(text))["choices"][0]["message"]["content"]
+    assert drawn == webui.make_completion(text, marker_spans(text))["choices"][0]["message"]["content"]
     assert PATTERN.sub("", drawn).split() == PATTERN.sub("", expected).split()
 
 
@@ -426,59 +426,61 @@ texts = st.lists(pieces_of_text, max_size=12).map("".join) | st.sampled_from([*W
 
 
 def test_a_header_is_fenced_and_nothing_else_changes() -> None:
-    assert fenced(ADR) == FENCED
-    assert fenced("\n" + ADR) == "\n" + FENCED
-    assert fenced(HEADER) == f"````yaml\n{HEADER}\n````"
+    assert fence_headers(ADR) == FENCED
+    assert fence_headers("\n" + ADR) == "\n" + FENCED
+    assert fence_headers(HEADER) == f"````yaml\n{HEADER}\n````"
 
 
 def test_the_header_of_each_further_adr_is_fenced_too() -> None:
-    assert fenced(TWO) == TWO_SHOWN
-    assert fenced("Hier:\n\n" + TWO) == "Hier:\n\n" + TWO_SHOWN
-    assert fenced(TWO.replace("\n", "\r\n")).count("````yaml") == 2
-    assert unfenced(TWO_SHOWN) == TWO
+    assert fence_headers(TWO) == TWO_SHOWN
+    assert fence_headers("Hier:\n\n" + TWO) == "Hier:\n\n" + TWO_SHOWN
+    assert fence_headers(TWO.replace("\n", "\r\n")).count("````yaml") == 2
+    assert unfence_headers(TWO_SHOWN) == TWO
 
 
 @pytest.mark.parametrize("text", [*OTHERS, *LATER])
 def test_what_is_no_header_stays_as_it_is(text: str) -> None:
-    assert fenced(text) == text
+    assert fence_headers(text) == text
 
 
 @given(texts)
 def test_what_comes_back_is_what_was_sent(text: str) -> None:
-    if unfenced(text) == text:  # an agent that writes our own fence is not one we know
-        assert unfenced(fenced(text)) == text
+    if unfence_headers(text) == text:  # an agent that writes our own fence is not one we know
+        assert unfence_headers(fence_headers(text)) == text
 
 
 @given(texts, st.lists(st.integers(1, 9), max_size=40))
 def test_a_header_that_streams_is_fenced_the_same_way_however_it_is_cut(text: str, sizes: list[int]) -> None:
-    growing, shown, rest = GrowingHeader(), "", text
+    growing, shown, rest = HeaderFencer(), "", text
     for size in [*sizes, len(text)]:
         shown, rest = shown + growing.feed(rest[:size]), rest[size:]
-    whole = GrowingHeader()
+    whole = HeaderFencer()
     assert shown == whole.feed(text)
     if text in WHOLE:
-        assert shown == fenced(text)
+        assert shown == fence_headers(text)
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_header_inside_of_code_streams_as_it_is(size: int) -> None:
     text = f"So:\n\n```\n\n{SECOND}\n```\n\n~~~yaml\n\n{SECOND}\n~~~\n"
-    growing = GrowingHeader()
-    assert "".join(growing.feed(text[at : at + size]) for at in range(0, len(text), size)) == text == fenced(text)
+    growing = HeaderFencer()
+    assert (
+        "".join(growing.feed(text[at : at + size]) for at in range(0, len(text), size)) == text == fence_headers(text)
+    )
 
 
 def test_a_draft_that_was_stopped_inside_its_header_comes_back_whole() -> None:
-    growing = GrowingHeader()
+    growing = HeaderFencer()
     half = HEADER[:30]
     assert growing.feed(half) == f"````yaml\n{half}"
-    assert unfenced(f"````yaml\n{half}") == half
+    assert unfence_headers(f"````yaml\n{half}") == half
 
 
 def test_a_page_shows_the_block_while_it_streams_and_stores_it() -> None:
     events: list[Event] = [event(1, "attempt.started", attempt=1, delivery=1)]
     events += [event(2 + at, "attempt.output", attempt=1, text=letter) for at, letter in enumerate(ADR)]
     events.append(finished(900, "passed", response=f"{ADR}\n<!-- STEP: done -->"))
-    page = LivePage(Reply(turn_id="turn-1", model="m", created=1, locale="de", status=True))
+    page = LivePage(Reply(turn_id="turn-1", model="m", created=1, locale="de", from_open_webui=True))
     reader = Reader().read([payload for item in events for payload in page.render(item)])
     stored = FENCED.rstrip()
     assert (reader.text, reader.completed) == (stored, [stored])
@@ -512,7 +514,7 @@ async def test_a_history_and_a_continue_hold_the_answer_that_was_accepted(turns:
 
 def test_a_header_that_would_end_the_fence_is_left_as_it_is() -> None:
     text = "---\na: |\n  x\n````\n---\nText"
-    assert fenced(text) == text
+    assert fence_headers(text) == text
 
 
 # What a turn used reaches every client: real numbers over all attempts, zeros otherwise, never null.
@@ -609,5 +611,5 @@ def test_a_log_that_begins_anew_is_not_counted_twice() -> None:
     told = [item for item in USING_TOKENS if item]
     again = Event(seq=0, epoch=EPOCH, at=1, kind=RESET, data={})
     for item in [*told, again, *told]:
-        spent.take(item)
-    assert spent.usage()["total_tokens"] == 1334
+        spent.add_event(item)
+    assert spent.chat_usage()["total_tokens"] == 1334

@@ -155,7 +155,7 @@ def test_the_number_of_the_last_event_is_known_from_the_turn_alone(
     for item in events:
         sent.render(item)
     turn = Turn(turn_id=TURN_ID, epoch="e", state=TurnState.RUNNING, request=REQUEST, delivery=starts)
-    assert sent.sent == last_number(turn)
+    assert sent.last_sent == last_number(turn)
     text = text if outcome == "passed" else ""
     sent.render(finished(len(kinds) + 1, outcome, response=text))
     done = Turn(
@@ -168,7 +168,7 @@ def test_the_number_of_the_last_event_is_known_from_the_turn_alone(
         response=text,
         markers=read_spans(None, text),
     )
-    assert sent.sent == last_number(done)
+    assert sent.last_sent == last_number(done)
 
 
 async def test_an_answer_that_was_sent_is_delivered_and_one_that_was_lost_is_owed() -> None:

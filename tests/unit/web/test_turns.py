@@ -13,8 +13,8 @@ from fastapi.routing import iter_route_contexts
 
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.event_kinds import TurnFinished
-from api_client.contract.messages import broken_off, ending
-from api_client.web.openwebui.failure import failure_text
+from api_client.contract.messages import ending_message, explain_break
+from api_client.web.openwebui.failure import format_failure
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import EPOCH, TURN_ID, FakeTurns, app_with, event, finished, passed
 from worker.enforcement.validators.adr_structure import ADRStructureValidator
@@ -159,8 +159,8 @@ async def ask(turns: FakeTurns, **more: Any) -> httpx2.Response:
 
 def owed(turns: FakeTurns) -> FakeTurns:
     """The same turns, whose one answer was asked for before and has not arrived."""
-    turns.new_id = lambda: "turn-" + "6" * 32  # type: ignore[method-assign, assignment]
-    turns.open_questions.claim = lambda *_, **__: _later(TURN_ID)  # type: ignore[method-assign]
+    turns.create_turn_id = lambda: "turn-" + "6" * 32  # type: ignore[method-assign, assignment]
+    turns.open_questions.claim_question = lambda *_, **__: _later(TURN_ID)  # type: ignore[method-assign]
     return turns
 
 
@@ -181,7 +181,7 @@ async def test_an_ending_that_was_sent_is_delivered(script: Any, stream: bool) -
 async def test_an_ending_that_was_lost_is_owed(fault: Exception) -> None:
     turns = FakeTurns([event(1, "turn.queued", position=0), fault])
     await ask(turns)
-    assert list(turns.open_questions.turns.values()) == [turns.new_id()[:-1] + "0"]
+    assert list(turns.open_questions.turns.values()) == [turns.create_turn_id()[:-1] + "0"]
 
 
 async def test_an_answer_that_is_owed_is_given_without_another_run() -> None:
@@ -211,7 +211,7 @@ async def test_a_store_that_forgets_nothing_spoils_no_answer() -> None:
     async def away(*_: object) -> None:
         raise StoreUnavailable("away")
 
-    turns.open_questions.forget = away  # type: ignore[method-assign,assignment]
+    turns.open_questions.forget_question = away  # type: ignore[method-assign,assignment]
     answer = await ask(turns)
     assert answer.text.endswith("data: [DONE]\n\n")
     assert "error" not in answer.text
@@ -241,7 +241,7 @@ def issue(message: str, code: str = "MISSING_ADR_SECTION", **more: Any) -> dict[
 
 def test_duplicates_are_merged_and_say_which_adr() -> None:
     issues = [found.to_dict() for found in ADRStructureValidator().validate(TWO_ADRS, {})]
-    text = failure_text(data("failed", 3, code="failed", issues=issues), "de", "turn-1")
+    text = format_failure(data("failed", 3, code="failed", issues=issues), "de", "turn-1")
     assert text.startswith("Auch nach 3 Versuchen hat keine Antwort die Prüfung bestanden. Zuletzt beanstandet: ")
     assert "(ADR-001: Eins, ADR-002: Zwei)" in text
     assert len(issues) > 2 * text.count(";")
@@ -250,14 +250,14 @@ def test_duplicates_are_merged_and_say_which_adr() -> None:
 
 
 def test_what_is_found_twice_in_the_same_place_is_counted() -> None:
-    twice = failure_text(data("failed", issues=[issue("Es fehlt etwas."), issue("Es fehlt etwas.")]), "de", "turn-1")
+    twice = format_failure(data("failed", issues=[issue("Es fehlt etwas."), issue("Es fehlt etwas.")]), "de", "turn-1")
     assert "Zuletzt beanstandet: Es fehlt etwas (2×)." in twice
     assert twice.count("MISSING_ADR_SECTION") == 1
-    in_file = failure_text(data("failed", issues=[issue("Es fehlt etwas", file="ADR-7.md")]), "de", "turn-1")
+    in_file = format_failure(data("failed", issues=[issue("Es fehlt etwas", file="ADR-7.md")]), "de", "turn-1")
     assert "Es fehlt etwas (ADR-7.md)" in in_file
-    many = failure_text(data("failed", issues=[issue(f"Fehler {n}") for n in range(9)]), "en", "turn-1")
+    many = format_failure(data("failed", issues=[issue(f"Fehler {n}") for n in range(9)]), "en", "turn-1")
     assert "and 3 more" in many
-    warned = failure_text(data("failed", issues=[issue("x", severity="warning"), issue("y")]), "en", "turn-1")
+    warned = format_failure(data("failed", issues=[issue("x", severity="warning"), issue("y")]), "en", "turn-1")
     assert "Found in the last one: y." in warned
 
 
@@ -278,7 +278,7 @@ def test_what_is_found_twice_in_the_same_place_is_counted() -> None:
     ],
 )
 def test_the_advice_fits_the_kind_of_failure(outcome: str, code: str, advice: str) -> None:
-    text = failure_text(data(outcome, code=code, reason="HTTP 529: <internal>"), "de", "turn-1")
+    text = format_failure(data(outcome, code=code, reason="HTTP 529: <internal>"), "de", "turn-1")
     assert advice in text
     assert "HTTP 529" not in text
     assert "[ENFORCEMENT" not in text
@@ -286,10 +286,10 @@ def test_the_advice_fits_the_kind_of_failure(outcome: str, code: str, advice: st
 
 def test_the_reason_of_a_person_and_of_a_break_are_in_it() -> None:
     message = "Erste Zeile:\n- Ein Mensch hat das Ergebnis abgelehnt: Bitte mit Kosten.\nLetzte Zeile."
-    text = failure_text(data("failed", code="rejected", message=message), "de", "turn-1")
+    text = format_failure(data("failed", code="rejected", message=message), "de", "turn-1")
     assert "abgelehnt: Bitte mit Kosten." in text
     message = "Der Agent hat seine Antwort nicht zu Ende gebracht:\n- er brach vorzeitig ab.\nBitte versuche es erneut."
-    text = failure_text(data("incomplete", code="incomplete", message=message), "de", "turn-1")
+    text = format_failure(data("incomplete", code="incomplete", message=message), "de", "turn-1")
     assert text == (
         "Der Agent hat seine Antwort nicht zu Ende gebracht. Er brach vorzeitig ab. "
         "Stelle die Frage noch einmal („Neu generieren“). (turn-1)"
@@ -297,15 +297,15 @@ def test_the_reason_of_a_person_and_of_a_break_are_in_it() -> None:
 
 
 def test_the_turn_is_named_and_not_linked_since_its_page_wants_a_sign_in() -> None:
-    assert failure_text(data("failed"), "en", "turn-1").endswith("(turn-1)")
+    assert format_failure(data("failed"), "en", "turn-1").endswith("(turn-1)")
 
 
 def test_a_refusal_without_words_and_one_with_them_are_told_once() -> None:
     for said, shown in (("", ""), ("I will not.", "I will not. ")):
         reason = refusal_verdict(said, {}, filtered=False).reason
-        error = ending("refused", "en", [broken_off("refused", "en", reason)], "refused")
-        text = failure_text(data("refused", code="refused", message=error), "en", "turn-1")
+        error = ending_message("refused", "en", [explain_break("refused", "en", reason)], "refused")
+        text = format_failure(data("refused", code="refused", message=error), "en", "turn-1")
         assert text == f"The model refused the request. {shown}Ask differently, or ask another model. (turn-1)"
     filtered = refusal_verdict("", {}, filtered=True).reason
-    error = ending("refused", "en", [broken_off("filtered", "en", filtered)], "refused")
-    assert "stopped the answer. Ask" in failure_text(data("refused", code="refused", message=error), "en", "turn-1")
+    error = ending_message("refused", "en", [explain_break("filtered", "en", filtered)], "refused")
+    assert "stopped the answer. Ask" in format_failure(data("refused", code="refused", message=error), "en", "turn-1")

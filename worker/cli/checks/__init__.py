@@ -10,7 +10,7 @@ import click
 
 from api_client.build_identity import build_identity
 from api_client.contract.errors import SettingsError
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings, load_settings
 from api_client.setting_checks.registry import find_setting_faults
 from worker.cli.checks.finding import Finding, print_findings
 from worker.cli.config import describe_settings
@@ -36,7 +36,7 @@ def doctor(with_settings: bool, as_json: bool) -> None:
 
 def _describe_settings() -> list[dict[str, str]]:
     try:
-        return describe_settings(load(), os.environ)
+        return describe_settings(load_settings(), os.environ)
     except SettingsError:
         return []
 
@@ -50,7 +50,7 @@ def examine_installation() -> Iterator[Finding]:
     from worker.cli.checks.workers import check_workers
 
     try:
-        settings = load()
+        settings = load_settings()
     except SettingsError as error:
         for problem in error.problems:
             yield Finding("settings", "wrong", problem, "see `turns config` and docs/settings.md")

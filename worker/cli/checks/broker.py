@@ -10,10 +10,10 @@ from typing import Any
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError
-from api_client.contract.settings import Settings, masked
-from api_client.contract.store_refusals import refusal_of
+from api_client.contract.settings import Settings, mask_password
+from api_client.contract.store_refusals import find_refusal
 from api_client.relay_state.allowances import OwnerLimits
-from api_client.store.cluster import slot_of
+from api_client.store.cluster import find_slot
 from api_client.store.commands import CANCEL
 from api_client.store.half_restored import refuse_half_restored
 from worker.cli.checks.finding import Finding
@@ -58,12 +58,12 @@ def check_server(name: str, settings: Settings) -> Iterator[Finding]:
     """Yield findings about one Redis or Valkey server: availability, version, persistence and replication."""
     from redis.exceptions import NoPermissionError, RedisError
 
-    from api_client.store.connecting import connect
+    from api_client.store.connecting import open_blocking_store
     from api_client.store.namespace import write_mark
 
-    where = masked(settings.store_url)
+    where = mask_password(settings.store_url)
     try:
-        with connect(settings, answer_seconds=3.0, resends=0) as redis:
+        with open_blocking_store(settings, answer_seconds=3.0, resends=0) as redis:
             redis.ping()
             write_mark(redis, settings.namespace)
             yield Finding(name, "ok", f"answers and takes writes at {where}")
@@ -85,7 +85,7 @@ def check_server(name: str, settings: Settings) -> Iterator[Finding]:
                 yield Finding(f"{name} details", "warning", "this user may not ask for them", fix)
                 return
     except (RedisError, OSError, ValueError, SettingsError) as error:
-        if refusal := refusal_of(error):
+        if refusal := find_refusal(error):
             yield Finding(name, "wrong", f"{refusal}, at {where}", refusal.fix)
             return
         said = f"does not answer at {where}: {error or type(error).__name__}"
@@ -123,12 +123,14 @@ def check_submit(settings: Settings) -> Iterator[Finding]:
     """Check that the store accepts turns, by running the commands that a submit uses."""
 
     async def try_submit(client: TurnsClient) -> dict[str, str]:
-        cancel, of_none = client.store.command(CANCEL), client.submitter.new_id()
-        await client.store.change(cancel, of_none, "doctor", {"owner": "", "reason": "cancelled"})
-        await client.allowances.take("doctor", OwnerLimits(per_minute=1, unfinished=1, stored_bytes=1), cost=0.001)
+        cancel, of_none = client.store.load_command(CANCEL), client.submitter.create_turn_id()
+        await client.store.run_command(cancel, of_none, "doctor", {"owner": "", "reason": "cancelled"})
+        await client.allowances.admit_turns(
+            "doctor", OwnerLimits(per_minute=1, unfinished=1, stored_bytes=1), cost=0.001
+        )
         for monitor in client.monitors:
             await monitor.find_waits(time.time())
-        with client.store.housekeeping("counting"):
+        with client.store.tolerate_failures("counting"):
             await client.figures.count_pending()
         return client.store.troubles
 
@@ -168,7 +170,7 @@ def check_mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
     if not (info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0))):
         return
     if settings.store_is_cluster:
-        yield Finding(f"{name} mode", "ok", f"a cluster; all keys are in slot {slot_of(settings.namespace)}")
+        yield Finding(f"{name} mode", "ok", f"a cluster; all keys are in slot {find_slot(settings.namespace)}")
     elif name == "broker":
         fix = "set HELIX_BROKER_URL to one plain Redis or Valkey (docs/operations.md, Redis Cluster)"
         yield Finding(f"{name} mode", "wrong", "is a node of a cluster: Celery has no transport to one", fix)

@@ -26,7 +26,7 @@ def check_callers(settings: Settings) -> Iterator[Finding]:
             yield Finding("keys", "warning", message, "make them with `turns keys create`, or `openssl rand -hex 32`")
     try:
         noted = (
-            run_with_settings(settings, lambda client: client.store.noted(UNTRUSTED_PROXY))
+            run_with_settings(settings, lambda client: client.store.read_fact(UNTRUSTED_PROXY))
             if settings.store_url
             else ""
         )

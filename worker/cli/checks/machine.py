@@ -15,8 +15,8 @@ from typing import cast
 from api_client.contract.errors import SettingsError
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
-from api_client.policies import Policies
-from api_client.workers.fleet import disk
+from api_client.policies import PolicyFiles
+from api_client.workers.fleet import check_disk
 from worker.cli.checks.finding import Finding, State
 from worker.cli.policy import find_unenforced_rules
 from worker.runners.tool_rules.shell_words import find_parser
@@ -35,12 +35,12 @@ _ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box
 
 def check_machine(settings: Settings) -> Iterator[Finding]:
     """Report this machine's disk space, session folder, sandbox, validators and policies."""
-    room = disk(shutil.disk_usage(_nearest_existing(settings.sessions_dir)).free, str(settings.root))
+    room = check_disk(shutil.disk_usage(_nearest_existing(settings.sessions_dir)).free, str(settings.root))
     yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
     yield check_sessions(settings)
     for named, own in group_models(settings, settings.models, ("box", "box_hosts")):
         yield check_sandbox(replace(own, models={model: settings.models[model] for model in named}))
-    active = [settings.validators, *(settings.of_model(model).validators for model in settings.models)]
+    active = [settings.validators, *(settings.for_model(model).validators for model in settings.models)]
     yield check_active_validators(
         tuple(dict.fromkeys(name for names in active for name in names)), offered_validators()
     )
@@ -53,9 +53,9 @@ def group_models(
     """Group models whose values of the named settings are equal, and yield each group with its settings."""
     found: dict[str, list[str]] = {}
     for model in models:
-        found.setdefault(repr([getattr(settings.of_model(model), name) for name in names]), []).append(model)
+        found.setdefault(repr([getattr(settings.for_model(model), name) for name in names]), []).append(model)
     for named in found.values():
-        yield named, settings.of_model(named[0])
+        yield named, settings.for_model(named[0])
 
 
 def check_sessions(settings: Settings) -> Finding:
@@ -118,17 +118,17 @@ def check_active_validators(active: tuple[str, ...], offered: tuple[str, ...]) -
 
 def check_policies(settings: Settings) -> Iterator[Finding]:
     """Report whether the policy files are valid, by loading them as a relay would."""
-    read = Policies(settings)
+    read = PolicyFiles(settings)
     try:
-        read.check()
+        read.check_files()
     except SettingsError as error:
         fix = (
             "correct it: a running relay keeps what it said before, and one that starts refuses it; see docs/policy.md"
         )
         yield Finding("policy", "wrong", "; ".join(error.problems), fix)
         return
-    for path in settings.policies:
-        source = read.read(path)
+    for path in settings.policy_files:
+        source = read.read_file(path)
         yield Finding("policy", "ok", f"{path}: hash {source.hash}")
         fix = "docs/policy.md has a table of what holds which agent"
         yield from (

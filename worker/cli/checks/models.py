@@ -34,7 +34,7 @@ def check_models(settings: Settings) -> Iterator[Finding]:
         if problem := find_permanent_obstacle(settings, model):
             yield Finding(f"model {model}", "wrong", problem, _suggest_fix(runner, list_runner_names()))
             continue
-        own = settings.of_model(model)
+        own = settings.for_model(model)
         if why := find_missing_program(settings, model):
             yield Finding(f"model {model}", "warning", f"not on this machine: {why}", _PROGRAM_FIX)
             continue

@@ -9,8 +9,8 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing
-from api_client.figures.metrics import Account
+from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing_workers
+from api_client.figures.metrics import TurnBalance
 from api_client.workers.fleet import START
 from api_client.workers.probe import QueueProbe
 from api_client.workers.reason import Reason
@@ -60,12 +60,12 @@ def check_workers(settings: Settings) -> Iterator[Finding]:
 
 async def _read_state(
     client: TurnsClient,
-) -> tuple[InstallationState, tuple[QueueProbe, ...], dict[str, int], int | None, Account]:
-    standing = await client.workers.standing()  # before the probe, which says nothing about turns
-    probes = await client.prober.probe(_PROBE_SECONDS)
-    untraced = await client.untraced.waiting(_UNTRACED_SECONDS)
-    messages = await client.workers.messages()
-    return standing, probes, messages, untraced, await client.figures.account()
+) -> tuple[InstallationState, tuple[QueueProbe, ...], dict[str, int], int | None, TurnBalance]:
+    standing = await client.workers.read_state()  # before the probe, which says nothing about turns
+    probes = await client.prober.send_probes(_PROBE_SECONDS)
+    untraced = await client.untraced.count_waiting(_UNTRACED_SECONDS)
+    messages = await client.workers.count_messages()
+    return standing, probes, messages, untraced, await client.figures.read_balance()
 
 
 def report_alerts(standing: InstallationState) -> Iterator[Finding]:
@@ -76,7 +76,7 @@ def report_alerts(standing: InstallationState) -> Iterator[Finding]:
     blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
     workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.judges} to judge answers"}
     for queue, who in workers.items():
-        there = [each for each in standing.heard if queue in each.queues]
+        there = [each for each in standing.recent_reports if queue in each.queues]
         slots, free = (sum(counted) for counted in zip((0, 0), *map(_SLOTS[queue], there), strict=True))
         if f"workers {queue}" not in blamed:
             yield Finding(f"workers {queue}", "ok", f"{who}, {free} of {slots} slots free")
@@ -102,7 +102,7 @@ def check_presence(reports: Sequence[WorkerReport], now: float) -> Iterator[Find
     """Report whether all workers of the last day still run."""
     if not reports:
         return
-    lost, there = missing(reports, now), sum(now - each.at < HEARD_SECONDS for each in reports)
+    lost, there = missing_workers(reports, now), sum(now - each.at < HEARD_SECONDS for each in reports)
     if not lost:
         yield Finding("workers there", "ok", f"{count_noun(there, 'worker')} there, and none is missing")
         return
@@ -143,7 +143,7 @@ def check_same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
         yield Finding("validators offered", "ok", "all workers offer the same validators")
 
 
-def check_turns_kept(account: Account) -> Finding:
+def check_turns_kept(account: TurnBalance) -> Finding:
     """Report whether every acknowledged turn has ended or is still in progress."""
     said = (
         f"{count_noun(account.acknowledged, 'turn')} acknowledged: {account.ended} ended, {account.going_on} going on"

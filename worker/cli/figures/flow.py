@@ -23,11 +23,11 @@ def show(as_json: bool) -> None:
     """Show each version: its share of sessions, its policy, and whether it was rolled back."""
 
     async def read_versions(client: TurnsClient) -> list[dict[str, object]]:
-        active, gone = await client.flows.active(), await client.flows.rolled_back()
+        active, gone = await client.flows.read_active(), await client.flows.read_rolled_back()
         total = sum(active.values())
         found = []
         for version, weight in client.settings.flow_version.items():
-            source = client.policies.of("", flow=version)
+            source = client.policies.find_policy("", flow=version)
             block = client.settings.flow_settings.get(version, {})
             note = gone.get(version)
             found.append(
@@ -77,8 +77,8 @@ def rollback(version: str, why: str, as_json: bool) -> None:
     """
 
     async def roll_back(client: TurnsClient) -> Mapping[str, int]:
-        async with client.orders.place("flow.rollback", by=describe_caller(), detail=version):
-            return await client.flows.roll_back(version, by=describe_caller(), why=why)
+        async with client.orders.place_order("flow.rollback", by=describe_caller(), detail=version):
+            return await client.flows.roll_back_version(version, by=describe_caller(), why=why)
 
     _print_shares(run_with_client(roll_back), as_json, f"{version} gets no more turns")
 
@@ -90,8 +90,8 @@ def resume(version: str, as_json: bool) -> None:
     """Give VERSION its share of turns again. Earlier failures no longer count for its limit."""
 
     async def resume_version(client: TurnsClient) -> Mapping[str, int]:
-        async with client.orders.place("flow.resume", by=describe_caller(), detail=version):
-            return await client.flows.resume(version, by=describe_caller())
+        async with client.orders.place_order("flow.resume", by=describe_caller(), detail=version):
+            return await client.flows.resume_version(version, by=describe_caller())
 
     _print_shares(run_with_client(resume_version), as_json, f"{version} gets turns again")
 

@@ -9,7 +9,17 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import BUCKETS
-from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, Duration, RetryRate, RuleRow, Share, Stats, TurnRow, share
+from api_client.figures import (
+    BREAKDOWNS,
+    RETRY_BREAKDOWNS,
+    Duration,
+    RetryRate,
+    RetryShare,
+    RuleRow,
+    Stats,
+    TurnRow,
+    ratio,
+)
 from worker.cli.output import count_noun, fit_line, json_option, write_json, write_table
 from worker.cli.store_access import build_since_option, parse_span, run_with_client
 
@@ -28,7 +38,7 @@ def retry_rate(since: float, by: str | None, model: str, every: str | None, as_j
     By validator or code: the share of validated attempts that were rejected. Attempts lost to crashes do not count.
     """
     try:
-        rate = run_with_client(lambda client: client.figures.retry_rate(since, by or "", every or "", model))
+        rate = run_with_client(lambda client: client.figures.read_retry_rate(since, by or "", every or "", model))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if as_json:
@@ -63,7 +73,7 @@ def _has_data(piece: RetryRate) -> bool:
     return bool(piece.turns or any(row.validated for row in piece.rows))
 
 
-def _format_share(row: Share | None) -> str:
+def _format_share(row: RetryShare | None) -> str:
     return f"{format_percent(row.rate)} of {row.validated}" if row and row.validated else "-"
 
 
@@ -91,8 +101,8 @@ def stats(since: float, by: str | None, against: float, as_json: bool) -> None:
     """
 
     async def read_stats(client: TurnsClient) -> list[Stats]:
-        found = [await client.figures.stats(since, by or "")]
-        return [*found, await client.figures.stats(since, by or "", ago_seconds=against)] if against else found
+        found = [await client.figures.read_stats(since, by or "")]
+        return [*found, await client.figures.read_stats(since, by or "", ago_seconds=against)] if against else found
 
     found = run_with_client(read_stats)
     if as_json:
@@ -108,8 +118,8 @@ def stats(since: float, by: str | None, against: float, as_json: bool) -> None:
 def _print_stats(stats: Stats) -> None:
     total = stats.total
     click.echo(
-        f"{count_noun(total.turns, 'turn')} finished: {format_percent(share(total.passed, total.turns))} passed, "
-        f"{format_percent(share(total.asked_again, total.turns))} were asked again; "
+        f"{count_noun(total.turns, 'turn')} finished: {format_percent(ratio(total.passed, total.turns))} passed, "
+        f"{format_percent(ratio(total.asked_again, total.turns))} were asked again; "
         f"{stats.lost} of {stats.started} agent runs and judgements lost to crashes"
     )
     rules = [row for row in stats.rows if isinstance(row, RuleRow)]

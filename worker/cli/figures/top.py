@@ -15,9 +15,9 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Turn
 from api_client.figures.figures import SPANS
-from api_client.overview import Overview, overview
+from api_client.overview import Overview, read_overview
 from api_client.store import heed_cancellation
-from api_client.workers.fleet import OwnerLine
+from api_client.workers.fleet import OwnerRow
 from worker.cli.figures.stats import format_percent
 from worker.cli.output import count_noun, fit_line, json_option, write_json
 from worker.cli.store_access import run_with_client
@@ -51,7 +51,7 @@ def top(span: str, every: float, once: bool, as_json: bool) -> None:
     async def show_overview(client: TurnsClient) -> None:
         if as_json or once or not sys.stdout.isatty():
             while True:
-                seen = await overview(client, span, rows=_ROWS)
+                seen = await read_overview(client, span, rows=_ROWS)
                 if as_json:
                     write_json(seen.to_dict())
                 else:
@@ -82,7 +82,7 @@ def _alternate_screen() -> Iterator[None]:
 async def _draw_overview(client: TurnsClient, span: str) -> None:
     size = shutil.get_terminal_size()
     try:
-        lines = render_frame(await overview(client, span, rows=_ROWS), size.columns, size.lines - 1)
+        lines = render_frame(await read_overview(client, span, rows=_ROWS), size.columns, size.lines - 1)
     except StoreUnavailable as error:
         lines = [Line(f"{time.strftime('%H:%M:%S')}  {error}; trying again", BAD)]
     sys.stdout.write(_HOME + "".join(f"{style_line(line)}{_REST_OF_LINE}\n" for line in lines) + _REST)
@@ -149,7 +149,7 @@ def _running_line(turn: Turn, seen: Overview) -> Line:
     return Line(text, WARN if turn.attempt > 1 else PLAIN)
 
 
-def _owner_line(each: OwnerLine) -> Line:
+def _owner_line(each: OwnerRow) -> Line:
     share = f"weight {each.weight}" + (f", {each.at_once} at once" if each.at_once else "")
     return Line(f"  {fit_line(each.name, 40):<40}  {each.working:>4} at work  {each.waiting:>6} waiting  {share}")
 

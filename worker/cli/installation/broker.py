@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from api_client.contract.settings import load
+from api_client.contract.settings import load_settings
 from worker.cli.output import json_option, write_result
 from worker.processes import programs
 
@@ -25,7 +25,7 @@ def broker(directory: Path | None, port: int, as_json: bool) -> None:
     """
     from worker.processes.broker import BrokerError, EmbeddedBroker
 
-    settings = load()
+    settings = load_settings()
     server = EmbeddedBroker(
         directory or programs.ensure_state_dir(settings) / "broker", durability=settings.durability, port=port
     )

@@ -144,7 +144,7 @@ async def _play_scene(
     seconds = time.monotonic() - begun
     return SceneResult(
         scene=scene,
-        turn=await client.reader.get(turn_id),
+        turn=await client.reader.read_turn(turn_id),
         seconds=seconds,
         client_text=text.strip(),
         client_error=error,
@@ -156,7 +156,7 @@ async def _watch_turn(
 ) -> None:
     to_kill, written = scene.kill_worker, 0
     show: Callable[[Event], None] = timeline.show_event if timeline else lambda event: None
-    async for event in client.reader.follow(turn_id):
+    async for event in client.reader.follow_turn(turn_id):
         if event is None:
             continue
         show(event)
@@ -185,7 +185,7 @@ def _show_result(result: SceneResult, timeline: Timeline) -> None:
 
 
 async def _print_retry_rate(client: TurnsClient, timeline: Timeline, results: list[SceneResult]) -> None:
-    whole, by = await client.figures.retry_rate(3600), await client.figures.retry_rate(3600, "code")
+    whole, by = await client.figures.read_retry_rate(3600), await client.figures.read_retry_rate(3600, "code")
     timeline.write_line(Line("\nretry rate", BOLD))
     timeline.write_line(
         Line(

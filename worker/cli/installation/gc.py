@@ -13,7 +13,7 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import GC_AT
-from api_client.contract.settings import Settings, load, require_store
+from api_client.contract.settings import Settings, load_settings, require_store
 from api_client.index.clearing import clear
 from worker.cli import NO
 from worker.cli.output import json_option, write_json
@@ -37,7 +37,7 @@ def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: fl
     Never touches dead letters, or sessions with an unfinished or suspended turn. May be killed and repeated. Run it
     once a day, on one machine that sees HELIX_ROOT. Exit code 1 if a folder could not be removed.
     """
-    settings = require_store(load())
+    settings = require_store(load_settings())
     whole = settings.retention_seconds
     lives = {
         "records": whole,
@@ -47,7 +47,7 @@ def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: fl
     }
 
     async def clear_store(client: TurnsClient) -> dict[str, int]:
-        async with nullcontext() if dry_run else client.orders.place("gc", by=describe_caller()):
+        async with nullcontext() if dry_run else client.orders.place_order("gc", by=describe_caller()):
             return await clear(client.store, dry_run=dry_run, events=lives["events"], attempts=lives["attempts"])
 
     async def clear_object_store(client: TurnsClient) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: fl
         _print_report(report)
     if not dry_run:
         run_with_client(
-            lambda client: client.store.note(GC_AT, str(int(time.time())))
+            lambda client: client.store.store_fact(GC_AT, str(int(time.time())))
         )  # an alert reports if this time gets old
     if report["folders"]["problems"] or report.get("objects", {}).get("problems"):
         raise click.exceptions.Exit(NO)
@@ -85,7 +85,7 @@ def _clear_folders(settings: Settings, lives: dict[str, float], dry_run: bool) -
         client = TurnsClient(settings)
 
         def is_live(session_id: str) -> bool:
-            return runner.run(client.sessions.at_work(session_id))
+            return runner.run(client.sessions.has_unfinished(session_id))
 
         now, attempts = time.time(), lives["attempts"]
         of_sessions = find_old_folders(

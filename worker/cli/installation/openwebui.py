@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import click
 import yaml
 
-from api_client.contract.settings import Settings, load, running
+from api_client.contract.settings import Settings, load_settings, read_running_installation
 from worker.cli.checks.finding import print_findings
 from worker.cli.installation.listening import RelayBinding
 from worker.cli.installation.openwebui_check import RelayAddress, check_open_webui
@@ -70,7 +70,7 @@ def openwebui(ctx: click.Context, what: str | None, url: str | None, key: str | 
     if what is None:
         click.echo(ctx.get_help())
         return
-    settings = load()
+    settings = load_settings()
     if what == "models":
         click.echo(json.dumps([build_model_entry(model, settings) for model in settings.models], indent=2))
         return
@@ -94,7 +94,7 @@ def check(
 
     Exit code 1 if something is wrong.
     """
-    settings, (url, key) = load(), given
+    settings, (url, key) = load_settings(), given
     relay = RelayAddress(add_version(url) if url else find_relay_address(settings), key or find_key(settings), timeout)
     print_findings(
         check_open_webui(settings, relay, model or next(iter(settings.models)), ask=not no_turn), as_json=as_json
@@ -108,7 +108,7 @@ def add_version(url: str) -> str:
 
 def find_relay_address(settings: Settings) -> str:
     """Return the URL of the relay on this machine, taken from a running `turns up` with the same store if possible."""
-    installation = running(settings.root)
+    installation = read_running_installation(settings.root)
     if "web_url" in installation and installation.get("redis_url") == settings.store_url:
         return f"{installation['web_url']}/v1"
     return f"{RelayBinding().url}/v1"
@@ -190,7 +190,7 @@ def build_model_entry(model: str, settings: Settings) -> dict[str, Any]:
 
     Its capabilities replace those from the relay, so they disable the built-in tools again.
     """
-    locale, vision = settings.locale, settings.of_model(model).vision
+    locale, vision = settings.locale, settings.for_model(model).vision
     prompts = [{"title": [one, two], "content": f"{one}: "} for one, two in _PROMPTS.get(locale, _PROMPTS["en"])]
     return {
         "id": model,

@@ -151,7 +151,7 @@ class StreamView:
 def check_last_request(settings: Settings) -> Iterator[Finding]:
     """Report problems in the last request that Open WebUI sent to this installation."""
     try:
-        found = run_with_client(lambda client: client.openwebui_seen.last())
+        found = run_with_client(lambda client: client.openwebui_seen.read_last())
     except HelixError as error:
         yield Finding("Open WebUI", "wrong", str(error), "see `turns doctor`")
         return

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from api_client.contract.errors import SettingsError, StoreUnavailable
-from api_client.contract.settings import Settings, masked
+from api_client.contract.settings import Settings, mask_password
 from worker.processes.supervisor import NotReady
 
 _PAUSE_SECONDS = 0.3
@@ -51,18 +51,18 @@ def await_server(name: str, settings: Settings, stopping: threading.Event) -> No
     """
     from redis.exceptions import RedisError
 
-    from api_client.contract.store_refusals import refusal_of
-    from api_client.store.connecting import connect
+    from api_client.contract.store_refusals import find_refusal
+    from api_client.store.connecting import open_blocking_store
 
-    where, until, announced = masked(settings.store_url), time.monotonic() + settings.store_wait_seconds, False
-    with connect(settings, answer_seconds=2.0, resends=0) as server:
+    where, until, announced = mask_password(settings.store_url), time.monotonic() + settings.store_wait_seconds, False
+    with open_blocking_store(settings, answer_seconds=2.0, resends=0) as server:
         while not stopping.is_set():
             try:
                 server.ping()
                 require_version(name, server)
                 return
             except (RedisError, OSError) as error:
-                refusal = refusal_of(error)
+                refusal = find_refusal(error)
                 if refusal and refusal.word in _FOR_GOOD:
                     raise StoreUnavailable(str(error), refusal) from error
                 reason = str(error) or type(error).__name__

@@ -9,11 +9,11 @@ import time
 import click
 from redis.exceptions import RedisError
 
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings, load_settings
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.worker_reports import WorkerReport
 from api_client.store.connecting import open_store
-from api_client.workers.reports import written_reports
+from api_client.workers.reports import read_written_reports
 from worker.cli.output import count_noun
 
 #: Seconds after which the report of a worker is ignored.
@@ -33,7 +33,7 @@ def announce_stop(settings: Settings) -> None:
 
 def announce_stop_from_environment() -> None:
     """Print how many agents a stopping worker waits for, with the settings of the environment."""
-    announce_stop(load())
+    announce_stop(load_settings())
 
 
 def _count_running_agents(settings: Settings) -> int | None:
@@ -48,4 +48,4 @@ def _count_running_agents(settings: Settings) -> int | None:
 
 async def _read_reports(settings: Settings) -> list[WorkerReport]:
     async with open_store(settings, answer_seconds=1.0) as redis:
-        return await written_reports(redis, settings.namespace)
+        return await read_written_reports(redis, settings.namespace)

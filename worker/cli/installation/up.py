@@ -19,11 +19,11 @@ import click
 from api_client.api_keys import make_token
 from api_client.contract.errors import SettingsError
 from api_client.contract.offered import offered_validators
-from api_client.contract.settings import RUN_FILE, Settings, load, masked, shared
-from api_client.policies import Policies
+from api_client.contract.settings import RUN_FILE, Settings, load_settings, mask_password, shared_environment
+from api_client.policies import PolicyFiles
 from api_client.private_file import write_private
 from api_client.setting_checks.registry import require_fitting
-from api_client.tracing.switch import endpoint, why_off
+from api_client.tracing.switch import explain_off, find_endpoint
 from worker.cli.checks.machine import check_active_validators
 from worker.cli.checks.models import list_model_problems
 from worker.cli.config import format_value
@@ -68,7 +68,7 @@ class Installation:
             "web_url": self.relay.url,
             "pid": os.getpid(),
             "models": format_value(self.settings.models),
-            "settings": shared(self.settings, os.environ),
+            "settings": shared_environment(self.settings, os.environ),
         }
         if self.keyless:
             found["operator_token_file"] = str(self.settings.token_path)
@@ -95,12 +95,12 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
     The broker is embedded unless REDIS_URL (or HELIX_BROKER_URL and HELIX_STORE_URL) names one. Processes that die are
     restarted. Logs are in HELIX_ROOT/.helix/logs. Other `turns` commands with the same HELIX_ROOT find this broker.
     """
-    settings = load()
+    settings = load_settings()
     state = programs.ensure_state_dir(settings)
     with lock_installation(state):
         require_complete_restore(settings.root)
         (state / RUN_FILE).unlink(missing_ok=True)  # left by a killed run, whose broker is gone
-        require_models(settings := load())
+        require_models(settings := load_settings())
         named = bool(settings.store_url and settings.broker_url)
         if named:  # before the ports: without the store there is nothing to serve
             await_store(settings)
@@ -137,7 +137,7 @@ def require_models(settings: Settings) -> None:
     """
     require_fitting(settings)
     found = list_model_problems(settings) + missing_programs(settings)
-    active = [name for model in settings.models for name in settings.of_model(model).validators]
+    active = [name for model in settings.models for name in settings.for_model(model).validators]
     if (finding := check_active_validators(tuple(dict.fromkeys(active)), offered_validators())).state == "wrong":
         found.append(finding.message)
     if found:
@@ -155,13 +155,13 @@ def plan_installation(
         SettingsError: a policy file is invalid.
     """
     started: list[Program] = []
-    address = masked(settings.store_url)
+    address = mask_password(settings.store_url)
     if not (settings.store_url and settings.broker_url):
         broker = EmbeddedBroker(programs.ensure_state_dir(settings) / "broker", durability=settings.durability)
         settings = replace(settings, broker_url=broker.url, store_url=broker.url)
         started.append(broker.build_program())
         address = f"Valkey {broker.server.version} ({broker.server.source})  {broker.url}"
-    Policies(settings).check()
+    PolicyFiles(settings).check_files()
     relay = relay._replace(port=find_free_port(*relay))
     started += [*programs.worker_programs(settings, processes), programs.web_program(settings, *relay)]
     flower_url = password = ""
@@ -169,7 +169,7 @@ def plan_installation(
         flower_port, password = _choose_flower_port(), secrets.token_urlsafe(12)
         flower_url = f"http://127.0.0.1:{flower_port}"
         started.append(programs.flower_program(settings, flower_port, password))
-    if endpoint(os.environ) and not why_off(os.environ):
+    if find_endpoint(os.environ) and not explain_off(os.environ):
         started.append(programs.traces_program(settings))
     return Installation(settings, started, address, relay, describe_capacity(settings, processes), flower_url, password)
 
@@ -221,7 +221,7 @@ def _print_addresses(installation: Installation, state: Path, as_json: bool) -> 
         )
     if installation.flower_password:
         click.echo(f"  flower  {addresses['flower_url']}   user turns, password {installation.flower_password}")
-    if receiver := endpoint(os.environ):
-        click.echo(f"  traces  {why_off(os.environ) or f'sent to {receiver}'}")
+    if receiver := find_endpoint(os.environ):
+        click.echo(f"  traces  {explain_off(os.environ) or f'sent to {receiver}'}")
     turns = "turns" if shutil.which("turns") else sys.argv[0]  # `make up` runs without PATH
     click.echo(f'  logs    {state / "logs"}\n\nTry: {turns} submit --watch "..."      Ctrl-C ends everything.')

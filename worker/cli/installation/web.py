@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from api_client.contract.settings import load, require_store
+from api_client.contract.settings import load_settings, require_store
 from worker.cli.installation.listening import PORTS, CannotStartError, RelayBinding, find_free_port
 
 
@@ -16,9 +16,9 @@ from worker.cli.installation.listening import PORTS, CannotStartError, RelayBind
 @click.option("--port", type=PORTS, default=RelayBinding().port, show_default=True, help="Port to listen on.")
 def web(host: str, port: int) -> None:
     """Run the OpenAI-compatible relay in the foreground."""
-    settings = require_store(load())
+    settings = require_store(load_settings())
     from api_client.store.half_restored import refuse_half_restored
-    from api_client.web.app import serve
+    from api_client.web.app import serve_relay
     from worker.cli.turns.bundle import pack_bundle
     from worker.logs import configure_logging
     from worker.processes.restore_mark import require_complete_restore
@@ -32,4 +32,4 @@ def web(host: str, port: int) -> None:
         refuse_half_restored(settings)
         raise
     refuse_half_restored(settings)
-    serve(settings, host, port, partial(pack_bundle, settings))
+    serve_relay(settings, host, port, partial(pack_bundle, settings))

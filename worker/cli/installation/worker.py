@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.settings import Settings, load, require_store
+from api_client.contract.settings import Settings, load_settings, require_store
 from api_client.setting_checks.registry import require_fitting
 from worker.cli.installation.starting import await_store, blame_store, run_in_fork
 from worker.cli.output import count_noun
@@ -37,7 +37,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     die are restarted. SIGTERM or Ctrl-C stops all; a second Ctrl-C stops them at once.
     """
     lean.block_unused_packages()
-    settings = require_store(load())
+    settings = require_store(load_settings())
     from worker.processes.restore_mark import require_complete_restore
 
     require_complete_restore(settings.root)

@@ -26,7 +26,7 @@ def workers(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand:
         return
-    standing = run_with_client(lambda client: client.workers.standing())
+    standing = run_with_client(lambda client: client.workers.read_state())
     rows = standing.workers
     if as_json:
         alerts = [alert.to_dict() for alert in standing.alerts]

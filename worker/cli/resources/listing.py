@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from api_client.api_keys import with_names
-from api_client.contract.clock_time import clock_time
-from api_client.contract.settings import load
+from api_client.api_keys import make_owner_namer
+from api_client.contract.clock_time import format_clock_time
+from api_client.contract.settings import load_settings
 from api_client.resources.resource import CellContext, Column, Resource
 from worker.cli.output import fit_line, format_time, json_option, write_json, write_table
 from worker.cli.store_access import run_with_client
@@ -42,7 +42,7 @@ def make_list_command(resource: Resource[Any], name: str, about: str, *, under: 
 
 def write_rows(columns: Sequence[Column[Any]], rows: Sequence[Any], now: float = 0.0) -> None:
     """Print the rows of a resource as a table; ``now`` is a Unix time, 0 for the current time."""
-    context = CellContext(now or time.time(), with_names(load().keys_path))
+    context = CellContext(now or time.time(), make_owner_namer(load_settings().keys_path))
     cells = [tuple(_format_cell(column, row, context) for column in columns) for row in rows]
     write_table([tuple(column.head for column in columns), *cells])
 
@@ -51,4 +51,4 @@ def _format_cell(column: Column[Any], row: Any, context: CellContext) -> str:
     value = column.cell(row, context)
     if column.kind == "when":
         return format_time(value)
-    return clock_time(value, context.now) if column.kind == "clock" else fit_line(value, column.most)
+    return format_clock_time(value, context.now) if column.kind == "clock" else fit_line(value, column.most)

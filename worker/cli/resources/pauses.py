@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.clock_time import clock_time
-from api_client.contract.owners import owner_named
+from api_client.contract.clock_time import format_clock_time
+from api_client.contract.owners import parse_owner
 from api_client.index.search import Search
 from api_client.pauses.pause import LIMIT, WHATS, Pause
 from api_client.resources.pauses import PAUSES
@@ -40,7 +40,7 @@ def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str) -> flo
 
 def _resolve_name(what: str, name: str) -> str:
     """Return the hash of an owner given by name; return any other name unchanged."""
-    return owner_named(name) if what == "owner" else name
+    return parse_owner(name) if what == "owner" else name
 
 
 @click.command()
@@ -68,22 +68,24 @@ def pause(what: str, name: str, reason: str, seconds: float, until: float, wait:
         begun = Pause(
             what=what, name=_resolve_name(what, name), reason=reason.strip(), until=until, by=describe_caller()
         )
-        begun = await client.pauses.pause(begun, seconds=seconds)
+        begun = await client.pauses.set_pause(begun, seconds=seconds)
         while wait and await _has_running_turns(client, begun):  # noqa: ASYNC110 (it happens elsewhere)
             await asyncio.sleep(_LOOK_SECONDS)
         return begun
 
     begun = run_with_client(pause_turns)
-    end = f"until {clock_time(begun.until, time.time())}" if begun.until else f"end it: turns resume {begun.title}"
+    end = (
+        f"until {format_clock_time(begun.until, time.time())}" if begun.until else f"end it: turns resume {begun.title}"
+    )
     write_result(as_json, begun.to_dict(), f"paused {begun.title}: {WHATS[what]}; {end}")
 
 
 async def _has_running_turns(client: TurnsClient, begun: Pause) -> bool:
     if begun.what == "intake":
-        return bool(await client.lists.unfinished(Search()))
+        return bool(await client.lists.list_unfinished(Search()))
     state = "validating" if begun.name == "check" else "running"
     search = Search(statuses=(state,), model=begun.name if begun.what == "model" else "")
-    return bool(await client.lists.unfinished(search))
+    return bool(await client.lists.list_unfinished(search))
 
 
 @click.command()
@@ -98,11 +100,11 @@ def resume(what: str | None, name: str, everything: bool, as_json: bool) -> None
     ended: list[str]
     if what:
         there = run_with_client(
-            lambda client: client.pauses.resume(what, _resolve_name(what, name), by=describe_caller())
+            lambda client: client.pauses.end_pause(what, _resolve_name(what, name), by=describe_caller())
         )
         ended = [f"{what} {name}".rstrip()] if there else []
     else:
-        ended = [each.title for each in run_with_client(lambda client: client.pauses.resume_all(by=describe_caller()))]
+        ended = [each.title for each in run_with_client(lambda client: client.pauses.end_all(by=describe_caller()))]
     said = "\n".join(f"resumed: {title}" for title in ended) or "nothing was paused"
     write_result(as_json, {"resumed": ended}, said)
     if not ended and what:

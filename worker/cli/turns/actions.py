@@ -10,7 +10,15 @@ from typing import Any
 
 import click
 
-from api_client.actions import ACTIONS, Change, Done, act, act_on_all, chosen, counted
+from api_client.actions import (
+    ACTIONS,
+    ActionResult,
+    ReplayChange,
+    act_on_all,
+    carry_out_action,
+    count_by_status,
+    select_targets,
+)
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Turn
@@ -25,12 +33,12 @@ _PAST = {"cancel": "cancelled", "replay": "replayed", "drop": "dropped"}
 _STATUSES = {"cancel": STATUSES["unfinished"], "replay": ("success", "unsuccessful", *STATUSES["finished"]), "drop": ()}
 
 
-def act_on_turn(action: str, turn_id: str, as_json: bool, change: Change = Change()) -> None:  # noqa: B008
+def act_on_turn(action: str, turn_id: str, as_json: bool, change: ReplayChange = ReplayChange()) -> None:  # noqa: B008
     """Cancel, replay or drop one turn and print the result; exit with code 1 if the action was not possible."""
 
-    async def act_and_read(client: TurnsClient) -> tuple[Done, Turn]:
-        done = await act(client, action, turn_id, by=describe_caller(), change=change)
-        return done, await client.reader.get(turn_id)
+    async def act_and_read(client: TurnsClient) -> tuple[ActionResult, Turn]:
+        done = await carry_out_action(client, action, turn_id, by=describe_caller(), change=change)
+        return done, await client.reader.read_turn(turn_id)
 
     done, turn = run_with_client(act_and_read)
     if as_json and action == "cancel":
@@ -45,7 +53,7 @@ def act_on_turn(action: str, turn_id: str, as_json: bool, change: Change = Chang
         raise click.exceptions.Exit(NO)
 
 
-def _action_dict(done: Done) -> dict[str, Any]:
+def _action_dict(done: ActionResult) -> dict[str, Any]:
     return {"turn_id": done.turn_id, "done": done.done, "said": done.said, "new_turn_id": done.new_turn_id}
 
 
@@ -96,7 +104,7 @@ def replay(turn_id: str | None, as_model: str, message: str, **options: Any) -> 
     prompt = read_text("-") if message == "-" else message
     if message and not prompt.strip():
         raise click.UsageError("--message: the message is empty")
-    _run_action("replay", turn_id, change=Change(model=as_model, prompt=prompt), **options)
+    _run_action("replay", turn_id, change=ReplayChange(model=as_model, prompt=prompt), **options)
 
 
 @_filter_options("drop")
@@ -116,7 +124,7 @@ def _run_action(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    change: Change = Change(),  # noqa: B008 - it cannot be changed
+    change: ReplayChange = ReplayChange(),  # noqa: B008 - it cannot be changed
     **filters: Any,
 ) -> None:
     search = build_search(**filters)
@@ -127,7 +135,7 @@ def _run_action(
         return
     if search.empty and not everything:
         raise click.UsageError(f"name a turn, a filter, or --all for all {ACTIONS[action]}")
-    found = run_with_client(lambda client: chosen(client, action, search))
+    found = run_with_client(lambda client: select_targets(client, action, search))
     if dry_run or not found:
         _show_counts(action, found, as_json, dry_run=dry_run)
         return
@@ -144,7 +152,7 @@ def _confirm_action(action: str, found: list[FoundTurn], as_json: bool) -> None:
 
 
 def _show_counts(action: str, found: list[FoundTurn], as_json: bool, *, dry_run: bool) -> None:
-    rows = counted(found)
+    rows = count_by_status(found)
     if as_json:
         write_json({"action": action, "dry_run": dry_run, "matched": len(found), "counts": rows, "turns": []})
         return
@@ -153,8 +161,8 @@ def _show_counts(action: str, found: list[FoundTurn], as_json: bool, *, dry_run:
     click.echo(f"{count_noun(len(found), 'turn')} would be {_PAST[action]}" if found else f"no {ACTIONS[action]} match")
 
 
-def _act_on_all(action: str, found: list[FoundTurn], as_json: bool, detail: str, change: Change) -> None:
-    bulk, done = secrets.token_hex(4), list[Done]()
+def _act_on_all(action: str, found: list[FoundTurn], as_json: bool, detail: str, change: ReplayChange) -> None:
+    bulk, done = secrets.token_hex(4), list[ActionResult]()
 
     async def run(client: TurnsClient) -> None:
         acting = act_on_all(client, action, found, by=describe_caller(), bulk=bulk, detail=detail, change=change)
@@ -172,7 +180,13 @@ def _act_on_all(action: str, found: list[FoundTurn], as_json: bool, detail: str,
         ) from error
     passed_over, before = sum(not result.done for result in done), sum(result.before for result in done)
     if as_json:
-        data = {"action": action, "dry_run": False, "matched": len(found), "counts": counted(found), "bulk": bulk}
+        data = {
+            "action": action,
+            "dry_run": False,
+            "matched": len(found),
+            "counts": count_by_status(found),
+            "bulk": bulk,
+        }
         data |= {"new": len(done) - before - passed_over} if action == "replay" else {}
         write_json({**data, "turns": [_action_dict(result) for result in done]})
     else:

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import click
 
-from api_client.api_keys import with_names
-from api_client.contract.settings import load
+from api_client.api_keys import make_owner_namer
+from api_client.contract.settings import load_settings
 from worker.cli.output import fit_line, format_time, json_option, write_list
 from worker.cli.store_access import build_since_option, run_with_client
 
@@ -22,8 +22,8 @@ def audit(since: float, turn_id: str, as_json: bool) -> None:
 
     Entries are written before the action; refused actions say so. For the result: `turns show TURN_ID`.
     """
-    lines = run_with_client(lambda client: client.audit.read(since=time.time() - since, turn_id=turn_id))
-    named = with_names(load().keys_path)
+    lines = run_with_client(lambda client: client.audit.read_lines(since=time.time() - since, turn_id=turn_id))
+    named = make_owner_namer(load_settings().keys_path)
     head = ("when", "who", "what", "turn", "bulk", "asked for", "result")
     rows = (
         (

@@ -19,8 +19,8 @@ import click
 import api_client
 from api_client import history
 from api_client.contract.plugins import EXPORT, UnusablePlugin, load_plugin
-from api_client.contract.settings import STATE_DIR, Settings, load
-from api_client.contract.settings.redaction import redacted, redactor
+from api_client.contract.settings import STATE_DIR, Settings, load_settings
+from api_client.contract.settings.redaction import make_redactor, redact_value
 from api_client.private_file import write_private
 from worker.cli.config import describe_settings
 from worker.cli.output import json_option, write_result
@@ -77,7 +77,7 @@ def export(
         write(output, since=since, model=model, redact=redact)
         return
     text = json.dumps(
-        run_with_client(lambda client: history.export(client, str(turn_id))), indent=None if as_json else 1
+        run_with_client(lambda client: history.export_turn(client, str(turn_id))), indent=None if as_json else 1
     )
     if output and output != "-":
         write_private(Path(output), text.encode() + b"\n")
@@ -96,8 +96,8 @@ def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool)
 
     Secrets are masked. Without --with-prompts, texts of the user and the agent are replaced by their length.
     """
-    settings = load()
-    found = run_with_client(lambda client: history.export(client, turn_id))
+    settings = load_settings()
+    found = run_with_client(lambda client: history.export_turn(client, turn_id))
     output = output or Path(f"turns-{found['turn']['turn_id']}.zip")
     members = build_contents(settings, found, with_prompts=with_prompts)
     write_private(output, _pack_archive(members))
@@ -116,15 +116,15 @@ def build_contents(settings: Settings, found: dict[str, Any], *, with_prompts: b
     """Build the files of a bug report about a turn, as a dict from file name to content with masked secrets."""
     from worker.cli.checks import examine_installation
 
-    redact = redactor(settings)
+    redact = make_redactor(settings)
     shown = found if with_prompts else hide_texts(found)
     lines, logs = find_log_lines(settings, found["turn"]["turn_id"]), settings.root / STATE_DIR / "logs"
     nothing = f"no line about this turn in {logs}; logs elsewhere: search for the turn's id\n"
     return {
-        "turn.json": redacted(shown, redact),
-        "settings.json": redacted(describe_settings(settings, os.environ), redact),
+        "turn.json": redact_value(shown, redact),
+        "settings.json": redact_value(describe_settings(settings, os.environ), redact),
         "versions.json": list_versions(),
-        "doctor.json": redacted([asdict(finding) for finding in examine_installation()], redact),
+        "doctor.json": redact_value([asdict(finding) for finding in examine_installation()], redact),
         "logs.txt": "".join(f"{redact(line)}\n" for line in lines) or nothing,
     }
 

@@ -7,10 +7,10 @@ from dataclasses import asdict
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import NotFinished
+from api_client.contract.errors import TurnNotFinished
 from api_client.contract.events import Event
 from api_client.contract.turn import Outcome, Turn
-from api_client.history import Death, deaths
+from api_client.history import WorkerDeath, find_deaths
 from api_client.workers.reports import read_exits
 from worker.cli.output import fit_line, format_time, json_option, write_json, write_list
 from worker.cli.store_access import run_with_client
@@ -35,11 +35,11 @@ dead.add_command(drop)
 def list_dead(as_json: bool) -> None:
     """List the dead letters, oldest first."""
 
-    async def read_dead(client: TurnsClient) -> list[tuple[Turn, list[Death]]]:
+    async def read_dead(client: TurnsClient) -> list[tuple[Turn, list[WorkerDeath]]]:
         exits = await read_exits(client.store)
         return [
-            (turn, deaths((await client.reader.outline(turn.turn_id)).events, exits))
-            for turn in await client.dead_letters.all()
+            (turn, find_deaths((await client.reader.read_outline(turn.turn_id)).events, exits))
+            for turn in await client.dead_letters.list_all()
         ]
 
     turns = run_with_client(read_dead)
@@ -65,9 +65,9 @@ def list_dead(as_json: bool) -> None:
 def show_dead(turn_id: str, as_json: bool) -> None:
     """Show all events of a dead letter."""
 
-    async def read_events(client: TurnsClient) -> tuple[list[Event], list[Death]]:
-        found = [event async for event in client.reader.follow(turn_id) if event is not None]
-        return found, deaths(found, await read_exits(client.store))
+    async def read_events(client: TurnsClient) -> tuple[list[Event], list[WorkerDeath]]:
+        found = [event async for event in client.reader.follow_turn(turn_id) if event is not None]
+        return found, find_deaths(found, await read_exits(client.store))
 
     found, died = run_with_client(read_events)
     if as_json:
@@ -80,7 +80,7 @@ def show_dead(turn_id: str, as_json: bool) -> None:
         click.echo(f"delivery {each.delivery} died with {fit_line(_describe_death(each))}")
 
 
-def _describe_death(death: Death) -> str:
+def _describe_death(death: WorkerDeath) -> str:
     return f"{death.worker or 'unknown'} while {death.during}: {death.cause or 'nobody saw why'}"
 
 
@@ -89,7 +89,7 @@ def _describe_death(death: Death) -> str:
 @json_option
 def replay_dead(turn_id: str, as_json: bool) -> None:
     """Submit a dead letter again as a new turn, at most once, and remove it from the list."""
-    turn = run_with_client(lambda client: client.reader.get(turn_id))
+    turn = run_with_client(lambda client: client.reader.read_turn(turn_id))
     if turn.outcome is not Outcome.DEAD:
-        raise NotFinished(turn_id, "is not a dead letter: `turns replay` replays it")
+        raise TurnNotFinished(turn_id, "is not a dead letter: `turns replay` replays it")
     act_on_turn("replay", turn_id, as_json)

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.settings import STATE_DIR, Settings, load
+from api_client.contract.settings import STATE_DIR, Settings, load_settings
 from api_client.private_file import write_private
 from worker.cli.output import count_noun, fit_line, json_option, write_json
 from worker.cli.store_access import run_with_client
@@ -69,7 +69,7 @@ def import_feedback(file: str, as_json: bool) -> None:
     `turns export --rejected` shows them. A repeated import changes nothing; of several thumbs for a message the last
     counts. Thumbs of turns that retention has removed are listed.
     """
-    settings = load()
+    settings = load_settings()
     thumbs, without = parse_export(read_text(file), file)
 
     async def join_all(client: TurnsClient) -> tuple[JoinedFeedback, set[str]]:

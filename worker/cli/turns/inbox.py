@@ -11,8 +11,8 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.issue import read_issues
 from api_client.contract.turn import Turn, TurnState
 from api_client.contract.work import find_work
-from api_client.interruptions.registry import question_of
-from api_client.turns.proposal import proposal
+from api_client.interruptions.registry import show_question
+from api_client.turns.proposal import build_proposal
 from worker.cli.output import (
     fit_line,
     format_time,
@@ -41,7 +41,7 @@ def inbox() -> None:
 @json_option
 def list_inbox(as_json: bool) -> None:
     """List the turns that await a decision, longest waiting first."""
-    turns = run_with_client(lambda client: client.inbox.suspended())
+    turns = run_with_client(lambda client: client.inbox.list_suspended())
     rows = (
         (
             turn.turn_id,
@@ -58,7 +58,7 @@ def list_inbox(as_json: bool) -> None:
 
 
 def _describe_turn(turn: Turn) -> str:
-    if turn.interruption and turn.state is TurnState.SUSPENDED and (said := question_of(turn.interruption).summary):
+    if turn.interruption and turn.state is TurnState.SUSPENDED and (said := show_question(turn.interruption).summary):
         return said
     work = find_work(turn.request)
     return f"{work.name if turn.request.work else ''} {work.describe(turn.request)}".strip()
@@ -71,10 +71,10 @@ def show(turn_id: str, as_json: bool) -> None:
     """Show the result that an approval would accept, and its issues."""
 
     async def read_turn(client: TurnsClient) -> tuple[Turn, list[AttemptRecord]]:
-        return await client.reader.get(turn_id), await client.reader.attempts(turn_id)
+        return await client.reader.read_turn(turn_id), await client.reader.read_attempts(turn_id)
 
     turn, attempts = run_with_client(read_turn)
-    found = proposal(turn, attempts)
+    found = build_proposal(turn, attempts)
     if as_json:
         write_json({**turn.to_dict(), **found})
         return
@@ -89,7 +89,7 @@ def show(turn_id: str, as_json: bool) -> None:
     if turn.decision:
         rows.append(("decided", f"{turn.decision.kind} by {fit_line(turn.decision.who)}"))
     if asked:
-        question = question_of(asked)
+        question = show_question(asked)
         rows += [("who answers", asked.who), ("answers", ", ".join(each.decision for each in question.choices))]
         rows += [(fit_line(name), strip_control(value)) for name, value in question.facts]
     write_table(rows)
@@ -158,6 +158,6 @@ def reject(turn_id: str, note: str, as_json: bool) -> None:
 
 def _submit_decision(turn_id: str, kind: DecisionKind, as_json: bool, *, note: str, text: str = "") -> None:
     turn = run_with_client(
-        lambda client: client.inbox.decide(turn_id, kind, by=describe_caller(), note=note, text=text)
+        lambda client: client.inbox.decide_turn(turn_id, kind, by=describe_caller(), note=note, text=text)
     )
     write_result(as_json, turn.to_dict(), f"{kind.value}: {turn_id} goes on")

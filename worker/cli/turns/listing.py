@@ -12,11 +12,11 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import HelixError
-from api_client.contract.owners import owner_named
-from api_client.contract.settings import load, require_store
+from api_client.contract.owners import parse_owner
+from api_client.contract.settings import load_settings, require_store
 from api_client.contract.turn import Turn, TurnState
-from api_client.index.finding import find_turn, means_a_turn
-from api_client.index.line import line_of
+from api_client.index.finding import find_turn, may_abbreviate_turn
+from api_client.index.line import turn_row
 from api_client.index.search import SORTS, STATUSES, Cursor, Page, Search
 from api_client.workers.reason import Wait
 from worker.cli.output import fit_line, format_time, json_option, write_json, write_table
@@ -35,21 +35,23 @@ def add_turn_argument(*, required: bool = True) -> Callable[[Command], Command]:
 def _complete_turn_id(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Return recent turn ids for the shell's completion, or an empty list if the store is unavailable."""
     with contextlib.suppress(HelixError, OSError):
-        page = run_with_settings(require_store(load()), lambda client: client.lists.page(Search(), count=_COMPLETED))
+        page = run_with_settings(
+            require_store(load_settings()), lambda client: client.lists.read_page(Search(), count=_COMPLETED)
+        )
         return [turn.turn_id for turn in page.turns if turn.turn_id.startswith(begun)]
     return []
 
 
 def _resolve_turn_id(context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    if text is None or context.resilient_parsing or not means_a_turn(text):
+    if text is None or context.resilient_parsing or not may_abbreviate_turn(text):
         return text
-    return run_with_settings(require_store(load()), lambda client: find_turn(client.lists, text))
+    return run_with_settings(require_store(load_settings()), lambda client: find_turn(client.lists, text))
 
 
 def complete_model(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Return the configured models whose names begin with the typed text, for the shell's completion."""
     with contextlib.suppress(HelixError, OSError):
-        return [name for name in load().models if name.startswith(begun)]
+        return [name for name in load_settings().models if name.startswith(begun)]
     return []
 
 
@@ -91,7 +93,7 @@ def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Co
 def build_search(*, since: float | None, until: float | None, **filters: Any) -> Search:
     """Build a search from the values of the filter options."""
     now = time.time()
-    filters["owner"] = owner_named(filters["owner"])
+    filters["owner"] = parse_owner(filters["owner"])
     return Search(since=now - since if since else 0.0, until=now - until if until else 0.0, **filters)
 
 
@@ -111,7 +113,7 @@ async def iterate_finished_chats(
 ) -> AsyncGenerator[tuple[Turn, list[AttemptRecord]]]:
     """Yield chat turns that finished after ``since``, newest first, each with its attempts."""
     async for chats in _iterate_pages(client, since, model):
-        for each in zip(chats, await client.lists.attempts(chats), strict=True):
+        for each in zip(chats, await client.lists.read_attempts(chats), strict=True):
             yield each
 
 
@@ -119,7 +121,7 @@ async def _iterate_pages(client: TurnsClient, since: float, model: str) -> Async
     after: Cursor | None = None
     search = Search(statuses=("finished",), model=model, since=since)
     while True:
-        page = await client.lists.page(search, after=after, count=_PAGE)
+        page = await client.lists.read_page(search, after=after, count=_PAGE)
         yield [turn for turn in page.turns if not turn.request.work]
         if page.next is None:
             return
@@ -152,11 +154,11 @@ def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) 
 
     async def read_page(client: TurnsClient) -> tuple[Page, dict[str, Wait]]:
         page = await _read_turns(client, search, after, count)
-        return page, await client.workers.waits(page.turns)
+        return page, await client.workers.explain_waits(page.turns)
 
     page, waits = run_with_client(read_page)
     if as_json:
-        lines = [line_of(turn, waits.get(turn.turn_id)) for turn in page.turns]
+        lines = [turn_row(turn, waits.get(turn.turn_id)) for turn in page.turns]
         write_json({"turns": lines, "next": str(page.next) if page.next else None})
         return
     if not page.turns:
@@ -171,7 +173,7 @@ def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) 
 async def _read_turns(client: TurnsClient, search: Search, after: Cursor | None, count: int) -> Page:
     found: list[Turn] = []
     while True:
-        page = await client.lists.page(search, after=after, count=count - len(found))
+        page = await client.lists.read_page(search, after=after, count=count - len(found))
         found += page.turns
         if page.next is None or len(found) == count:
             return Page(turns=tuple(found), next=page.next)

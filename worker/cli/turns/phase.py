@@ -12,7 +12,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, TurnNotFound
 from api_client.contract.phase import Phase
 from api_client.contract.phase_place import phase_session
-from api_client.contract.settings import load
+from api_client.contract.settings import load_settings
 from api_client.contract.turn import Turn
 from api_client.index.search import Search
 from worker.cli import NO
@@ -53,13 +53,13 @@ def run(
     more["operator"] = True  # whoever can write to the store may do anything
 
     async def submit_phases(client: TurnsClient) -> list[Turn]:
-        turn_ids = await client.phases.submit(phases, directory=directory, **more)
+        turn_ids = await client.phases.submit_phases(phases, directory=directory, **more)
         _print_submitted(phases, turn_ids, as_json=as_json, to_stderr=watching)
         for each, turn_id in zip(phases, turn_ids, strict=True) if watching else ():
             if not as_json:
                 click.echo(f"phase {each.id}: {fit_line(each.name)}" if each.name != each.id else f"phase {each.id}")
             await follow_turn(client, turn_id, as_json=as_json)
-        return [await client.reader.get(turn_id) for turn_id in turn_ids if watching]
+        return [await client.reader.read_turn(turn_id) for turn_id in turn_ids if watching]
 
     turns = run_with_client(submit_phases)
     failed = [turn for turn in turns if not (turn.outcome and turn.outcome.success)]
@@ -76,7 +76,7 @@ def project_directory(path: Path) -> str:
     Raises:
         BadRequest: the folder is outside of HELIX_ROOT, where no worker finds it.
     """
-    folder, root = resolve_phases_file(path).resolve().parent, load().root.resolve()
+    folder, root = resolve_phases_file(path).resolve().parent, load_settings().root.resolve()
     if not folder.is_relative_to(root):
         raise BadRequest(f"{folder} does not lie below HELIX_ROOT ({root}), where the workers look")
     return str(folder.relative_to(root))
@@ -105,7 +105,7 @@ def list_phases(path: Path, as_json: bool) -> None:
         for name, status in noted.items():
             turn_id = (status or {}).get("turn_id", "")
             try:
-                turn = await client.reader.get(turn_id) if turn_id else None
+                turn = await client.reader.read_turn(turn_id) if turn_id else None
             except TurnNotFound:
                 turn = None  # the record's retention has ended
             state = (turn.outcome or turn.state).value if turn else (status or {}).get("status", "")
@@ -129,7 +129,9 @@ async def _list_unfinished(client: TurnsClient, path: Path) -> list[Turn]:
         session = phase_session(project_directory(path))
     except BadRequest:
         return []
-    return await client.lists.read(each.turn_id for each in await client.lists.unfinished(Search(session_id=session)))
+    return await client.lists.read_turns(
+        each.turn_id for each in await client.lists.list_unfinished(Search(session_id=session))
+    )
 
 
 def _read_status(path: Path) -> dict[str, str] | None:

@@ -25,7 +25,7 @@ def close(session_id: str, as_json: bool) -> None:
     """
 
     async def close_agent(client: TurnsClient) -> str:
-        async with client.orders.place("session close", by=describe_caller(), detail=session_id) as order:
+        async with client.orders.place_order("session close", by=describe_caller(), detail=session_id) as order:
             worker = await client.sessions.close_agent(session_id)
             order.refused = "" if worker else "no worker keeps an idle agent of it"
         return worker

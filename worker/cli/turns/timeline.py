@@ -13,9 +13,9 @@ import click
 
 from api_client.contract import event_kinds
 from api_client.contract import events as kinds
-from api_client.contract.clock_time import clock_time
+from api_client.contract.clock_time import format_clock_time
 from api_client.contract.events import Event
-from api_client.contract.hand_overs import handed_over, is_hand_over
+from api_client.contract.hand_overs import describe_hand_over, is_hand_over
 from api_client.contract.interruption import Interruption
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.turn_error import TurnError
@@ -35,7 +35,7 @@ class Line(NamedTuple):
 def describe_event(event: Event) -> list[Line]:
     """Describe an event in lines for the terminal; pieces of the answer and unknown events give no lines."""
     match event.body:
-        case event_kinds.Unknown():
+        case event_kinds.UnknownEvent():
             return []
         case event_kinds.LogReset(reason=reason):
             return [Line(f"from the start again: {fit_line(reason)}", WARN)]
@@ -88,7 +88,7 @@ def _describe_turn_event(body: kinds.OfTurn) -> list[Line]:
             who = " for ".join(filter(None, [body.by, body.for_]))
             return [Line(f"{fit_line(who)} decided: {fit_line(body.kind)}{note}", BOLD)]
         case event_kinds.TurnPaused():
-            until = f" until {clock_time(body.until, time.time())}" if body.until else ""
+            until = f" until {format_clock_time(body.until, time.time())}" if body.until else ""
             return [Line(f"waits{until}: {body.what} paused{': ' * bool(body.reason)}{fit_line(body.reason)}", WARN)]
         case event_kinds.TurnResumed():
             return [Line("goes on")]
@@ -125,7 +125,11 @@ def _describe_attempt_event(body: kinds.OfAttempt) -> list[Line]:
         case event_kinds.AttemptRejected():
             return [Line(f"attempt {body.attempt} rejected", BAD), *format_issues(body.issues)]
         case event_kinds.AttemptLost():
-            what = handed_over(body.during) if is_hand_over(body.during) else f"worker lost in delivery {body.delivery}"
+            what = (
+                describe_hand_over(body.during)
+                if is_hand_over(body.during)
+                else f"worker lost in delivery {body.delivery}"
+            )
             lost = f"attempt {body.attempt}: {what}, its draft is taken back"
             return [Line(lost, WARN)]
         case event_kinds.GateChecked() | event_kinds.VerifierStarted() | event_kinds.VerifierJudged():

@@ -10,8 +10,8 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import BadRequest
-from api_client.contract.question_language import spoken
-from api_client.contract.settings import Settings, load
+from api_client.contract.question_language import detect_language
+from api_client.contract.settings import Settings, load_settings
 from api_client.contract.turn import DoubleText, Priority, Turn, TurnRequest, TurnState, new_session_id
 from api_client.contract.work import find_work
 from api_client.workers.reason import Wait
@@ -54,12 +54,12 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
 
     With --wait or --watch the exit code is 0 if the turn passed and 1 if not.
     """
-    settings = load()
+    settings = load_settings()
     request = _build_request(settings, read_text(message) if message == "-" else message, options)
 
     async def submit_turn(client: TurnsClient) -> Turn | None:
-        applied = client.policies.apply(
-            await client.flows.given(request),
+        applied = client.policies.apply_policy(
+            await client.flows.assign_flow(request),
             named=[name for name in ("validators", "max_attempts", "locale") if options[name]],
         )
         turn_id = await client.submitter.submit(applied, idempotency_key=idempotency_key)
@@ -70,7 +70,7 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
             click.echo(f"turn {turn_id}", err=True)
         if watching:
             await follow_turn(client, turn_id, as_json=as_json)
-        return await client.reader.result(turn_id)
+        return await client.reader.await_result(turn_id)
 
     turn = run_with_client(submit_turn)
     if turn is None:
@@ -91,13 +91,13 @@ def _build_request(settings: Settings, message: str, options: Mapping[str, Any])
     if not message.strip():
         raise BadRequest("the message is empty")
     model, session = options["model"] or next(iter(settings.models)), options["session"]
-    settings = settings.of_model(model)
+    settings = settings.for_model(model)
     return TurnRequest(
         model=model,
         messages=({"role": "user", "content": message},),
         session_id=new_session_id() if session is None else session,
         validators=options["validators"] or settings.validators,
-        locale=options["locale"] or spoken([message]) or settings.locale,
+        locale=options["locale"] or detect_language([message]) or settings.locale,
         double_text=DoubleText(options["busy"] or DoubleText.QUEUE),
         policy=settings.policy_orders,
         priority=options["priority"] or "",
@@ -108,7 +108,7 @@ def _build_request(settings: Settings, message: str, options: Mapping[str, Any])
 async def follow_turn(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: bool) -> None:
     """Write the events of a turn to the terminal until the turn ends."""
     timeline = Timeline()
-    async for event in client.reader.follow(turn_id, after=after, ping_seconds=None if as_json else _TICK_SECONDS):
+    async for event in client.reader.follow_turn(turn_id, after=after, ping_seconds=None if as_json else _TICK_SECONDS):
         if event is None:
             timeline.show_progress()
         elif as_json:
@@ -136,8 +136,8 @@ def show(turn_id: str, as_json: bool) -> None:
     """Show a turn's record."""
 
     async def read_turn(client: TurnsClient) -> tuple[Turn, Wait | None]:
-        turn = await client.reader.get(turn_id)
-        return turn, (await client.workers.waits([turn])).get(turn_id)
+        turn = await client.reader.read_turn(turn_id)
+        return turn, (await client.workers.explain_waits([turn])).get(turn_id)
 
     turn, wait = run_with_client(read_turn)
     if as_json:
@@ -183,7 +183,7 @@ def show(turn_id: str, as_json: bool) -> None:
 @json_option
 def attempts(turn_id: str, full: bool, as_json: bool) -> None:
     """Show each attempt of a turn: the prompt, how the agent's run ended, and the issues."""
-    found = run_with_client(lambda client: client.reader.attempts(turn_id))
+    found = run_with_client(lambda client: client.reader.read_attempts(turn_id))
     if as_json:
         write_json([attempt.to_dict() for attempt in found])
         return

@@ -10,7 +10,7 @@ from itertools import accumulate, groupby
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from api_client.contract.marker import Marker, candidates
+from api_client.contract.marker import Marker, find_markers
 from worker.enforcement.documents.adr import Adr, find_adrs, find_header_end, is_excerpt
 from worker.enforcement.documents.outline import (
     Outline,
@@ -106,7 +106,7 @@ class Document:
     @cached_property
     def markers(self) -> list[Marker]:
         """Return the step markers of the text in order, without those in code or quotes."""
-        found = candidates(self.text)
+        found = find_markers(self.text)
         if not found or ("out" not in self.__dict__ and are_surely_outside(self.text, found)):
             return found
         return markers_outside_code(self.text, found, self.out, self.starts)

@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.outline import lines_in_spans, parse_outline
 from worker.enforcement.documents.step import strip_marker
 
-_WORDS = table_beside(__file__)
+_WORDS = load_word_table(__file__)
 _TAGS = "think|thinking|reasoning|thought|reflection"
 _OPENING = re.compile(rf"\s*<({_TAGS})>", re.IGNORECASE)
 _CLOSING = re.compile(rf"(?<!`)</({_TAGS})>(?!`)[ \t]*\n*", re.IGNORECASE)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 import re
 
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 
-_WORDS = table_beside(__file__)
+_WORDS = load_word_table(__file__)
 _LINES = frozenset(_WORDS["lines"])
 _BEGINNING = re.compile(rf"(?:{'|'.join(map(re.escape, _WORDS['beginnings']))})(?![\w-])", re.IGNORECASE)
 _LEFT_OUT = rf"\b(?:{'|'.join(map(re.escape, _WORDS['left_out']))})\b"

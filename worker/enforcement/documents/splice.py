@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from api_client.contract.marker import marker
+from api_client.contract.marker import format_marker
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import has_content, is_json
@@ -161,7 +161,7 @@ def put_marker(answer: str, step: str) -> str:
     document = parse_document(answer)
     last = document.markers[-1] if document.markers else None
     if last and not answer[last.end :].strip():
-        return answer[: last.start] + marker(step) + answer[last.end :]
+        return answer[: last.start] + format_marker(step) + answer[last.end :]
     eol = _line_end(answer)
     fences = document.out.fences if may_hold_fences(answer) else []
     last_fence = fences[-1] if fences else None
@@ -172,7 +172,7 @@ def put_marker(answer: str, step: str) -> str:
         and (mark := _FENCE_MARK.match(parse_document(answer).out.lines[last_fence.start]))
     ):
         answer += ("" if answer.endswith("\n") else eol) + mark[1]  # an open fence would hide the marker
-    return answer + _blank_line(answer, eol) + marker(step)
+    return answer + _blank_line(answer, eol) + format_marker(step)
 
 
 def put_header(answer: str, header: str) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from api_client.contract.marker import UNKNOWN, Marker, Span, answer_text, spans_of
+from api_client.contract.marker import UNKNOWN, Marker, Span, spans_of_markers, strip_own_marker
 from worker.enforcement.documents.document import parse_document
 
 StepSource = Literal["marker", "inferred", "unknown"]
@@ -46,12 +46,12 @@ def step_of(text: str) -> tuple[str, Literal["marker", "unknown"]]:
 
 def marker_spans(text: str) -> tuple[Span, ...]:
     """Return the character ranges of the step markers in a text, except markers in code or quotes."""
-    return spans_of(text, parse_document(text).markers)
+    return spans_of_markers(text, parse_document(text).markers)
 
 
 def strip_marker(text: str) -> str:
     """Return the answer as shown to users, without the step markers at its end."""
-    return answer_text(text, marker_spans(text))
+    return strip_own_marker(text, marker_spans(text))
 
 
 def infer_step(text: str) -> str:

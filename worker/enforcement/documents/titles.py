@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 
-_TITLES = table_beside(__file__)
+_TITLES = load_word_table(__file__)
 SECTION_TITLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {name: tuple(also) for name, also in _TITLES["required"].items()}
 )

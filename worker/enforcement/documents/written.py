@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from api_client.contract.declared import Findings, Invalid, Kind, Plain, Problem, Where
+from api_client.contract.declared import Findings, InvalidValue, Kind, PlainScalar, Problem, Where
 from worker.enforcement.documents.frontmatter import MAX_DEPTH, MAX_NODES, HeaderError, Node, parse_header
 
 
@@ -19,17 +19,17 @@ def read_yaml(text: str, kind: Kind, empty: str) -> tuple[Any, Callable[..., tup
     try:
         root = parse_header(text)
         if root is None:
-            raise Invalid([Problem((), empty, line=1, column=1)])
+            raise InvalidValue([Problem((), empty, line=1, column=1)])
         values, found = _ValueBuilder(), Findings()
         data = values.build_value(root, ())
     except HeaderError as error:
-        raise Invalid([Problem((), f"is not usable YAML: {error}", line=error.line + 1, column=1)]) from None
-    result = found.read(kind, data)
+        raise InvalidValue([Problem((), f"is not usable YAML: {error}", line=error.line + 1, column=1)]) from None
+    result = found.read_part(kind, data)
     for each in found.problems:
         line, column = _locate_part(root, each.where, of_key=each.of_key)
         values.problems.append(replace(each, line=line, column=column))
     if values.problems:
-        raise Invalid(sorted(values.problems, key=lambda each: (each.line, each.column)))
+        raise InvalidValue(sorted(values.problems, key=lambda each: (each.line, each.column)))
     return result, lambda *where: _locate_part(root, where)
 
 
@@ -48,7 +48,7 @@ class _ValueBuilder:
         if node.kind == "sequence":
             return [self.build_value(item, (*where, number)) for number, item in enumerate(node.items)]
         if node.kind == "scalar":
-            return None if node.is_null else Plain(node.value) if node.plain else node.value
+            return None if node.is_null else PlainScalar(node.value) if node.plain else node.value
         found: dict[str, Any] = {}
         for key, value in node.pairs:
             if key.kind != "scalar":

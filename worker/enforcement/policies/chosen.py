@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.policy import AppliesTo, Content, OnError, PolicyFile, PolicyRule, Subject
+from api_client.contract.policy import AppliesTo, Content, OnError, PolicyFile, PolicyRule, PolicySubject
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.function_words import detect_language
 from worker.enforcement.documents.step import strip_marker
@@ -34,14 +34,14 @@ class ChosenRules:
     policy: Policy
 
 
-def choose_rules(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFAULT_LOCALE) -> ChosenRules:
+def choose_rules(file: PolicyFile, subject: PolicySubject, *, root: Path, locale: str = DEFAULT_LOCALE) -> ChosenRules:
     """Return the validators and the policy that a policy file defines for one turn.
 
     The file's locale wins over ``locale``. Raises ``ValueError``, ``TypeError`` or ``ImportError`` for an invalid
     validator.
     """
     locale = file.locale or locale
-    entries = [entry for entry in file.rules if entry.applies_to.judges(subject)]
+    entries = [entry for entry in file.rules if entry.applies_to.matches(subject)]
     built = [(entry, _build_rule(entry, root, locale)) for entry in entries]
     return ChosenRules(
         validators=tuple(validator for entry, validator in built if not entry.shadow),

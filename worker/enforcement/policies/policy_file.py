@@ -9,23 +9,23 @@ from typing import Any
 
 from api_client.contract.declared import (
     Findings,
-    Invalid,
+    InvalidValue,
     Kind,
-    each,
-    fields_of,
+    choice_kind,
+    dataclass_kind,
+    integer_kind,
     kind_of,
-    mapping,
-    nearest,
-    one_of,
-    record,
-    whole,
-    word,
-    yes,
+    list_kind,
+    read_bool,
+    read_mapping,
+    read_word,
+    record_kind,
+    suggest_name,
 )
 from api_client.contract.installed_work import installed_kinds
 from api_client.contract.issue import Severity
 from api_client.contract.limits import MAX_ATTEMPTS
-from api_client.contract.offered import not_offered, offered_validators
+from api_client.contract.offered import describe_unknown_validator, offered_validators
 from api_client.contract.plugins import RULE, why_missing
 from api_client.contract.policy import CHAT, VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
 from api_client.contract.tool_calls import ToolRule
@@ -35,7 +35,7 @@ from worker.enforcement.rules import RULES
 from worker.enforcement.validators.codes import LOCALES
 
 
-class PolicyError(Invalid):
+class PolicyError(InvalidValue):
     """Raised if a policy file is invalid. ``problems`` lists every problem in the order of the file."""
 
 
@@ -44,7 +44,7 @@ def read_policy(text: str) -> PolicyFile:
     validators = offered_validators()
     try:
         found, place = read_yaml(text, _file_kind(validators), "the file is empty; it needs rules")
-    except Invalid as error:
+    except InvalidValue as error:
         raise PolicyError(error.problems) from None
     return PolicyFile(
         rules=tuple(replace(rule, line=place("rules", number)[0]) for number, rule in enumerate(found["rules"])),
@@ -57,19 +57,19 @@ def read_policy(text: str) -> PolicyFile:
 
 
 def _read_version(value: Any) -> int:
-    if (version := whole()(value)) != VERSION:
+    if (version := integer_kind()(value)) != VERSION:
         raise ValueError(f"this program reads version {VERSION}")
     return int(version)
 
 
 def _file_kind(offered: tuple[str, ...]) -> Kind:
-    return record(
+    return record_kind(
         {
             "version": _read_version,
             "max_attempts": ATTEMPTS,
-            "locale": one_of(LOCALES),
+            "locale": choice_kind(LOCALES),
             "rules": _rules_kind(offered),
-            "tools": each(lambda value: ToolRule(**fields_of(ToolRule)(value))),
+            "tools": list_kind(lambda value: ToolRule(**dataclass_kind(ToolRule)(value))),
         },
         ("rules",),
         "the file",
@@ -77,41 +77,43 @@ def _file_kind(offered: tuple[str, ...]) -> Kind:
 
 
 def _rules_kind(offered: tuple[str, ...]) -> Kind:
-    entries = each(lambda value: _read_entry(value, offered))
+    entries = list_kind(lambda value: _read_entry(value, offered))
 
     def read(value: Any) -> tuple[PolicyRule, ...]:
         rules, found, seen = entries(value), Findings(), set[str]()
         for number, rule in enumerate(rules):
             if rule.name in seen:
-                found.wrong(f"the name {rule.name!r} is there twice; give one of them another name", number)
+                found.add_problem(f"the name {rule.name!r} is there twice; give one of them another name", number)
             seen.add(rule.name)
-        found.end()
+        found.raise_problems()
         return tuple(rules)
 
     return read
 
 
-ATTEMPTS = whole(1, MAX_ATTEMPTS)
+ATTEMPTS = integer_kind(1, MAX_ATTEMPTS)
 #: The keys of a rule entry except ``rule`` and ``options``.
 ENTRY: Mapping[str, Kind] = {
-    "name": word,
-    "severity": one_of(Severity),
+    "name": read_word,
+    "severity": choice_kind(Severity),
     "reactions": kind_of(tuple[Action, ...]),
     "max_attempts": ATTEMPTS,
     "applies_to": lambda value: _read_applies_to({} if value is None else value),
-    "on_error": one_of(OnError),
-    "shadow": yes,
-    "on_request": yes,
+    "on_error": choice_kind(OnError),
+    "shadow": read_bool,
+    "on_request": read_bool,
 }
 
 
 def _read_applies_to(value: Any) -> AppliesTo:
     found, kinds = Findings(), [CHAT, *installed_kinds()]
-    read = AppliesTo(**fields_of(AppliesTo)(value))
+    read = AppliesTo(**dataclass_kind(AppliesTo)(value))
     for number, kind in enumerate(read.kinds):
         if kind not in kinds:
-            found.wrong(f"must be one of {', '.join(kinds)}, not {kind[:80]!r}{nearest(kind, kinds)}", "kinds", number)
-    found.end()
+            found.add_problem(
+                f"must be one of {', '.join(kinds)}, not {kind[:80]!r}{suggest_name(kind, kinds)}", "kinds", number
+            )
+    found.raise_problems()
     return read
 
 
@@ -120,22 +122,22 @@ def _read_entry(value: Any, offered: tuple[str, ...]) -> PolicyRule:
         return PolicyRule(rule=_read_rule_name(value, offered), name=default_rule_name(value))
     rule = value.get("rule") if isinstance(value, Mapping) else None
     known = isinstance(rule, str) and (rule in (*RULES, *offered) or is_rule_file(rule))
-    options = _options_kind(str(rule)) if known else mapping
+    options = _options_kind(str(rule)) if known else read_mapping
     kinds = {"rule": lambda name: _read_rule_name(name, offered), **ENTRY, "options": options}
     found = Findings()
-    given = found.read(record(kinds, ("rule",), "a rule"), value)
+    given = found.read_part(record_kind(kinds, ("rule",), "a rule"), value)
     if given is not None and rule in RULES and "options" not in given:
-        found.read(options, {}, "options")
+        found.read_part(options, {}, "options")
     if given is not None and given.get("reactions") == ():
-        found.wrong("must name at least one reaction", "reactions")
-    found.end()
+        found.add_problem("must name at least one reaction", "reactions")
+    found.raise_problems()
     return PolicyRule(**{"name": default_rule_name(given["rule"]), **given})
 
 
 def _read_rule_name(value: Any, offered: tuple[str, ...]) -> str:
-    rule = word(value)
+    rule = read_word(value)
     if rule not in (*RULES, *offered):
-        missing = why_missing(RULE, rule) or not_offered(rule, (*RULES, *offered))
+        missing = why_missing(RULE, rule) or describe_unknown_validator(rule, (*RULES, *offered))
         wrong = find_name_problem(rule) if is_rule_file(rule) else missing
         if wrong:
             raise ValueError(wrong)
@@ -145,12 +147,12 @@ def _read_rule_name(value: Any, offered: tuple[str, ...]) -> str:
 def _options_kind(rule: str) -> Kind:
     def read(value: Any) -> dict[str, Any]:
         if is_rule_file(rule):  # the options are known once the file is loaded
-            return dict(mapping({} if value is None else value))
+            return dict(read_mapping({} if value is None else value))
         if rule not in RULES:
             if value is not None:
                 raise ValueError(f"{rule} has no options")
             return {}
-        values: dict[str, Any] = fields_of(RULES[rule])({} if value is None else value)
+        values: dict[str, Any] = dataclass_kind(RULES[rule])({} if value is None else value)
         RULES[rule](**values)  # raises ValueError
         return values
 

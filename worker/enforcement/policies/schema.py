@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from api_client.contract.declared import default_of, settable
+from api_client.contract.declared import field_default, settable_fields
 from api_client.contract.issue import Severity
 from api_client.contract.limits import MAX_ATTEMPTS
 from api_client.contract.offered import BUILT_IN
@@ -64,8 +64,8 @@ def _entry_schema(attempts: Mapping[str, Any]) -> dict[str, Any]:
 def _object_schema(made: type[Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(made)
     properties = {}
-    for name, option in settable(made).items():
-        default = default_of(option)
+    for name, option in settable_fields(made).items():
+        default = field_default(option)
         default = list(default) if isinstance(default, tuple) else default
         properties[name] = {**_type_schema(hints[name]), "description": option.metadata["what"], "default": default}
     return {"type": "object", "additionalProperties": False, "properties": properties}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from api_client.contract.marker import candidates
+from api_client.contract.marker import find_markers
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.content import has_content, is_json
 from worker.enforcement.documents.document import parse_document
@@ -97,7 +97,7 @@ def find_reply_parts(
     if whole := _find_titled_adr(text):
         found.add_parts(_read_parts(whole, asked, answer))
     if STEP_MARKER in asked and not found.step:
-        steps = {marker.step for marker in candidates(text) if marker.step}  # also in code
+        steps = {marker.step for marker in find_markers(text) if marker.step}  # also in code
         found.step = steps.pop() if len(steps) == 1 else None
     named = {section_key(title): title for title in titles}
     found.sections = {

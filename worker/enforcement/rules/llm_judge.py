@@ -14,7 +14,7 @@ from hmac import compare_digest
 from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
@@ -30,7 +30,7 @@ MAX_CHARS = 120_000
 MOST_ERRORS, LONGEST = 10, 500
 MAX_REPLY = 100_000
 
-_PROMPT = str(table_beside(__file__)["judge"]["en"])
+_PROMPT = str(load_word_table(__file__)["judge"]["en"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from api_client.contract.issue import Severity, ValidationIssue
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 
 LOCALES = ("de", "en")
 DEFAULT_LOCALE = "en"
@@ -47,7 +47,7 @@ def load_codes(module: str) -> Mapping[str, Code]:
             en=tuple(entry["en"]),
             shortens=entry.get("shortens", False),
         )
-        for name, entry in table_beside(module).items()
+        for name, entry in load_word_table(module).items()
     }
 
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from api_client.contract.offered import GROUP, installed_validators, not_offered, offered_validators
+from api_client.contract.offered import GROUP, describe_unknown_validator, installed_validators, offered_validators
 from worker.enforcement.validators import (
     ADRStructureValidator,
     FileExistenceValidator,
@@ -28,7 +28,7 @@ class UnknownValidatorError(ValueError):
     """Raised if no validator has a given name. The message lists the known names and the most similar name."""
 
     def __init__(self, name: str, offered: Sequence[str]) -> None:
-        super().__init__(not_offered(name, offered))
+        super().__init__(describe_unknown_validator(name, offered))
 
 
 class DuplicateValidatorError(ValueError):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.completion import Completion, Verdict
-from api_client.contract.declared import Kind, each, one_of, word
-from api_client.contract.image import MAX_IMAGE_BYTES, data_url
+from api_client.contract.declared import Kind, choice_kind, list_kind, read_word
+from api_client.contract.image import MAX_IMAGE_BYTES, format_data_url
 from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
 from worker.plugins.programs.declaration import AgentProgram, build_program, read_declaration
@@ -31,9 +31,9 @@ _CLIENT = _HERE / "agent_client.py"
 #: Agents whose declarations are in this folder.
 KNOWN = tuple(sorted(path.stem for path in _HERE.glob("*.yaml")))
 _KINDS: Mapping[str, Kind] = {
-    "mode": word,
-    "notices": each(word, "patterns"),
-    "side_calls": one_of(("without_tools",)),
+    "mode": read_word,
+    "notices": list_kind(read_word, "patterns"),
+    "side_calls": choice_kind(("without_tools",)),
 }
 
 
@@ -162,5 +162,5 @@ class AcpRunner(ProgramRunner):
 
 def _encode_image(path: Path) -> dict[str, str]:
     content = path.read_bytes()
-    kind = data_url(path.name, b"").removeprefix("data:").partition(";")[0]
+    kind = format_data_url(path.name, b"").removeprefix("data:").partition(";")[0]
     return {"mimeType": kind, "data": b64encode(content).decode()}

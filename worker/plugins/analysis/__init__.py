@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from api_client.contract.settings import Settings
-    from api_client.store.connection import OneConnection
+    from api_client.store.connection import SingleConnection
     from worker.plugins.analysis.flow_guard import FlowGuard
 
 COMMANDS = {
@@ -21,7 +21,7 @@ COMMANDS = {
 }
 
 
-def guard_flows(settings: Settings, connection: OneConnection) -> FlowGuard | None:
+def guard_flows(settings: Settings, connection: SingleConnection) -> FlowGuard | None:
     """Create the guard that rolls back failing flow versions, or return None if no version has a failure limit."""
     if not any("max_failure_rate" in block for block in settings.flow_settings.values()):
         return None

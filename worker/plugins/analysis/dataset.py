@@ -16,9 +16,9 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import TurnNotFound
-from api_client.contract.issue import issues_data
-from api_client.contract.settings import load
-from api_client.contract.settings.redaction import redacted, redactor
+from api_client.contract.issue import issues_to_dicts
+from api_client.contract.settings import load_settings
+from api_client.contract.settings.redaction import make_redactor, redact_value
 from api_client.contract.turn import Turn
 from worker.cli.output import count_noun
 from worker.cli.store_access import run_with_client
@@ -53,8 +53,8 @@ def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> 
         model: only this model; empty: all.
         redact: replace users' messages by their length.
     """
-    settings = load()
-    mask, ratings = redactor(settings), read_feedback(settings.root)
+    settings = load_settings()
+    mask, ratings = make_redactor(settings), read_feedback(settings.root)
     kept = settings.retention_seconds
     found = ExportResult(complete_since=time.time() - kept if since > kept else 0.0)
 
@@ -65,7 +65,7 @@ def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> 
             whole = await _read_turn(client, turn.turn_id) if rejected else None  # lists contain no answers
             for row in build_rows(whole, attempts, redact=redact) if whole else ():
                 rating = ratings.get(turn.turn_id)
-                out.write(json.dumps(redacted({**row, "feedback": rating}, mask), ensure_ascii=False) + "\n")
+                out.write(json.dumps(redact_value({**row, "feedback": rating}, mask), ensure_ascii=False) + "\n")
                 written += 1
             found.rows += written
             found.turns += bool(written)
@@ -79,7 +79,7 @@ def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> 
 
 async def _read_turn(client: TurnsClient, turn_id: str) -> Turn | None:
     try:
-        return await client.reader.get(turn_id)
+        return await client.reader.read_turn(turn_id)
     except TurnNotFound:  # removed by retention meanwhile
         return None
 
@@ -107,12 +107,12 @@ def build_rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = Fals
             ],
             "prompt": hide(attempt.prompt) if attempt.prompt == turn.request.prompt else attempt.prompt,
             "answer": attempt.answer or attempt.text,
-            "issues": issues_data(attempt.issues),
+            "issues": issues_to_dicts(attempt.issues),
             "decision": attempt.decision,
             "repair": {
                 "text": attempt.mended,
                 "changes": list(attempt.changes),
-                "remaining": issues_data(attempt.remaining),
+                "remaining": issues_to_dicts(attempt.remaining),
             }
             if repaired
             else None,

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 
 import structlog
 
-from api_client.contract.counters import label, parse
+from api_client.contract.counters import clean_label, parse_field
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.figures.metrics import read_buckets
-from api_client.policies.flows import GUARD, Flows, RolledBack
+from api_client.policies.flows import GUARD, FlowVersions, Rollback
 from api_client.store import Store
-from api_client.store.connection import OneConnection
+from api_client.store.connection import SingleConnection
 
 log = structlog.get_logger()
 
@@ -46,8 +46,8 @@ def count_finished(counters: Mapping[str, int], version: str) -> tuple[int, int]
     """Return how many turns of a flow version failed and how many finished, without cancelled turns."""
     failed = turns = 0
     for field, value in counters.items():
-        name, labels = parse(field)
-        if name != "turn.finished" or labels[2] != label(version) or labels[0] == Outcome.CANCELLED:
+        name, labels = parse_field(field)
+        if name != "turn.finished" or labels[2] != clean_label(version) or labels[0] == Outcome.CANCELLED:
             continue
         turns += value
         failed += value * (not Outcome(labels[0]).success)
@@ -57,12 +57,12 @@ def count_finished(counters: Mapping[str, int], version: str) -> tuple[int, int]
 class FlowGuard:
     """Rolls back a flow version when too many of its turns fail. Polled in a worker process."""
 
-    def __init__(self, settings: Settings, connection: OneConnection | None = None) -> None:
+    def __init__(self, settings: Settings, connection: SingleConnection | None = None) -> None:
         bounds = {flow: block.get("max_failure_rate") for flow, block in settings.flow_settings.items()}
         self._bounds = {flow: bound for flow, bound in bounds.items() if bound and len(settings.flow_version) > 1}
         self._versions = settings.flow_version
         self._store = Store(settings, connection)
-        self._flows = Flows(self._store)
+        self._flows = FlowVersions(self._store)
         self._me = secrets.token_hex(8)
         self.name, self.seconds = "flow-guard", _LOOK_SECONDS if self._bounds else 0.0
 
@@ -73,7 +73,7 @@ class FlowGuard:
         """Check the failure rate of every flow version once, and roll back versions above their limit."""
         if not await self._acquire_role():
             return
-        said = await self._flows.said()
+        said = await self._flows.read_all()
         for version, bound in self._bounds.items():
             note = said.get(version)
             if note and not note.resumed:
@@ -81,12 +81,12 @@ class FlowGuard:
             failed, turns = count_finished(await self._read_counters(note.at if note else 0.0), version)
             if lower_failure_bound(failed, turns) > bound and self._has_alternative(version, said):
                 why = f"{failed} of {turns} turns failed; the bound is {bound:.0%}"
-                said[version] = RolledBack(at=time.time(), by=GUARD, why=why)
-                await self._flows.note(version, said[version])
+                said[version] = Rollback(at=time.time(), by=GUARD, why=why)
+                await self._flows.record_rollback(version, said[version])
                 log.error("flow.rolled_back", flow=version, why=why)
 
     async def _acquire_role(self) -> bool:
-        key, redis = self._store.keys.named(_GUARD_KEY), self._store.redis
+        key, redis = self._store.keys.key_named(_GUARD_KEY), self._store.redis
         if await redis.set(key, self._me, nx=True, px=_HELD_MS):
             return True
         if await redis.get(key) != self._me.encode():
@@ -100,6 +100,6 @@ class FlowGuard:
         starts = [at for at in (now - 60 * ago for ago in range(_MINUTES)) if at >= since // 60 * 60]
         return sum(await read_buckets(self._store, [("minute", int(at)) for at in starts]), Counter[str]())
 
-    def _has_alternative(self, version: str, said: Mapping[str, RolledBack]) -> bool:
+    def _has_alternative(self, version: str, said: Mapping[str, Rollback]) -> bool:
         gone = {name for name, note in said.items() if not note.resumed}
         return bool(set(self._versions) - gone - {version})

@@ -13,22 +13,22 @@ from api_client.client import TurnsClient
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import BadRequest, SettingsError
 from api_client.contract.policy import AppliedPolicy
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings, load_settings
 from api_client.contract.turn import Outcome, Turn
-from api_client.policies import apply
+from api_client.policies import apply_policy_file
 from api_client.policies.replays import PolicyReplay
-from api_client.turns.record.moves import judged
-from api_client.turns.record.turn_policy import policy_of
+from api_client.turns.record.moves import to_policy_attempts
+from api_client.turns.record.turn_policy import find_turn_policy
 from worker.cli.figures.stats import format_percent
 from worker.cli.output import count_noun, fit_line, json_option, write_json, write_table
 from worker.cli.policy import choose_file_rules, load_policy_file
 from worker.cli.store_access import build_since_option, describe_caller, run_with_client
 from worker.cli.turns.listing import iterate_finished_chats
 from worker.enforcement.examination import refused_file_issues
-from worker.enforcement.policies import Comparison, PolicyFile, RecordedAttempt, RecordedTurn, Subject
+from worker.enforcement.policies import Comparison, PolicyFile, PolicySubject, RecordedAttempt, RecordedTurn
 from worker.external import provide_services
 from worker.plugins.analysis.comparison_run import ComparisonRun, PolicyShare, ValidationProcessDied
-from worker.turns.folders import AnswerFiles, delivery_folder, kept
+from worker.turns.folders import AnswerFiles, collect_answer_files, locate_last_delivery
 
 
 @click.command("replay-policy")
@@ -46,9 +46,11 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
     Rules for routes do not apply to turns of another policy, whose record does not name the route.
     """
     policy, replay_id = load_policy_file(file), secrets.token_hex(6)
-    settings = load()
+    settings = load_settings()
     provide_services(settings)
-    choose_file_rules(policy, Subject(), root=settings.root)  # report errors before child processes build the rules
+    choose_file_rules(
+        policy, PolicySubject(), root=settings.root
+    )  # report errors before child processes build the rules
 
     async def replay_turns(client: TurnsClient) -> Comparison:
         comparison = Comparison(most=show)
@@ -57,7 +59,7 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
                 given = _apply_policy(turn, policy)
                 judging.add_turn(_rebuild_turn(settings, turn, attempts, given.policy.max_attempts), given)
             judging.finish()
-        await client.policy_replays.keep(_build_replay(comparison))
+        await client.policy_replays.store_replay(_build_replay(comparison))
         return comparison
 
     def _build_replay(comparison: Comparison) -> PolicyReplay:
@@ -85,22 +87,22 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
 
 def _apply_policy(turn: Turn, file: PolicyFile) -> PolicyShare:
     """Return the rules that a recorded turn had under this policy, or would get if it were submitted now."""
-    request, applied = turn.request, AppliedPolicy.of(turn.request)
+    request, applied = turn.request, AppliedPolicy.from_request(turn.request)
     if applied is None or applied.hash != file.hash:
         filled = request.filled if applied else ("validators", "policy", "max_attempts", "locale")
         named = {"validators", "policy", "max_attempts", "locale"} - set(filled)
         try:
-            request = apply(request, file, owner=request.key, route="", named=named)
+            request = apply_policy_file(request, file, owner=request.key, route="", named=named)
         except BadRequest:  # the turn names a rule that this policy lacks
-            request = apply(request, file, owner=request.key, route="", named=named - {"validators"})
-    policy = policy_of(replace(turn, request=request, allowed=0))
-    applied = AppliedPolicy.of(request)
+            request = apply_policy_file(request, file, owner=request.key, route="", named=named - {"validators"})
+    policy = find_turn_policy(replace(turn, request=request, allowed=0))
+    applied = AppliedPolicy.from_request(request)
     return PolicyShare(names=request.validators, shadow=applied.shadow if applied else (), policy=policy)
 
 
 def _rebuild_turn(settings: Settings, turn: Turn, attempts: list[AttemptRecord], most: int) -> RecordedTurn:
     found = []
-    for number, (record, attempt) in enumerate(zip(attempts, judged(attempts), strict=True), 1):
+    for number, (record, attempt) in enumerate(zip(attempts, to_policy_attempts(attempts), strict=True), 1):
         files = _read_files(settings, turn, attempts[:number])
         by_human = turn.outcome is Outcome.PASSED_BY_HUMAN
         found.append(
@@ -128,8 +130,8 @@ def _rebuild_turn(settings: Settings, turn: Turn, attempts: list[AttemptRecord],
 
 def _read_files(settings: Settings, turn: Turn, attempts: list[AttemptRecord]) -> AnswerFiles:
     try:
-        here = delivery_folder(settings, turn, attempts[-1]).is_dir()
-        return kept(settings, turn, attempts) if here else AnswerFiles()
+        here = locate_last_delivery(settings, turn, attempts[-1]).is_dir()
+        return collect_answer_files(settings, turn, attempts) if here else AnswerFiles()
     except (SettingsError, OSError):
         return AnswerFiles()
 

@@ -12,9 +12,9 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
-from api_client.contract.phase_place import input_file
-from api_client.contract.phase_work import PHASE, phase_of
-from api_client.contract.settings import RUN_FILE, Settings, load, require_store
+from api_client.contract.phase_place import locate_input_file
+from api_client.contract.phase_work import PHASE, read_turn_phase
+from api_client.contract.settings import RUN_FILE, Settings, load_settings, require_store
 from api_client.index.search import Search
 from worker.cli.config import describe_settings
 from worker.cli.installation.up import lock_installation
@@ -33,16 +33,16 @@ def backup(target: Path, as_json: bool) -> None:
     It contains all turns that were acknowledged before, with prompts and answers; only its owner can read the file. The
     store's user needs the right +psync.
     """
-    settings = require_store(load())
+    settings = require_store(load_settings())
     if not target.parent.is_dir():
         raise click.UsageError(f"no folder {target.parent}")
-    line = run_with_client(lambda client: client.orders.record("backup", by=describe_caller()))
+    line = run_with_client(lambda client: client.orders.write_line("backup", by=describe_caller()))
     try:
         saved = saving.save_installation(settings, target.absolute(), lambda: run_with_client(_list_parts))
     except Exception as error:
         why = error  # Python deletes ``error`` at the end of this block
         with suppress(HelixError):
-            run_with_client(lambda client: client.orders.refuse(line, why))
+            run_with_client(lambda client: client.orders.add_refusal(line, why))
         raise
     if as_json:
         write_json({"archive": str(target), **asdict(saved), "files_in": settings.files or str(settings.root)})
@@ -59,10 +59,10 @@ def backup(target: Path, as_json: bool) -> None:
 
 async def _list_parts(client: TurnsClient) -> saving.BackupParts:
     settings, lists, inputs = client.settings, client.lists, list[Path]()
-    for turn in await lists.read([found.turn_id for found in await lists.unfinished(Search())]):
+    for turn in await lists.read_turns([found.turn_id for found in await lists.list_unfinished(Search())]):
         if turn.request.work == PHASE:
-            paths = phase_of(turn.request).input_files
-            inputs += [input_file(settings.root, turn.request, path) for path in paths]
+            paths = read_turn_phase(turn.request).input_files
+            inputs += [locate_input_file(settings.root, turn.request, path) for path in paths]
     return saving.BackupParts(
         phase_directories=await client.phases.read_folders(),
         input_files=inputs,
@@ -79,7 +79,7 @@ def restore(source: Path, as_json: bool) -> None:
     The archive is checked first. Without REDIS_URL the turns go to the embedded broker of HELIX_ROOT. After a crash
     nothing starts until the same restore has completed. Existing settings stay.
     """
-    settings = load()
+    settings = load_settings()
     manifest, restored = restoring.restore_archive(
         settings, source.absolute(), lambda: lock_installation(ensure_state_dir(settings))
     )
@@ -101,7 +101,7 @@ def _find_differing_settings(settings: Settings, before: list[dict[str, str]]) -
 
     Leaves out the store's addresses of the embedded broker, which change with every start.
     """
-    now = {row["name"]: row["value"] for row in describe_settings(load(), os.environ)}
+    now = {row["name"]: row["value"] for row in describe_settings(load_settings(), os.environ)}
     return [
         {"name": row["name"], "was": row["value"], "now": now.get(row["name"], ""), "origin": row["origin"]}
         for row in before

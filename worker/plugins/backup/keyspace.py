@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from api_client.contract.errors import RestoreRefused
 from api_client.contract.settings import Settings
 from api_client.store import namespace
-from api_client.store.connecting import connect
+from api_client.store.connecting import open_blocking_store
 from worker.processes.broker import BrokerError, EmbeddedBroker, ServerBinary, find_servers
 
 #: End of a dump without checksum.
@@ -28,7 +28,7 @@ def require_empty_store(settings: Settings, digest: str) -> None:
     Raises:
         RestoreRefused: the message says what to do.
     """
-    with connect(settings) as target:
+    with open_blocking_store(settings) as target:
         namespace.require_room(target, settings.namespace, digest)
 
 
@@ -43,7 +43,7 @@ def find_restore_server(settings: Settings, head: bytes) -> ServerBinary:
     for server, what, key in _try_servers(head):
         if key:
             try:
-                with connect(settings) as target:
+                with open_blocking_store(settings) as target:
                     namespace.try_key(target, settings.namespace, key)
             except ResponseError as error:
                 if namespace.OTHER_VERSION not in str(error):
@@ -62,8 +62,8 @@ def explain_missing_server(settings: Settings, head: bytes) -> str:
 
     Writes only a mark that expires after a minute.
     """
-    with connect(settings) as store:
-        own = namespace.key_of(store, settings.namespace)
+    with open_blocking_store(settings) as store:
+        own = namespace.dump_key(store, settings.namespace)
     tried: list[str] = []
     with contextlib.suppress(BrokerError):
         for _, what, key in _try_servers(head):
@@ -106,7 +106,7 @@ def restore_keys(settings: Settings, dump: Path, digest: str, server: ServerBina
     """
     with (
         tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder,
-        connect(settings) as target,
+        open_blocking_store(settings) as target,
         EmbeddedBroker(_build_data_folder(dump, Path(folder)), server=server) as running,
         redis.Redis.from_url(running.url) as source,
     ):

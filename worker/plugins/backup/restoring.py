@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from api_client.contract.errors import RestoreRefused
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.settings import STATE_DIR, Settings
 from worker.files.safe_io import ensure_folder, open_folder
 from worker.files.safe_io import replace_file as put
@@ -161,7 +161,7 @@ def _restore_files(archive: Path, manifest: Manifest, places: _RestorePaths) -> 
             else:
                 _write_file(place.name, folder, content, entry)
                 count += 1
-                reach("restore.file")
+                pass_failpoint("restore.file")
     for place, entry in reversed(folders):
         with places.open_folder(place) as folder:
             os.fchmod(folder, entry.mode)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
-from api_client.store.connecting import connect, socket_of
+from api_client.store.connecting import get_socket, open_blocking_store
 from worker.plugins.backup.archive import BackupError
 
 _ASK = b"*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n"
@@ -30,10 +30,10 @@ def take_snapshot(settings: Settings, target: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(target, flags, 0o600), "wb") as file:
         try:
-            with connect(settings) as store:
+            with open_blocking_store(settings) as store:
                 connection: Any = store.connection_pool.get_connection()
                 try:
-                    return _receive_dump(socket_of(connection), file)
+                    return _receive_dump(get_socket(connection), file)
                 finally:
                     connection.disconnect()
         except (RedisError, TimeoutError, EOFError) as error:

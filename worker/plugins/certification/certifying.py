@@ -36,7 +36,7 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
     openai_http:stub. No real service is asked: the door leads to a stub, whatever the settings say. Exit code 1:
     something was taken for complete falsely, a whole answer was thrown away, or the agent passed the door by.
     """
-    from api_client.contract.settings import Settings, load
+    from api_client.contract.settings import Settings, load_settings
     from worker.agents import build_runner
     from worker.logs import configure_logging
     from worker.plugins.certification.situations import SITUATIONS
@@ -45,7 +45,7 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
 
     configure_logging(Settings(log_level="error"))  # the table shows errors
     os.environ.update({key: value for key, value in _NEEDED.items() if not os.environ.get(key)})
-    models = load().models
+    models = load_settings().models
     runner, option = build_runner(models.get(name, name))
     wanted = [each for each in SITUATIONS if not only or any(text in each.name for text in only)]
     if not wanted:

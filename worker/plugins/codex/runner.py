@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.completion import Completion, ErrorKind, Verdict, Why
+from api_client.contract.completion import Completion, ErrorKind, IncompleteReason, Verdict
 from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
 from worker.enforcement.tool_call_log import ToolCallLog, ToolCallRecorder
@@ -151,7 +151,7 @@ class CodexEventReader:
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
         """Return whether the run was complete, judged by Codex's own events and exit code."""
-        code, why, kind = ending.exit.code, Why.BROKE_OFF, None
+        code, why, kind = ending.exit.code, IncompleteReason.BROKE_OFF, None
         if self._continues and not self._begun and code not in {None, 0} and "no rollout found" in ending.stderr:
             kind, reason = ErrorKind.SESSION_LOST, "Codex does not know the session that it was to continue"
             return Completion(verdict=Verdict.ERROR, kind=kind, reason=reason, evidence=evidence)
@@ -172,7 +172,7 @@ class CodexEventReader:
         elif self._end != "turn.completed":
             reason = "the output of Codex ended without turn.completed"
         elif not self.text.strip():
-            why, reason = Why.SILENT, "Codex finished but said nothing"
+            why, reason = IncompleteReason.SILENT, "Codex finished but said nothing"
         else:
             return Completion(verdict=Verdict.COMPLETE, reason="exit code 0 and turn.completed", evidence=evidence)
         return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)

@@ -9,8 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.completion import Completion, Verdict, Why
-from api_client.contract.declared import Findings, Kind, each, mapping, one_of, record, whole, word
+from api_client.contract.completion import Completion, IncompleteReason, Verdict
+from api_client.contract.declared import (
+    Findings,
+    Kind,
+    choice_kind,
+    integer_kind,
+    list_kind,
+    read_mapping,
+    read_word,
+    record_kind,
+)
 from api_client.contract.settings import Settings
 from worker.files.safe_io import open_folder, read_below
 from worker.plugins.programs.declaration import AgentProgram, build_program, parse_relative_path, read_declaration
@@ -64,31 +73,39 @@ class DeclaredCommand:
 
 
 def _record_kind(made: type[Any], kinds: Mapping[str, Kind], noun: str) -> Kind:
-    read = record(kinds, noun=noun)
+    read = record_kind(kinds, noun=noun)
     return lambda value: made(**read(value))
 
 
 def _parse_complete_rule(value: Any) -> CompleteRule:
-    kinds = {"exit_codes": each(whole(0, 255), "exit codes"), "last_line": mapping, "marker": parse_relative_path}
+    kinds = {
+        "exit_codes": list_kind(integer_kind(0, 255), "exit codes"),
+        "last_line": read_mapping,
+        "marker": parse_relative_path,
+    }
     rule: CompleteRule = _record_kind(CompleteRule, kinds, "a rule")(value)
     found = Findings()
     if not rule.exit_codes:
-        found.wrong("must name at least one exit code", "exit_codes")
-    found.end()
+        found.add_problem("must name at least one exit code", "exit_codes")
+    found.raise_problems()
     return rule
 
 
 def _parse_answer_rule(value: Any) -> AnswerRule:
-    kinds = {"path": word, "where": mapping, "file": parse_relative_path}
+    kinds = {"path": read_word, "where": read_mapping, "file": parse_relative_path}
     rule: AnswerRule = _record_kind(AnswerRule, kinds, "an answer")(value)
     found = Findings()
     if bool(rule.path) == bool(rule.file):
-        found.wrong("give 'path' (in JSON lines) or 'file', one of the two")
-    found.end()
+        found.add_problem("give 'path' (in JSON lines) or 'file', one of the two")
+    found.raise_problems()
     return rule
 
 
-_KINDS: Mapping[str, Kind] = {"prompt": one_of(PROMPTS), "complete": _parse_complete_rule, "answer": _parse_answer_rule}
+_KINDS: Mapping[str, Kind] = {
+    "prompt": choice_kind(PROMPTS),
+    "complete": _parse_complete_rule,
+    "answer": _parse_answer_rule,
+}
 
 
 def parse_command(text: str, source: str) -> DeclaredCommand:
@@ -177,7 +194,7 @@ class CommandOutputReader:
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
         """Return whether the run was complete, judged by the declared conditions."""
-        rule, code, why, reason = self._command.complete, ending.exit.code, Why.BROKE_OFF, ""
+        rule, code, why, reason = self._command.complete, ending.exit.code, IncompleteReason.BROKE_OFF, ""
         if ended := find_kill_reason(code, "the command"):
             why, reason = ended
         elif code not in rule.exit_codes:
@@ -187,7 +204,7 @@ class CommandOutputReader:
         elif rule.marker and self._read_file(rule.marker) is None:
             reason = f"there is no {rule.marker}, which its rule takes"
         elif not self.text:
-            why, reason = Why.SILENT, "the command finished but said nothing"
+            why, reason = IncompleteReason.SILENT, "the command finished but said nothing"
         if reason:
             return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
         return Completion(verdict=Verdict.COMPLETE, reason="its declared rule takes this end", evidence=evidence)

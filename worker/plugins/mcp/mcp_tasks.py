@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 
 from api_client.contract.interruption import Answerer, Interruption
 from api_client.interruptions.question import QuestionView
-from api_client.interruptions.registry import question_of
+from api_client.interruptions.registry import show_question
 from worker.plugins.mcp.mcp_tools import RelayError, TurnTools, build_turn_task
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def build_task(turn: Turn) -> dict[str, Any]:
         "ttlMs": None,
         "pollIntervalMs": _POLL_MS,
     }
-    if status == "input_required" and asked and asked.who != Answerer.OPERATOR and question_of(asked).chat:
-        found["inputRequests"] = {_question_name(turn): _build_elicitation(question_of(asked))}
+    if status == "input_required" and asked and asked.who != Answerer.OPERATOR and show_question(asked).chat:
+        found["inputRequests"] = {_question_name(turn): _build_elicitation(show_question(asked))}
     elif status == "input_required":  # the question is for an operator, who decides in the inbox
         found |= {"status": "working", "statusMessage": task["error"]}
     elif status in {"completed", "failed"}:
@@ -71,7 +71,7 @@ def read_decision(response: dict[str, Any], turn: Turn) -> str:
     if response.get("action") == "decline":
         return asked.silence
     said = (response.get("content") or {}).get("decision") if response.get("action") == "accept" else ""
-    return said if said in {each.decision for each in question_of(asked).choices if not each.takes} else ""
+    return said if said in {each.decision for each in show_question(asked).choices if not each.takes} else ""
 
 
 def build_extension(tools: TurnTools) -> Extension:

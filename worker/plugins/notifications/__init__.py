@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from api_client.contract.settings import Settings
-    from api_client.store.connection import OneConnection
+    from api_client.store.connection import SingleConnection
     from worker.plugins.notifications.notifier import Notifier
 
 COMMANDS = {
@@ -20,7 +20,7 @@ COMMANDS = {
 }
 
 
-def notify(settings: Settings, connection: OneConnection) -> Notifier | None:
+def notify(settings: Settings, connection: SingleConnection) -> Notifier | None:
     """Create the sender of notifications, or return None if no target is configured."""
     if not (settings.webhook_urls or settings.notice_command):
         return None

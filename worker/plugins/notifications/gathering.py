@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 
 import structlog
 
-from api_client.contract.notices import Notice
+from api_client.contract.notices import Notification
 from api_client.contract.settings import Settings
 from api_client.contract.turn_error import TurnError
-from api_client.contract.worker_reports import WorkerReport, missing
+from api_client.contract.worker_reports import WorkerReport, missing_workers
 from api_client.notifications.outbox import Notices
-from api_client.policies.flows import GUARD, Flows, RolledBack
+from api_client.policies.flows import GUARD, FlowVersions, Rollback
 from api_client.store import Store
-from api_client.workers.reports import written_reports
+from api_client.workers.reports import read_written_reports
 from worker.plugins.notifications.outgoing import is_wanted
 
 log = structlog.get_logger()
@@ -29,10 +29,12 @@ async def gather_notifications(settings: Settings, store: Store, outbox: Notices
     """Find events worth a notification, and put new notifications into the outbox."""
     await _gather_turns(settings, outbox, suspended=False)
     await _gather_turns(settings, outbox, suspended=True)
-    seconds, _ = await store.ask(store.redis.time())  # workers report by the store's clock
-    found = [*find_gone_workers(await store.ask(written_reports(store.redis, store.namespace)), float(seconds))]
+    seconds, _ = await store.await_reply(store.redis.time())  # workers report by the store's clock
+    found = [
+        *find_gone_workers(await store.await_reply(read_written_reports(store.redis, store.namespace)), float(seconds))
+    ]
     if len(settings.flow_version) > 1:
-        found += find_rollbacks(settings, await Flows(store).said(), time.time())
+        found += find_rollbacks(settings, await FlowVersions(store).read_all(), time.time())
     for notice in found:
         if is_wanted(settings, notice.kind):
             await outbox.put(notice)
@@ -51,23 +53,27 @@ async def _gather_turns(settings: Settings, outbox: Notices, *, suspended: bool)
                 await outbox.put(notice)
 
 
-def _notify_finished(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
+def _notify_finished(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notification]:
     outcome = record["outcome"]
     at = int(record["finished_at"] or 0) / 1000
     if '"background"' in record["request"] and json.loads(record["request"]).get("metadata", {}).get("background"):
         status = {"cancelled": "cancelled"}.get(outcome, "completed" if outcome.startswith("passed") else "failed")
-        yield Notice(kind=f"response.{status}", subject=turn_id, at=at, data={"id": f"resp_{turn_id}"})
+        yield Notification(kind=f"response.{status}", subject=turn_id, at=at, data={"id": f"resp_{turn_id}"})
     if outcome in _FAILED or outcome == "dead":
         kind = "turn.dead" if outcome == "dead" else "turn.failed"
-        yield Notice(kind=kind, subject=turn_id, at=at, data=_build_data(settings, turn_id, record, outcome=outcome))
+        yield Notification(
+            kind=kind, subject=turn_id, at=at, data=_build_data(settings, turn_id, record, outcome=outcome)
+        )
 
 
-def _notify_suspended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
+def _notify_suspended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notification]:
     """Yield a notification if the turn is suspended and waits for a person."""
     if record["state"] == "suspended":
         suspended = record["suspended_at"]
         data = _build_data(settings, turn_id, record)
-        yield Notice(kind="inbox.waiting", subject=f"{turn_id} {suspended}", at=int(suspended or 0) / 1000, data=data)
+        yield Notification(
+            kind="inbox.waiting", subject=f"{turn_id} {suspended}", at=int(suspended or 0) / 1000, data=data
+        )
 
 
 def _build_data(settings: Settings, turn_id: str, record: dict[str, str], **more: str) -> dict[str, str | int | float]:
@@ -84,7 +90,7 @@ def _build_data(settings: Settings, turn_id: str, record: dict[str, str], **more
     return {"attempts": int(record["attempt"] or 0), **{name: value for name, value in facts.items() if value}}
 
 
-def find_rollbacks(settings: Settings, said: dict[str, RolledBack], now: float) -> Iterator[Notice]:
+def find_rollbacks(settings: Settings, said: dict[str, Rollback], now: float) -> Iterator[Notification]:
     """Yield notifications about flow versions that were rolled back automatically in the last day."""
     for version, note in said.items():
         if note.by != GUARD or note.resumed or now - note.at > _OLD_SECONDS:
@@ -92,12 +98,12 @@ def find_rollbacks(settings: Settings, said: dict[str, RolledBack], now: float) 
         data: dict[str, str | int | float] = {"flow": version, "why": note.why}
         if settings.public_url:
             data["url"] = f"{settings.public_url.rstrip('/')}/policies"
-        yield Notice(kind="flow.rolled_back", subject=f"{version} {note.at}", at=note.at, data=data)
+        yield Notification(kind="flow.rolled_back", subject=f"{version} {note.at}", at=note.at, data=data)
 
 
-def find_gone_workers(reports: Iterable[WorkerReport], now: float) -> Iterator[Notice]:
+def find_gone_workers(reports: Iterable[WorkerReport], now: float) -> Iterator[Notification]:
     """Yield notifications about workers that have been missing for a while."""
-    for each in missing(reports, now):
+    for each in missing_workers(reports, now):
         if _GONE_SECONDS < now - each.at < _OLD_SECONDS:
             queues = ",".join(each.queues)
             data: dict[str, str | int | float] = {
@@ -106,4 +112,4 @@ def find_gone_workers(reports: Iterable[WorkerReport], now: float) -> Iterator[N
                 "queues": queues,
                 "last_heard": each.at,
             }
-            yield Notice(kind="worker.gone", subject=f"{each.name} {each.started_at}", at=now, data=data)
+            yield Notification(kind="worker.gone", subject=f"{each.name} {each.started_at}", at=now, data=data)

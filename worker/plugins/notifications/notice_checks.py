@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
-from api_client.contract.notices import Entry
+from api_client.contract.notices import OutboxEntry
 from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding
 from worker.cli.output import count_noun
@@ -40,7 +40,7 @@ def notices(settings: Settings) -> Iterator[Finding]:
         return  # reported by the checks of the store
 
 
-def report_outbox(waiting: list[Entry], dead: list[Entry]) -> Finding:
+def report_outbox(waiting: list[OutboxEntry], dead: list[OutboxEntry]) -> Finding:
     """Build a finding about notifications that wait or could not be delivered."""
     failing = [entry for entry in waiting if entry.error]
     if dead:

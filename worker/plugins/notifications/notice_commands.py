@@ -9,8 +9,8 @@ import time
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.notices import Entry, Notice
-from api_client.contract.settings import load
+from api_client.contract.notices import Notification, OutboxEntry
+from api_client.contract.settings import load_settings
 from api_client.resources.notifications import GIVEN_UP, NOTICES
 from worker.cli import NO
 from worker.cli.output import count_noun, fit_line, json_option, write_result
@@ -63,11 +63,11 @@ _add_action_command("drop", "dropped", "dropped", "Take notices off the list of 
 @json_option
 def test(as_json: bool) -> None:
     """Send a test notification to every target from here. Exit code 1 if a target refuses it."""
-    settings = load()
+    settings = load_settings()
     if not list_targets(settings):
         raise click.UsageError("nobody is called: set HELIX_WEBHOOK_URLS or HELIX_NOTICE_COMMAND")
-    notice = Notice(kind="notice.test", subject=secrets.token_hex(8), at=time.time(), data={"text": "It works."})
-    entry = Entry(notice_id=notice.notice_id, body=notice.body(), put_at=notice.at)
+    notice = Notification(kind="notice.test", subject=secrets.token_hex(8), at=time.time(), data={"text": "It works."})
+    entry = OutboxEntry(notice_id=notice.notice_id, body=notice.to_body(), put_at=notice.at)
     said: dict[str, str] = {}
     for target in list_targets(settings):
         try:

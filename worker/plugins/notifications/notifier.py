@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from api_client.contract.failpoints import reach
-from api_client.contract.notices import Entry
+from api_client.contract.failpoints import pass_failpoint
+from api_client.contract.notices import OutboxEntry
 from api_client.contract.settings import Settings
 from api_client.notifications.outbox import Notices
 from api_client.store import Store
-from api_client.store.audit import Audit
-from api_client.store.connection import OneConnection
+from api_client.store.audit import AuditLog
+from api_client.store.connection import SingleConnection
 from worker.plugins.notifications.gathering import gather_notifications
 from worker.plugins.notifications.outgoing import (
     DeliveryError,
@@ -33,12 +33,12 @@ _AT_ONCE, _DUE_AT_ONCE = 8, 64
 class Notifier:
     """Finds events worth a notification, and sends notifications to the configured targets."""
 
-    def __init__(self, settings: Settings, connection: OneConnection | None = None) -> None:
+    def __init__(self, settings: Settings, connection: SingleConnection | None = None) -> None:
         self._settings = settings
         self._targets = list_targets(settings)
         self.name, self.seconds = "notifier", _LOOK_SECONDS if self._targets else 0.0
         self._store = Store(settings, connection)
-        self._outbox = Notices(self._store, Audit(self._store))
+        self._outbox = Notices(self._store, AuditLog(self._store))
         self._senders = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="notice")
 
     async def leave(self) -> None:
@@ -58,7 +58,7 @@ class Notifier:
             await asyncio.gather(*map(self._send_notification, due))
         await self._outbox.forget_old()
 
-    async def _send_notification(self, entry: Entry) -> None:
+    async def _send_notification(self, entry: OutboxEntry) -> None:
         if not is_wanted(self._settings, entry.kind):  # relays store notifications of every kind
             await self._outbox.sent(entry)
             return
@@ -69,13 +69,13 @@ class Notifier:
                 continue
             if not await self._outbox.may_send():
                 return  # another process has taken over
-            reach("notice.due")
+            pass_failpoint("notice.due")
             try:
                 await asyncio.get_running_loop().run_in_executor(
                     self._senders, deliver_notification, self._settings, target, entry
                 )
                 taken.append(target)
-                reach("notice.taken")
+                pass_failpoint("notice.taken")
             except DeliveryError as error:
                 problems.append(f"{mask_target(target)}: {error}")
         if not problems:

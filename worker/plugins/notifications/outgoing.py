@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
-from api_client.contract.addresses import is_inner
-from api_client.contract.notices import Entry, signed
+from api_client.contract.addresses import is_internal_address
+from api_client.contract.notices import OutboxEntry, sign_headers
 from api_client.contract.settings import Settings
 
 _SECONDS = 10.0
@@ -39,7 +39,7 @@ def resolve_addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
     except OSError as error:
         raise DeliveryError(f"{host} has no address: {error}") from None
     numbers = list(dict.fromkeys(str(each[4][0]) for each in found))
-    if not allow_inner and (refused := [number for number in numbers if is_inner(number)]):
+    if not allow_inner and (refused := [number for number in numbers if is_internal_address(number)]):
         said = f"{host} leads to {refused[0]}, an inner address; HELIX_WEBHOOK_INTERNAL=allowed lets it"
         raise DeliveryError(said)
     return numbers
@@ -118,7 +118,7 @@ def is_wanted(settings: Settings, kind: str) -> bool:
     return any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for each in settings.notice_kinds)
 
 
-def deliver_notification(settings: Settings, target: str, entry: Entry) -> None:
+def deliver_notification(settings: Settings, target: str, entry: OutboxEntry) -> None:
     """Deliver a notification to a webhook or to the operator's command.
 
     Raises:
@@ -128,11 +128,11 @@ def deliver_notification(settings: Settings, target: str, entry: Entry) -> None:
         _run_command(settings.notice_command, entry)
         return
     headers = {"content-type": "application/json", "user-agent": "helix-turns"}
-    headers |= signed(settings.webhook_secret, entry.notice_id, entry.body, time.time())
+    headers |= sign_headers(settings.webhook_secret, entry.notice_id, entry.body, time.time())
     post_body(target, entry.body.encode(), headers, allow_inner=settings.webhook_internal == "allowed")
 
 
-def _run_command(command: str, entry: Entry) -> None:
+def _run_command(command: str, entry: OutboxEntry) -> None:
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environ |= {"NOTICE_ID": entry.notice_id, "NOTICE_KIND": entry.kind}
     try:

@@ -21,8 +21,15 @@ from worker.files.recent import RecentEntries
 from worker.files.safe_io import DIRECTORY, ensure_folder, read_below
 from worker.files.session import KEPT
 from worker.files.session_fence import HELD, FencedSessionFolder
-from worker.plugins.object_store.objects import Objects, contents
-from worker.plugins.object_store.snapshots import FolderState, FoundFile, Snapshot, SnapshotManifest, StoredFile, pack
+from worker.plugins.object_store.objects import ObjectStoreClient, read_contents
+from worker.plugins.object_store.snapshots import (
+    FolderState,
+    FoundFile,
+    Snapshot,
+    SnapshotManifest,
+    StoredFile,
+    build_snapshot,
+)
 
 MOST_ENTRIES = 20_000
 _ATTEMPTS = "attempts"
@@ -113,7 +120,7 @@ def _digest(name: str, folder: int) -> str:
         os.close(fd)
 
 
-def bring(holder: FencedSessionFolder, manifest: SnapshotManifest, objects: Objects) -> int:
+def bring(holder: FencedSessionFolder, manifest: SnapshotManifest, objects: ObjectStoreClient) -> int:
     """Make a session's folder equal to a snapshot by downloading files. Return the number of downloaded files.
 
     Deliveries missing from the snapshot stay, since a finished run of this machine may be adopted.
@@ -122,7 +129,7 @@ def bring(holder: FencedSessionFolder, manifest: SnapshotManifest, objects: Obje
         OSError: the folder cannot be written. FileNotFoundError: a later holder fenced this folder off.
         SessionFilesGone, SessionFilesAway: the object store lacks files or is unreachable.
     """
-    here, wanted = found_in(holder.path, holder.session), manifest.found
+    here, wanted = found_in(holder.path, holder.session), manifest.folder_state
     _remove(holder, here, wanted)
     for path in sorted(wanted.folders - here.folders):
         with ExitStack() as stack, suppress(FileExistsError):
@@ -140,7 +147,7 @@ def bring(holder: FencedSessionFolder, manifest: SnapshotManifest, objects: Obje
         if here.files.get(path) != wanted.files[path]:
             lacking[each.pack].append((path, each))
     for name, each_of in lacking.items():
-        found = contents(objects, name, [each for _, each in each_of])
+        found = read_contents(objects, name, [each for _, each in each_of])
         for (path, each), content in zip(each_of, found, strict=True):
             _put(holder, path, each, content)
     return sum(map(len, lacking.values()))
@@ -195,7 +202,7 @@ def packed(
         SessionFilesTooLarge: the folder exceeds a limit.
     """
     found = found_in(path, session, most_bytes=most_bytes)
-    if found == base.manifest.found:
+    if found == base.manifest.folder_state:
         return None
 
     def content_of(name: str) -> bytes | None:
@@ -203,4 +210,4 @@ def packed(
             return read_below(name, session, most_bytes or 2**62)
         return None
 
-    return pack(name, found, base, content_of, now=time.time(), grace=grace)
+    return build_snapshot(name, found, base, content_of, now=time.time(), grace=grace)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from api_client.contract.session_files import ClearedFiles, SessionFilesGone
 from api_client.store import Store
 from api_client.turns.sessions import session_files_key
-from worker.plugins.object_store.objects import Objects, StoredObject, snapshot_at
+from worker.plugins.object_store.objects import ObjectStoreClient, StoredObject, load_snapshot
 from worker.plugins.object_store.snapshots import Snapshot
 
 #: Forgets a session, unless it is or was at work meanwhile.
@@ -34,7 +34,7 @@ def unneeded(found: Iterable[StoredObject], current: Snapshot, *, now: float, gr
 
 
 async def clear_objects(
-    store: Store, objects: Objects, *, now: float, session_seconds: float, dry_run: bool
+    store: Store, objects: ObjectStoreClient, *, now: float, session_seconds: float, dry_run: bool
 ) -> ClearedFiles:
     """Delete objects that no session needs, and return the numbers. With ``dry_run``, only count them.
 
@@ -49,17 +49,19 @@ async def clear_objects(
     grace = store.settings.files_grace_seconds
     found: dict[str, list[StoredObject]] = defaultdict(list)
     # Listed before reading the pointers, so that objects becoming current meanwhile are missing or within their grace.
-    for each in await asyncio.to_thread(lambda: list(objects.all())):
+    for each in await asyncio.to_thread(lambda: list(objects.list_objects())):
         found[each.name.partition("/")[0]].append(each)
     times = {each.name: each.at for each_of in found.values() for each in each_of}
     pointers: dict[str, str] = {}
     keys = store.keys
-    for name, stored in (await store.hash(session_files_key(store))).items():
+    for name, stored in (await store.read_hash(session_files_key(store))).items():
         session, text = name.decode(), stored.decode()
         pointers[session] = text
         old = session_seconds and now - times.get(text.partition(" ")[0], now) > session_seconds
         if old and not dry_run:
-            await store.send("EVAL", _FORGET, 2, session_files_key(store), keys.session_named(session), session, text)
+            await store.send_command(
+                "EVAL", _FORGET, 2, session_files_key(store), keys.session_named(session), session, text
+            )
     if found and not pointers:
         cleared.problems.append("the store knows no session of the object store: is it the right one? Nothing removed")
         return cleared
@@ -68,13 +70,13 @@ async def clear_objects(
         if all(each.name == newest or now - each.at <= grace for each in each_of):
             continue
         try:
-            current = await asyncio.to_thread(snapshot_at, objects, pointers.get(session, ""))
+            current = await asyncio.to_thread(load_snapshot, objects, pointers.get(session, ""))
         except SessionFilesGone as error:
             cleared.problems.append(str(error))
             continue
         for each in unneeded(each_of, current, now=now, grace=grace):
             if not dry_run:
-                await asyncio.to_thread(objects.remove, each.name)
+                await asyncio.to_thread(objects.remove_object, each.name)
             cleared.objects += 1
             cleared.size += each.size
     return cleared

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from api_client.contract.errors import SettingsError
 from api_client.contract.session_files import SessionFilesAway, SessionFilesGone
 from api_client.contract.settings import Settings
-from worker.plugins.object_store.snapshots import Pointer, Snapshot, SnapshotManifest, StoredFile, digest_of
+from worker.plugins.object_store.snapshots import Pointer, Snapshot, SnapshotManifest, StoredFile, hash_content
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class StoredObject:
     at: float
 
 
-class Objects:
+class ObjectStoreClient:
     """Reads and writes the objects of one installation in an object store. Blocking, but thread-safe.
 
     Raises ``SessionFilesAway`` if the object store refuses, or does not answer for ``patience`` seconds.
@@ -69,60 +69,60 @@ class Objects:
         except obstore.exceptions.BaseError as error:
             raise SettingsError([f"HELIX_FILES: {error}"]) from None
 
-    def put(self, name: str, content: bytes) -> None:
+    def put_object(self, name: str, content: bytes) -> None:
         """Store an object with this name and content, atomically and in one request."""
-        self._asked(lambda: self._api.put(self._store, name, content, use_multipart=False))
+        self._call_store(lambda: self._api.put(self._store, name, content, use_multipart=False))
 
-    def parts(self, name: str, places: Sequence[tuple[int, int]]) -> list[bytes]:
+    def read_parts(self, name: str, places: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return parts of an object, each given by position and length. Nearby parts share a request.
 
         Raises:
             SessionFilesGone: the object does not exist.
         """
         starts, lengths = [at for at, _ in places], [length for _, length in places]
-        found = self._asked(lambda: self._api.get_ranges(self._store, name, starts=starts, lengths=lengths))
+        found = self._call_store(lambda: self._api.get_ranges(self._store, name, starts=starts, lengths=lengths))
         return [bytes(each) for each in found]
 
-    def all(self) -> Iterator[StoredObject]:
+    def list_objects(self) -> Iterator[StoredObject]:
         """Yield the name, size and upload time of every object."""
         listed = iter(self._api.list(self._store))
-        while (chunk := self._asked(lambda: next(listed, None))) is not None:
+        while (chunk := self._call_store(lambda: next(listed, None))) is not None:
             for each in chunk:
                 yield StoredObject(each["path"], each["size"], each["last_modified"].timestamp())
 
-    def remove(self, name: str) -> None:
+    def remove_object(self, name: str) -> None:
         """Delete the object with this name, if there is one."""
-        self._asked(lambda: self._api.delete(self._store, name))
+        self._call_store(lambda: self._api.delete(self._store, name))
 
-    def probe(self) -> float:
+    def probe_store(self) -> float:
         """Store, read and delete a test object. Return the object store's time in seconds since the epoch."""
         name, content = f"{_PROBES}/{secrets.token_hex(8)}", b"may be removed"
-        self.put(name, content)
+        self.put_object(name, content)
         try:
-            stored: float = self._asked(lambda: self._api.head(self._store, name))["last_modified"].timestamp()
-            if self.parts(name, [(0, len(content))]) != [content]:
+            stored: float = self._call_store(lambda: self._api.head(self._store, name))["last_modified"].timestamp()
+            if self.read_parts(name, [(0, len(content))]) != [content]:
                 raise SessionFilesAway("the object store does not return what it was given")
         finally:
-            self.remove(name)
+            self.remove_object(name)
         return stored
 
-    def _asked(self, ask: Callable[[], T]) -> T:
+    def _call_store(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except FileNotFoundError as error:
-            raise SessionFilesGone(f"not in the object store: {_said(error)}") from None
+            raise SessionFilesGone(f"not in the object store: {_describe_error(error)}") from None
         except (self._api.exceptions.BaseError, OSError) as error:
-            raise SessionFilesAway(f"the object store: {_said(error)}") from None
+            raise SessionFilesAway(f"the object store: {_describe_error(error)}") from None
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Return the error code and the message from the object store's reply, or else the client's message."""
     text = str(error)
     found = (re.search(rf"<{name}>([^<]*)</{name}>", text) for name in ("Code", "Message"))
     return ": ".join(each[1] for each in found if each)[:300] or text.partition("\n")[0][:300]
 
 
-def snapshot_at(objects: Objects, text: str) -> Snapshot:
+def load_snapshot(objects: ObjectStoreClient, text: str) -> Snapshot:
     """Return the snapshot to which a pointer refers. An empty pointer yields an empty snapshot.
 
     Raises:
@@ -133,24 +133,24 @@ def snapshot_at(objects: Objects, text: str) -> Snapshot:
         return Snapshot()
     try:
         pointer = Pointer.parse(text)
-        [end] = objects.parts(pointer.name, [(pointer.at, pointer.length)])
-        if digest_of(end) != pointer.digest:
+        [end] = objects.read_parts(pointer.name, [(pointer.at, pointer.length)])
+        if hash_content(end) != pointer.digest:
             raise ValueError("its manifest is another")
         return Snapshot(pointer, SnapshotManifest.from_bytes(end))
     except ValueError as error:
         raise SessionFilesGone(f"the session's snapshot {text[:200]!r} cannot be read: {error}") from None
 
 
-def contents(objects: Objects, pack: str, files: list[StoredFile]) -> list[bytes]:
+def read_contents(objects: ObjectStoreClient, pack: str, files: list[StoredFile]) -> list[bytes]:
     """Return the contents of files that are stored in the same object. Raises the errors of ``snapshot_at``."""
     found = []
-    pieces = objects.parts(pack, [(each.at, each.length) for each in files])
+    pieces = objects.read_parts(pack, [(each.at, each.length) for each in files])
     for each, piece in zip(files, pieces, strict=True):
         try:
             content = zlib.decompressobj().decompress(piece, each.size + 1)
         except zlib.error:
             content = b""
-        if digest_of(content) != each.digest:
+        if hash_content(content) != each.digest:
             raise SessionFilesGone(f"the object {pack} does not hold what its snapshot says")
         found.append(content)
     return found

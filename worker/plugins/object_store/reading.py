@@ -13,7 +13,7 @@ from api_client.contract.session_files import ClearedFiles
 from api_client.store import Store
 from api_client.turns.sessions import session_files_key
 from worker.plugins.object_store.object_clearing import clear_objects
-from worker.plugins.object_store.objects import SHORT_PATIENCE, Objects, contents, snapshot_at
+from worker.plugins.object_store.objects import SHORT_PATIENCE, ObjectStoreClient, load_snapshot, read_contents
 from worker.plugins.object_store.snapshots import Snapshot
 
 
@@ -22,7 +22,7 @@ class SnapshotReader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._objects: Objects | None = None
+        self._objects: ObjectStoreClient | None = None
 
     async def read(self, session_id: str) -> SnapshotFiles:
         """Return the files in the current snapshot of a session."""
@@ -30,17 +30,17 @@ class SnapshotReader:
 
     async def of(self, session_id: str) -> Snapshot:
         """Return the current snapshot of a session, or an empty snapshot if there is none."""
-        text = await self._store.send("HGET", session_files_key(self._store), session_digest(session_id))
-        return await asyncio.to_thread(snapshot_at, self.objects, text.decode() if text else "")
+        text = await self._store.send_command("HGET", session_files_key(self._store), session_digest(session_id))
+        return await asyncio.to_thread(load_snapshot, self.objects, text.decode() if text else "")
 
     async def clear(self, *, now: float, session_seconds: float, dry_run: bool) -> ClearedFiles:
         """Delete objects that no session needs, and return the numbers. With ``dry_run``, only count them."""
         return await clear_objects(self._store, self.objects, now=now, session_seconds=session_seconds, dry_run=dry_run)
 
     @property
-    def objects(self) -> Objects:
+    def objects(self) -> ObjectStoreClient:
         """Return the connection to the object store. Raises ``SettingsError`` if the settings are unusable."""
-        self._objects = self._objects or Objects(self._store.settings, SHORT_PATIENCE)
+        self._objects = self._objects or ObjectStoreClient(self._store.settings, SHORT_PATIENCE)
         return self._objects
 
 
@@ -49,7 +49,7 @@ class SnapshotFiles:
     """The files in a session's snapshot, read from the object store on demand. Implements ``StoredFiles``."""
 
     snapshot: Snapshot
-    objects: Objects
+    objects: ObjectStoreClient
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -62,6 +62,6 @@ class SnapshotFiles:
         if file is None:
             raise FileNotFoundError(path)
         with tempfile.TemporaryFile() as draft:
-            draft.write(contents(self.objects, file.pack, [file])[0])
+            draft.write(read_contents(self.objects, file.pack, [file])[0])
             draft.flush()
             return os.dup(draft.fileno()), file.size

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.keys import session_digest
 from api_client.contract.session_files import SessionFilesAway, SessionFilesGone
 from api_client.contract.session_paths import session_directory
@@ -27,7 +27,7 @@ from worker.files.recent import RecentEntries
 from worker.files.safe_io import open_folder
 from worker.files.session_fence import open_fenced
 from worker.plugins.object_store.folder import bring, packed
-from worker.plugins.object_store.objects import SHORT_PATIENCE, Objects, snapshot_at
+from worker.plugins.object_store.objects import SHORT_PATIENCE, ObjectStoreClient, load_snapshot
 from worker.plugins.object_store.snapshots import Snapshot
 from worker.turns.leases.lease import Lease
 from worker.turns.loops.threads import Threads
@@ -43,39 +43,41 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 5.0
 class SnapshotStore:
     """Keeps the files of sessions as snapshots in an object store, so that workers share no folder."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, threads: Threads, objects: Objects | None = None) -> None:
+    def __init__(
+        self, settings: Settings, ledger: Ledger, threads: Threads, objects: ObjectStoreClient | None = None
+    ) -> None:
         self._settings, self._ledger, self._threads, self._objects = (
             settings,
             ledger,
             threads,
-            objects or Objects(settings),
+            objects or ObjectStoreClient(settings),
         )
         #: Snapshots made or read by this process.
         self._read: RecentEntries[str, Snapshot] = RecentEntries(most=64)
-        self._short = Objects(settings, SHORT_PATIENCE)
+        self._short = ObjectStoreClient(settings, SHORT_PATIENCE)
         self._away = False
 
-    async def restore(self, lease: Lease) -> None:
+    async def restore_files(self, lease: Lease) -> None:
         """Download the session's files that this machine lacks. Raises the errors of ``SessionFiles.restore``."""
         if lease.continued or not find_work(lease.claim.turn.request).in_session:
             return
-        with self._noting():
-            await self._threads.transfers(self._restore, lease, await self._ledger.files(lease.claim))
+        with self._note_outage():
+            await self._threads.do_transfer(self._download_files, lease, await self._ledger.find_snapshot(lease.claim))
 
-    def _restore(self, lease: Lease, text: str) -> None:
-        snapshot = self._read.get(text) or snapshot_at(self._objects, text)
+    def _download_files(self, lease: Lease, text: str) -> None:
+        snapshot = self._read.get(text) or load_snapshot(self._objects, text)
         folder = session_directory(self._settings.sessions_dir, lease.claim.turn.request.session_id)
         tries_left = _TRIES
         while text:
             try:
                 with open_fenced(folder, lease.claim.token, stays=True) as holder:
                     if lease.lapsed:
-                        self._threads.asked(lease.confirm(self._ledger))
+                        self._threads.run_in_loop(lease.confirm_holder(self._ledger))
                     holder.revoke_earlier_holders()
                     fetched = bring(holder, snapshot.manifest, self._objects)
                 break
             except FileNotFoundError:
-                lease.acknowledge(self._threads.asked(self._ledger.confirm(lease.claim)))
+                lease.record_renewal(self._threads.run_in_loop(self._ledger.confirm_lease(lease.claim)))
                 tries_left -= 1
                 if not tries_left:
                     raise
@@ -83,9 +85,9 @@ class SnapshotStore:
             log.info("session.restored", files=fetched, snapshot=text.partition(" ")[0])
         self._read.put(text, snapshot)
         lease.stored = snapshot
-        reach("files.restored")
+        pass_failpoint("files.restored")
 
-    async def save(self, lease: Lease, *, bounded: bool = True) -> str:
+    async def save_files(self, lease: Lease, *, bounded: bool = True) -> str:
         """Upload changed files and return a reference to the snapshot. Raises the errors of ``SessionFiles.save``."""
         if lease.stored is None:  # the work is outside a session, or the local folder is not the session's
             return ""
@@ -94,8 +96,8 @@ class SnapshotStore:
             if bounded:
                 await self._await_store(lease)
             try:
-                with self._noting():
-                    await self._threads.transfers(self._save, lease, lease.stored, most_bytes)
+                with self._note_outage():
+                    await self._threads.do_transfer(self._upload_files, lease, lease.stored, most_bytes)
                 return str(lease.stored.pointer or "")
             except SessionFilesAway:
                 if not bounded or lease.reason:
@@ -104,7 +106,7 @@ class SnapshotStore:
     async def _await_store(self, lease: Lease) -> None:
         """Wait until the object store is available. Raises ``SessionFilesAway`` if the turn must not wait."""
         wait = _FIRST_WAIT
-        while why := await self._threads.transfers(self.trouble):
+        while why := await self._threads.do_transfer(self.find_trouble):
             log.warning("session.waits", error=why[:200], reason=lease.reason)
             if lease.reason:
                 raise SessionFilesAway(why)
@@ -112,24 +114,24 @@ class SnapshotStore:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     @contextmanager
-    def _noting(self) -> Iterator[None]:
+    def _note_outage(self) -> Iterator[None]:
         try:
             yield
         except SessionFilesAway:
             self._away = True
             raise
 
-    def trouble(self) -> str:
+    def find_trouble(self) -> str:
         """Return why the object store is unavailable, or an empty string. Tests it only after a failed transfer."""
         if self._away:
             try:
-                self._short.probe()
+                self._short.probe_store()
             except (SessionFilesAway, SessionFilesGone) as error:
                 return str(error)
             self._away = False
         return ""
 
-    def _save(self, lease: Lease, base: Snapshot, most_bytes: int) -> None:
+    def _upload_files(self, lease: Lease, base: Snapshot, most_bytes: int) -> None:
         turn, token = lease.claim.turn, hashlib.sha256(lease.claim.token.encode()).hexdigest()[:16]
         folder = session_directory(self._settings.sessions_dir, turn.request.session_id)
         name = f"{session_digest(turn.request.session_id)}/{turn.turn_id}.{token}.{secrets.token_hex(4)}"
@@ -142,7 +144,7 @@ class SnapshotStore:
         if made is None:
             return
         snapshot, content = made
-        self._objects.put(name, content)
-        reach("files.uploaded")
+        self._objects.put_object(name, content)
+        pass_failpoint("files.uploaded")
         lease.stored = snapshot
         self._read.put(str(snapshot.pointer), snapshot)

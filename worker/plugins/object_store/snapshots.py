@@ -83,7 +83,7 @@ class SnapshotManifest:
         return frozenset(each.pack for each in self.files.values())
 
     @property
-    def found(self) -> FolderState:
+    def folder_state(self) -> FolderState:
         """Return the state that the session's folder had when the snapshot was made."""
         files = {path: FoundFile(each.digest, each.size, each.mode) for path, each in self.files.items()}
         return FolderState(files, self.links, self.folders)
@@ -132,12 +132,12 @@ class Snapshot:
     manifest: SnapshotManifest = field(default_factory=SnapshotManifest)
 
 
-def digest_of(content: bytes) -> str:
+def hash_content(content: bytes) -> str:
     """Return the SHA-256 of some bytes in hex."""
     return hashlib.sha256(content).hexdigest()
 
 
-def pack(
+def build_snapshot(
     name: str, found: FolderState, base: Snapshot, read: Callable[[str], bytes | None], *, now: float, grace: float
 ) -> tuple[Snapshot, bytes]:
     """Create a snapshot of a folder. Return the snapshot and the bytes of the object with its new content.
@@ -168,7 +168,7 @@ def pack(
         if (content := read(path)) is None:
             continue
         piece = zlib.compress(content, _LEVEL)
-        files[path] = StoredFile(digest_of(content), len(content), each.mode, name, at, len(piece))
+        files[path] = StoredFile(hash_content(content), len(content), each.mode, name, at, len(piece))
         known[files[path].digest] = files[path]
         pieces.append(piece)
         at += len(piece)
@@ -178,4 +178,4 @@ def pack(
     retired = {each: since for each, since in {**left, **still}.items() if each not in made.packs}
     made = SnapshotManifest(made.files, made.links, made.folders, retired)
     end = made.to_bytes()
-    return Snapshot(Pointer(name, at, len(end), digest_of(end)), made), b"".join([*pieces, end])
+    return Snapshot(Pointer(name, at, len(end), hash_content(end)), made), b"".join([*pieces, end])

@@ -13,7 +13,15 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, Literal
 
-from api_client.contract.declared import Invalid, Kind, each, mapping, one_of, record, word
+from api_client.contract.declared import (
+    InvalidValue,
+    Kind,
+    choice_kind,
+    list_kind,
+    read_mapping,
+    read_word,
+    record_kind,
+)
 from api_client.contract.errors import HelixError
 from worker.enforcement.documents.written import read_yaml
 
@@ -93,7 +101,7 @@ def fill_template(text: str, values: Mapping[str, str], *, quoted: bool = False)
 
 def parse_template(value: Any) -> str:
     """Return a text after checking that it contains only known placeholders."""
-    text = word(value)
+    text = read_word(value)
     for name in _NAMED.findall(text):
         if name not in NAMES:
             raise ValueError(f"no such name {{{name}}}; there are: {', '.join(sorted(NAMES))}")
@@ -102,7 +110,7 @@ def parse_template(value: Any) -> str:
 
 def parse_relative_path(value: Any) -> str:
     """Return a path after checking that it is relative and does not leave its folder."""
-    path = PurePosixPath(word(value))
+    path = PurePosixPath(read_word(value))
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError("must be a path below its folder, such as .agent/sessions")
     return str(path)
@@ -110,8 +118,8 @@ def parse_relative_path(value: Any) -> str:
 
 def parse_templates(value: Any) -> dict[str, str]:
     """Return a mapping of names to texts after checking the placeholders in the texts."""
-    given = mapping(value)
-    found: dict[str, str] = record(dict.fromkeys(given, parse_template))(
+    given = read_mapping(value)
+    found: dict[str, str] = record_kind(dict.fromkeys(given, parse_template))(
         {name: str(text) for name, text in given.items()}
     )
     return found
@@ -123,14 +131,14 @@ def _parse_files(value: Any) -> dict[str, str]:
 
 #: Keys of every declaration.
 KINDS: Mapping[str, Kind] = {
-    "program": word,
-    "arguments": each(parse_template, "arguments"),
+    "program": read_word,
+    "arguments": list_kind(parse_template, "arguments"),
     "environment": parse_templates,
     "files": _parse_files,
     "instructions": parse_relative_path,
-    "state": each(parse_relative_path, "paths"),
-    "api": one_of(APIS),
-    "version": word,
+    "state": list_kind(parse_relative_path, "paths"),
+    "api": choice_kind(APIS),
+    "version": read_word,
 }
 
 
@@ -142,10 +150,10 @@ def read_declaration(text: str, source: str, more: Mapping[str, Kind], needed: t
     Raises:
         DeclarationError: the declaration is invalid; one line per problem.
     """
-    kind = record({**KINDS, **more}, ("program", *needed), "a declaration")
+    kind = record_kind({**KINDS, **more}, ("program", *needed), "a declaration")
     try:
         found: dict[str, Any] = read_yaml(text, kind, "the file is empty; it needs a program")[0]
-    except Invalid as error:
+    except InvalidValue as error:
         raise DeclarationError("\n".join(f"{source}:{problem}" for problem in error.problems)) from None
     return found
 

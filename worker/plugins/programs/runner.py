@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from api_client.contract.completion import Completion, ErrorKind, Verdict
 from api_client.contract.errors import SettingsError
-from api_client.contract.image import images_named
+from api_client.contract.image import find_image_names
 from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
 from worker.enforcement.tool_call_log import ToolCallLog
@@ -115,7 +115,7 @@ class ProgramRun:
     def images(self) -> list[Path]:
         """Return the paths of the images that the user's message names."""
         asked = self.order.messages[-1].get("content", "") if self.order.messages else self.order.prompt
-        paths = [self.order.workdir / "input" / name for name in images_named(asked)]
+        paths = [self.order.workdir / "input" / name for name in find_image_names(asked)]
         return [path for path in paths if path.is_file()]
 
     @property
@@ -240,7 +240,7 @@ class ProgramRunner(ProcessRunner):
         return run if isinstance(run, RunResult) else self._build_reader(run)
 
     def _build_run(self, order: Order) -> ProgramRun | RunResult:
-        settings = self._settings.of_model(order.model)
+        settings = self._settings.for_model(order.model)
         if order.read_only and not self.can_only_read:
             return config_error(f"{self.name}: it cannot be kept from writing; name another model for this")
         if order.tools and not self.obeys_tool_rules:

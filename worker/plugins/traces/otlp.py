@@ -13,7 +13,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from api_client.contract.turn import Turn
-from api_client.tracing import Span, caller_span, span_id, trace_id
+from api_client.tracing import Span, caller_span, derive_span_id, find_trace_id
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
@@ -59,7 +59,7 @@ class SpanExporter:
 
 
 def _span_context(turn: Turn, key: str) -> SpanContext:
-    return SpanContext(trace_id(turn), span_id(turn, key), is_remote=False, trace_flags=_SAMPLED)
+    return SpanContext(find_trace_id(turn), derive_span_id(turn, key), is_remote=False, trace_flags=_SAMPLED)
 
 
 def _caller_context(turn: Turn) -> SpanContext | None:

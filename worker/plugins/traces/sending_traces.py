@@ -15,9 +15,9 @@ import structlog
 from api_client import __version__
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, StoreUnavailable
-from api_client.contract.settings import load, require_store
-from api_client.figures.spans import seconds_of
-from api_client.tracing.switch import endpoint, why_off
+from api_client.contract.settings import load_settings, require_store
+from api_client.figures.spans import parse_time_span
+from api_client.tracing.switch import explain_off, find_endpoint
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
 from worker.plugins.traces.trace_sending import ReceiverUnavailableError, Send, SendResult, send_next_batch
@@ -46,9 +46,9 @@ def traces(once: bool, since: str | None, as_json: bool) -> None:
     Continues where it stopped, and waits while the receiver is away. One process per installation is enough: `turns up`
     starts it if a receiver is configured. Touches HELIX_AGENT_READY_FILE while all is well.
     """
-    settings = require_store(load())
+    settings = require_store(load_settings())
     seconds = None if since is None else _parse_span(since)
-    if why := why_off(os.environ):
+    if why := explain_off(os.environ):
         raise TracingDisabledError(why)
     from worker.plugins.traces.otlp import SpanExporter
 
@@ -57,7 +57,7 @@ def traces(once: bool, since: str | None, as_json: bool) -> None:
 
     async def send_traces() -> SendResult:
         async with TurnsClient(settings) as client:
-            await client.untraced.begin(seconds)
+            await client.untraced.start_reading(seconds)
             if once:
                 return await _send_all(client, exporter.send_spans)
             stop = asyncio.Event()
@@ -77,14 +77,14 @@ def traces(once: bool, since: str | None, as_json: bool) -> None:
     if as_json:
         write_json({"turns": sent.turns, "spans": sent.spans, "refused": list(sent.refused)})
     else:
-        click.echo(f"{sent.turns} turns, {sent.spans} spans sent to {endpoint(os.environ)}")
+        click.echo(f"{sent.turns} turns, {sent.spans} spans sent to {find_endpoint(os.environ)}")
         for turn_id in sent.refused:
             click.echo(f"turns: the receiver refused {turn_id}", err=True)
 
 
 def _parse_span(text: str) -> float:
     try:
-        return seconds_of(text)
+        return parse_time_span(text)
     except ValueError as error:
         raise click.UsageError(f"--since: {error}") from error
 
@@ -99,7 +99,7 @@ async def _send_all(client: TurnsClient, send: Send) -> SendResult:
 
 
 async def _send_until_stopped(stop: asyncio.Event, client: TurnsClient, send: Send) -> None:
-    log.info("traces.started", endpoint=endpoint(os.environ))
+    log.info("traces.started", endpoint=find_endpoint(os.environ))
     delay = _LOOK_SECONDS
     while not stop.is_set():
         try:

@@ -10,7 +10,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from api_client.tracing import Span, spans_of
+from api_client.tracing import Span, build_spans
 
 Tree = tuple[Turn, list[Span]]
 Send = Callable[[Sequence[Tree]], bool]
@@ -44,7 +44,7 @@ async def send_next_batch(client: TurnsClient, send: Send) -> SendResult | None:
     Raises:
         NotTaken: the receiver accepted nothing; the same turns come again.
     """
-    batch = await client.untraced.next(BATCH)
+    batch = await client.untraced.next_batch(BATCH)
     if batch is None:
         return None
     providers = find_providers(client.settings)
@@ -58,7 +58,7 @@ async def send_next_batch(client: TurnsClient, send: Send) -> SendResult | None:
                 "the receiver of traces takes nothing; see OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS and its log"
             )
         taken = [tree for tree in trees if await asyncio.to_thread(send, [tree])]
-    await client.untraced.sent(batch)
+    await client.untraced.confirm_batch(batch)
     there = {turn.turn_id for turn, _ in taken}
     refused = tuple(turn.turn_id for turn, _ in trees if turn.turn_id not in there)
     return SendResult(turns=len(taken), spans=sum(len(spans) for _, spans in taken), refused=refused)
@@ -69,7 +69,7 @@ def find_providers(settings: Settings) -> dict[str, str]:
 
     A runner without a known provider counts as openai if it uses such a service, else by its own name.
     """
-    return {model: _find_provider(spec, settings.of_model(model)) for model, spec in settings.models.items()}
+    return {model: _find_provider(spec, settings.for_model(model)) for model, spec in settings.models.items()}
 
 
 def _find_provider(spec: str, settings: Settings) -> str:
@@ -81,7 +81,7 @@ def _find_provider(spec: str, settings: Settings) -> str:
 
 async def _build_tree(client: TurnsClient, turn_id: str, providers: Mapping[str, str]) -> Tree | None:
     try:
-        turn = await client.reader.get(turn_id)
-        return turn, spans_of(turn, await client.reader.events(turn_id), providers)
+        turn = await client.reader.read_turn(turn_id)
+        return turn, build_spans(turn, await client.reader.read_events(turn_id), providers)
     except TurnNotFound:
         return None

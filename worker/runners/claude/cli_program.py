@@ -27,7 +27,7 @@ def missing_programs(settings: Settings) -> list[str]:
     for model, runner in settings.models.items():
         try:
             if runner.partition(":")[0] == "claude_cli":
-                find_program(settings.of_model(model))
+                find_program(settings.for_model(model))
         except SettingsError as error:
             models.setdefault(error.problems[0], []).append(model)
     missing = {model for named in models.values() for model in named}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from api_client.contract.word_tables import table_beside
+from api_client.contract.word_tables import load_word_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class PromptLines:
     speakers: Mapping[str, str]
 
 
-GERMAN, ENGLISH = (PromptLines(**table_beside(__file__)[language]) for language in ("de", "en"))
+GERMAN, ENGLISH = (PromptLines(**load_word_table(__file__)[language]) for language in ("de", "en"))
 #: Longest history in a prompt, in characters.
 _MAX_HISTORY = 200_000
 

@@ -57,7 +57,7 @@ class ClaudeStream:
         self._message = ""
         self._tool_calls = ToolCallRecorder()
         if answered and answered.kind == TOOL_CALL:
-            call = ToolQuestion.of(answered)
+            call = ToolQuestion.from_interruption(answered)
             journal_tool_start(call.call, call.tool, call.arguments, self._tool_calls)
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict, Why
+from api_client.contract.completion import Completion, ErrorKind, IncompleteReason, ProviderFault, Verdict
 from worker.runners.claude.answer_text import find_cut_reason
 from worker.runners.claude.hooks import _DEFERRED, END, START, STOP, STOP_FAILURE, HookMark
 from worker.runners.service_errors import BUSY, classify_fault, find_status, is_spent, is_temporary, plain_words
@@ -93,7 +93,7 @@ class RunEvidence:
 def judge_run(evidence: RunEvidence, facts: Mapping[str, Any] | None = None) -> Completion:
     """Return the verdict on a run. ``facts`` are further facts to store with the verdict."""
     verdict, what, reason = _decide_verdict(evidence)
-    kind, why = (None, what) if isinstance(what, Why) else (what, None)
+    kind, why = (None, what) if isinstance(what, IncompleteReason) else (what, None)
     return Completion(
         verdict=verdict,
         kind=kind,
@@ -106,7 +106,7 @@ def judge_run(evidence: RunEvidence, facts: Mapping[str, Any] | None = None) -> 
     )
 
 
-_Ruling = tuple[Verdict, ErrorKind | Why | None, str]
+_Ruling = tuple[Verdict, ErrorKind | IncompleteReason | None, str]
 
 
 def _decide_verdict(evidence: RunEvidence) -> _Ruling:
@@ -130,7 +130,7 @@ def _judge_refusal(evidence: RunEvidence) -> _Ruling | None:
     if START not in evidence.own_events or (evidence.result.get("stop_reason") or evidence.stop_reason) != "refusal":
         return None
     said = " ".join(evidence.text.split())[:_QUOTED]
-    return Verdict.REFUSED, Why.REFUSED, f"the model refused: {said or 'it said no more'}"
+    return Verdict.REFUSED, IncompleteReason.REFUSED, f"the model refused: {said or 'it said no more'}"
 
 
 def _judge_error(evidence: RunEvidence) -> _Ruling | None:
@@ -181,19 +181,19 @@ def _is_busy(evidence: RunEvidence) -> bool:
     return lost or _error_status(evidence) in BUSY
 
 
-def _classify_fault(evidence: RunEvidence, kind: ErrorKind) -> Fault | None:
+def _classify_fault(evidence: RunEvidence, kind: ErrorKind) -> ProviderFault | None:
     status = _error_status(evidence)
     error = evidence.error or evidence.marks.get(STOP_FAILURE, HookMark()).error
     if "prompt_too_long" in {error, evidence.result.get("terminal_reason")}:
-        return Fault.CONTEXT_LENGTH
+        return ProviderFault.CONTEXT_LENGTH
     if kind is ErrorKind.PERMANENT and is_spent(status, f"{error} {_error_text(evidence)}"):
-        return Fault.LIMIT
+        return ProviderFault.LIMIT
     if kind is ErrorKind.CONFIG:
-        return Fault.AUTH if error in _LOGIN_ERRORS else None
+        return ProviderFault.AUTH if error in _LOGIN_ERRORS else None
     if kind not in {ErrorKind.TRANSIENT, ErrorKind.PERMANENT} or (kind is ErrorKind.PERMANENT and not status):
         return None
     found = classify_fault(429 if error == "rate_limit" and not status else status, _error_text(evidence))
-    return Fault(found) if found else None
+    return ProviderFault(found) if found else None
 
 
 def _classify_error(evidence: RunEvidence, said: str) -> ErrorKind | None:
@@ -217,7 +217,7 @@ def _judge_early_end(evidence: RunEvidence) -> _Ruling | None:
     if code is None and not evidence.lives:
         return _incomplete_ruling("nobody knows how the agent ended")
     if code and code < 0:
-        return _incomplete_ruling(f"the agent was killed by signal {-code}", Why.KILLED)
+        return _incomplete_ruling(f"the agent was killed by signal {-code}", IncompleteReason.KILLED)
     if code and code > 0:
         return _incomplete_ruling(f"the agent ended with exit code {code}")
     if result and (result.get("is_error") or result.get("subtype") != "success"):
@@ -245,11 +245,11 @@ def _judge_unproven(evidence: RunEvidence) -> _Ruling | None:
     if evidence.missing:
         return _incomplete_ruling(f"the answer may not be whole: {evidence.missing}")
     if not evidence.text.strip():
-        return _incomplete_ruling("the agent finished but said nothing", Why.SILENT)
+        return _incomplete_ruling("the agent finished but said nothing", IncompleteReason.SILENT)
     return None
 
 
-def _incomplete_ruling(reason: str, why: Why = Why.BROKE_OFF) -> _Ruling:
+def _incomplete_ruling(reason: str, why: IncompleteReason = IncompleteReason.BROKE_OFF) -> _Ruling:
     return Verdict.INCOMPLETE, why, reason
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.completion import Completion, Verdict
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import pass_failpoint
 from worker.files.recording import FinishedRun, RunRecording, delete_recording
 from worker.runners.agent_sessions import agent_session_id
 from worker.runners.base import AgentEvent, Emit, Order, RunResult
@@ -243,7 +243,7 @@ class ProcessFiles:
             if path.name == "output" and not path.is_symlink() and not any(path.iterdir()):
                 continue
             path.rename(order.directory / path.name)
-        reach("message.moved")
+        pass_failpoint("message.moved")
         for folder in (self.output_folder, order.directory / "output", order.directory / "marks"):
             folder.mkdir(exist_ok=True)
         for mark in (self.work_folder / "marks").iterdir():

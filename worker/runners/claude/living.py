@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from api_client.contract.completion import ErrorKind
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.settings import Settings
 from worker.files.safe_io import SHORT_OF
 from worker.files.session import KEPT
@@ -263,7 +263,7 @@ class ClaudeAgent:
         self, message: Exchange, begun: StartedAgent, stop: Stop, footprint: ResourceUsage, emit: Emit
     ) -> RunResult | None:
         """Return the result of a message that is certainly complete while its process keeps running, or None."""
-        reach("agent.ended")
+        pass_failpoint("agent.ended")
         files = self._files
         supervision = begun.supervision
         if find_stop_reason(stop) or not supervision.at_line_end:

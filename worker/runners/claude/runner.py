@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from api_client.contract.completion import ErrorKind, Verdict, Why
+from api_client.contract.completion import ErrorKind, IncompleteReason, Verdict
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.files import recording
@@ -58,7 +58,7 @@ class ClaudeCliRunner(ProcessRunner):
 
         The digest is empty if no process can be kept.
         """
-        settings = self._settings.of_model(order.model)
+        settings = self._settings.for_model(order.model)
         try:
             return living.fixed_part(settings, find_program(settings), order)
         except (SettingsError, OSError):
@@ -70,7 +70,7 @@ class ClaudeCliRunner(ProcessRunner):
         files = exchange.read_process_files(found)
         if found is None or files is None:
             return super().adopt(order)
-        prices = model_prices(self._settings.of_model(order.model).prices)
+        prices = model_prices(self._settings.for_model(order.model).prices)
         return self._accept_adopted(order, lambda: exchange.adopt_message(order, files, found, prices))
 
     def open_agent(self, order: Order, fixed: str, stop: Stop) -> living.ClaudeAgent | RunResult:
@@ -78,12 +78,12 @@ class ClaudeCliRunner(ProcessRunner):
 
         The call may block.
         """
-        settings = self._settings.of_model(order.model)
+        settings = self._settings.for_model(order.model)
         return living.open_agent(self._agents, settings, find_program(settings), order, fixed, stop)
 
     def spare_part(self, order: Order) -> str:
         """Return a digest of the options that a spare process must have in common with the run."""
-        settings = self._settings.of_model(order.model)
+        settings = self._settings.for_model(order.model)
         try:
             return spare.spare_part(settings, find_program(settings), order)
         except (SettingsError, OSError, SandboxError):
@@ -101,7 +101,7 @@ class ClaudeCliRunner(ProcessRunner):
 
         The call may block.
         """
-        settings = self._settings.of_model(order.model)
+        settings = self._settings.for_model(order.model)
         try:
             return spare.open_spare(self._agents, settings, find_program(settings), order, part, until)
         except SettingsError:
@@ -109,7 +109,7 @@ class ClaudeCliRunner(ProcessRunner):
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
         """Prepare the run's folders and command, or return an error result, for example if the CLI is missing."""
-        settings = self._settings.of_model(order.model)
+        settings = self._settings.for_model(order.model)
         try:
             program = find_program(settings)
         except SettingsError as error:
@@ -185,8 +185,8 @@ class ClaudeCliRunner(ProcessRunner):
         asks = completion.verdict is Verdict.ASKS and session
         asked = claude_sessions.find_deferred_question(order, stream.result) if asks else None
         if completion.verdict is Verdict.ASKS and asked is None:
-            completion = replace(completion, verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF)
-        prices = model_prices(self._settings.of_model(order.model).prices)
+            completion = replace(completion, verdict=Verdict.INCOMPLETE, why=IncompleteReason.BROKE_OFF)
+        prices = model_prices(self._settings.for_model(order.model).prices)
         usage = compute_usage(stream.report_usage(base.spent), ending.counted_tokens, prices)
         return RunResult(
             completion=completion,

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import pass_failpoint
 from worker.files.recording import FinishedRun
 from worker.runners.base import AgentEvent, Emit, Order, Stop
 from worker.runners.guard import box, call_record, doors
@@ -129,7 +129,7 @@ class StartedAgent:
     def build_ending(self, report: AgentExit) -> RunEnding:
         """Return how the run ended, together with its isolation and its model calls. The call may block."""
         ending = self.supervision.build_ending(report)
-        reach("agent.ended")
+        pass_failpoint("agent.ended")
         ending = replace(ending, box=self.level, witnessed=self.observed_calls)
         if self.level.kind != "none" and not ending.bytes and (problem := box.find_sandbox_error(ending.stderr)):
             return replace(ending, exit=replace(ending.exit, error=problem))
@@ -172,7 +172,7 @@ def start_agent(
         return RunEnding(exit=AgentExit(error=str(error)))
     except OSError as error:
         return RunEnding(exit=AgentExit(error=str(error), passing=True))
-    reach("agent.started")
+    pass_failpoint("agent.started")
     footprint = ResourceUsage(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
     supervision = Supervision(agent, order, stop, line_callback(emit, take_line), footprint)
     supervision.blank_lines = launch.blank_lines

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from api_client.contract.addresses import is_inner
+from api_client.contract.addresses import is_internal_address
 from worker.runners.guard.byte_stream import _HOST, _MOST_HOST, ByteStream
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class AllowedDestinations:
         except OSError as error:
             raise RequestRefused(502, f"{host} has no address: {error}", "api_error") from None
         addresses = [str(each[4][0]) for each in found]
-        for address in filter(is_inner, addresses):
+        for address in filter(is_internal_address, addresses):
             own = host == "localhost" and ipaddress.ip_address(address).is_loopback
             if not own and not any(_matches_entry(entry, address, port) for entry in self.hosts):
                 said = f"{host} leads to {address}, an inner address: name that address in HELIX_BOX_HOSTS as well"

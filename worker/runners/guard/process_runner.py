@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from api_client.contract.completion import Verdict
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings, load_settings
 from worker.files import recording
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 from worker.runners.guard import call_record, processes
@@ -67,7 +67,7 @@ class ProcessRunner:
 
     @functools.cached_property
     def _settings(self) -> Settings:
-        return self._given or load()
+        return self._given or load_settings()
 
     def find_config_problem(self, option: str, settings: Settings) -> str:
         """Return why the settings make every run of this model fail, or an empty string if they do not."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from api_client.contract.completion import KILLED_BY, OTHERS, Completion, ErrorKind, Verdict, Why
+from api_client.contract.completion import KILLED_BY, OTHERS, Completion, ErrorKind, IncompleteReason, Verdict
 from worker.runners.base import Order, Stop, find_stop_reason
 from worker.runners.guard.agent_process import AgentExit, AgentProcess
 from worker.runners.guard.box import Isolation
@@ -328,8 +328,8 @@ def explain_own_stop(ending: RunEnding, order: Order, evidence: dict[str, Any]) 
         completion = Completion(verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, reason=reason, evidence=evidence)
         return explain_stop(completion, ending.witnessed) if ending.detail == FAILING else completion
     incomplete = {
-        "idle": (Why.IDLE, f"the agent was silent for {order.idle_seconds:g} s"),
-        "deadline": (Why.DEADLINE, "the run's time was up"),
+        "idle": (IncompleteReason.IDLE, f"the agent was silent for {order.idle_seconds:g} s"),
+        "deadline": (IncompleteReason.DEADLINE, "the run's time was up"),
     }
     why, reason = incomplete.get(ending.cause, (None, ""))
     if why:

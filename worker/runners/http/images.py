@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.image import MAX_IMAGE_BYTES, MAX_IMAGES, data_url, images_named
+from api_client.contract.image import MAX_IMAGE_BYTES, MAX_IMAGES, find_image_names, format_data_url
 from worker.files.safe_io import open_folder, read_file
 
 
@@ -18,7 +18,7 @@ def attach_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dic
     """Return the messages with the images that user messages name attached, at most ``MAX_IMAGES``, newest first."""
     left, found = MAX_IMAGES, list[dict[str, Any]]()
     for message in reversed(messages):
-        names = images_named(message.get("content", "")) if message.get("role") == "user" else []
+        names = find_image_names(message.get("content", "")) if message.get("role") == "user" else []
         urls = _image_urls(names[:left], workdir)
         left -= len(urls)
         parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
@@ -32,7 +32,7 @@ def _image_urls(names: list[str], workdir: Path) -> list[str]:
     for name in names:
         try:
             with open_folder(workdir) as session, open_folder("input", session) as folder:
-                urls.append(data_url(name, read_file(name, folder, MAX_IMAGE_BYTES)))
+                urls.append(format_data_url(name, read_file(name, folder, MAX_IMAGE_BYTES)))
         except OSError:
             continue
     return urls

@@ -52,7 +52,7 @@ class OpenAiHttpRunner(ProcessRunner):
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
         """Build the request and return the prepared run, or an error result if the address or the model is missing."""
-        settings = self._settings.of_model(order.model)
+        settings = self._settings.for_model(order.model)
         if problem := self.find_config_problem(order.option, settings):
             return config_error(problem)
         messages = build_messages(order)

@@ -31,7 +31,7 @@ class ScriptedRunner(ProcessRunner):
             steps = choose_steps(order, self._settings.root)
         except ScriptError as error:
             return config_error(str(error))
-        transcript, settings = EventReader(), self._settings.of_model(order.model)
+        transcript, settings = EventReader(), self._settings.for_model(order.model)
 
         def conclude(ending: RunEnding, _emit: Emit) -> RunResult:
             evidence = {**ending.evidence, **transcript.evidence}

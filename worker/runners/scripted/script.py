@@ -12,7 +12,16 @@ from typing import Any
 import yaml
 
 from api_client.contract.completion import ErrorKind
-from api_client.contract.declared import Findings, Kind, Problem, each, one_of, record, whole, yes
+from api_client.contract.declared import (
+    Findings,
+    Kind,
+    Problem,
+    choice_kind,
+    integer_kind,
+    list_kind,
+    read_bool,
+    record_kind,
+)
 from api_client.contract.errors import HelixError
 from worker.files.safe_io import read_cached
 
@@ -89,7 +98,7 @@ def parse_script(text: str, source: str) -> tuple[ScriptRule, ...]:
     try:
         rules = yaml.safe_load(text)
         found = Findings()
-        read = found.read(each(_parse_rule, "rules"), rules or None)
+        read = found.read_part(list_kind(_parse_rule, "rules"), rules or None)
         if found.problems:
             placed = _locate_problems(found.problems, yaml.compose(text, yaml.SafeLoader))
             raise ScriptError("\n".join(f"{source}:{problem}" for problem in placed))
@@ -113,7 +122,7 @@ def _locate_problems(problems: Sequence[Problem], root: yaml.Node | None) -> Ite
 
 def _parse_rule(value: Any) -> ScriptRule:
     found = Findings()
-    lists = each(each(_parse_step, "steps"), "lists of steps")
+    lists = list_kind(list_kind(_parse_step, "steps"), "lists of steps")
     kinds = {
         "name": _parse_text,
         "when": _parse_text,
@@ -121,16 +130,16 @@ def _parse_rule(value: Any) -> ScriptRule:
         "attempts": lists,
         "deliveries": lists,
     }
-    rule = found.read(record(kinds, noun="a rule"), value) or {}
+    rule = found.read_part(record_kind(kinds, noun="a rule"), value) or {}
     given = value if isinstance(value, Mapping) else {}
     by = [key for key in ("attempts", "deliveries") if key in given]
     if "when" in given and "matches" in given:
-        found.wrong("give 'when' (a text) or 'matches' (an expression), not both")
+        found.add_problem("give 'when' (a text) or 'matches' (an expression), not both")
     if len(by) != 1 and isinstance(value, Mapping):
-        found.wrong("give 'attempts' or 'deliveries', one of the two")
+        found.add_problem("give 'attempts' or 'deliveries', one of the two")
     elif by and not given[by[0]]:
-        found.wrong("must be a list of lists of steps", by[0])
-    found.end()
+        found.add_problem("must be a list of lists of steps", by[0])
+    found.raise_problems()
     return ScriptRule(rule.get("name", ""), rule.get("when", "").strip(), rule.get("matches"), by[0], rule[by[0]])
 
 
@@ -153,11 +162,11 @@ def _parse_step(step: Any) -> Step:
     shape, found = _STEPS[name], Findings()
     if value is not None and not isinstance(value, dict):
         if not shape.main:
-            found.wrong("takes nothing", name)
-            found.end()
+            found.add_problem("takes nothing", name)
+            found.raise_problems()
         value = {shape.main: value}
-    fields = found.read(record(shape.fields, shape.required, name), value or {}, name)
-    found.end()
+    fields = found.read_part(record_kind(shape.fields, shape.required, name), value or {}, name)
+    found.raise_problems()
     return name, fields
 
 
@@ -195,12 +204,12 @@ class _StepShape:
     required: tuple[str, ...] = ()
 
 
-_NOTHING, _COUNT, _TEXTS = _StepShape("", {}), whole(0), each(_parse_text, "texts")
+_NOTHING, _COUNT, _TEXTS = _StepShape("", {}), integer_kind(0), list_kind(_parse_text, "texts")
 
 #: Steps -> fields, as ``ScriptPlayer`` and ``ProcessPlayer`` accept them.
 _STEPS: Mapping[str, _StepShape] = {
     "say": _StepShape(
-        "text", {"text": _parse_text, "seconds": _parse_number, "pieces": _COUNT, "goes_on": yes}, ("text",)
+        "text", {"text": _parse_text, "seconds": _parse_number, "pieces": _COUNT, "goes_on": read_bool}, ("text",)
     ),
     "wait": _StepShape("seconds", {"seconds": _parse_number}, ("seconds",)),
     "tool": _StepShape("name", {"name": _parse_text, "detail": _parse_text}, ("name",)),
@@ -213,9 +222,9 @@ _STEPS: Mapping[str, _StepShape] = {
     "verdict": _StepShape(
         "success",
         {
-            "success": yes,
-            "errors": each(_parse_text, "texts"),
-            "checks_passed": each(_parse_text, "texts"),
+            "success": read_bool,
+            "errors": list_kind(_parse_text, "texts"),
+            "checks_passed": list_kind(_parse_text, "texts"),
             "feedback": _parse_text,
             "nonce": _parse_text,
         },
@@ -224,16 +233,16 @@ _STEPS: Mapping[str, _StepShape] = {
     "usage": _StepShape("", {"input_tokens": _COUNT, "output_tokens": _COUNT, "cost_usd": _parse_number}),
     "error": _StepShape(
         "kind",
-        {"kind": one_of(ErrorKind), "message": _parse_text, "retry_after": _parse_number},
+        {"kind": choice_kind(ErrorKind), "message": _parse_text, "retry_after": _parse_number},
         ("kind",),
     ),
-    "refuse": _StepShape("text", {"text": _parse_text, "filtered": yes}),
-    "exit": _StepShape("code", {"code": whole(0, 255)}),
+    "refuse": _StepShape("text", {"text": _parse_text, "filtered": read_bool}),
+    "exit": _StepShape("code", {"code": integer_kind(0, 255)}),
     "cut": _NOTHING,
-    "flood": _StepShape("size", {"size": _COUNT, "kind": one_of(("text", "noise", "line"))}, ("size",)),
+    "flood": _StepShape("size", {"size": _COUNT, "kind": choice_kind(("text", "noise", "line"))}, ("size",)),
     "die": _NOTHING,
     "hang": _NOTHING,
     "ignore_sigterm": _NOTHING,
-    "fork": _StepShape("seconds", {"seconds": _parse_number, "scrub": yes}),
+    "fork": _StepShape("seconds", {"seconds": _parse_number, "scrub": read_bool}),
     "kill_parent": _NOTHING,
 }

@@ -10,19 +10,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.counters import counter
+from api_client.contract.counters import counter_field
 from api_client.contract.decision import HANDED_ON, DecisionKind, TurnDecision
 from api_client.contract.escalation import Escalation
 from api_client.contract.event_kinds import TurnEscalated
 from api_client.contract.interruption import Answerer, Interruption
-from api_client.contract.messages import asked_again, consulted, line_of, rejected
+from api_client.contract.messages import escalation_prompt, format_issue, rejection_message, review_prompt
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.contract.work import find_work
 from api_client.interruptions.escalation_question import VERDICT
-from api_client.turns.record.moves import Answer, Move, again, attempt_facts, progress, retrying
+from api_client.turns.record.moves import Answer, Transition, attempt_facts, progress, rerun_task, retry_event
 from worker.enforcement.documents.step import step_of
-from worker.turns.interruptions.kind import Failure, InterruptionKind
+from worker.turns.interruptions.kind import FailedTurn, InterruptionKind
 
 STAGE_CONSULTANT, STAGE_HUMAN = 1, 2
 
@@ -32,18 +32,18 @@ class PersonVerdict(InterruptionKind):
 
     name = VERDICT
 
-    def rescue(self, turn: Turn, move: Move, failure: Failure) -> Move | None:
+    def rescue_turn(self, turn: Turn, move: Transition, failure: FailedTurn) -> Transition | None:
         """Ask another model or a person instead of failing the turn. Return None if both were already asked."""
-        escalation = Escalation.of(turn.request)
+        escalation = Escalation.from_request(turn.request)
         if escalation is None:
             return None
         if failure.counters is not None:
             move = replace(move, counters=failure.counters)
         if turn.stage < STAGE_CONSULTANT and escalation.model and escalation.runs:
-            return _asks_consultant(turn, move, escalation, failure)
-        return self._asks_person(turn, move, escalation, failure) if escalation.human else None
+            return _ask_consultant(turn, move, escalation, failure)
+        return self._ask_person(turn, move, escalation, failure) if escalation.human else None
 
-    def _asks_person(self, turn: Turn, move: Move, escalation: Escalation, failure: Failure) -> Move:
+    def _ask_person(self, turn: Turn, move: Transition, escalation: Escalation, failure: FailedTurn) -> Transition:
         work = find_work(turn.request)
         asked = Interruption(
             kind=VERDICT,
@@ -54,44 +54,44 @@ class PersonVerdict(InterruptionKind):
             silence=escalation.default,
         )
         move = replace(
-            _handed_on(move, STAGE_HUMAN, failure),
+            _escalate(move, STAGE_HUMAN, failure),
             fields=move.fields
             | progress(stage=STAGE_HUMAN, best=failure.best, failing=PendingFailure(reason=failure.reason)),
             facts=move.facts | attempt_facts(decision=HANDED_ON),
         )
-        return self.suspend(turn, move, asked)
+        return self.suspend_turn(turn, move, asked)
 
-    def resume(
+    def resume_turn(
         self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
-    ) -> Move:
+    ) -> Transition:
         """Carry out a person's decision: accept an answer, run the agent again, or fail the turn."""
         kind = decision.kind
         if kind is DecisionKind.RETRY:
-            move = _asks_again(turn, number, decision.note, best)
+            move = _order_attempts(turn, number, decision.note, best)
         elif kind is DecisionKind.EDIT and find_work(turn.request).answers_in_text:
-            move = _accepts(turn, number, decision.text)
+            move = _accept_answer(turn, number, decision.text)
         elif kind is not DecisionKind.REJECT and best is not None:
-            move = _accepts(turn, best.number, best.mended or best.answer or best.text)
+            move = _accept_answer(turn, best.number, best.mended or best.answer or best.text)
         else:
-            move = _rejects(turn, decision, number, best)
+            move = _reject_answer(turn, decision, number, best)
         return replace(move, fields=move.fields | progress(interruption=None))
 
 
-def _handed_on(move: Move, stage: int, failure: Failure, model: str = "") -> Move:
+def _escalate(move: Transition, stage: int, failure: FailedTurn, model: str = "") -> Transition:
     issues = tuple(failure.issues)
     event = TurnEscalated(attempt=move.attempt, stage=stage, reason=failure.reason, model=model, issues=issues)
-    counters = {**move.counters, counter("turn.escalated", str(stage)): 1}
+    counters = {**move.counters, counter_field("turn.escalated", str(stage)): 1}
     return replace(move, events=[*move.events, event], counters=counters)
 
 
-def _asks_consultant(turn: Turn, move: Move, escalation: Escalation, failure: Failure) -> Move:
-    hints = [line_of(issue) for issue in failure.issues]
+def _ask_consultant(turn: Turn, move: Transition, escalation: Escalation, failure: FailedTurn) -> Transition:
+    hints = [format_issue(issue) for issue in failure.issues]
     # Work outside sessions repeats its task at every fresh start anyway.
     task = turn.request.prompt if find_work(turn.request).in_session else ""
     return replace(
-        _handed_on(move, STAGE_CONSULTANT, failure, escalation.model),
+        _escalate(move, STAGE_CONSULTANT, failure, escalation.model),
         state=TurnState.QUEUED,
-        next=again(turn, move.attempt + 1),
+        next=rerun_task(turn, move.attempt + 1),
         fields=move.fields
         | progress(
             stage=STAGE_CONSULTANT,
@@ -102,13 +102,14 @@ def _asks_consultant(turn: Turn, move: Move, escalation: Escalation, failure: Fa
             transients=0,
             best=failure.best,
         ),
-        facts=move.facts | attempt_facts(decision=HANDED_ON, feedback=consulted(task, turn.request.locale, hints)),
+        facts=move.facts
+        | attempt_facts(decision=HANDED_ON, feedback=escalation_prompt(task, turn.request.locale, hints)),
     )
 
 
-def _accepts(turn: Turn, number: int, text: str) -> Move:
+def _accept_answer(turn: Turn, number: int, text: str) -> Transition:
     step, source = step_of(text) if find_work(turn.request).answers_in_text else ("", "")
-    return Move(
+    return Transition(
         attempt=number,
         facts=attempt_facts(decision="accept"),
         outcome=Outcome.PASSED_BY_HUMAN,
@@ -116,33 +117,33 @@ def _accepts(turn: Turn, number: int, text: str) -> Move:
     )
 
 
-def _asks_again(turn: Turn, number: int, note: str, best: AttemptRecord | None) -> Move:
+def _order_attempts(turn: Turn, number: int, note: str, best: AttemptRecord | None) -> Transition:
     """Order another set of attempts with the person's note.
 
     If these attempts fail too, the turn returns to the inbox.
     """
     issues = (best.remaining or best.issues) if best else ()
-    hints = [line_of(issue) for issue in issues]
-    feedback = asked_again(note, turn.request.locale, hints)
+    hints = [format_issue(issue) for issue in issues]
+    feedback = review_prompt(note, turn.request.locale, hints)
     allowed = number + turn.request.max_attempts
-    asking = replace(retrying(turn, number + 1, "decided", feedback=feedback), max_attempts=allowed)
-    return Move(
+    asking = replace(retry_event(turn, number + 1, "decided", feedback=feedback), max_attempts=allowed)
+    return Transition(
         attempt=number,
         state=TurnState.QUEUED,
-        next=again(turn, number + 1),
+        next=rerun_task(turn, number + 1),
         fields=progress(allowed=allowed, transients=0),
         facts=attempt_facts(feedback=feedback),
         events=[asking],
     )
 
 
-def _rejects(turn: Turn, decision: TurnDecision, number: int, best: AttemptRecord | None) -> Move:
+def _reject_answer(turn: Turn, decision: TurnDecision, number: int, best: AttemptRecord | None) -> Transition:
     issues = (best.remaining or best.issues) if best else ()
-    lines = [line_of(issue) for issue in issues]
+    lines = [format_issue(issue) for issue in issues]
     error = TurnError(
         code="undecided" if decision.timed_out else "rejected",
-        message=rejected(turn.request.locale, lines, note=decision.note, timed_out=decision.timed_out),
+        message=rejection_message(turn.request.locale, lines, note=decision.note, timed_out=decision.timed_out),
         reason=turn.failing.reason if turn.failing else "",
         issues=issues,
     )
-    return Move(attempt=number, outcome=Outcome.FAILED, answer=Answer(error=error))
+    return Transition(attempt=number, outcome=Outcome.FAILED, answer=Answer(error=error))

@@ -15,12 +15,12 @@ from api_client.contract.policy import PolicyFile
 from api_client.contract.record import FieldChanges
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Progress, Turn, TurnState
-from api_client.turns.record.moves import Move, again, progress
+from api_client.turns.record.moves import Transition, progress, rerun_task
 from worker.runners.base import Order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class FailedTurn:
     """The reasons why a turn is about to fail, for interruptions that ask a person instead.
 
     Attributes:
@@ -37,7 +37,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunGround:
+class RunContext:
     """The functions and data that a kind of interruption may use to prepare an agent run.
 
     Attributes:
@@ -63,14 +63,18 @@ class InterruptionKind:
 
     name = ""
 
-    def suspend(self, turn: Turn, move: Move, asked: Interruption) -> Move:
+    def suspend_turn(self, turn: Turn, move: Transition, asked: Interruption) -> Transition:
         """Return the transition that suspends the turn.
 
         If the question already has an answer, the transition queues the agent again at once.
         """
-        fields = move.fields | progress(interruption=asked, answer_used="") | counted(turn, move, asked.kind, "asked")
+        fields = (
+            move.fields
+            | progress(interruption=asked, answer_used="")
+            | count_interruption(turn, move, asked.kind, "asked")
+        )
         if asked.answer:
-            return replace(move, state=TurnState.QUEUED, next=again(turn, move.attempt), fields=fields)
+            return replace(move, state=TurnState.QUEUED, next=rerun_task(turn, move.attempt), fields=fields)
         waits = TurnSuspended(attempt=move.attempt, turn_id=turn.turn_id, reason=asked.reason, interruption=asked)
         return replace(
             move,
@@ -81,36 +85,36 @@ class InterruptionKind:
             suspend_seconds=asked.wait_seconds,
         )
 
-    def resume(
+    def resume_turn(
         self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
-    ) -> Move:
+    ) -> Transition:
         """Return the transition that runs attempt ``number`` again with a person's decision.
 
         ``best`` is the attempt proposed to the person.
         """
         said = replace(asked, answer=decision.kind.value, note=decision.note, text=decision.text)
         goes_on = progress(interruption=said)
-        return Move(attempt=number, state=TurnState.QUEUED, next=again(turn, number), fields=goes_on)
+        return Transition(attempt=number, state=TurnState.QUEUED, next=rerun_task(turn, number), fields=goes_on)
 
-    def end(self, turn: Turn, move: Move, asked: Interruption, *, used: bool, whole: bool) -> Move:
+    def end_run(self, turn: Turn, move: Transition, asked: Interruption, *, used: bool, whole: bool) -> Transition:
         """Return the transition of a resumed run without the question, unless the same attempt continues.
 
         ``used`` says that the run used up the answer. Without a ``whole`` answer the agent session is dropped too.
         """
-        if asks_anew(move) or goes_on(move):
+        if asks_again(move) or continues_attempt(move):
             return move
         over = progress(interruption=None) | (progress() if whole else progress(agent_session=""))
         return replace(move, fields=move.fields | over)
 
-    def rescue(self, turn: Turn, move: Move, failure: Failure) -> Move | None:
+    def rescue_turn(self, turn: Turn, move: Transition, failure: FailedTurn) -> Transition | None:
         """Return the transition that asks a person instead of failing the turn, or None to let the turn fail."""
         return None
 
-    def adopts(self, turn: Turn, asked: Interruption) -> bool:
+    def may_adopt(self, turn: Turn, asked: Interruption) -> bool:
         """Return whether another worker may use the finished run of a worker that died."""
         return True
 
-    def equip(self, order: Order, ground: RunGround) -> Order:
+    def equip_order(self, order: Order, ground: RunContext) -> Order:
         """Return the agent's order with what this kind of interruption needs.
 
         Raises ``SettingsError`` or ``OSError``.
@@ -118,17 +122,17 @@ class InterruptionKind:
         return order
 
 
-def asks_anew(move: Move) -> bool:
+def asks_again(move: Transition) -> bool:
     """Return whether the run of a transition ended with another question."""
     return bool(move.fields.values.get("interruption"))
 
 
-def goes_on(move: Move) -> bool:
+def continues_attempt(move: Transition) -> bool:
     """Return whether the transition runs the agent again for the same attempt."""
     return move.state is TurnState.QUEUED and move.next is not None and move.next.attempt == move.attempt
 
 
-def counted(turn: Turn, move: Move, kind: str, name: str) -> FieldChanges[Progress]:
+def count_interruption(turn: Turn, move: Transition, kind: str, name: str) -> FieldChanges[Progress]:
     """Return the turn's interruption counters after adding one to the counter ``name`` of this kind."""
     counts: Mapping[str, Any] = move.fields.values.get("interruptions", turn.interruptions)
     own = counts.get(kind, {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api_client.contract.interruption import Interruption
-from api_client.interruptions.registry import installed_kinds
+from api_client.interruptions.registry import load_installed_kinds
 from worker.turns.interruptions.escalation import PersonVerdict
 from worker.turns.interruptions.kind import InterruptionKind
 from worker.turns.interruptions.tool_approval import ToolApproval
@@ -13,12 +13,12 @@ _BUILT_IN = {kind.name: kind for kind in (ToolApproval(), PersonVerdict())}
 _PLAIN = InterruptionKind()
 
 
-def kinds() -> list[InterruptionKind]:
+def list_kinds() -> list[InterruptionKind]:
     """Return all kinds of interruptions, the built-in kinds before the installed kinds."""
-    installed = installed_kinds().values()
+    installed = load_installed_kinds().values()
     return [*_BUILT_IN.values(), *(kind for kind in installed if isinstance(kind, InterruptionKind))]
 
 
-def kind_of(asked: Interruption) -> InterruptionKind:
+def find_kind(asked: Interruption) -> InterruptionKind:
     """Return the kind of an interruption, or a plain kind if the interruption's package is missing."""
-    return next((kind for kind in kinds() if kind.name == asked.kind), _PLAIN)
+    return next((kind for kind in list_kinds() if kind.name == asked.kind), _PLAIN)

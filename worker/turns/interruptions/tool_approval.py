@@ -9,15 +9,27 @@ from api_client.contract.decision import DecisionKind, TurnDecision
 from api_client.contract.errors import SettingsError
 from api_client.contract.event_kinds import AttemptNote
 from api_client.contract.interruption import Interruption
-from api_client.contract.settings.redaction import secrets_of
-from api_client.contract.tool_call_replies import tool_answered, tool_denied, tool_later, tool_refused, tool_unused
+from api_client.contract.settings.redaction import list_secrets
+from api_client.contract.tool_call_replies import (
+    reply_answered,
+    reply_denied,
+    reply_later,
+    reply_not_asked,
+    reply_unused,
+)
 from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestion
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
-from api_client.turns.record.moves import Move
+from api_client.turns.record.moves import Transition
 from worker.runners.approval import ApprovalServer
 from worker.runners.base import Order, ToolOrders
-from worker.turns.interruptions.kind import InterruptionKind, RunGround, asks_anew, counted, goes_on
+from worker.turns.interruptions.kind import (
+    InterruptionKind,
+    RunContext,
+    asks_again,
+    continues_attempt,
+    count_interruption,
+)
 
 _YES, _NO = DecisionKind.APPROVE.value, DecisionKind.REJECT.value
 
@@ -27,7 +39,7 @@ class ToolApproval(InterruptionKind):
 
     name = TOOL_CALL
 
-    def suspend(self, turn: Turn, move: Move, asked: Interruption) -> Move:
+    def suspend_turn(self, turn: Turn, move: Transition, asked: Interruption) -> Transition:
         """Return the transition that suspends the turn.
 
         A call that no person can be shown is refused at once, with a note to the agent.
@@ -35,44 +47,46 @@ class ToolApproval(InterruptionKind):
         before = turn.interruption
         if before and before.asked.get("call") == asked.asked["call"] and before.answer == _YES:
             asked = replace(asked, reason="asked_again")
-        move = super().suspend(turn, move, asked)
+        move = super().suspend_turn(turn, move, asked)
         refused = asked.asked.get("refused", "")
-        why = [AttemptNote(attempt=move.attempt, text=tool_refused(turn.request.locale, refused))] if refused else []
+        why = [AttemptNote(attempt=move.attempt, text=reply_not_asked(turn.request.locale, refused))] if refused else []
         return replace(move, events=[*move.events, *why])
 
-    def resume(
+    def resume_turn(
         self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
-    ) -> Move:
+    ) -> Transition:
         """Return the transition that runs the agent again. Only a person's explicit approval allows the call."""
         yes = decision.kind is DecisionKind.APPROVE and not decision.timed_out
         kind = DecisionKind.APPROVE if yes else DecisionKind.REJECT
-        return super().resume(turn, asked, replace(decision, kind=kind), number, best)
+        return super().resume_turn(turn, asked, replace(decision, kind=kind), number, best)
 
-    def end(self, turn: Turn, move: Move, asked: Interruption, *, used: bool, whole: bool) -> Move:
+    def end_run(self, turn: Turn, move: Transition, asked: Interruption, *, used: bool, whole: bool) -> Transition:
         """Return the transition without the question after the resumed run.
 
         An approved call that never ran is counted and noted.
         """
-        move, anew = super().end(turn, move, asked, used=used, whole=whole), asks_anew(move)
+        move, anew = super().end_run(turn, move, asked, used=used, whole=whole), asks_again(move)
         again = anew and move.fields.values["interruption"].asked.get("digest") == asked.asked["digest"]
-        if asked.answer != _YES or used or again or (goes_on(move) and not anew):
+        if asked.answer != _YES or used or again or (continues_attempt(move) and not anew):
             return move
-        unused = AttemptNote(attempt=move.attempt, text=tool_unused(turn.request.locale, ToolQuestion.of(asked)))
-        fields = move.fields | counted(turn, move, TOOL_CALL, "unused")
+        unused = AttemptNote(
+            attempt=move.attempt, text=reply_unused(turn.request.locale, ToolQuestion.from_interruption(asked))
+        )
+        fields = move.fields | count_interruption(turn, move, TOOL_CALL, "unused")
         return replace(move, fields=fields, events=[*move.events, unused])
 
-    def adopts(self, turn: Turn, asked: Interruption) -> bool:
+    def may_adopt(self, turn: Turn, asked: Interruption) -> bool:
         """Return False for a run with an unused approval, because its approval server died with the worker."""
         return asked.answer != _YES or bool(turn.answer_used)
 
-    def equip(self, order: Order, ground: RunGround) -> Order:
+    def equip_order(self, order: Order, ground: RunContext) -> Order:
         """Return the order with the policy's tool rules, and with a server that tells the run a person's answer."""
         turn, locale = ground.turn, ground.turn.request.locale
         try:
             file = ground.policy()
         except ValueError as error:
             raise SettingsError([str(error)]) from None
-        rules = [rule for rule in file.tools if rule.concerns(order.model, turn.request.key)] if file else []
+        rules = [rule for rule in file.tools if rule.matches(order.model, turn.request.key)] if file else []
         if not rules:
             return order
         asked = turn.interruption if turn.interruption and turn.interruption.kind == TOOL_CALL else None
@@ -86,10 +100,10 @@ class ToolApproval(InterruptionKind):
             root=ground.settings.root,
             asks=find_work(turn.request).in_session and not most,
             approval_socket=server.path if server else None,
-            denied=tool_denied(locale),
-            unasked=tool_refused(locale, "limit") if most else tool_denied(locale),
-            later=tool_later(locale),
-            said=tool_answered(locale, asked) if asked else "",
-            secrets=tuple(secrets_of(ground.settings)),
+            denied=reply_denied(locale),
+            unasked=reply_not_asked(locale, "limit") if most else reply_denied(locale),
+            later=reply_later(locale),
+            said=reply_answered(locale, asked) if asked else "",
+            secrets=tuple(list_secrets(ground.settings)),
         )
         return replace(order, tools=tools)

@@ -39,7 +39,7 @@ _STARVED_SECONDS, _KILLED_IN_A_ROW = 15.0, 3
 _VMSTAT = Path("/proc/vmstat")
 
 
-def obstacle(folder: Path) -> str:
+def find_obstacle(folder: Path) -> str:
     """Return why this machine cannot write sessions or start processes, or an empty string if it can."""
     name = folder / f".probe-{secrets.token_hex(6)}"
     try:
@@ -58,7 +58,7 @@ def obstacle(folder: Path) -> str:
     return ""
 
 
-def oom_counter(proc: Path = Path("/proc/self"), mounted: Path = Path("/sys/fs/cgroup")) -> Path:
+def find_oom_counter(proc: Path = Path("/proc/self"), mounted: Path = Path("/sys/fs/cgroup")) -> Path:
     """Return the file that counts out-of-memory kills: of this process's cgroup if possible, else of the machine."""
     with contextlib.suppress(OSError):
         for line in (proc / "cgroup").read_text().splitlines():
@@ -67,12 +67,12 @@ def oom_counter(proc: Path = Path("/proc/self"), mounted: Path = Path("/sys/fs/c
             if kinds in {"", "memory"}:
                 # A container may see the host's path here, while the mount shows the container's own group.
                 for found in (mounted / file.format(path.strip("/")), mounted / file.format(".")):
-                    if oom_kills(found) is not None:
+                    if read_oom_kills(found) is not None:
                         return found
     return _VMSTAT
 
 
-def oom_kills(counter: Path) -> int | None:
+def read_oom_kills(counter: Path) -> int | None:
     """Return the number of out-of-memory kills in a counter file; None if the kernel does not report the number."""
     with contextlib.suppress(OSError, ValueError):
         facts = dict(line.split(None, 1) for line in counter.read_text().splitlines())
@@ -83,11 +83,11 @@ def oom_kills(counter: Path) -> int | None:
 class Host:
     """Judges the health of the worker's machine by probes and by how agents end. Thread-safe."""
 
-    def __init__(self, folder: Path, probe: Callable[[Path], str] = obstacle, counter: Path | None = None) -> None:
+    def __init__(self, folder: Path, probe: Callable[[Path], str] = find_obstacle, counter: Path | None = None) -> None:
         self._folder = folder
         self._probe = probe
-        self._counter = counter or oom_counter()
-        self._kills = oom_kills(self._counter) or 0
+        self._counter = counter or find_oom_counter()
+        self._kills = read_oom_kills(self._counter) or 0
         self._killed = 0
         self._starved, self._starved_at = "", float("-inf")
         self._lock = threading.Lock()
@@ -95,10 +95,10 @@ class Host:
         #: Why this machine takes no turns now; empty while the machine is healthy.
         self.sick = ""
 
-    def look(self) -> str:
+    def probe_now(self) -> str:
         """Probe the machine now. Return the problem found, or an empty string. Blocks for some milliseconds."""
         with self._lock:
-            found = self._probe(self._folder) or self._starves()
+            found = self._probe(self._folder) or self._find_memory_pressure()
             self._looked = time.monotonic()
             if found and not self.sick:
                 log.error("host.sick", host=socket.gethostname(), reason=found)
@@ -107,23 +107,23 @@ class Host:
             self.sick = found
         return found
 
-    def watch(self) -> str:
+    def probe_if_due(self) -> str:
         """Probe the machine if the last probe is old. Return the problem found, or an empty string."""
         due = self.sick or time.monotonic() - self._looked >= _LOOK_SECONDS
-        due = due or (self._counter != _VMSTAT and (oom_kills(self._counter) or 0) > self._kills)
-        return self.look() if due else self.sick
+        due = due or (self._counter != _VMSTAT and (read_oom_kills(self._counter) or 0) > self._kills)
+        return self.probe_now() if due else self.sick
 
-    def heard(self, completion: Completion) -> bool:
+    def note_run_end(self, completion: Completion) -> bool:
         """Record how an agent run ended.
 
         Return True if a foreign process killed the agent, so that a probe is needed.
         """
-        self._killed = self._killed + 1 if completion.lost else 0
-        return completion.lost
+        self._killed = self._killed + 1 if completion.killed_from_outside else 0
+        return completion.killed_from_outside
 
-    def _starves(self) -> str:
+    def _find_memory_pressure(self) -> str:
         """Return why agents are being killed on this machine, or an empty string."""
-        kills, now = oom_kills(self._counter) or 0, time.monotonic()
+        kills, now = read_oom_kills(self._counter) or 0, time.monotonic()
         if kills > self._kills and (self._killed or self._counter != _VMSTAT):
             self._starved, self._starved_at = "its kernel kills processes for want of memory", now
         elif self._killed >= _KILLED_IN_A_ROW:
@@ -135,17 +135,17 @@ class Host:
         self._kills = kills
         return self._starved if now - self._starved_at < _STARVED_SECONDS else ""
 
-    def blamed(self, error: OSError, delivery: int) -> bool:
+    def is_to_blame(self, error: OSError, delivery: int) -> bool:
         """Probe the machine, and return True if the machine rather than the turn caused the error.
 
         If the probe succeeds, an error of scarce resources (``SHORT_OF``) is blamed on the machine only during the
         turn's first deliveries, so that a turn that keeps failing ends.
         """
-        return bool(self.look()) or (error.errno in SHORT_OF and delivery <= _FORGIVEN)
+        return bool(self.probe_now()) or (error.errno in SHORT_OF and delivery <= _FORGIVEN)
 
-    def weighed(self, result: RunResult, delivery: int) -> RunResult:
+    def reclassify_result(self, result: RunResult, delivery: int) -> RunResult:
         """Return the result of a run, with a host error turned into a transient error if the machine is healthy."""
         completion = result.completion
-        if completion.kind is not ErrorKind.HOST or self.look() or delivery <= _FORGIVEN:
+        if completion.kind is not ErrorKind.HOST or self.probe_now() or delivery <= _FORGIVEN:
             return result
         return replace(result, completion=replace(completion, kind=ErrorKind.TRANSIENT))

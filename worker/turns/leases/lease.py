@@ -18,9 +18,9 @@ import structlog
 from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
-from api_client.store.connecting import connect
-from api_client.turns.record.beats import Beats
-from api_client.turns.record.claim import Claim
+from api_client.store.connecting import open_blocking_store
+from api_client.turns.record.beats import LeaseRenewal
+from api_client.turns.record.claim import LeaseClaim
 from api_client.turns.record.ledger import Ledger
 from worker.turns.loops.rounds import SLOW_SHARE, Rounds
 
@@ -44,7 +44,7 @@ class Lease:
     Runners poll ``reason`` to end the agent; no agent outlives ``lease_ends``.
     """
 
-    def __init__(self, claim: Claim, seconds: float, deadline: float) -> None:
+    def __init__(self, claim: LeaseClaim, seconds: float, deadline: float) -> None:
         self.claim = claim
         #: Whether the same worker also carried out the preceding task.
         self.continued = False
@@ -87,23 +87,23 @@ class Lease:
                 self._reason = "expired"
         return self._reason
 
-    def stop(self, reason: str) -> None:
+    def request_stop(self, reason: str) -> None:
         """Ask the run to stop for the given reason. The first reason stays, unless a later reason is "fenced"."""
         if not self._reason or reason == "fenced":
             self._reason = reason
 
-    def acknowledge(self, asked_at: float) -> None:
+    def record_renewal(self, asked_at: float) -> None:
         """Record that the store confirmed a renewal, which was sent at ``asked_at`` (``time.monotonic()``)."""
         self._acknowledged = asked_at
 
-    def go_on(self, claim: Claim) -> None:
+    def continue_with(self, claim: LeaseClaim) -> None:
         """Continue the lease with the claim of the turn's next task, which renewed the lease."""
         self.claim = claim
         self.continued, self.giving_back = True, False
         self.deadline = claim.taken_at + claim.seconds_left
-        self.acknowledge(claim.taken_at)
+        self.record_renewal(claim.taken_at)
 
-    async def confirm(self, ledger: Ledger) -> None:
+    async def confirm_holder(self, ledger: Ledger) -> None:
         """Ask the store whether this worker still owns the turn, but only if the lease has expired locally.
 
         Call this method before touching a folder or starting an agent.
@@ -112,7 +112,7 @@ class Lease:
             Fenced: another worker holds the turn.
         """
         if self.lapsed:
-            self.acknowledge(await ledger.confirm(self.claim))
+            self.record_renewal(await ledger.confirm_lease(self.claim))
 
 
 class LeaseKeeper:
@@ -122,8 +122,8 @@ class LeaseKeeper:
         self._settings = settings
         self._worker = worker
         self._period = settings.lease_seconds / _BEATS_PER_LEASE
-        store = connect(settings, answer_seconds=settings.lease_seconds * _ANSWER_SHARE, resends=0)
-        self._beats = Beats(settings, store)
+        store = open_blocking_store(settings, answer_seconds=settings.lease_seconds * _ANSWER_SHARE, resends=0)
+        self._beats = LeaseRenewal(settings, store)
         self._rounds = Rounds(settings.lease_seconds * SLOW_SHARE)
         self._leases: dict[str, Lease] = {}
         self._all_stop = ""
@@ -132,7 +132,7 @@ class LeaseKeeper:
         self._answered = True
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
+        self._thread = threading.Thread(target=self._keep_renewing, name="leases", daemon=True)
 
     def start(self) -> None:
         """Start the thread that renews the leases."""
@@ -142,7 +142,7 @@ class LeaseKeeper:
         """Stop renewing leases. Leases that are still held expire."""
         self._closing.set()
 
-    def turned(self) -> None:
+    def note_loop_turn(self) -> None:
         """Record that the event loop is alive. After the first call, leases are renewed only while calls continue.
 
         Processes that carry out turns in threads never call this method and have no main loop to watch.
@@ -152,23 +152,23 @@ class LeaseKeeper:
     @property
     def worst_round(self) -> float:
         """Return how long the slowest renewal of the last minute took, in seconds; 0 if no lease was held."""
-        return self._rounds.worst(time.monotonic())
+        return self._rounds.find_worst(time.monotonic())
 
     def stop_all(self, reason: str) -> None:
         """Ask all runs of this process to stop for the given reason, including runs that start later."""
         with self._lock:
             self._all_stop = reason
             for lease in self._leases.values():
-                lease.stop(reason)
+                lease.request_stop(reason)
 
     @contextmanager
-    def hold(self, claim: Claim) -> Iterator[Lease]:
+    def hold_lease(self, claim: LeaseClaim) -> Iterator[Lease]:
         """Create a lease for a claimed turn, and renew the lease while the ``with`` block runs."""
         lease = Lease(claim, self._settings.lease_seconds, claim.taken_at + claim.seconds_left)
         with self._lock:
             self._leases[claim.token] = lease
             if self._all_stop:
-                lease.stop(self._all_stop)
+                lease.request_stop(self._all_stop)
         try:
             yield lease
         finally:
@@ -176,13 +176,13 @@ class LeaseKeeper:
                 self._leases.pop(claim.token, None)
             claim.outbox.clear()
 
-    def _held(self) -> list[Lease]:
+    def _held_leases(self) -> list[Lease]:
         with self._lock:
             return list(self._leases.values())
 
-    def _keep(self) -> None:
+    def _keep_renewing(self) -> None:
         with suppress(RedisError):  # the first round tries again
-            self._beats.open()
+            self._beats.load_script()
         planned = time.monotonic() + self._period
         while not self._closing.wait(max(0.0, planned - time.monotonic())):
             late = time.monotonic() - planned
@@ -190,17 +190,17 @@ class LeaseKeeper:
                 late > self._period and self._turned_at is not None
             ):  # the whole process was frozen, so the loop is not to blame
                 self._turned_at += late
-            if not (held := self._held()) or not self._loop_turns():
+            if not (held := self._held_leases()) or not self._is_loop_alive():
                 self._answered = True  # no renewal was due
             else:
                 try:
-                    self._renew(held, planned)
+                    self._renew_leases(held, planned)
                 except Exception:
                     # This thread renews every lease of the process and must survive errors of a single round.
                     log.exception("lease.round_crashed")
             planned = max(planned + self._period * (1 if self._answered else _AGAIN_SHARE), time.monotonic())
 
-    def _loop_turns(self) -> bool:
+    def _is_loop_alive(self) -> bool:
         """Return whether the event loop is alive.
 
         A stuck loop can neither work on its turns nor stop their agents, so their leases must expire.
@@ -211,14 +211,14 @@ class LeaseKeeper:
         self._stuck = stuck
         return not stuck
 
-    def _renew(self, held: list[Lease], planned: float) -> None:
+    def _renew_leases(self, held: list[Lease], planned: float) -> None:
         """Renew the given leases with one command to the store.
 
         ``planned`` is the scheduled start of the round.
         """
         asked_at, answered = time.monotonic(), True
         try:
-            said = self._beats.renew([lease.claim for lease in held])
+            said = self._beats.renew_leases([lease.claim for lease in held])
         except RedisError as error:
             said, answered = {}, False
             if self._answered:
@@ -228,14 +228,14 @@ class LeaseKeeper:
             found, stop = said.get(lease.claim.token, ("", ""))
             if found == "fenced" and not lease.giving_back:
                 log.warning("lease.fenced", turn_id=lease.claim.turn.turn_id)
-                lease.stop("fenced")
+                lease.request_stop("fenced")
             elif found == "damaged":
                 log.error("lease.record_damaged", turn_id=lease.claim.turn.turn_id)
             elif found == "held":
-                lease.acknowledge(asked_at)
+                lease.record_renewal(asked_at)
                 if stop:
-                    lease.stop(stop)
+                    lease.request_stop(stop)
         now = time.monotonic()
-        if self._rounds.add(now, now - planned):
+        if self._rounds.record_round(now, now - planned):
             hint = "leases are lost above half a lease: fewer HELIX_RUN_SLOTS, a nearer store, or a less busy machine"
             log.warning("lease.round_slow", seconds=round(now - planned, 2), turns=len(held), hint=hint)

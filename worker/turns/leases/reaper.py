@@ -14,17 +14,17 @@ from collections.abc import Callable
 import structlog
 from redis.exceptions import ResponseError
 
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Turn
 from api_client.store.commands import BEGUN
-from api_client.store.connection import OneConnection
+from api_client.store.connection import SingleConnection
 from api_client.turns.record.backlog import Backlog
-from api_client.turns.record.calm import Calm, Clocks
+from api_client.turns.record.calm import CalmPeriod, ClockComparison
 from api_client.turns.record.claim import ReapResult
 from api_client.turns.record.ledger import Ledger
-from worker.turns.loops.threads import Short
+from worker.turns.loops.threads import ShortWorkPool
 
 log = structlog.get_logger()
 
@@ -53,22 +53,22 @@ class Reaper:
         self,
         settings: Settings,
         worker: str,
-        announce: Callable[[Link, str, str], bool | None],
-        first: Callable[[Link, str, str], bool | None] | None = None,
+        announce: Callable[[ChainTask, str, str], bool | None],
+        first: Callable[[ChainTask, str, str], bool | None] | None = None,
         lost: Callable[[str, str], object] = lambda task_id, worker: None,
         ended: Callable[[Turn], object] = lambda turn: None,
-        connection: OneConnection | None = None,
+        connection: SingleConnection | None = None,
     ) -> None:
         self._settings = settings
         self.name, self.seconds = "reaper", settings.reap_seconds
-        connection = connection or OneConnection(settings)
+        connection = connection or SingleConnection(settings)
         self._ledger = Ledger(settings, worker, connection)
-        self._threads = Short(1, "reaper")
+        self._threads = ShortWorkPool(1, "reaper")
         self._announce, self._first = announce, first or announce
         self._lost, self._ended = lost, ended
-        self._calm = Calm(settings, connection.redis, worker)
+        self._calm = CalmPeriod(settings, connection.redis, worker)
         self._backlog = Backlog(settings, connection.redis)
-        self._clocks = Clocks(settings.lease_seconds)
+        self._clocks = ClockComparison(settings.lease_seconds)
         self._idle = self._left_out = self._another_looks = False
         self._released_at = self._steps_back_until = float("-inf")
         self._behind = ""
@@ -85,13 +85,13 @@ class Reaper:
         self._left_out = self._idle and not self._left_out
         if not self._left_out:
             self._idle = False  # if the store does not answer, the backlog is unknown
-            await self.look()
+            await self.reap_turns()
 
-    async def recall(self) -> None:
+    async def recall_turns(self) -> None:
         """Make all unfinished turns due now, so that their tasks are announced again."""
-        await self._ledger.recall()
+        await self._ledger.recall_turns()
 
-    async def look(self) -> None:
+    async def reap_turns(self) -> None:
         """Handle all turns that are due, unless another process is doing this.
 
         The calm period may restart with the first turn, because new leases end after the period.
@@ -101,89 +101,89 @@ class Reaper:
         """
         if time.monotonic() < self._steps_back_until:
             return
-        looked = await self._calm.look() if self._another_looks else None
+        looked = await self._calm.register_look() if self._another_looks else None
         if looked and not looked.for_all:
             return
         self._another_looks = False
-        self._idle = await self._backlog.empty()
+        self._idle = await self._backlog.is_empty()
         if self._idle:
-            self._clocks.rest()
+            self._clocks.forget_last()
             if time.monotonic() - self._released_at > _KNOWN_SECONDS:
-                await self._release()
+                await self._release_turns()
             return
-        looked = looked or await self._calm.look()
+        looked = looked or await self._calm.register_look()
         self._another_looks = not looked.for_all
         if self._another_looks:
-            self._clocks.rest()
+            self._clocks.forget_last()
             return
-        steady = self._clocks.look(time.monotonic(), looked.now)
+        steady = self._clocks.compare_clocks(time.monotonic(), looked.now)
         may_take = steady and looked.calm >= self._settings.lease_seconds
         if time.monotonic() - self._released_at > self._settings.announce_seconds:
-            await self._release()
+            await self._release_turns()
         if self._clocks.jumped_back or looked.set_back:
             log.warning("reaper.clock_set_back")
-            await self._ledger.recall()
+            await self._ledger.recall_turns()
         # The time limit lets other reapers see that this reaper is alive, even with 100,000 due turns.
         until = time.monotonic() + self._settings.reap_seconds
-        while await self._look_at_due(int(looked.now * 1000), may_take=may_take) and time.monotonic() < until:
+        while await self._reap_due_turns(int(looked.now * 1000), may_take=may_take) and time.monotonic() < until:
             pass
-        await self._ledger.fold()
+        await self._ledger.fold_counters()
 
-    async def _look_at_due(self, now: int, *, may_take: bool) -> bool:
+    async def _reap_due_turns(self, now: int, *, may_take: bool) -> bool:
         """Handle a batch of due turns. Return True if more turns may be due.
 
         Turns whose announcement is postponed do not block others.
         """
-        due = await self._backlog.due(now, _READ_AT_MOST)
-        others = await self._backlog.put_off(due, now)
+        due = await self._backlog.list_due(now, _READ_AT_MOST)
+        others = await self._backlog.put_off_waiting(due, now)
         for turn_id in [turn_id for turn_id, _ in due if turn_id in others][:_REAP_AT_MOST]:
             try:
-                await self._handle(turn_id, await self._ledger.reap(turn_id, may_take=may_take))
+                await self._handle_turn(turn_id, await self._ledger.reap_turn(turn_id, may_take=may_take))
             except (ResponseError, ValueError) as error:
                 await self._ledger.put_aside(turn_id, error)
         return len(due) == _READ_AT_MOST or len(others) > _REAP_AT_MOST
 
-    async def _release(self) -> None:
+    async def _release_turns(self) -> None:
         """Announce turns that the fair queue releases, and free the places of turns that have ended."""
         behind = self._behind
-        found = await self._ledger.release(behind)
+        found = await self._ledger.release_turns(behind)
         for link, turn_id, session_id in found.left:
-            await self._published(self._first, link, turn_id, session_id)
+            await self._publish_task(self._first, link, turn_id, session_id)
         self._behind = found.places[-1] if found.places else ""
-        if ended := await self._ledger.ended(found.places):
+        if ended := await self._ledger.find_ended(found.places):
             log.info("reaper.places_mended", places=len(ended))
-            await self._ledger.release(behind, ended)
+            await self._ledger.release_turns(behind, ended)
         self._released_at = time.monotonic()
 
-    async def _handle(self, turn_id: str, found: ReapResult) -> None:
+    async def _handle_turn(self, turn_id: str, found: ReapResult) -> None:
         if found.what in {"announce", "finished"}:
             task_id, worker = await self._ledger.lost_task(turn_id)
             if task_id:
                 self._lost(task_id, worker)
         if found.what == "announce":
-            reach("turn.reaped")
+            pass_failpoint("turn.reaped")
             log.info("turn.announced", turn_id=turn_id, link=found.link)
-            await self._announced(Link.parse(found.link), turn_id, found.session_id)
+            await self._announce_task(ChainTask.parse(found.link), turn_id, found.session_id)
         elif found.what == "interrupt":
-            await self._ledger.cancel(found.head, found.session_id)
+            await self._ledger.cancel_turn(found.head, found.session_id)
         elif found.what == "finished":
             log.warning("turn.given_up", turn_id=turn_id, outcome=found.outcome)
-            if found.head and (link := await self._ledger.next_link(found.head)):
-                await self._announced(link, found.head, found.session_id)
-            if turn := await self._ledger.turn(turn_id):
-                await self._threads.do(functools.partial(self._ended, turn))
+            if found.head and (link := await self._ledger.next_task(found.head)):
+                await self._announce_task(link, found.head, found.session_id)
+            if turn := await self._ledger.read_turn(turn_id):
+                await self._threads.run_work(functools.partial(self._ended, turn))
 
-    async def _announced(self, link: Link, turn_id: str, session_id: str) -> None:
-        if link.begins and await self._ledger.line_up(turn_id, session_id, link) != BEGUN:
+    async def _announce_task(self, link: ChainTask, turn_id: str, session_id: str) -> None:
+        if link.begins and await self._ledger.queue_turn(turn_id, session_id, link) != BEGUN:
             return
-        await self._published(self._announce, link, turn_id, session_id)
+        await self._publish_task(self._announce, link, turn_id, session_id)
 
-    async def _published(
-        self, publish: Callable[[Link, str, str], bool | None], link: Link, turn_id: str, session_id: str
+    async def _publish_task(
+        self, publish: Callable[[ChainTask, str, str], bool | None], link: ChainTask, turn_id: str, session_id: str
     ) -> None:
         """Publish a task of a turn.
 
         After a failure this reaper pauses, so that a worker with a working broker connection takes over.
         """
-        if await self._threads.do(functools.partial(publish, link, turn_id, session_id)) is False:
+        if await self._threads.run_work(functools.partial(publish, link, turn_id, session_id)) is False:
             self._steps_back_until = time.monotonic() + _STEPS_BACK * self._settings.reap_seconds

@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.sentinels import Sentinels
+from api_client.contract.settings.sentinels import SentinelAddress
 
 log = structlog.get_logger()
 
@@ -31,7 +31,7 @@ MAY, MAY_NOT = 100, 0
 Info = Mapping[str, Any]
 
 
-def priority_of(replica: Info, address: tuple[str, int], master: Info, offset: int) -> int:
+def choose_priority(replica: Info, address: tuple[str, int], master: Info, offset: int) -> int:
     """Return the ``replica-priority`` that lets Sentinel promote a replica only if the replica is up to date.
 
     Args:
@@ -56,7 +56,7 @@ class ReplicaWatch:
 
     def __init__(self, settings: Settings) -> None:
         replicated = settings.durability == "replicated" and settings.store_url
-        self._sentinels = Sentinels.parse(settings.store_url) if replicated else None
+        self._sentinels = SentinelAddress.parse(settings.store_url) if replicated else None
         self._options: dict[str, Any] = {
             "socket_timeout": _ANSWER_SECONDS,
             "socket_connect_timeout": _ANSWER_SECONDS,
@@ -78,37 +78,37 @@ class ReplicaWatch:
         address = tuple(await self._asked.discover_master(name))
         known: list[tuple[str, int]] = []
         for each in self._asked.sentinels:
-            if (listed := await _listed(each, name)) is not None:
+            if (listed := await _list_replicas(each, name)) is not None:
                 known = listed
                 break
-        replicas = {each: info for each in known if (info := await self._replication(each)) is not None}
-        master = await self._server(address).info("replication")
+        replicas = {each: info for each in known if (info := await self._read_replication(each)) is not None}
+        master = await self._connect_server(address).info("replication")
         before, offset = self._written
         self._written = address, int(master.get("master_repl_offset", 0))
         if master.get("role") != "master":
             return
         for each, info in replicas.items():
-            wanted = priority_of(info, each, master, offset if before == address else 0)
+            wanted = choose_priority(info, each, master, offset if before == address else 0)
             if info.get("role") == "slave" and wanted != int(info.get("slave_priority", wanted)):
                 log.info("replica.priority", server=f"{each[0]}:{each[1]}", priority=wanted)
                 with contextlib.suppress(RedisError):  # the user may lack the permission; doctor reports that
-                    await self._server(each).config_set("replica-priority", wanted)
+                    await self._connect_server(each).config_set("replica-priority", wanted)
 
-    def _server(self, address: tuple[str, int]) -> Redis:
+    def _connect_server(self, address: tuple[str, int]) -> Redis:
         if address not in self._servers:
             password = self._sentinels.password if self._sentinels else ""
             self._servers[address] = Redis(host=address[0], port=address[1], password=password or None, **self._options)
         return self._servers[address]
 
-    async def _replication(self, address: tuple[str, int]) -> Info | None:
+    async def _read_replication(self, address: tuple[str, int]) -> Info | None:
         try:
-            found: Info = await self._server(address).info("replication")
+            found: Info = await self._connect_server(address).info("replication")
         except (RedisError, OSError):
             return None
         return found
 
 
-async def _listed(sentinel: Redis, master: str) -> list[tuple[str, int]] | None:
+async def _list_replicas(sentinel: Redis, master: str) -> list[tuple[str, int]] | None:
     """Return the addresses of the replicas that a sentinel knows, or None if the sentinel does not answer."""
     try:
         return [(str(each["ip"]), int(each["port"])) for each in await sentinel.sentinel_slaves(master)]

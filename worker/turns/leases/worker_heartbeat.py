@@ -23,18 +23,18 @@ import structlog
 from redis.exceptions import RedisError, ResponseError
 
 from api_client.build_identity import build_identity
-from api_client.contract.counters import label
+from api_client.contract.counters import clean_label
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.worker_reports import WorkerReport
 from api_client.store.connecting import open_store
-from api_client.store.connection import OneConnection
+from api_client.store.connection import SingleConnection
 from api_client.workers.own_report import OwnReport
 from worker.agents.ability import ModelAvailability
 from worker.files.spreading import spread_folders
 from worker.turns.leases.host import Host
-from worker.turns.loops.threads import Short
+from worker.turns.loops.threads import ShortWorkPool
 
 log = structlog.get_logger()
 
@@ -55,7 +55,7 @@ class Liveness:
     _taken: int = -1
     _since: float | None = None
 
-    def look(self, now: float, *, taken: int, free: int, waiting: int | None) -> bool:
+    def record_look(self, now: float, *, taken: int, free: int, waiting: int | None) -> bool:
         """Record an observation of the worker. Return True if the worker is stalled.
 
         Args:
@@ -73,7 +73,7 @@ class Liveness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WorkerActivity:
     """Callbacks through which the heartbeat reads the state of a worker process.
 
     Attributes:
@@ -107,13 +107,13 @@ class WorkerHeartbeat:
     def __init__(
         self,
         settings: Settings,
-        work: Work,
+        work: WorkerActivity,
         host: Host,
         ability: ModelAvailability,
         probe: Callable[[str], None],
         ready_file: Path | None,
         recall: Callable[[], Awaitable[None]] | None = None,
-        connection: OneConnection | None = None,
+        connection: SingleConnection | None = None,
     ) -> None:
         self._settings = settings
         self._work = work
@@ -125,10 +125,10 @@ class WorkerHeartbeat:
         limit = settings.stalled_seconds or 60.0
         self.name, self.seconds = "heartbeat", min(_BEAT_SECONDS, limit / 8)
         self._recall = recall
-        self._threads = Short(1, "heartbeat")  # requests to the host or the broker may hang
+        self._threads = ShortWorkPool(1, "heartbeat")  # requests to the host or the broker may hang
         self._report_seconds = min(_REPORT_SECONDS, limit / 8)
         self._queues_seconds = min(_QUEUES_SECONDS, limit / 4)
-        redis = (connection or OneConnection(settings)).redis
+        redis = (connection or SingleConnection(settings)).redis
         self._own = OwnReport(settings, work.name, redis)
         self._broker = redis
         if settings.broker_url != settings.store_url:
@@ -146,16 +146,16 @@ class WorkerHeartbeat:
 
     async def leave(self) -> None:
         """Move this worker from the store's list of running workers to the list of recently ended workers."""
-        await self._own.end(replace(self._report, at=self._by_the_store(time.time())))
+        await self._own.sign_off(replace(self._report, at=self._to_store_time(time.time())))
 
     async def poll(self) -> None:
         """Renew the file that the supervisor watches, read orders, and report to the store if a report is due.
 
         Most polls ask the store for orders only, so that thousands of idle workers cost it little.
         """
-        sick, models = await self._threads.do(lambda: (self._host.watch(), self._ability.check_if_due()))
+        sick, models = await self._threads.run_work(lambda: (self._host.probe_if_due(), self._ability.check_if_due()))
         try:
-            self._ordered = await self._own.order()
+            self._ordered = await self._own.read_order()
         except RedisError as error:
             log.info("heartbeat.store_away", error=type(error).__name__)
         now, quiet = time.monotonic(), self._work.obey(self._ordered)
@@ -163,34 +163,34 @@ class WorkerHeartbeat:
         free = {queue: self._work.free(queue) if queue in queues else 0 for queue in (RUN_QUEUE, CHECK_QUEUE)}
         if now - self._queues_seen_at >= self._queues_seconds:
             self._queues_seen_at = now
-            await self._look_at_queues(free)
-        self._mark(stalled=self._stalled)
+            await self._check_queues(free)
+        self._update_ready_file(stalled=self._stalled)
         said = (self._stalled, sick, quiet, models)
         if now - self._reported_at >= self._report_seconds or self._reported != said:
             if self._reported[3:] != (models,):
-                await self._compare()
+                await self._compare_workers()
             self._reported_at, self._reported = now, said
             await self._send_report(free, sick, quiet)
 
-    async def _look_at_queues(self, free: Mapping[str, int]) -> None:
+    async def _check_queues(self, free: Mapping[str, int]) -> None:
         """Check whether this worker leaves waiting messages untouched. Publish a probe message if no message waits."""
-        work, waiting = self._work, await self._waiting()
+        work, waiting = self._work, await self._count_waiting()
         slots = sum(free.values())
-        self._stalled = self._liveness.look(time.monotonic(), taken=work.taken(), free=slots, waiting=waiting)
+        self._stalled = self._liveness.record_look(time.monotonic(), taken=work.taken(), free=slots, waiting=waiting)
         if self._stalled:
             log.error("worker.stalled", worker=work.name, waiting=waiting, free=slots)
         if waiting == 0:
             for queue in [queue for queue, number in free.items() if number][:1]:  # one poll covers all queues
-                await self._threads.do(functools.partial(self._probe, queue))
+                await self._threads.run_work(functools.partial(self._probe, queue))
 
-    def _mark(self, *, stalled: bool) -> None:
+    def _update_ready_file(self, *, stalled: bool) -> None:
         if self._ready_file:
             try:
                 self._ready_file.unlink(missing_ok=True) if stalled else self._ready_file.touch()
             except OSError as error:
                 log.warning("heartbeat.not_marked", error=str(error))
 
-    async def _waiting(self) -> int | None:
+    async def _count_waiting(self) -> int | None:
         """Return how many messages wait in queues with a free slot, or None if the broker does not answer."""
         try:
             lengths: list[Any] = [
@@ -202,16 +202,16 @@ class WorkerHeartbeat:
         return int(sum(lengths))
 
     async def _send_report(self, free: Mapping[str, int], sick: str, quiet: bool) -> None:
-        self._sessions = self._sessions or mark_of(self._sessions_dir)
+        self._sessions = self._sessions or identify_folder(self._sessions_dir)
         try:
-            clock = await self._own.clock()
+            clock = await self._own.read_clock()
         except RedisError as error:
             log.info("heartbeat.store_away", error=type(error).__name__)
             return
         self._ahead = clock - time.time()
         self._report = WorkerReport(
-            at=self._by_the_store(time.time()),
-            started_at=self._by_the_store(self._started),
+            at=self._to_store_time(time.time()),
+            started_at=self._to_store_time(self._started),
             host=socket.gethostname(),
             pid=os.getpid(),
             version=build_identity(),
@@ -224,46 +224,46 @@ class WorkerHeartbeat:
             sick=sick,
             quiet=quiet,
             lease_round=round(self._work.lease_round(), 3),
-            took_at=self._by_the_store(self._work.took_at()),
+            took_at=self._to_store_time(self._work.took_at()),
             loop_blocked=round(self._work.loop_blocked(), 3),
             sessions=self._sessions,
             validators=offered_validators(),
             models=self._ability.models,
             cannot=dict(self._ability.unavailable),
-            kept={name: [self._by_the_store(since), size] for name, (since, size) in self._work.kept().items()},
+            kept={name: [self._to_store_time(since), size] for name, (since, size) in self._work.kept().items()},
         )
         try:
-            await self._own.write(self._report)
+            await self._own.write_report(self._report)
         except ResponseError as error:  # for example a full disk
             log.info("heartbeat.store_refuses", error=str(error)[:80])
             self._reported_at = float("-inf")  # send a report as soon as the store accepts it
             with contextlib.suppress(RedisError):
-                await self._own.live_without_writing(self._report.at)
+                await self._own.signal_alive(self._report.at)
         except RedisError as error:
             log.info("heartbeat.store_away", error=type(error).__name__)
 
-    async def _compare(self) -> None:
+    async def _compare_workers(self) -> None:
         """Warn if other workers use another HELIX_ROOT.
 
         Turns that only this worker can run become due.
         """
-        self._sessions = self._sessions or await self._threads.do(lambda: mark_of(self._sessions_dir))
+        self._sessions = self._sessions or await self._threads.run_work(lambda: identify_folder(self._sessions_dir))
         try:
-            others = await self._own.others()
+            others = await self._own.read_others()
             if apart := sorted({each.host for each in others if each.sessions not in {"", self._sessions}}):
                 log.error("sessions.not_shared", hosts=apart, hint="all workers need one HELIX_ROOT")
             mine = self._ability.models
-            alone = [name for name in mine if all(each.cannot_run(label(name)) for each in others)]
+            alone = [name for name in mine if all(each.explain_cannot_run(clean_label(name)) for each in others)]
             if others and alone and self._recall:
                 await self._recall()
         except (RedisError, ValueError) as error:
             log.info("heartbeat.not_compared", error=type(error).__name__)
 
-    def _by_the_store(self, at: float) -> float:
+    def _to_store_time(self, at: float) -> float:
         return round(at + self._ahead, 3) if at else 0.0
 
 
-def mark_of(sessions_dir: Path) -> str:
+def identify_folder(sessions_dir: Path) -> str:
     """Return an id that all workers sharing this sessions folder have in common; empty if the folder is unusable."""
     file = sessions_dir / ".installation"
     try:

@@ -41,7 +41,7 @@ class Loop:
         self._lock = threading.Lock()
         self._idle = threading.Event()
         self._idle.set()
-        self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="loop", daemon=True)
         self._blocks = Rounds(BLOCKED_SECONDS)
         self._said_at = float("-inf")
         #: When the loop last turned, as a ``time.monotonic()`` value.
@@ -52,7 +52,7 @@ class Loop:
         self._thread.start()
         self._ready.wait()
 
-    def begin(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def start_work(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start a coroutine in the loop, from any thread. The coroutine must handle its own errors."""
         with self._lock:
             self._open += 1
@@ -60,13 +60,13 @@ class Loop:
             alone = not self._new
             self._new.append(make)
         if alone:  # otherwise the loop is already woken
-            self._running.call_soon_threadsafe(self._begin)
+            self._running.call_soon_threadsafe(self._start_new)
 
-    def later(self, seconds: float, call: Callable[[], object]) -> None:
+    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call a function in the loop after ``seconds``. May be used from any thread."""
         self._running.call_soon_threadsafe(self._running.call_later, seconds, call)
 
-    def result_of(self, work: Coroutine[Any, Any, T]) -> T:
+    def run_and_wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop from another thread, wait for the result and return it."""
         return asyncio.run_coroutine_threadsafe(work, self._running).result()
 
@@ -85,15 +85,15 @@ class Loop:
         assert self._loop is not None, "the loop was not started"  # noqa: S101 - a fact for the type checker
         return self._loop
 
-    def _begin(self) -> None:
+    def _start_new(self) -> None:
         with self._lock:
             new, self._new = self._new, []
         for make in new:
             task = self._running.create_task(make())
             self._work.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._note_end)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _note_end(self, task: asyncio.Task[Any]) -> None:
         self._work.discard(task)
         if not task.cancelled() and (error := task.exception()):
             log.error("loop.work_failed", exc_info=error)
@@ -105,35 +105,37 @@ class Loop:
     @property
     def worst_block(self) -> float:
         """Return how long the loop was blocked at most in the last minute, in seconds; 0 for only short blocks."""
-        return self._blocks.worst(time.monotonic())
+        return self._blocks.find_worst(time.monotonic())
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_Timed(self._blocked))) as runner:
-            runner.run(self._serve())
+    def _run_loop(self) -> None:
+        with asyncio.Runner(
+            loop_factory=lambda: asyncio.SelectorEventLoop(_TimedSelector(self._report_block))
+        ) as runner:
+            runner.run(self._run_until_closed())
 
-    def _blocked(self, seconds: float) -> None:
+    def _report_block(self, seconds: float) -> None:
         now = time.monotonic()
-        self._blocks.add(now, seconds)
+        self._blocks.record_round(now, seconds)
         if now - self._said_at >= _SAY_SECONDS:
             self._said_at = now
             log.warning("loop.blocked", seconds=round(seconds, 3), turns=len(self._work))
 
-    async def _serve(self) -> None:
+    async def _run_until_closed(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ending = asyncio.Event()
-        turning = asyncio.create_task(self._turn())
+        turning = asyncio.create_task(self._show_life())
         self._ready.set()
         await self._ending.wait()
         turning.cancel()
 
-    async def _turn(self) -> None:
+    async def _show_life(self) -> None:
         while True:
             self.turned_at = time.monotonic()
             self._on_turn()
             await asyncio.sleep(_TURN_SECONDS)
 
 
-class _Timed(selectors.DefaultSelector):
+class _TimedSelector(selectors.DefaultSelector):
     """A selector that calls ``on_long`` with the seconds whenever the event loop was busy for too long."""
 
     def __init__(self, on_long: Callable[[float], object]) -> None:

@@ -23,23 +23,23 @@ class Rounds:
         self._lock = threading.Lock()
         self.slow = False
 
-    def add(self, ended_at: float, seconds: float) -> bool:
+    def record_round(self, ended_at: float, seconds: float) -> bool:
         """Record a round that took ``seconds``. Return True if this round is slow and the round before was not.
 
         ``ended_at`` is a ``time.monotonic()`` value.
         """
         with self._lock:
             self._rounds.append((ended_at, seconds))
-            self._forget(ended_at)
+            self._drop_old(ended_at)
         was, self.slow = self.slow, seconds > self._limit
         return self.slow and not was
 
-    def worst(self, now: float) -> float:
+    def find_worst(self, now: float) -> float:
         """Return the duration of the longest round in the last minute, in seconds; 0 without any round."""
         with self._lock:
-            self._forget(now)
+            self._drop_old(now)
             return max((seconds for _, seconds in self._rounds), default=0.0)
 
-    def _forget(self, now: float) -> None:
+    def _drop_old(self, now: float) -> None:
         while self._rounds and self._rounds[0][0] < now - _SHOWN_SECONDS:
             self._rounds.popleft()

@@ -29,34 +29,36 @@ class Threads:
     def __init__(self, checks: int) -> None:
         self._runs = ThreadPoolExecutor(10_000, "run")  # slots limit the number in use
         self._checks = ThreadPoolExecutor(max(1, checks), "check")
-        self._files = Short(_FILES, "files")
+        self._files = ShortWorkPool(_FILES, "files")
         self._transfers = ThreadPoolExecutor(_TRANSFERS, "transfer")
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def runs(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def do_run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call ``work`` in a thread for agent runs, which may last long, and return the result."""
-        return await self._in(self._runs, work, *args, **kwargs)
+        return await self._run_in_pool(self._runs, work, *args, **kwargs)
 
-    async def checks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def do_check(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call ``work`` in a thread for validation, and return the result."""
-        return await self._in(self._checks, work, *args, **kwargs)
+        return await self._run_in_pool(self._checks, work, *args, **kwargs)
 
-    async def files(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def do_file_work(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call ``work`` in a thread for short access to files or the broker, and return the result."""
         self._loop = asyncio.get_running_loop()
-        done: T = await self._files.do(functools.partial(work, *args, **kwargs))
+        done: T = await self._files.run_work(functools.partial(work, *args, **kwargs))
         return done
 
-    async def transfers(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def do_transfer(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call ``work`` in a thread for transfers to or from an object store, and return the result."""
-        return await self._in(self._transfers, work, *args, **kwargs)
+        return await self._run_in_pool(self._transfers, work, *args, **kwargs)
 
-    async def _in(self, pool: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _run_in_pool(
+        self, pool: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         self._loop = asyncio.get_running_loop()
         context = contextvars.copy_context()  # log lines name the turn
         return await self._loop.run_in_executor(pool, functools.partial(context.run, work, *args, **kwargs))
 
-    def asked(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
+    def run_in_loop(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
         """Run a coroutine in the event loop on behalf of a pool thread, and return the result.
 
         Raises:
@@ -77,7 +79,7 @@ _Work = tuple["asyncio.Future[Any]", Callable[[], Any]]
 _Done = tuple["asyncio.Future[Any]", object, BaseException | None]
 
 
-class Short:
+class ShortWorkPool:
     """A thread pool for calls so short that the overhead of ``ThreadPoolExecutor`` would dominate.
 
     ``python -m tests.lab.bench.threads`` compares both: 5 us of processor time a call, against 15 to 40 us with 20 or
@@ -91,13 +93,13 @@ class Short:
         self._woken = False
         self._threads = self._busy = 0
 
-    async def do(self, work: Callable[[], Any]) -> Any:
+    async def run_work(self, work: Callable[[], Any]) -> Any:
         """Call ``work`` in a thread, and return the result or raise the error."""
         future = asyncio.get_running_loop().create_future()
         self._busy += 1
         if self._threads < min(self._busy, self._most):
             self._threads += 1
-            Thread(target=self._serve, name=f"{self._name}_{self._threads}", daemon=True).start()
+            Thread(target=self._serve_queue, name=f"{self._name}_{self._threads}", daemon=True).start()
         self._queue.put((future, functools.partial(contextvars.copy_context().run, work)))
         return await future
 
@@ -106,7 +108,7 @@ class Short:
         for _ in range(self._threads):
             self._queue.put(None)
 
-    def _serve(self) -> None:
+    def _serve_queue(self) -> None:
         while order := self._queue.get():
             future, work = order
             try:
@@ -117,10 +119,10 @@ class Short:
             if not self._woken:  # otherwise the loop will still find this result
                 self._woken = True
                 with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits
-                    future.get_loop().call_soon_threadsafe(self._end_all)
+                    future.get_loop().call_soon_threadsafe(self._deliver_results)
             del order, future, work, result, error  # free the references before waiting
 
-    def _end_all(self) -> None:
+    def _deliver_results(self) -> None:
         self._woken = False  # reset first, so that later results wake the loop again
         while self._done:
             future, result, error = self._done.popleft()

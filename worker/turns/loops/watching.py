@@ -37,7 +37,7 @@ class Watcher(Protocol):
         """Tell the store that this process is ending. May raise ``RedisError``."""
 
 
-class Watch:
+class PollingLoop:
     """Polls all watchers in an event loop in its own thread. Errors are logged, and polling continues."""
 
     def __init__(self, watchers: Sequence[Watcher] = ()) -> None:
@@ -51,9 +51,9 @@ class Watch:
         self._thread.start()
         self._ready.wait()
 
-    def add(self, watcher: Watcher) -> None:
+    def add_watcher(self, watcher: Watcher) -> None:
         """Start polling another watcher immediately. May be called from any thread after ``start``."""
-        self._loop.call_soon_threadsafe(self._begin, watcher, 0.0)
+        self._loop.call_soon_threadsafe(self._start_watcher, watcher, 0.0)
 
     def close(self) -> None:
         """Stop polling after the polls in progress, and call ``leave`` of each watcher within a time limit."""
@@ -66,22 +66,22 @@ class Watch:
         self._loop, self._ending = asyncio.get_running_loop(), asyncio.Event()
         self._tasks: dict[asyncio.Task[None], Watcher] = {}
         for each in self._watchers:
-            self._begin(each, each.seconds)
+            self._start_watcher(each, each.seconds)
         self._ready.set()
         await self._ending.wait()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_LEAVE_SECONDS)
             for task in late:
                 task.cancel()
-            leaving = [asyncio.ensure_future(_left(each)) for each in self._tasks.values()]
+            leaving = [asyncio.ensure_future(_say_goodbye(each)) for each in self._tasks.values()]
             await asyncio.wait(leaving, timeout=_LEAVE_SECONDS)
 
-    def _begin(self, watcher: Watcher, wait: float) -> None:
-        self._tasks[asyncio.ensure_future(self._watch(watcher, wait))] = watcher
+    def _start_watcher(self, watcher: Watcher, wait: float) -> None:
+        self._tasks[asyncio.ensure_future(self._poll_forever(watcher, wait))] = watcher
 
-    async def _watch(self, watcher: Watcher, wait: float) -> None:
+    async def _poll_forever(self, watcher: Watcher, wait: float) -> None:
         away = False
-        while not await self._ended_within(wait):
+        while not await self._ends_within(wait):
             wait = watcher.seconds
             try:
                 await watcher.poll()
@@ -96,7 +96,7 @@ class Watch:
                 if not self._closing.is_set():
                     log.exception("poll.failed", thread=watcher.name)
 
-    async def _ended_within(self, seconds: float) -> bool:
+    async def _ends_within(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
                 await self._ending.wait()
@@ -105,7 +105,7 @@ class Watch:
         return True
 
 
-async def _left(watcher: Watcher) -> None:
+async def _say_goodbye(watcher: Watcher) -> None:
     try:
         await watcher.leave()
     except (RedisError, StoreUnavailable) as error:

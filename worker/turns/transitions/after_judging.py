@@ -10,84 +10,90 @@ from api_client.contract.decision import HANDED_ON
 from api_client.contract.event_kinds import AttemptAccepted, AttemptRejected, TurnFallback, TurnMended
 from api_client.contract.events import Body
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.messages import broken_off, ending, line_of
+from api_client.contract.messages import ending_message, explain_break, format_issue
 from api_client.contract.record import FieldChanges
-from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
+from api_client.contract.tasks import FAIL, FALLBACK, RETRY, ChainTask
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
-from api_client.turns.record.moves import Answer, Move, asked_for, attempt_facts, progress
-from api_client.turns.record.turn_policy import policy_of
+from api_client.turns.record.moves import Answer, Transition, attempt_facts, policy_retry_event, progress
+from api_client.turns.record.turn_policy import find_turn_policy
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents.step import step_of, strip_marker
 from worker.enforcement.policy import Accept, Decision, Fallback, Policy, Retry, demote_issues
 from worker.enforcement.repair import RepairResult
 from worker.enforcement.validators.codes import clip_text
-from worker.turns.interruptions.kind import Failure
-from worker.turns.transitions.interruptions import rescued
-from worker.turns.transitions.judged_counters import gave_up_counters, judged_counters, rejected_counters
+from worker.turns.interruptions.kind import FailedTurn
+from worker.turns.transitions.interruptions import rescue_turn
+from worker.turns.transitions.judged_counters import count_gave_up, count_judged, count_rejected
 from worker.turns.transitions.usage import _NO_MORE, Usage
 
 
 def after_validation(
-    turn: Turn, link: Link, attempt: Attempt, policy: Policy, decision: Decision, usage: Usage
-) -> Move:
+    turn: Turn, link: ChainTask, attempt: Attempt, policy: Policy, decision: Decision, usage: Usage
+) -> Transition:
     """Return the transition that carries out the policy's decision on a validated attempt."""
     answer = attempt.answer
     issues = demote_issues(attempt.issues, policy, final=isinstance(decision, Accept))
     facts = attempt_facts(answer=answer, edits=attempt.edits, issues=issues, changes=tuple(attempt.changes))
     if isinstance(decision, Accept):
         step, source = step_of(answer)
-        return Move(
+        return Transition(
             attempt=link.attempt,
             facts=facts | attempt_facts(decision="accept"),
             events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
-            counters=judged_counters(turn, "accept"),
+            counters=count_judged(turn, "accept"),
             judged=True,
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=answer, step=step, step_source=source),
         )
     errors = [issue for issue in issues if issue.is_error]
 
-    def rejects(decided: str, *events: Body, more: FieldChanges[AttemptFacts] = _NO_MORE, **changes: Any) -> Move:
-        return Move(
+    def reject_attempt(
+        decided: str, *events: Body, more: FieldChanges[AttemptFacts] = _NO_MORE, **changes: Any
+    ) -> Transition:
+        return Transition(
             attempt=link.attempt,
             facts=facts | attempt_facts(decision=decided) | more,
             events=[AttemptRejected(attempt=link.attempt, issues=issues), *events],
-            counters=rejected_counters(turn, decided, errors, usage),
+            counters=count_rejected(turn, decided, errors, usage),
             judged=True,
             **changes,
         )
 
     if isinstance(decision, Retry):
-        return rejects(
+        return reject_attempt(
             "retry",
-            asked_for(turn, link, "rejected", decision),
+            policy_retry_event(turn, link, "rejected", decision),
             more=attempt_facts(feedback=decision.feedback),
             state=TurnState.QUEUED,
-            next=Link(RETRY, link.attempt + 1),
+            next=ChainTask(RETRY, link.attempt + 1),
             fields=progress(retries=turn.retries + 1, transients=0),
         )
     if isinstance(decision, Fallback):
         repairs = TurnFallback(attempt=decision.attempt, codes=tuple(sorted({issue.code for issue in errors})))
         best = progress(best=decision.attempt)
-        return rejects("fallback", repairs, next=Link(FALLBACK, link.attempt), fields=best)
-    move = rejects("fail", next=Link(FAIL, link.attempt), fields=progress(failing=_failing(decision.reason, attempt)))
+        return reject_attempt("fallback", repairs, next=ChainTask(FALLBACK, link.attempt), fields=best)
+    move = reject_attempt(
+        "fail", next=ChainTask(FAIL, link.attempt), fields=progress(failing=_pending_failure(decision.reason, attempt))
+    )
     if not decision.is_escalated:
         return move
-    counters = rejected_counters(turn, HANDED_ON, errors, usage)
-    return rescued(turn, move, Failure(best=decision.attempt, reason="rejected", issues=errors, counters=counters))
+    counters = count_rejected(turn, HANDED_ON, errors, usage)
+    return rescue_turn(
+        turn, move, FailedTurn(best=decision.attempt, reason="rejected", issues=errors, counters=counters)
+    )
 
 
-def _failing(reason: str, attempt: Attempt) -> PendingFailure:
+def _pending_failure(reason: str, attempt: Attempt) -> PendingFailure:
     if reason != "refused":
         return PendingFailure(reason=reason)
     said = clip_text(" ".join(strip_marker(attempt.answer).split()), 200)
     return PendingFailure(outcome=Outcome.REFUSED, code="refused", reason=f"the model refused: {said}", why="refused")
 
 
-def after_fallback(turn: Turn, link: Link, best: int, repaired: RepairResult) -> Move:
+def after_fallback(turn: Turn, link: ChainTask, best: int, repaired: RepairResult) -> Transition:
     """Return the transition after an answer was repaired: finish with the repaired answer, or fail the turn."""
-    left = demote_issues(repaired.issues, policy_of(turn), final=True)
+    left = demote_issues(repaired.issues, find_turn_policy(turn), final=True)
     facts = attempt_facts(changes=tuple(repaired.changes), mended=repaired.text)
     repair = TurnMended(
         attempt=best,
@@ -97,39 +103,41 @@ def after_fallback(turn: Turn, link: Link, best: int, repaired: RepairResult) ->
         step_source=repaired.step_source,
     )
     if not any(issue.is_error for issue in left):
-        return Move(
+        return Transition(
             attempt=best,
             facts=facts,
             events=[repair],
             outcome=Outcome.PASSED_BY_FALLBACK,
             answer=Answer(response=repaired.text, step=repaired.step, step_source=repaired.step_source),
         )
-    return Move(
+    return Transition(
         attempt=best,
-        next=Link(FAIL, link.attempt),
+        next=ChainTask(FAIL, link.attempt),
         facts=facts | attempt_facts(remaining=left),
         fields=progress(failing=PendingFailure(reason="the fallback could not repair every error")),
         events=[repair] if repaired.changes else [],
     )
 
 
-def after_giving_up(turn: Turn, link: Link, failing: PendingFailure, issues: Sequence[ValidationIssue]) -> Move:
+def after_giving_up(
+    turn: Turn, link: ChainTask, failing: PendingFailure, issues: Sequence[ValidationIssue]
+) -> Transition:
     """Return the transition that ends a turn without an acceptable answer, with a message for the user."""
     outcome = failing.outcome
     if outcome is Outcome.FAILED:
-        lines = [line_of(issue) for issue in issues if issue.is_error]
+        lines = [format_issue(issue) for issue in issues if issue.is_error]
     else:
-        lines = [broken_off(failing.why or failing.code, turn.request.locale, failing.reason)]
-    message = ending(outcome.value, turn.request.locale, lines, failing.code)
+        lines = [explain_break(failing.why or failing.code, turn.request.locale, failing.reason)]
+    message = ending_message(outcome.value, turn.request.locale, lines, failing.code)
     error = TurnError(code=failing.code, message=message, reason=failing.reason, issues=tuple(issues))
-    gave_up = gave_up_counters(turn, issues) if outcome is Outcome.FAILED else {}
-    return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error), end_counters=gave_up)
+    gave_up = count_gave_up(turn, issues) if outcome is Outcome.FAILED else {}
+    return Transition(attempt=link.attempt, outcome=outcome, answer=Answer(error=error), end_counters=gave_up)
 
 
-def cannot_judge(link: Link, reason: str, code: str = "config") -> Move:
+def fail_unjudged(link: ChainTask, reason: str, code: str = "config") -> Transition:
     """Return the transition that ends a turn with an error, because the validators cannot be built here.
 
     ``code`` names another cause of the error.
     """
     failing = PendingFailure(outcome=Outcome.ERROR, code=code, reason=reason)
-    return Move(attempt=link.attempt, next=Link(FAIL, link.attempt), fields=progress(failing=failing))
+    return Transition(attempt=link.attempt, next=ChainTask(FAIL, link.attempt), fields=progress(failing=failing))

@@ -8,29 +8,38 @@ from types import MappingProxyType
 from typing import Any
 
 from api_client.contract.attempt_record import AttemptFacts, AttemptRecord
-from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict, Why
-from api_client.contract.counters import COUNTERS, counter, model_of, timed
-from api_client.contract.error_codes import words_of
+from api_client.contract.completion import Completion, ErrorKind, IncompleteReason, ProviderFault, Verdict
+from api_client.contract.counters import COUNTERS, count_duration, counter_field, model_label
+from api_client.contract.error_codes import error_words
 from api_client.contract.errors import NotAdmitted
 from api_client.contract.event_kinds import AttemptCompleted, AttemptLost
 from api_client.contract.events import Body
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.record import FieldChanges
-from api_client.contract.tasks import FAIL, Link, all_tasks
+from api_client.contract.tasks import FAIL, ChainTask, all_tasks
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.contract.work import find_work
-from api_client.turns.record.moves import Answer, Move, again, asked_for, attempt_facts, judged, progress, retrying
-from api_client.turns.record.turn_policy import policy_of
+from api_client.turns.record.moves import (
+    Answer,
+    Transition,
+    attempt_facts,
+    policy_retry_event,
+    progress,
+    rerun_task,
+    retry_event,
+    to_policy_attempts,
+)
+from api_client.turns.record.turn_policy import find_turn_policy
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.going_on import LEAST, trim_partial_marks
 from worker.enforcement.policy import Retry, decide_next
 from worker.runners.base import RunResult
-from worker.turns.interruptions.kind import Failure
-from worker.turns.transitions.after_judging import cannot_judge
+from worker.turns.interruptions.kind import FailedTurn
+from worker.turns.transitions.after_judging import fail_unjudged
 from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, delay_after, hand_over_delay
-from worker.turns.transitions.interruptions import rescued, run_ended, suspended
+from worker.turns.transitions.interruptions import rescue_turn, settle_question, suspend_turn
 from worker.turns.transitions.usage import Usage
 
 Facts = FieldChanges[AttemptFacts]
@@ -49,18 +58,18 @@ CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _FinishedRun:
     """A finished agent run with its turn, from which the possible transitions are built."""
 
     turn: Turn
-    link: Link
+    link: ChainTask
     result: RunResult
     facts: Facts
     event: AttemptCompleted
 
-    def move(self, facts: Facts | None = None, *more: Body, **changes: Any) -> Move:
+    def build_transition(self, facts: Facts | None = None, *more: Body, **changes: Any) -> Transition:
         """Return a transition that stores the finished run, with the events ``more`` after the run's own event."""
-        return Move(
+        return Transition(
             attempt=self.link.attempt,
             facts=self.facts if facts is None else facts,
             events=[self.event, *more],
@@ -68,25 +77,25 @@ class _Ended:
             **changes,
         )
 
-    def fails(self, failing: PendingFailure, decision: Facts = _NO_FACTS) -> Move:
+    def fail_turn(self, failing: PendingFailure, decision: Facts = _NO_FACTS) -> Transition:
         """Return a transition that stores the finished run and then fails the turn."""
-        next_link = Link(FAIL, self.link.attempt)
-        return self.move(self.facts | decision, next=next_link, fields=progress(failing=failing))
+        next_link = ChainTask(FAIL, self.link.attempt)
+        return self.build_transition(self.facts | decision, next=next_link, fields=progress(failing=failing))
 
-    def cannot_work(self, reason: str, code: str = "") -> Move:
+    def fail_with_error(self, reason: str, code: str = "") -> Transition:
         """Return a transition that ends the turn with an error, for the given reason."""
         completion = self.result.completion
-        if completion.spent:
+        if completion.out_of_credit:
             code = "no_credit"
         elif not code:  # an oversized request is the caller's to shorten, whatever kind of error the service reports
-            kind = ErrorKind.LIMIT if completion.fault is Fault.CONTEXT_LENGTH else completion.kind
+            kind = ErrorKind.LIMIT if completion.fault is ProviderFault.CONTEXT_LENGTH else completion.kind
             code = kind.value if kind else "error"
-        return self.fails(PendingFailure(outcome=Outcome.ERROR, code=code, reason=reason))
+        return self.fail_turn(PendingFailure(outcome=Outcome.ERROR, code=code, reason=reason))
 
 
 def after_run(
     turn: Turn,
-    link: Link,
+    link: ChainTask,
     result: RunResult,
     *,
     prompt: str,
@@ -100,53 +109,60 @@ def after_run(
     fallbacks: Mapping[str, Sequence[str]] = MappingProxyType({}),
     strikes: int = 5,
     answer_used: str = "",
-) -> Move:
+) -> Transition:
     """Return the transition that follows from a finished agent run: validate, ask, retry or fail.
 
     ``sent`` is the agent's full input (``SentInput.to_dict``), ``evidence`` what rules collected, ``stop`` why the run
     was stopped, ``unsent`` its events not yet logged, ``strikes`` the most killed runs, ``answer_used`` the nonce of a
     used-up answer, and ``fallbacks`` the models that take over, by fault.
     """
-    completion, usage = result.completion, Usage.of(result.usage)
+    completion, usage = result.completion, Usage.from_report(result.usage)
     event = AttemptCompleted(
-        attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.reported()
+        attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.to_event_data()
     )
-    ended = _Ended(turn, link, result, _facts(turn, result, prompt, sent, evidence), event)
+    ended = _FinishedRun(turn, link, result, _attempt_facts(turn, result, prompt, sent, evidence), event)
     if completion.verdict is Verdict.COMPLETE:
         judged_by = all_tasks()[link.task].judged_by
-        move = ended.move(next=Link(judged_by, link.attempt), fields=progress(agent_session=result.agent_session))
+        move = ended.build_transition(
+            next=ChainTask(judged_by, link.attempt), fields=progress(agent_session=result.agent_session)
+        )
     elif completion.verdict is Verdict.ASKS and result.interruption and not stop:
         asked = replace(result.interruption, delivery=result.adopted or turn.delivery)
-        move = suspended(turn, ended.move(fields=progress(agent_session=result.agent_session, transients=0)), asked)
+        move = suspend_turn(
+            turn, ended.build_transition(fields=progress(agent_session=result.agent_session, transients=0)), asked
+        )
     elif stop in CALLED_OFF and completion.verdict is not Verdict.ERROR:
-        move = ended.move(outcome=CALLED_OFF[stop], answer=called_off(turn, CALLED_OFF[stop]))
-    elif stop or completion.verdict is Verdict.CANCELLED or completion.lost:
-        move = _not_kept(ended, stop, usage, strikes)
+        move = ended.build_transition(outcome=CALLED_OFF[stop], answer=stopped_answer(turn, CALLED_OFF[stop]))
+    elif stop or completion.verdict is Verdict.CANCELLED or completion.killed_from_outside:
+        move = _redeliver_stopped_run(ended, stop, usage, strikes)
     elif completion.kind is ErrorKind.HOST:
-        move = _handed_over(turn, link, "host", usage)
+        move = _hand_over(turn, link, "host", usage)
     elif model := _next_model(turn, completion, fallbacks, transient_retries):
-        move = _passed_on(ended, model)
+        move = _try_next_model(ended, model)
     elif completion.kind in _PASSING and (completion.busy or turn.transients < transient_retries):
-        move = _again_later(ended, delays)
+        move = _retry_later(ended, delays)
     elif completion.verdict is Verdict.ERROR:
-        move = ended.cannot_work(completion.reason)
+        move = ended.fail_with_error(completion.reason)
     else:
-        move = _incomplete(ended, history)
-    tokens, cost = _uncharged(turn, result.adopted)
+        move = _handle_incomplete(ended, history)
+    move = _charge_run(turn, move, result, usage, answer_used)
+    move = replace(move, events=[*unsent, *move.events])
+    return move if stop else _add_service_report(move, completion)
+
+
+def _charge_run(turn: Turn, move: Transition, result: RunResult, usage: Usage, answer_used: str) -> Transition:
+    """Add the run's usage and counters to the transition; a finished run also settles the question it answered."""
+    completion = result.completion
+    tokens, cost = _usage_before_run(turn, result.adopted)
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
     if move.run_ended:  # a finished run ends the count of hand-overs
         used |= progress(handed_over=0, avoid="")
-        move = run_ended(turn, move, answer_used, whole=completion.verdict is Verdict.COMPLETE)
-    move = replace(
-        move,
-        fields=move.fields | used,
-        events=[*unsent, *move.events],
-        counters=move.counters | _counted(turn, move, completion, usage),
-    )
-    return move if stop else _with_report(move, completion)
+        move = settle_question(turn, move, answer_used, whole=completion.verdict is Verdict.COMPLETE)
+    counters = move.counters | _run_counters(turn, move, completion, usage)
+    return replace(move, fields=move.fields | used, counters=counters)
 
 
-def _facts(
+def _attempt_facts(
     turn: Turn,
     result: RunResult,
     prompt: str,
@@ -183,23 +199,23 @@ def _next_model(
     return next((model for model in fallbacks.get(completion.fault.value, ()) if model not in tried), "")
 
 
-def _passed_on(ended: _Ended, model: str) -> Move:
+def _try_next_model(ended: _FinishedRun, model: str) -> Transition:
     turn, link, completion = ended.turn, ended.link, ended.result.completion
     fault = completion.fault.value if completion.fault else ""
     fell = {"attempt": link.attempt, "fault": fault, "reason": completion.reason[:_QUOTED], "next": model}
     fallen = {**turn.fell, turn.stage_model or turn.request.model: fell}
-    return ended.move(
+    return ended.build_transition(
         None,
-        replace(retrying(turn, link.attempt, "model"), model=model),
+        replace(retry_event(turn, link.attempt, "model"), model=model),
         state=TurnState.QUEUED,
         next=link,
         fields=progress(stage_model=model, agent_session="", transients=0, fell=fallen),
     )
 
 
-def _with_report(move: Move, completion: Completion) -> Move:
+def _add_service_report(move: Transition, completion: Completion) -> Transition:
     """Return the transition with a report on whether the model's service worked during the run."""
-    said = service_said(completion)
+    said = classify_service(completion)
     if said not in {"failed", "limited", "spent"}:
         return replace(move, service=said)
     wait = {"limited": completion.retry_after, "spent": _LONGEST_WAIT}.get(said, 0.0)
@@ -207,13 +223,13 @@ def _with_report(move: Move, completion: Completion) -> Move:
     return replace(move, service=said, service_reason=completion.reason[:_QUOTED], service_wait_ms=wait_ms)
 
 
-def service_said(completion: Completion) -> str:
+def classify_service(completion: Completion) -> str:
     """Classify the state of a model's service after a run: answered, limited, spent, failed or "" (unknown).
 
     Only errors that the request did not cause are failures: 5xx and lost connections. Rate limits (429, 529), an empty
     account, a bad request and a refusal are answers of a working service.
     """
-    if completion.spent:
+    if completion.out_of_credit:
         return "spent"
     if completion.verdict in {Verdict.COMPLETE, Verdict.REFUSED, Verdict.ASKS}:
         return "answered"
@@ -222,7 +238,7 @@ def service_said(completion: Completion) -> str:
     return "answered" if completion.kind in _ANSWERS else ""
 
 
-def _uncharged(turn: Turn, adopted: int) -> tuple[int, int]:
+def _usage_before_run(turn: Turn, adopted: int) -> tuple[int, int]:
     """Return the tokens and the cost charged to a turn before this run, less the estimates for lost runs.
 
     The reaper charges lost runs by estimate; these charges are removed once an adopted run reports its real usage.
@@ -233,35 +249,37 @@ def _uncharged(turn: Turn, adopted: int) -> tuple[int, int]:
     return max(0, turn.tokens_used - lost * tokens), max(0, turn.cost_used - lost * cost)
 
 
-def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> dict[str, int]:
+def _run_counters(turn: Turn, move: Transition, completion: Completion, usage: Usage) -> dict[str, int]:
     """Return the metrics counters of a finished run.
 
     A complete run counts as wasted only when its answer is rejected.
     """
-    model = model_of(turn)
-    counted = usage.counted(model)
+    model = model_label(turn)
+    counted = usage.count_usage(model)
     if completion.verdict not in {Verdict.COMPLETE, Verdict.ASKS} or not move.run_ended:
-        counted |= usage.wasted(model)
+        counted |= usage.count_waste(model)
     if move.run_ended:
         again = completion.verdict is Verdict.ERROR and move.state is TurnState.QUEUED
-        counted[counter("attempt.ended", "transient" if again else completion.verdict.value, model)] = 1
+        counted[counter_field("attempt.ended", "transient" if again else completion.verdict.value, model)] = 1
     start, ms = completion.evidence.get("start"), completion.evidence.get("start_ms")
     if start in COUNTERS["time.start"].values and isinstance(ms, int):
-        counted |= timed("time.start", ms, start)
+        counted |= count_duration("time.start", ms, start)
     return counted
 
 
-def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
+def _hand_over(turn: Turn, link: ChainTask, reason: str, usage: Usage) -> Transition:
     """Return the transition that queues the attempt for another worker, since this worker cannot finish it.
 
     The turn gets no strike. The store refuses this transition if another worker already holds the lease.
     """
-    lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=reason or "stopped", usage=usage.reported())
+    lost = AttemptLost(
+        attempt=link.attempt, delivery=turn.delivery, during=reason or "stopped", usage=usage.to_event_data()
+    )
     counters = {"delivery.handed_over": 1}
-    return Move(attempt=link.attempt, state=TurnState.QUEUED, next=link, events=[lost], counters=counters)
+    return Transition(attempt=link.attempt, state=TurnState.QUEUED, next=link, events=[lost], counters=counters)
 
 
-def _not_kept(ended: _Ended, stop: str, usage: Usage, strikes: int) -> Move:
+def _redeliver_stopped_run(ended: _FinishedRun, stop: str, usage: Usage, strikes: int) -> Transition:
     """Return the transition that repeats an attempt whose run was stopped through no fault of the agent.
 
     A worker that shuts down hands the turn over at once. After a lost lease or a dead guard each further run waits
@@ -269,48 +287,48 @@ def _not_kept(ended: _Ended, stop: str, usage: Usage, strikes: int) -> Move:
     """
     turn, link, completion = ended.turn, ended.link, ended.result.completion
     if stop == "shutdown":
-        return _handed_over(turn, link, stop, usage)
+        return _hand_over(turn, link, stop, usage)
     number = turn.handed_over + 1
-    if number > (strikes - 1 if completion.lost else MOST_HAND_OVERS):
+    if number > (strikes - 1 if completion.killed_from_outside else MOST_HAND_OVERS):
         reason = f"the worker could not keep the agent running, {number} times in a row: {completion.reason}"
-        return ended.cannot_work(reason, code="not_kept")
+        return ended.fail_with_error(reason, code="not_kept")
     died = "guard died" if completion.evidence.get("stopped") == "guard died" else "stopped"
-    move = _handed_over(turn, link, stop or ("killed" if completion.lost else died), usage)
+    move = _hand_over(turn, link, stop or ("killed" if completion.killed_from_outside else died), usage)
     move = replace(move, fields=progress(handed_over=number), delay_ms=int(1000 * hand_over_delay(number)))
-    return elsewhere(turn, move, f"@{turn.worker.partition('@')[2]}$") if completion.lost else move
+    return avoid_workers(turn, move, f"@{turn.worker.partition('@')[2]}$") if completion.killed_from_outside else move
 
 
-def elsewhere(turn: Turn, move: Move, avoid: str) -> Move:
+def avoid_workers(turn: Turn, move: Transition, avoid: str) -> Transition:
     """Return the transition extended with a pattern of workers that must not take the turn again."""
     words = " ".join(dict.fromkeys([*turn.avoid.split(), avoid]))
     return replace(move, fields=move.fields | progress(avoid=words), delay_ms=max(move.delay_ms, 1))
 
 
-def given_back(turn: Turn, link: Link, reason: str) -> Move:
+def give_back_task(turn: Turn, link: ChainTask, reason: str) -> Transition:
     """Return the transition that hands a task to another worker without counting a crash."""
-    move = _handed_over(turn, link, reason, Usage())
+    move = _hand_over(turn, link, reason, Usage())
     return move if turn.state is TurnState.RUNNING else replace(move, state=TurnState.RAN)
 
 
-def without_files(turn: Turn, link: Link, reason: str) -> Move:
+def retry_without_files(turn: Turn, link: ChainTask, reason: str) -> Transition:
     """Return the transition that repeats a task later, because session files could not be loaded or saved.
 
     A finished run has cost money, so its turn waits until its deadline.
     """
     number = turn.handed_over + 1
     if number > MOST_HAND_OVERS and turn.state is TurnState.RUNNING:
-        return cannot_judge(link, reason, "files_unavailable")
+        return fail_unjudged(link, reason, "files_unavailable")
     delay_ms = int(1000 * hand_over_delay(number))
-    return replace(given_back(turn, link, "files"), fields=progress(handed_over=number), delay_ms=delay_ms)
+    return replace(give_back_task(turn, link, "files"), fields=progress(handed_over=number), delay_ms=delay_ms)
 
 
-def called_off(turn: Turn, outcome: Outcome) -> Answer:
+def stopped_answer(turn: Turn, outcome: Outcome) -> Answer:
     """Return the error answer for the user of a cancelled or expired turn."""
     texts = GIVEN_UP[outcome.value]
     return Answer(error=TurnError(code=outcome.value, message=texts.get(turn.request.locale, texts["en"])))
 
 
-def _again_later(ended: _Ended, delays: Delays) -> Move:
+def _retry_later(ended: _FinishedRun, delays: Delays) -> Transition:
     """Return the transition that retries an attempt after a temporary error, or fails if time is too short.
 
     The retry continues text that the error interrupted. A rate limit does not count as an error.
@@ -320,17 +338,17 @@ def _again_later(ended: _Ended, delays: Delays) -> Move:
     if delay is None:
         wait, left = completion.retry_after, max(0.0, delays.left)
         asked = f"the service asks to wait {wait:.0f} s, and the turn has {left:.0f} s left"
-        return ended.cannot_work(f"{completion.reason}; {asked}")
+        return ended.fail_with_error(f"{completion.reason}; {asked}")
     # A resumed run continues its agent session instead.
-    may = policy_of(turn).go_on and completion.kind is ErrorKind.TRANSIENT and not turn.interruption
+    may = find_turn_policy(turn).go_on and completion.kind is ErrorKind.TRANSIENT and not turn.interruption
     text = result.text if may else ""
     goes_on = len(trim_partial_marks(text)) >= LEAST
     fields = progress(transients=turn.transients + (not completion.busy))
     if completion.kind is ErrorKind.SESSION_LOST:
         fields |= progress(agent_session="")
-    return ended.move(
+    return ended.build_transition(
         attempt_facts(text=text, goes_on=True) if goes_on else _NO_FACTS,
-        replace(retrying(turn, link.attempt, "transient", goes_on=goes_on), delay_seconds=delay),
+        replace(retry_event(turn, link.attempt, "transient", goes_on=goes_on), delay_seconds=delay),
         state=TurnState.QUEUED,
         next=link,
         fields=fields,
@@ -338,35 +356,37 @@ def _again_later(ended: _Ended, delays: Delays) -> Move:
     )
 
 
-def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
+def _handle_incomplete(ended: _FinishedRun, history: Sequence[AttemptRecord]) -> Transition:
     turn, link, completion = ended.turn, ended.link, ended.result.completion
     fails, reason = attempt_facts(decision="fail"), completion.reason
     if completion.verdict is Verdict.REFUSED:  # a second request would cost money and be refused again
-        why = completion.why or Why.REFUSED
-        return ended.fails(PendingFailure(outcome=Outcome.REFUSED, code="refused", reason=reason, why=why.value), fails)
+        why = completion.why or IncompleteReason.REFUSED
+        return ended.fail_turn(
+            PendingFailure(outcome=Outcome.REFUSED, code="refused", reason=reason, why=why.value), fails
+        )
     this = Attempt(number=link.attempt, text=ended.result.text, answer="", complete=False, issues=())
-    decision = decide_next([*judged(history), this], policy_of(turn))
+    decision = decide_next([*to_policy_attempts(history), this], find_turn_policy(turn))
     if isinstance(decision, Retry):
-        return ended.move(
+        return ended.build_transition(
             ended.facts | attempt_facts(decision="retry", feedback=decision.feedback, goes_on=decision.goes_on),
-            asked_for(turn, link, "incomplete", decision),
+            policy_retry_event(turn, link, "incomplete", decision),
             state=TurnState.QUEUED,
-            next=again(turn, link.attempt + 1),
+            next=rerun_task(turn, link.attempt + 1),
             fields=progress(transients=0),
         )
-    why = completion.why or Why.BROKE_OFF
-    move = ended.fails(
+    why = completion.why or IncompleteReason.BROKE_OFF
+    move = ended.fail_turn(
         PendingFailure(outcome=Outcome.INCOMPLETE, code="incomplete", reason=reason, why=why.value), fails
     )
     if not find_work(turn.request).hands_on_incomplete:
         return move
     found = ValidationIssue(code="INCOMPLETE_RESPONSE", message=reason, fix_hint="")
-    return rescued(turn, move, Failure(best=link.attempt, reason="incomplete", issues=[found]))
+    return rescue_turn(turn, move, FailedTurn(best=link.attempt, reason="incomplete", issues=[found]))
 
 
-def run_refused(turn: Turn, link: Link, refusal: NotAdmitted, unsent: Sequence[Body]) -> Move:
+def end_refused_run(turn: Turn, link: ChainTask, refusal: NotAdmitted, unsent: Sequence[Body]) -> Transition:
     """Return the transition that ends a turn because a limit forbids another run of the agent."""
-    what = words_of(refusal.code, "de" if turn.request.locale == "de" else "en")
+    what = error_words(refusal.code, "de" if turn.request.locale == "de" else "en")
     message = f"{what[0]} ({refusal.kind or refusal})\n{what[1]}"
     error = TurnError(code=refusal.code, message=message, reason=str(refusal))
-    return Move(attempt=link.attempt, outcome=Outcome.EXPIRED, answer=Answer(error=error), events=[*unsent])
+    return Transition(attempt=link.attempt, outcome=Outcome.EXPIRED, answer=Answer(error=error), events=[*unsent])

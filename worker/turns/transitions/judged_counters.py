@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from api_client.contract.counters import OTHER, counter, model_of
+from api_client.contract.counters import OTHER, counter_field, model_label
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
@@ -13,31 +13,31 @@ from worker.enforcement.validators.codes import CODES
 from worker.turns.transitions.usage import Usage
 
 
-def judged_counters(turn: Turn, decision: str) -> dict[str, int]:
+def count_judged(turn: Turn, decision: str) -> dict[str, int]:
     """Return the metrics counters for an answer that was validated with this decision."""
-    model = model_of(turn)
-    judged = {counter("attempt.judged", decision, model): 1}
+    model = model_label(turn)
+    judged = {counter_field("attempt.judged", decision, model): 1}
     kind = find_work(turn.request)
     judged |= kind.count_judged(decision)
     if not kind.answers_in_text:
         return judged
     for name in turn.request.validators:
-        judged[counter("validator.judged", name, model)] = 1
+        judged[counter_field("validator.judged", name, model)] = 1
     return judged
 
 
-def rejected_counters(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:
+def count_rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:
     """Return the metrics counters for a rejected answer, including the tokens and cost that its run wasted."""
-    validators, codes = _rules(turn, errors)
+    validators, codes = _error_labels(turn, errors)
     return {
-        **judged_counters(turn, decision),
-        **{counter("validator.rejected", name, decision, model_of(turn)): 1 for name in validators},
-        **{counter("code.rejected", code, decision): 1 for code in codes},
-        **usage.wasted(model_of(turn)),
+        **count_judged(turn, decision),
+        **{counter_field("validator.rejected", name, decision, model_label(turn)): 1 for name in validators},
+        **{counter_field("code.rejected", code, decision): 1 for code in codes},
+        **usage.count_waste(model_label(turn)),
     }
 
 
-def _rules(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[str], set[str]]:
+def _error_labels(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[str], set[str]]:
     """Return the validators and the issue codes of errors, for metrics. Unknown names share one label.
 
     An error without a validator, such as a refused file, counts by its code only.
@@ -50,10 +50,10 @@ def _rules(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[str], set
     return validators, {code if code in CODES else OTHER for code in (issue.code for issue in errors)}
 
 
-def gave_up_counters(turn: Turn, issues: Sequence[ValidationIssue]) -> dict[str, int]:
+def count_gave_up(turn: Turn, issues: Sequence[ValidationIssue]) -> dict[str, int]:
     """Return the metrics counters for a turn that failed with these issues."""
-    validators, codes = _rules(turn, issues)
+    validators, codes = _error_labels(turn, issues)
     return {
-        **{counter("validator.gave_up", name): 1 for name in validators},
-        **{counter("code.gave_up", code): 1 for code in codes},
+        **{counter_field("validator.gave_up", name): 1 for name in validators},
+        **{counter_field("code.gave_up", code): 1 for code in codes},
     }

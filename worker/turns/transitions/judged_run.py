@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from api_client.contract.frozen import frozen
-from api_client.turns.record.moves import Move
+from api_client.contract.frozen import checked_frozen
+from api_client.turns.record.moves import Transition
 
 
-@frozen(slots=True)
+@checked_frozen(slots=True)
 class JudgedRun:
     """A run together with the verdict on its answer, to be stored in one transition.
 
@@ -17,11 +17,11 @@ class JudgedRun:
         move: the combined transition of the run and the verdict.
     """
 
-    verdict: Move
-    move: Move
+    verdict: Transition
+    move: Transition
 
     @classmethod
-    def of(cls, run: Move, verdict: Move, judged_ms: int = 0) -> JudgedRun:
+    def of(cls, run: Transition, verdict: Transition, judged_ms: int = 0) -> JudgedRun:
         """Combine the transition of a run with the transition of its verdict.
 
         ``judged_ms`` is the time between them.

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from api_client.contract.counters import counter, model_of
-from api_client.contract.frozen import frozen
+from api_client.contract.counters import counter_field, model_label
+from api_client.contract.frozen import checked_frozen
 from api_client.contract.turn import Turn
-from api_client.turns.record.moves import Move, attempt_facts, progress
+from api_client.turns.record.moves import Transition, attempt_facts, progress
 from worker.enforcement.validators.services import ValidationCost
 
 #: Larger amounts are treated as reporting errors.
 _MOST_USED = 1e12
 
 
-@frozen(slots=True, kw_only=True)
+@checked_frozen(slots=True, kw_only=True)
 class Usage:
     """The tokens and the US dollars that an agent run used."""
 
@@ -25,18 +25,18 @@ class Usage:
     cost_usd: float = 0.0
 
     @classmethod
-    def of(cls, reported: Mapping[str, Any]) -> Usage:
+    def from_report(cls, reported: Mapping[str, Any]) -> Usage:
         """Create a usage from a runner's report. Implausible amounts become zero."""
         if not reported:
             return NOTHING_USED
         return cls(
-            input_tokens=int(_amount(reported.get("input_tokens"))),
-            output_tokens=int(_amount(reported.get("output_tokens"))),
-            cost_usd=_amount(reported.get("cost_usd")),
+            input_tokens=int(_plausible_amount(reported.get("input_tokens"))),
+            output_tokens=int(_plausible_amount(reported.get("output_tokens"))),
+            cost_usd=_plausible_amount(reported.get("cost_usd")),
         )
 
     @classmethod
-    def spent(cls, spent: ValidationCost) -> Usage:
+    def from_judging(cls, spent: ValidationCost) -> Usage:
         """Create a usage from the cost of validation by models."""
         return cls(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens, cost_usd=spent.cost_usd)
 
@@ -55,44 +55,44 @@ class Usage:
         """Return the cost in millionths of a US dollar."""
         return int(self.cost_usd * 1e6)
 
-    def reported(self) -> dict[str, Any] | None:
+    def to_event_data(self) -> dict[str, Any] | None:
         """Return the usage as JSON-ready data for an event, or None if nothing was used."""
         if not self.tokens and not self.cost_usd:
             return None
         return {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens, "cost_usd": self.cost_usd}
 
-    def counted(self, model: str) -> dict[str, int]:
+    def count_usage(self, model: str) -> dict[str, int]:
         """Return the metrics counters for tokens and cost of a run with this model."""
         amounts = {
             "tokens.input": self.input_tokens,
             "tokens.output": self.output_tokens,
             "cost.all": self.microdollars,
         }
-        return {counter(name, model): amount for name, amount in amounts.items() if amount}
+        return {counter_field(name, model): amount for name, amount in amounts.items() if amount}
 
-    def wasted(self, model: str) -> dict[str, int]:
+    def count_waste(self, model: str) -> dict[str, int]:
         """Return the metrics counters for tokens and cost that were spent on a rejected answer."""
         amounts = {"tokens.failed": self.tokens, "cost.failed": self.microdollars}
-        return {counter(name, model): amount for name, amount in amounts.items() if amount}
+        return {counter_field(name, model): amount for name, amount in amounts.items() if amount}
 
 
 NOTHING_USED = Usage()
 _NO_MORE = attempt_facts()
 
 
-def with_judging(turn: Turn, move: Move, spent: ValidationCost) -> Move:
+def charge_judging(turn: Turn, move: Transition, spent: ValidationCost) -> Transition:
     """Return the transition with the cost of validation by models added to the turn's usage and counters."""
     if not spent:
         return move
-    used = Usage.spent(spent)
+    used = Usage.from_judging(spent)
     charged = progress(tokens_used=turn.tokens_used + used.tokens, cost_used=turn.cost_used + used.microdollars)
     counters = dict(move.counters)
-    for name, amount in used.counted(model_of(turn)).items():
+    for name, amount in used.count_usage(model_label(turn)).items():
         counters[name] = counters.get(name, 0) + amount
     return replace(move, fields=move.fields | charged, counters=counters)
 
 
-def _amount(value: object) -> float:
+def _plausible_amount(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST_USED:
         return 0.0
     return float(value)

@@ -7,24 +7,26 @@ from starlette.responses import Response
 
 from api_client.contract.errors import TurnNotFound
 from api_client.web.errors import ApiError
-from api_client.web.pages.render import page_router, visited
-from api_client.web.pages.visitor import OverseerOf
-from api_client.web.relay.relay import RelayOf
+from api_client.web.pages.render import page_router, render_for_visitor
+from api_client.web.pages.visitor import CurrentOverseer
+from api_client.web.relay.relay import CurrentRelay
 
 router = page_router()
 
 
 @router.get("/policies/{replay_id}")
-async def show_policy_replay(request: Request, replay_id: str, relay: RelayOf, visitor: OverseerOf) -> Response:
+async def show_policy_replay(
+    request: Request, replay_id: str, relay: CurrentRelay, visitor: CurrentOverseer
+) -> Response:
     """Show a policy replay, with the recorded answers that the policy would decide differently."""
-    replay = await relay.client.policy_replays.get(replay_id)
+    replay = await relay.client.policy_replays.find_replay(replay_id)
     if replay is None:
         raise ApiError(404, "no such comparison is kept; see /policies", code="not_found")
     changes = replay.found["changes"]
-    texts = [await _answer(relay, change["turn_id"], change["attempt"]) for change in changes]
+    texts = [await _read_answer(relay, change["turn_id"], change["attempt"]) for change in changes]
     rules = sorted({*replay.found["by_rule"], *replay.found["in_shadow"]})
     more = replay.found["rejected_now"] + replay.found["accepted_now"] - len(changes)
-    return visited(
+    return render_for_visitor(
         "policy_replay.html",
         request,
         visitor,
@@ -35,9 +37,9 @@ async def show_policy_replay(request: Request, replay_id: str, relay: RelayOf, v
     )
 
 
-async def _answer(relay: RelayOf, turn_id: str, number: int) -> str | None:
+async def _read_answer(relay: CurrentRelay, turn_id: str, number: int) -> str | None:
     try:
-        attempts = await relay.client.reader.attempts(turn_id)
+        attempts = await relay.client.reader.read_attempts(turn_id)
     except TurnNotFound:
         return None
     return next((each.answer or each.text for each in attempts if each.number == number), None)

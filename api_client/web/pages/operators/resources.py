@@ -10,51 +10,55 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.api_keys import with_names
+from api_client.api_keys import make_owner_namer
 from api_client.resources.registry import PAGES
 from api_client.resources.resource import Button, CellContext, Resource, ResourcePage
 from api_client.web.identity.access import require_operator
-from api_client.web.pages.render import page_router, see_other, visited
-from api_client.web.pages.visitor import Form, OverseerOf, VisitorOf
-from api_client.web.relay.relay import RelayOf
+from api_client.web.pages.render import page_router, redirect, render_for_visitor
+from api_client.web.pages.visitor import CheckedForm, CurrentOverseer, CurrentVisitor
+from api_client.web.relay.relay import CurrentRelay
 
 router = page_router()
 _ROWS = 100
 
 
-def _show(page: ResourcePage) -> Callable[..., Awaitable[Response]]:
-    async def show(request: Request, relay: RelayOf, visitor: OverseerOf) -> Response:
-        return visited(
+def _make_page_route(page: ResourcePage) -> Callable[..., Awaitable[Response]]:
+    async def show_page(request: Request, relay: CurrentRelay, visitor: CurrentOverseer) -> Response:
+        return render_for_visitor(
             page.template,
             request,
             visitor,
             page_of=page,
             tables=[(each, *await each.read(relay.client, _ROWS)) for each in page.resources],
-            context=CellContext(time.time(), with_names(relay.settings.keys_path)),
+            context=CellContext(time.time(), make_owner_namer(relay.settings.keys_path)),
             refresh=page.refresh_seconds,
             **await page.more(relay.client),
         )
 
-    return show
+    return show_page
 
 
-def _press(page: ResourcePage, resource: Resource[Any], button: Button[Any]) -> Callable[..., Awaitable[Response]]:
+def _make_button_route(
+    page: ResourcePage, resource: Resource[Any], button: Button[Any]
+) -> Callable[..., Awaitable[Response]]:
 
-    async def press(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
+    async def press_button(relay: CurrentRelay, visitor: CurrentVisitor, form: CheckedForm) -> Response:
         require_operator(visitor.caller, resource.doing)
-        await button.act(relay.client, form, visitor.name)
-        return see_other(page.address)
+        await button.act(relay.client, form, visitor.actor_name)
+        return redirect(page.address)
 
-    return press
+    return press_button
 
 
 def add_page(to: APIRouter, page: ResourcePage) -> None:
     """Add the routes of a resource page and of its buttons to a router."""
     if page.template:
-        to.add_api_route(page.address, _show(page))
+        to.add_api_route(page.address, _make_page_route(page))
     for resource in page.resources:
         for button in resource.buttons:
-            to.add_api_route(f"{page.address}/{button.name}", _press(page, resource, button), methods=["POST"])
+            to.add_api_route(
+                f"{page.address}/{button.name}", _make_button_route(page, resource, button), methods=["POST"]
+            )
 
 
 for _page in PAGES:

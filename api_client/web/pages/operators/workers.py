@@ -8,16 +8,18 @@ from api_client.actions import order_worker
 from api_client.contract.worker_order import WorkerOrder
 from api_client.resources.workers import WORKERS
 from api_client.web.identity.access import require_operator
-from api_client.web.pages.render import page_router, see_other
-from api_client.web.pages.visitor import Form, VisitorOf
-from api_client.web.relay.relay import RelayOf
+from api_client.web.pages.render import page_router, redirect
+from api_client.web.pages.visitor import CheckedForm, CurrentVisitor
+from api_client.web.relay.relay import CurrentRelay
 
 router = page_router()
 
 
 @router.post("/workers/{name}/{order}")
-async def order(name: str, order: WorkerOrder, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
+async def send_order(
+    name: str, order: WorkerOrder, relay: CurrentRelay, visitor: CurrentVisitor, _form: CheckedForm
+) -> Response:
     """Order a worker to take no new tasks, to stop or to continue, and show the list of workers."""
     require_operator(visitor.caller, WORKERS.doing)
-    await order_worker(relay.client, name, order, by=visitor.name, detail="page")
-    return see_other("/workers")
+    await order_worker(relay.client, name, order, by=visitor.actor_name, detail="page")
+    return redirect("/workers")

@@ -20,7 +20,14 @@ from tests.lab.bench.turns.peers_home import python_of_peers
 from worker.enforcement import run_validators, validate_attempt
 from worker.enforcement.child import isolate_validators
 from worker.enforcement.documents.document import parse_document
-from worker.enforcement.policies import Comparison, RecordedAttempt, RecordedTurn, Subject, choose_rules, read_policy
+from worker.enforcement.policies import (
+    Comparison,
+    PolicySubject,
+    RecordedAttempt,
+    RecordedTurn,
+    choose_rules,
+    read_policy,
+)
 
 
 def peers(texts: list[str]) -> dict[str, float]:
@@ -35,7 +42,7 @@ def peers(texts: list[str]) -> dict[str, float]:
 def main() -> None:
     numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
     count = numbers[0] if numbers else 10_000
-    chosen = choose_rules(read_policy(POLICY), Subject(), root=Path())
+    chosen = choose_rules(read_policy(POLICY), PolicySubject(), root=Path())
     texts = [answer(number) for number in range(200)]
     assert run_validators(texts[0], chosen.validators) == []
     spent = []

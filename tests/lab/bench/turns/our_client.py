@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings, load_settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.lab.bench.load import loop, work
 from tests.lab.bench.load.system import System
@@ -26,7 +26,7 @@ class Ours(System):
 
     def new_id(self) -> str:
         session = f"bench-{uuid4().hex}"
-        turn = self._client.submitter.new_id()
+        turn = self._client.submitter.create_turn_id()
         self._sessions[turn] = session
         return turn
 
@@ -48,17 +48,17 @@ class Ours(System):
         return last["data"]["outcome"] == _OUTCOMES.get(kind, Outcome.PASSED.value)
 
     async def stored(self, turn: str, kind: str) -> bool:
-        attempts = await self._client.reader.attempts(turn)
-        answer = (await self._client.reader.get(turn)).response
+        attempts = await self._client.reader.read_attempts(turn)
+        answer = (await self._client.reader.read_turn(turn)).response
         return len(attempts) == len(work.ANSWERS[kind]) and bool(answer)
 
     async def follow(self, turn: str) -> None:
-        async for _ in self._client.reader.follow(turn):
+        async for _ in self._client.reader.follow_turn(turn):
             pass
 
 
 async def main(host: str, port: int, model: str, follows: bool) -> None:
-    await loop.run(Ours(load(), model), host, port, follows=follows)
+    await loop.run(Ours(load_settings(), model), host, port, follows=follows)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from api_client.contract.counters import counter
+from api_client.contract.counters import counter_field
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.moves import Move, progress
+from api_client.turns.record.moves import Transition, progress
 from worker.enforcement import run_validators, validate_attempt
 from worker.enforcement.rules import CodeBlocksRule, CommandRule, LlmJudgeRule
 from worker.enforcement.rules.llm_judge import build_prompt, read_verdict, verdicts
@@ -22,7 +22,7 @@ from worker.enforcement.validators.services import (
     ValidationCost,
     ValidationProgram,
 )
-from worker.turns.transitions.usage import with_judging
+from worker.turns.transitions.usage import charge_judging
 
 NONCE = "0123456789abcdef"
 
@@ -183,8 +183,8 @@ def test_shell_blocks_are_read_in_one_run(provided: Provided) -> None:
 def test_a_judges_tokens_and_money_are_added_to_the_turns_own() -> None:
     request = TurnRequest(session_id="s", model="m", messages=({"role": "user", "content": "x"},), validators=())
     turn = Turn(turn_id="t", request=request, epoch="e", state=TurnState.VALIDATING, tokens_used=100, cost_used=5)
-    move = Move(attempt=1, fields=progress(best=2), counters={counter("tokens.input", "m"): 1})
-    charged = with_judging(turn, move, ValidationCost(input_tokens=10, output_tokens=2, cost_usd=0.001))
+    move = Transition(attempt=1, fields=progress(best=2), counters={counter_field("tokens.input", "m"): 1})
+    charged = charge_judging(turn, move, ValidationCost(input_tokens=10, output_tokens=2, cost_usd=0.001))
     assert charged.fields == progress(best=2, tokens_used=112, cost_used=1005)
-    assert charged.counters[counter("tokens.input", "m")] == 11
-    assert with_judging(turn, move, NOTHING_SPENT) is move
+    assert charged.counters[counter_field("tokens.input", "m")] == 11
+    assert charge_judging(turn, move, NOTHING_SPENT) is move

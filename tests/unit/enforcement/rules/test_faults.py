@@ -22,7 +22,7 @@ from api_client.contract.settings import Settings
 from tests.fault.matrix import WHOLE
 from worker.cli.validate import validate
 from worker.enforcement import ResponseEnforcer
-from worker.enforcement.policies import Subject, choose_rules, read_policy
+from worker.enforcement.policies import PolicySubject, choose_rules, read_policy
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators import services
 from worker.external import provide_services
@@ -157,7 +157,9 @@ class Runner:
 async def test_in_response_enforcer_the_rule_is_blamed_and_the_others_are_heard(
     kind: str, fault: str, trouble: Real, tmp_path: Path
 ) -> None:
-    chosen = choose_rules(read_policy((tmp_path / "policy.yaml").read_text()), Subject(), root=tmp_path, locale="en")
+    chosen = choose_rules(
+        read_policy((tmp_path / "policy.yaml").read_text()), PolicySubject(), root=tmp_path, locale="en"
+    )
     enforcer = ResponseEnforcer(
         Runner(trouble.answer),
         validators=chosen.validators,

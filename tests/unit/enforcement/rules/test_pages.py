@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.declared import default_of, settable
+from api_client.contract.declared import field_default, settable_fields
 from api_client.contract.settings import Settings
 from worker.enforcement import run_validators
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.policies import AppliesTo, ChosenRules, Subject, build_json_schema, choose_rules, read_policy
+from worker.enforcement.policies import (
+    AppliesTo,
+    ChosenRules,
+    PolicySubject,
+    build_json_schema,
+    choose_rules,
+    read_policy,
+)
 from worker.enforcement.policies.policy_file import ENTRY
 from worker.enforcement.repair import repair_answer
 from worker.enforcement.rules import RULES, Rule
@@ -57,7 +64,7 @@ REPAIRED = [rule for rule in RULES if "\nRepaired:\n" in page(rule)]
 
 
 def chosen(rule: str) -> ChosenRules:
-    return choose_rules(read_policy(policy_of(rule)), Subject(), root=ROOT, locale="en")
+    return choose_rules(read_policy(policy_of(rule)), PolicySubject(), root=ROOT, locale="en")
 
 
 def test_there_is_a_page_for_each_rule_and_for_nothing_else() -> None:
@@ -93,8 +100,8 @@ def test_every_rule_with_a_fallback_shows_it_on_its_page() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_page_lists_every_option_with_its_default(rule: str) -> None:
-    for name, each in settable(RULES[rule]).items():
-        default = default_of(each)
+    for name, each in settable_fields(RULES[rule]).items():
+        default = field_default(each)
         shown = "{}" if default == {} else json.dumps(default)
         assert f"| `{name}` | `{shown}` | {each.metadata['what']} |" in page(rule)
 
@@ -125,4 +132,4 @@ def test_the_page_of_policy_files_is_right() -> None:
     entry = keys["rules"]["items"]["anyOf"][1]["properties"]
     assert set(entry) == {"rule", "options", *ENTRY}
     assert all(f"| `{key}` |" in text for key in (*entry, *keys))
-    assert all(f"`{key}`" in text for key in settable(AppliesTo))
+    assert all(f"`{key}`" in text for key in settable_fields(AppliesTo))
