@@ -49,9 +49,9 @@ from api_client.turns.reader import TurnReader
 from api_client.turns.request_check import RequestCheck
 from api_client.turns.sessions import Sessions
 from api_client.turns.submitter import Submitter
+from api_client.workers.installation_state import Workers
 from api_client.workers.monitor import Monitor
 from api_client.workers.probe import Prober
-from api_client.workers.standing import Workers
 from api_client.workers.stuck_turns import StuckTurns
 
 

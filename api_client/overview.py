@@ -14,8 +14,8 @@ from api_client.client import TurnsClient
 from api_client.contract.turn import Turn, TurnState
 from api_client.figures.figures import SPANS, Figures
 from api_client.figures.metrics import TurnBalance
-from api_client.index.line import turn_row
 from api_client.index.search import LOOK_AT_MOST, UNFINISHED, Search
+from api_client.index.turn_row import turn_row
 from api_client.workers.fleet import Alert, Fleet, OwnerRow
 from api_client.workers.reason import WaitingGroup
 

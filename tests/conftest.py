@@ -25,7 +25,7 @@ from tests.tiers import (  # noqa: F401 - hooks of pytest
     pytest_terminal_summary,
 )
 from worker.processes.broker import EmbeddedBroker, ServerBinary, read_version
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.sandbox.processes import AgentProcesses
 
 plain_environment()
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from tests.support import processes_with
 from worker.runners.base import AgentEvent, AsyncRunner, Order, RunResult
-from worker.runners.guard.launch import Hear, Launch, start_agent
-from worker.runners.guard.processes import AgentProcesses
-from worker.runners.guard.supervision import RunEnding
+from worker.runners.sandbox.launch import Hear, Launch, start_agent
+from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.supervision import RunEnding
 
 
 @dataclass

@@ -24,7 +24,7 @@ from worker.celery.application import TurnsApp, build_own_queue, worker_settings
 from worker.celery.registration import register_tasks
 from worker.logs import configure_logging
 from worker.observers import ObserverFeed
-from worker.processes.isolation import IsolatedTasks
+from worker.processes.isolated_tasks import IsolatedTasks
 from worker.processes.program import CHECK_SLOTS_VARIABLE, REFUSED, SUPERVISED
 from worker.turns.engine import Engine
 from worker.turns.leases.replica_watch import ReplicaWatch

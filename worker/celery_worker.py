@@ -6,9 +6,9 @@ import argparse
 import gc
 import sys
 
-from worker.processes import lean
+from worker.processes import process_tuning
 
-lean.block_unused_packages()
+process_tuning.block_unused_packages()
 gc.disable()  # saves a sixth of the import time; main() enables garbage collection again
 
 from celery.utils.log import mlevel  # noqa: E402
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     gc.freeze()  # exempt all imported objects from garbage collection
     gc.enable()
-    lean.raise_open_file_limit()
+    process_tuning.raise_open_file_limit()
     worker = app.Worker(
         hostname=host_format(default_nodename(options.name)),
         concurrency=options.slots,

@@ -11,7 +11,7 @@ import threading
 
 from api_client.contract.tasks import ChainTask
 from worker.app import app, settings_of_process
-from worker.processes.isolation import IsolatedTasks
+from worker.processes.isolated_tasks import IsolatedTasks
 from worker.turns.engine import Engine
 
 

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias, cast, get_args
 
-from api_client.contract.annotated import READ
 from api_client.contract.event_kinds import (
     AttemptAccepted,
     AttemptCompleted,
@@ -40,6 +39,7 @@ from api_client.contract.event_kinds import (
 )
 from api_client.contract.interruption import Interruption
 from api_client.contract.issue import issues_to_dicts, read_issues
+from api_client.contract.json_readers import READ
 from api_client.contract.turn import Turn
 from api_client.contract.turn_error import TurnError, error_to_dict
 

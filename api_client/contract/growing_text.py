@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from api_client.contract.marker import BEGINNING, PATTERN
+from api_client.contract.step_marker import BEGINNING, PATTERN
 
 #: Most line ends and most characters of a marker.
 _MOST_LINE_ENDS, _MOST_CHARS = 8, 350

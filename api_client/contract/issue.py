@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from api_client.contract.annotated import READ
+from api_client.contract.json_readers import READ
 
 
 class Severity(StrEnum):

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from api_client.contract.declared import Findings, InvalidValue, describe_unknown_key
 from api_client.contract.phase_checks import PHASE, PhaseError, list_gates, spell_id
+from api_client.contract.value_kinds import Findings, InvalidValue, describe_unknown_key
 
 #: Default number of runs of a phase (ADR-025: three).
 DEFAULT_ATTEMPTS = 3

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from api_client.contract.declared import (
+from api_client.contract.errors import BadRequest
+from api_client.contract.limits import MAX_ATTEMPTS
+from api_client.contract.value_kinds import (
     Findings,
     Kind,
     Problem,
@@ -20,8 +22,6 @@ from api_client.contract.declared import (
     record_kind,
     suggest_name,
 )
-from api_client.contract.errors import BadRequest
-from api_client.contract.limits import MAX_ATTEMPTS
 
 MAX_PATHS, MAX_GATES = 200, 20
 #: Longest text of a phase, and largest ``config`` as JSON, in characters.

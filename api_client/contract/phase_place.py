@@ -16,12 +16,12 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from api_client.contract.declared import Problem
 from api_client.contract.keys import session_digest
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.contract.phase import Phase
 from api_client.contract.phase_checks import explain_bad_folder
 from api_client.contract.turn import TurnRequest
+from api_client.contract.value_kinds import Problem
 
 #: Name of the phases folder; in input files it means the owner's own folder.
 PHASES = "phases"

@@ -13,7 +13,7 @@ from api_client.contract.decision import TurnDecision
 from api_client.contract.frozen import checked_frozen
 from api_client.contract.interruption import Interruption
 from api_client.contract.issue import issues_to_dicts, read_issues
-from api_client.contract.marker import read_spans
+from api_client.contract.step_marker import read_spans
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
 from api_client.contract.turn_error import TurnError
 

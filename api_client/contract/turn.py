@@ -13,10 +13,10 @@ from api_client.contract.decision import TurnDecision
 from api_client.contract.frozen import checked_frozen
 from api_client.contract.image import Image
 from api_client.contract.interruption import Interruption
-from api_client.contract.offered import BUILT_IN
 from api_client.contract.open_enum import OpenEnum
 from api_client.contract.owners import format_owner
 from api_client.contract.turn_error import TurnError, error_to_dict
+from api_client.contract.validator_names import BUILT_IN
 
 #: Validators that are active if a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN

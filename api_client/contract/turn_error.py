@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from api_client.contract.annotated import READ
 from api_client.contract.issue import ValidationIssue, issues_to_dicts, read_issues
+from api_client.contract.json_readers import READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from api_client.contract.annotated import READ
 from api_client.contract.counters import clean_label
+from api_client.contract.json_readers import READ
 from api_client.contract.tasks import CHECK_QUEUE
 
 #: A worker without a report for this long is gone; workers report every five seconds.

@@ -13,7 +13,7 @@ from api_client.contract.turn import Outcome
 from api_client.index.lists import TurnLists
 from api_client.index.search import FoundTurn, Search
 from api_client.index.selection import _BATCH, select_turns
-from api_client.policies.kept import clear_policies
+from api_client.policies.stored_policies import clear_policies
 from api_client.store import Store
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from api_client.contract.notices import Notification
+from api_client.contract.notification import Notification
 from api_client.notifications.notice_keys import NoticeKeys
 from api_client.notifications.outbox import Notices
 from api_client.store import Store

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.errors import BadRequest
-from api_client.contract.notices import REMEMBERED_SECONDS, TRIED_SECONDS, Notification, OutboxEntry
+from api_client.contract.notification import REMEMBERED_SECONDS, TRIED_SECONDS, Notification, OutboxEntry
 from api_client.contract.orders import Orders
 from api_client.notifications.notice_keys import NoticeKeys
 from api_client.store import Store

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from api_client.contract.errors import BadRequest, SettingsError
-from api_client.contract.offered import describe_unknown_validator
 from api_client.contract.policy import DEFAULT_ORDER, AppliedPolicy, OnError, PolicyFile, PolicySubject
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, TurnRequest
+from api_client.contract.validator_names import describe_unknown_validator
 from api_client.contract.work import find_work
 from api_client.policies.flows import FLOW
 from api_client.store.module_log import ModuleLog

@@ -9,20 +9,20 @@ from dataclasses import replace
 from api_client.contract.admission import Admission, Submission
 from api_client.contract.errors import BadRequest
 from api_client.contract.failpoints import pass_failpoint
-from api_client.contract.offered import (
+from api_client.contract.policy import APPLIED, AppliedPolicy, settings_policy
+from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
+from api_client.contract.validator_names import (
     BUILT_IN,
     describe_unknown_validator,
     installed_validators,
     requestable_validators,
 )
-from api_client.contract.policy import APPLIED, AppliedPolicy, settings_policy
-from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnRequest
 from api_client.contract.work import find_work
 from api_client.policies import PolicyFiles
 from api_client.policies.flows import FLOW, FlowVersions, set_flow
-from api_client.policies.kept import store_policy
 from api_client.policies.prompts import SessionTemplates
+from api_client.policies.stored_policies import store_policy
 from api_client.policies.turn_replays import REPLAY_OF
 from api_client.store import Store
 from api_client.store.module_log import ModuleLog

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from api_client.client import TurnsClient
-from api_client.contract.notices import OutboxEntry
+from api_client.contract.notification import OutboxEntry
 from api_client.resources.resource import Button, Column, Listed, Resource, ResourcePage
 
 

@@ -120,7 +120,7 @@ class Store:
         """Return the memory figures of the store's server (``INFO memory``).
 
         Raises:
-            StoreUnavailable: see ``ask``.
+            StoreUnavailable: see ``await_reply``.
             ResponseError: the store's user lacks the permission.
         """
         try:

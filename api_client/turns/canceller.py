@@ -7,8 +7,8 @@ from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
 from api_client.store.commands import CANCEL
 from api_client.store.module_log import ModuleLog
+from api_client.turns.fair_queue import FairQueue
 from api_client.turns.reader import TurnReader
-from api_client.turns.turn_line import FairQueue
 
 log = ModuleLog(__name__)
 

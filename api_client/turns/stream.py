@@ -22,7 +22,7 @@ from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.events import Event, reset_event
 from api_client.contract.keys import keys_for_turn
 from api_client.store import heed_cancellation
-from api_client.turns.bells import ChannelHub, ChannelSubscriber
+from api_client.turns.channels import ChannelHub, ChannelSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -18,8 +18,8 @@ from api_client.contract.work import find_work
 from api_client.store import Store
 from api_client.store.module_log import ModuleLog
 from api_client.turns.canceller import Canceller
+from api_client.turns.fair_queue import FairQueue
 from api_client.turns.submission import build_arguments
-from api_client.turns.turn_line import FairQueue
 
 log = ModuleLog(__name__)
 

@@ -15,7 +15,7 @@ from api_client.contract.error_codes import error_sentence
 from api_client.contract.intake_pause import IntakePaused
 from api_client.contract.session_files import SessionFilesAway, SessionFilesGone
 from api_client.turns.turn_files import FileMissing
-from api_client.web.words import translate
+from api_client.web.sentences import translate
 
 #: Value of ``x-should-retry``, which the official clients obey; without it they repeat every 409 and 5xx.
 NO_RETRY = {"x-should-retry": "false"}

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from api_client.contract.error_codes import ERROR_CODES, error_sentence, error_words
 from api_client.contract.question_language import detect_language
 from api_client.web.errors import ApiError
-from api_client.web.words import translate
+from api_client.web.sentences import translate
 
 Locale: TypeAlias = Literal["de", "en"]
 LOCALES: tuple[str, ...] = get_args(Locale)

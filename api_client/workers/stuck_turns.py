@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from api_client.workers.installation_state import Workers
 from api_client.workers.monitor import Monitor, Trouble
 from api_client.workers.reason import STUCK_SECONDS, Reason
-from api_client.workers.standing import Workers
 
 
 class StuckTurns(Monitor):

@@ -13,7 +13,7 @@ from tests.claude.running import VERSION, cli
 from tests.runs import Asked, Ran, ordered, ran
 from worker.agents import build_runner
 from worker.runners.base import AgentEvent, Order
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.sandbox.processes import AgentProcesses
 
 _TOOLS = Path(__file__).parents[2] / ".helix-tools" / "agents"
 

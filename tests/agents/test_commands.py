@@ -12,7 +12,7 @@ from tests.runs import Asked
 from worker.plugins.command.runner import parse_command
 from worker.plugins.programs.declaration import DeclarationError
 from worker.runners.base import AgentEvent, Order, ToolOrders
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.sandbox.processes import AgentProcesses
 
 PLAIN = "complete: {exit_codes: [0]}"
 LAST = "complete: {last_line: {type: result, ok: true}}\nanswer: {path: text, where: {type: say}}"

@@ -12,7 +12,7 @@ from tests.support import wait_for
 from worker.agents import build_runner
 from worker.plugins.python.runner import PythonRunner
 from worker.runners.base import AgentEvent, Order
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.sandbox.processes import AgentProcesses
 
 NUMBERS = iter(range(100))
 

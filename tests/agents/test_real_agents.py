@@ -19,8 +19,8 @@ from tests.agents.stub import Services, StubReply, calls, fails, says
 from tests.runs import Asked
 from tests.support import processes_with, wait_for
 from worker.runners.base import ToolOrders
-from worker.runners.guard import box
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.sandbox import bubblewrap
+from worker.runners.sandbox.processes import AgentProcesses
 
 pytestmark = pytest.mark.long
 
@@ -182,7 +182,7 @@ def test_a_permission_is_answered_also_in_a_chats_second_message(agent: Agent, s
 
 @pytest.mark.parametrize("name", ["opencode"], indirect=True)  # one file; the others would have to be below /opt
 def test_an_agent_works_behind_the_filter_of_system_calls(agent: Agent, services: Services) -> None:
-    if problem := box.find_network_obstacle():
+    if problem := bubblewrap.find_network_obstacle():
         pytest.skip(problem)
     agent.settings["box"] = "required"
     ran = agent.run()

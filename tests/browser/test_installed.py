@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.marker import strip_own_marker
+from api_client.contract.step_marker import strip_own_marker
 from api_client.contract.turn import Outcome, Turn
 from api_client.index.search import Search
 from api_client.index.selection import select_turns

@@ -25,7 +25,7 @@ from tests.chaos.targets import Target, below
 from tests.chaos.traffic import plan
 from tests.chaos.traffic.load import Load
 from worker.processes.supervisor import Supervisor
-from worker.runners.guard.marks import process_tags
+from worker.runners.sandbox.process_tags import process_tags
 
 #: So long after the load's end everybody must have their answer, in seconds.
 QUIET_SECONDS = 90.0

@@ -8,7 +8,7 @@ from pathlib import Path
 _ROLES = {
     "worker.celery_worker": "engine",
     "tests.chaos.yardstick.plain_app": "engine",
-    "worker.runners.guard.guard": "guard",
+    "worker.runners.sandbox.guard": "guard",
     "worker.runners.scripted.agent": "agent",
 }
 

@@ -37,7 +37,7 @@ from tests.support import command_of
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.supervisor import Supervisor
-from worker.runners.guard.marks import process_tags
+from worker.runners.sandbox.process_tags import process_tags
 
 MESSAGES = 5
 #: What the messages of each chat meet: ``p`` is accepted at once, ``r`` is rejected once, ``t`` calls a tool first.
@@ -211,8 +211,8 @@ class House:
             return [pid for pid in found if _exe(pid) == program.name]
         program_of = {
             "engine": b"worker.celery_worker",
-            "guard": b"worker.runners.guard.guard",
-            "door": b"worker.runners.guard.forwarder",
+            "guard": b"worker.runners.sandbox.guard",
+            "door": b"worker.runners.sandbox.model_proxy",
         }
         told_by = program_of[role]
         return [pid for pid in found if told_by in command_of(pid).split(b"\0")]

@@ -7,7 +7,7 @@ import pytest
 from api_client.contract.settings import Settings
 from tests.claude.running import Agent, cli
 from tests.claude.stub import Stub
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.sandbox.processes import AgentProcesses
 
 
 @pytest.fixture(scope="session")

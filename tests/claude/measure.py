@@ -20,8 +20,8 @@ from tests.claude.running import Agent, cli, inside
 from tests.claude.stub import Stub, says
 from tests.ports import free_port
 from tests.support import wait_for
-from worker.runners.guard import box
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.sandbox import bubblewrap
+from worker.runners.sandbox.processes import AgentProcesses
 
 RUNS = 12
 GOOD = says("Gut. ", *["Noch. "] * 8, "\n\n<!-- STEP: done -->", delay=0.05)
@@ -109,7 +109,7 @@ def main() -> None:
         sys.exit("the Claude CLI is not installed here: `make e2e-claude` installs it")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for mode, where in (("off", "without a box"), ("required", "in a box")):
-        if mode == "required" and (problem := box.find_obstacle()):
+        if mode == "required" and (problem := bubblewrap.find_obstacle()):
             print(f"no box was measured: {problem}")
             continue
         with tempfile.TemporaryDirectory() as root, Stub([says("Guten Tag")]) as stub:

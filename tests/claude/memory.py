@@ -16,9 +16,9 @@ from typing import cast
 
 from tests.claude.running import VERSION, Agent, Ran, cli
 from tests.claude.stub import Stub, says
-from worker.runners.claude.living import ClaudeAgent
-from worker.runners.guard.footprint import ProcessStat, _proportional_memory
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.claude.warm_agent import ClaudeAgent
+from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.resource_usage import ProcessStat, _proportional_memory
 from worker.runners.warm import idle_agents
 
 _MIB = 2**20

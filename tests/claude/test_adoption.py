@@ -23,8 +23,8 @@ from tests.claude.stub import Stub, calls, says, told
 from tests.fault.matrix import guard_of
 from tests.installation import WorkerProcess, children_of
 from tests.support import alive, processes_with, put, wait_until
-from worker.runners.guard import box
-from worker.runners.guard.marks import inner_process_id
+from worker.runners.sandbox import bubblewrap
+from worker.runners.sandbox.process_tags import inner_process_id
 
 FIRST, SECOND = "Welchen?", "Welchen?\n\n<!-- STEP: what -->"
 
@@ -91,7 +91,7 @@ def stage(
 ) -> Stage:
     stub.replies = [says(FIRST), says(SECOND)]
     boxed = request.param == "kept in a box"
-    if boxed and (problem := box.find_network_obstacle()):
+    if boxed and (problem := bubblewrap.find_network_obstacle()):
         pytest.skip(problem)
     settings = replace(claude_settings, claude_warm_seconds=0.0 if request.param == "cold" else 60.0)
     settings = replace(settings, box="required" if boxed else "off")

@@ -18,8 +18,8 @@ from tests.claude.running import Agent, at_first_output
 from tests.claude.stub import Stub, calls, says
 from tests.runs import Ran
 from tests.support import certificate, processes_with, wait_for
-from worker.runners.guard import box
-from worker.runners.guard.marks import TAG_VARIABLE, inner_process_id
+from worker.runners.sandbox import bubblewrap
+from worker.runners.sandbox.process_tags import TAG_VARIABLE, inner_process_id
 from worker.runners.warm import idle_agents
 
 SHELL = {"claude_tools": ("default",), "claude_allowed_tools": ("Bash",)}
@@ -27,7 +27,7 @@ SHELL = {"claude_tools": ("default",), "claude_allowed_tools": ("Bash",)}
 
 @pytest.fixture
 def boxed(agent: Agent) -> Agent:
-    if problem := box.find_network_obstacle():
+    if problem := bubblewrap.find_network_obstacle():
         pytest.skip(problem)
     agent.settings = {"box": "required"}
     return agent
@@ -119,8 +119,8 @@ def test_where_no_box_can_be_made_and_one_is_required_no_agent_runs(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent.settings = {"box": "required"}
-    monkeypatch.setattr(box, "find_obstacle", lambda: "there is none")
-    monkeypatch.setattr(box, "find_network_obstacle", lambda: "there is none")
+    monkeypatch.setattr(bubblewrap, "find_obstacle", lambda: "there is none")
+    monkeypatch.setattr(bubblewrap, "find_network_obstacle", lambda: "there is none")
     ran = agent.run()
     assert (ran.verdict, agent.stub.requests) == ("config", [])
     assert "HELIX_BOX=required, but there is none" in ran.reason
@@ -209,7 +209,7 @@ def test_a_box_never_shows_what_was_in_a_place_before(kept: Agent, change: str) 
 def test_an_agent_that_was_killed_or_stopped_in_its_box_is_replaced(
     kept: Agent, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.runners.claude.living._TO_TAKE", 120.0)  # it is looked at before it is asked
+    monkeypatch.setattr("worker.runners.claude.warm_agent._TO_TAKE", 120.0)  # it is looked at before it is asked
     kept.stub.replies = [says("Gut.")]
     first = ask(kept)
     os.kill(in_its_box(first)[2], number)
@@ -242,6 +242,6 @@ def test_a_box_that_is_required_and_cannot_be_made_any_more_keeps_nobody(
 ) -> None:
     kept.stub.replies = [says("Gut.")]
     first = ask(kept)
-    monkeypatch.setattr(box, "find_obstacle", lambda: "there is none")
+    monkeypatch.setattr(bubblewrap, "find_obstacle", lambda: "there is none")
     second = ask(kept, first)
     assert (second.verdict, len(kept.stub.requests)) == ("config", 1)

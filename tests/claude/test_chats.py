@@ -12,7 +12,7 @@ import pytest
 
 from tests.claude.chats import Answered, House, Judge, Judgement, Kill, Plan, Service, carry_out, strike
 from tests.support import command_of, wait_for
-from worker.runners.guard.doors import ProxyProcess
+from worker.runners.sandbox.proxy_client import ProxyProcess
 
 _HEARD = [
     '{"type": "user", "message": {"content": "Message c0m1"}}',

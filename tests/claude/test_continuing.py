@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.moves import Answer
+from api_client.turns.record.transition import Answer
 from tests.claude.endings import SLOW
 from tests.claude.running import Agent, at_first_output
 from tests.claude.stub import Stub, says, told

@@ -27,10 +27,10 @@ from tests.runs import Ran, ordered
 from tests.support import alive, processes_with, wait_for, wait_until
 from worker.runners.base import AgentEvent, Order
 from worker.runners.claude.runner import ClaudeCliRunner
-from worker.runners.claude.spare import ClaudeSpare
-from worker.runners.guard import box, doors
+from worker.runners.claude.spare_agent import ClaudeSpare
+from worker.runners.sandbox import bubblewrap, proxy_client
 from worker.runners.warm import idle_agents
-from worker.runners.warm.agent_life import WarmLimits
+from worker.runners.warm.agent_lifecycle import WarmLimits
 
 _OK = says("Guten ", "Tag.")
 
@@ -182,7 +182,7 @@ def test_a_spare_that_died_or_froze_costs_nothing(spare: Agent, number: signal.S
 
 def test_a_spare_whose_door_died_is_replaced(spare: Agent) -> None:
     (pid,) = prepare(spare)
-    os.kill(doors._current[0].pid, signal.SIGKILL)
+    os.kill(proxy_client._current[0].pid, signal.SIGKILL)
     assert started(chat(spare, "a"), "Hallo") == "cold"
     assert not alive(pid)
 
@@ -291,7 +291,9 @@ async def test_a_worker_that_starts_has_one_for_a_kind_that_was_wanted_lately(
 
 
 def test_there_is_none_in_a_box(spare: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.runners.guard.box.choose_isolation", lambda *_, **__: box.Isolation("bubblewrap"))
+    monkeypatch.setattr(
+        "worker.runners.sandbox.bubblewrap.choose_isolation", lambda *_, **__: bubblewrap.Isolation("bubblewrap")
+    )
     assert prepare(spare) == set()
 
 

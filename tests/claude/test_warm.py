@@ -18,8 +18,8 @@ from tests.claude.running import Agent, at_first_output, inside
 from tests.claude.stub import calls, fails, says, told
 from tests.runs import Asked, Ran
 from tests.support import processes_with, wait_for
-from worker.runners.guard import box, doors
-from worker.runners.guard.marks import inner_process_id
+from worker.runners.sandbox import bubblewrap, proxy_client
+from worker.runners.sandbox.process_tags import inner_process_id
 from worker.runners.warm import idle_agents
 
 _OK = says("Guten ", "Tag.")
@@ -29,7 +29,7 @@ _OK = says("Guten ", "Tag.")
 def warm(agent: Agent, request: pytest.FixtureRequest) -> Iterator[Agent]:
     agent.settings["claude_warm_seconds"] = 60.0
     if request.param == "box":
-        if problem := box.find_network_obstacle():
+        if problem := bubblewrap.find_network_obstacle():
             pytest.skip(problem)
         agent.settings["box"], agent.program = "required", inside(agent.root, agent.program)
     yield agent
@@ -146,7 +146,7 @@ def test_a_process_that_ended_between_two_messages_is_replaced(warm: Agent, numb
 def test_a_process_whose_door_died_is_replaced(warm: Agent) -> None:
     warm.stub.replies = [_OK]
     first = ask(warm, "erstens")
-    os.kill(doors._current[0].pid, signal.SIGKILL)
+    os.kill(proxy_client._current[0].pid, signal.SIGKILL)
     second = ask(warm, "zweitens", first)
     assert (second.verdict, second.evidence["start"]) == ("complete", "cold")
     assert not pids(warm, first)
@@ -155,7 +155,7 @@ def test_a_process_whose_door_died_is_replaced(warm: Agent) -> None:
 def test_a_process_that_was_killed_as_it_was_asked_is_replaced_and_no_attempt_is_lost(
     warm: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.runners.claude.living.is_stopped", lambda _: False)
+    monkeypatch.setattr("worker.runners.claude.warm_agent.is_stopped", lambda _: False)
     warm.stub.replies = [_OK]
     first = ask(warm, "erstens")
     (pid,) = pids(warm, first)
@@ -181,7 +181,7 @@ def test_a_frozen_process_is_replaced(warm: Agent, moment: str, monkeypatch: pyt
     (pid,) = pids(warm, first)
     os.kill(pid, signal.SIGSTOP)
     if moment == "as it is asked":
-        monkeypatch.setattr("worker.runners.claude.living.is_stopped", lambda _: False)
+        monkeypatch.setattr("worker.runners.claude.warm_agent.is_stopped", lambda _: False)
     second = ask(warm, "zweitens", first)
     assert (second.verdict, second.evidence["start"]) == ("complete", "cold")
     assert not pids(warm, first)
@@ -309,7 +309,7 @@ def test_a_process_that_is_killed_as_soon_as_it_has_answered_has_answered(
             os.kill(pid, signal.SIGKILL)
             wait_for(lambda pid=pid: not Path(f"/proc/{pid}").exists())  # type: ignore[misc]
 
-    monkeypatch.setattr("worker.runners.claude.living.pass_failpoint", kill)
+    monkeypatch.setattr("worker.runners.claude.warm_agent.pass_failpoint", kill)
     second = ask(warm, "zweitens", first)
     assert (second.verdict, second.result.text, second.evidence["start"]) == ("complete", "Guten Tag.", "warm")
     monkeypatch.undo()

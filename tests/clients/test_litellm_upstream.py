@@ -16,7 +16,7 @@ from tests.clients.conftest import CLIENTS, environ, needs
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.processes.programs import fetch_status
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.sandbox.processes import AgentProcesses
 
 PROXY = CLIENTS / "litellm" / "bin" / "litellm"
 KEY = f"sk-{secrets.token_hex(24)}"

@@ -14,7 +14,7 @@ from api_client.contract.event_kinds import TurnQueued, TurnRetrying, UnknownEve
 from api_client.contract.events import KINDS, Event, body_of, data_of, read_event_id
 from api_client.contract.turn import Outcome
 from api_client.turns.record.encoding import encode_transition
-from api_client.turns.record.moves import Answer, Transition
+from api_client.turns.record.transition import Answer, Transition
 
 DOCS = Path(__file__).parents[2] / "docs" / "events.md"
 

@@ -15,7 +15,7 @@ from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.store.commands import Word, load_script
 from api_client.turns.record.encoding import encode_transition
-from api_client.turns.record.moves import Answer, Transition, progress
+from api_client.turns.record.transition import Answer, Transition, progress
 from tests.fault import scripts
 from worker.turns.transitions.judged_run import JudgedRun
 

@@ -204,7 +204,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "an agent that finished while its worker was frozen is taken for ended by it",
-        "worker/runners/guard/supervision.py",
+        "worker/runners/sandbox/supervision.py",
         "if ended.code == 0 and not ended.cause and not self._forgot:",
         "if False:",
         "tests/unit/runners/test_runner_registry.py",
@@ -368,7 +368,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "the output that was not sent is forgotten",
-        _TURNS + "links.py",
+        _TURNS + "task_work.py",
         "unsent=run.unsent,",
         "unsent=[],",
         _ENGINE,
@@ -401,7 +401,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "announcements pile up",
-        _RECORD + "announced.py",
+        _RECORD + "announcements.py",
         "    elif head.at > turn.at:\n        return None\n",
         "    elif True:\n        return None\n",
         _UNIT + "test_queue.py",
@@ -409,7 +409,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a message that got lost is never announced again",
-        _RECORD + "announced.py",
+        _RECORD + "announcements.py",
         "    elif head.at > turn.at:\n        return None\n",
         "",
         _UNIT + "test_queue.py",

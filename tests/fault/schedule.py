@@ -20,7 +20,7 @@ from api_client.contract.phase_work import PHASE_RUN
 from api_client.contract.tasks import RUN, VALIDATE, ChainTask
 from api_client.contract.turn import TurnRequest
 from api_client.store.commands import turn_keys
-from api_client.turns.record.moves import flatten_events
+from api_client.turns.record.transition import flatten_events
 from tests.fault import rules, scripts
 from tests.fault.aftermath import judge_end
 from tests.fault.decisions import CHOICES, RUNS, STRAIGHT, Sent, commit_arguments, read_commit

@@ -19,7 +19,7 @@ from tests.fault.conftest import judged
 from tests.fault.matrix import Runs, Stage, left_in_store
 from tests.installation import asked
 from tests.support import processes_with, wait_until
-from worker.runners.guard.marks import parent_of
+from worker.runners.sandbox.process_tags import parent_of
 
 #: So long sleep the children that scripts leave behind: they are found without a mark, and are this run's own.
 CHILD = f"600.{secrets.randbelow(10**6) + 10**6}"

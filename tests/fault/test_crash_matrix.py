@@ -19,8 +19,8 @@ from api_client.broker.announcer import Announcer
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.failpoints import POINTS
-from api_client.contract.marker import strip_own_marker
 from api_client.contract.session_paths import delivery_name
+from api_client.contract.step_marker import strip_own_marker
 from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Outcome, Turn
 from api_client.store import Store

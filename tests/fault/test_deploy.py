@@ -21,7 +21,7 @@ from tests.installation import Installation, environ_of
 from tests.installation import asked as message
 from tests.support import wait_for, wait_until
 from worker.celery.consumer_bridge import ConsumerBridge
-from worker.processes.isolation import IsolatedTasks
+from worker.processes.isolated_tasks import IsolatedTasks
 from worker.turns.engine import Engine
 
 

@@ -23,7 +23,7 @@ from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Outcome
 from api_client.store.connecting import open_blocking_store
 from api_client.turns.record.claim import LeaseClaim
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 from tests.fault.conftest import Meeting, judged
 from tests.fault.scripts import FORGET
 from tests.installation import Installation, asked

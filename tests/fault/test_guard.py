@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.support import WAIT_SECONDS, alive, processes_with, wait_for
-from worker.runners.guard import processes
-from worker.runners.guard.agent_process import AgentExit, AgentProcess
-from worker.runners.guard.guard import DOUBT_SECONDS
-from worker.runners.guard.marks import TAG_VARIABLE, is_stopped, parent_of, process_tags
-from worker.runners.guard.processes import SOURCE_ROOT, AgentProcesses
+from worker.runners.sandbox import processes
+from worker.runners.sandbox.agent_process import AgentExit, AgentProcess
+from worker.runners.sandbox.guard import DOUBT_SECONDS
+from worker.runners.sandbox.process_tags import TAG_VARIABLE, is_stopped, parent_of, process_tags
+from worker.runners.sandbox.processes import SOURCE_ROOT, AgentProcesses
 
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"guard-{secrets.token_hex(4)}"
@@ -266,7 +266,7 @@ def test_a_killed_guard_takes_its_agents_and_their_children_along(
 #: A guard that dies when an agent has ended, before it looks for what that left behind.
 DIES_BEFORE_IT_SWEEPS = """
 import os, signal, sys
-from worker.runners.guard import guard
+from worker.runners.sandbox import guard
 del sys.argv[1]  # the module's name
 guard.Guard._sweep_leftovers = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 guard.main()
@@ -364,7 +364,7 @@ def test_stopping_does_not_wait_for_a_frozen_guard(
 WORKER = """
 import math, os, signal, sys, threading, time
 from pathlib import Path
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.sandbox.processes import AgentProcesses
 agents = AgentProcesses()
 agent = agents.spawn_agent([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
                      lease_ends=time.monotonic() + float(sys.argv[3]))

@@ -14,7 +14,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Outcome
 from api_client.turns.record.claim import LeaseClaim
-from api_client.turns.record.moves import Answer, Transition
+from api_client.turns.record.transition import Answer, Transition
 from tests import records
 from tests.fault.conftest import judged
 from tests.installation import asked

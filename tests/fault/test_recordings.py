@@ -15,8 +15,8 @@ import pytest
 
 from tests.support import alive, wait_for
 from worker.files import recording
-from worker.runners.guard.agent_process import AgentProcess
-from worker.runners.guard.processes import SOURCE_ROOT, AgentProcesses
+from worker.runners.sandbox.agent_process import AgentProcess
+from worker.runners.sandbox.processes import SOURCE_ROOT, AgentProcesses
 
 RUN = f"recording-{secrets.token_hex(4)}"
 SAYS = "print('Zeile eins'); print('Zeile zwei', end='')"
@@ -25,7 +25,7 @@ SAYS = "print('Zeile eins'); print('Zeile zwei', end='')"
 WORKER = """
 import sys, time
 from pathlib import Path
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.sandbox.processes import AgentProcesses
 agents = AgentProcesses()
 agent = agents.spawn_agent([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
                      lease_ends=time.monotonic() + 600, recorded=Path(sys.argv[3]), facts={"box": "none"})
@@ -43,7 +43,7 @@ time.sleep(600)
 KILLED_WITH_ITS_GUARD = """
 import sys, time
 from pathlib import Path
-from worker.runners.guard import processes
+from worker.runners.sandbox import processes
 processes.FAST_PYTHON = [sys.executable, "-S", "-P", "-c", sys.argv[5]]
 agents = processes.AgentProcesses()
 agent = agents.spawn_agent([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
@@ -56,7 +56,7 @@ time.sleep(600)
 """
 GUARD = """
 import os, signal, sys
-from worker.runners.guard import guard
+from worker.runners.sandbox import guard
 del sys.argv[1]  # the module's name
 carry_out = guard.Guard.{part}
 

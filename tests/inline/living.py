@@ -13,7 +13,7 @@ from api_client.contract.completion import Verdict
 from tests.inline.runner import InlineRunner
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.warm import idle_agents
-from worker.runners.warm.agent_life import WarmLimits
+from worker.runners.warm.agent_lifecycle import WarmLimits
 
 
 class LivingRunner(InlineRunner):

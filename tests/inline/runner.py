@@ -8,10 +8,10 @@ from typing import Any
 from api_client.contract.completion import Completion, ErrorKind, IncompleteReason, Verdict
 from api_client.contract.settings import Settings, load_settings
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
+from worker.runners.event_reader import AnswerTooLong, EventReader, judge_transcript
 from worker.runners.scripted import runner, script
 from worker.runners.scripted.runner import choose_steps
 from worker.runners.scripted.script_player import ActionLog, ScriptExit, ScriptPlayer, split_text
-from worker.runners.transcript import AnswerTooLong, EventReader, judge_transcript
 
 
 class InlineRunner:

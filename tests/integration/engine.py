@@ -23,16 +23,16 @@ from tests.on_loop import Ledger
 from tests.support import wait_for
 from worker.logs import configure_logging
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
-from worker.turns.judges import judge_case, repair_case
+from worker.turns.engine_parts import EngineParts
 from worker.turns.leases.host import Host, find_obstacle
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.loops.loop import Loop
 from worker.turns.loops.threads import Threads
-from worker.turns.parts import EngineParts
 from worker.turns.run_admissions import RunAdmissions
 from worker.turns.service import TurnService
 from worker.turns.session_files import create_session_files
 from worker.turns.slots import Slots
+from worker.turns.validation_pool import judge_case, repair_case
 
 GOOD = "Alles klar.\n\n<!-- STEP: done -->"
 NO_MARKER = "Alles klar."

@@ -24,7 +24,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.web import app as relay_app
 from api_client.web.app import create_app
-from api_client.web.pages.render import VERSION
+from api_client.web.pages.rendering import VERSION
 from api_client.web.pages.visitor import COOKIE
 from tests.constants import Constants
 from tests.unit.web.conftest import caller

@@ -15,11 +15,11 @@ from api_client.contract.completion import Completion, Verdict
 from tests.runs import Asked, order_in
 from tests.support import wait_until
 from worker.runners.base import AgentEvent, Order, RunResult
-from worker.runners.guard import marks, watch
-from worker.runners.guard.process_runner import PreparedRun
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.event_reader import EventReader
+from worker.runners.sandbox import loop_watch, process_tags
+from worker.runners.sandbox.process_runner import PreparedRun
+from worker.runners.sandbox.processes import AgentProcesses
 from worker.runners.scripted.runner import ScriptedRunner
-from worker.runners.transcript import EventReader
 
 AGENTS = 20
 
@@ -47,7 +47,7 @@ async def test_agents_at_work_have_no_thread_each_and_all_are_heard(agents: Agen
     (order.workdir / "go").touch()
     for result in await asyncio.gather(*runs):
         assert (result.completion.verdict, result.text) == (Verdict.COMPLETE, "Ja. Gut.")
-    assert watch._rounds == {}, "nobody is watched any more"
+    assert loop_watch._rounds == {}, "nobody is watched any more"
 
 
 class Clearing(ScriptedRunner):
@@ -128,7 +128,7 @@ async def test_what_breaks_while_an_agent_is_heard_ends_it_and_is_not_swallowed(
     monkeypatch.setattr(EventReader, "take_line", breaks)
     with pytest.raises(ZeroDivisionError):
         await ScriptedRunner(agents).run_async(order, lambda _: None, Asked())
-    assert watch._rounds == {}
+    assert loop_watch._rounds == {}
 
 
 async def test_an_agent_whose_run_is_cancelled_is_ended(agents: AgentProcesses, order: Order) -> None:
@@ -139,8 +139,8 @@ async def test_an_agent_whose_run_is_cancelled_is_ended(agents: AgentProcesses, 
     with pytest.raises(asyncio.CancelledError):
         await run
     await wait_until(lambda: agents._running_guard().agent_of(order.process_tag) is None)
-    assert order.process_tag not in [mark for _, mark in marks.process_tags()]
-    assert watch._rounds == {}
+    assert order.process_tag not in [mark for _, mark in process_tags.process_tags()]
+    assert loop_watch._rounds == {}
 
 
 async def test_events_of_the_end_come_before_the_result(agents: AgentProcesses, order: Order) -> None:

@@ -21,7 +21,7 @@ import pytest
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.escalation import Escalation
 from api_client.contract.keys import GC_AT, Keys
-from api_client.contract.notices import Notification
+from api_client.contract.notification import Notification
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.pauses.pause import Pause

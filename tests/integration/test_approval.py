@@ -23,7 +23,7 @@ from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.web.app import create_app
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake import SubmittedTurn
-from api_client.web.openwebui.attached import strip_additions
+from api_client.web.openwebui.answer_additions import strip_additions
 from api_client.web.streaming.chat_stream import stream_reply
 from api_client.web.streaming.reply import Reply
 from api_client.web.streaming.reply_forms import make_page_reply

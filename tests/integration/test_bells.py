@@ -12,7 +12,7 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.turns.bells import LOOK, ChannelSubscriber
+from api_client.turns.channels import LOOK, ChannelSubscriber
 from tests.support import passes, wait_until
 from worker.processes.broker import EmbeddedBroker
 
@@ -148,7 +148,7 @@ async def test_a_store_that_confirms_nothing_is_asked_over_another_connection(
     tasks, seen = await follow(client, [other], readers=1)
     with monkeypatch.context() as patched:
         patched.setattr("api_client.store.store.Subscription.data_received", lambda *_: None)
-        patched.setattr("api_client.turns.bells._CONFIRM_SECONDS", 0.05)
+        patched.setattr("api_client.turns.channels._CONFIRM_SECONDS", 0.05)
         silent = client.reader.follow_turn(turn_id)
         assert await anext(silent) is None
         await silent.aclose()

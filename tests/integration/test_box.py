@@ -15,9 +15,9 @@ from tests.installation import WorkerProcess, asked
 from tests.runs import ordered
 from tests.support import processes_with, put, wait_until
 from worker.runners.base import ToolOrders
-from worker.runners.guard import box
-from worker.runners.guard.box import SandboxMount
-from worker.runners.guard.launch import Launch, _sandbox_launch
+from worker.runners.sandbox import bubblewrap
+from worker.runners.sandbox.bubblewrap import SandboxMount
+from worker.runners.sandbox.launch import Launch, _sandbox_launch
 
 #: So long sleeps the child of this run's agent: without a mark it is found by that.
 CHILD = f"600.{secrets.randbelow(10**6) + 10**6}1"
@@ -32,7 +32,7 @@ GOOD = '- attempts: [[{say: "Gut.\\n\\n<!-- STEP: done -->"}]]'
 
 @pytest.fixture
 def boxed(settings: Settings, tmp_path: Path) -> Settings:
-    if problem := box.find_obstacle():
+    if problem := bubblewrap.find_obstacle():
         pytest.skip(problem)
     (tmp_path / "script.yaml").write_text(SCRIPT)
     return replace(settings, box="required", lease_seconds=1.5, models={"m": f"scripted:{tmp_path}/script.yaml"})
@@ -61,7 +61,7 @@ async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_
 
 @pytest.mark.parametrize("do", ["deny", "ask"])
 def test_a_folder_that_no_tool_may_touch_is_empty_in_the_box(tmp_path: Path, do: str) -> None:
-    if problem := box.find_obstacle():
+    if problem := bubblewrap.find_obstacle():
         pytest.skip(problem)
     for name in ("secrets/deep", "work/run"):
         (tmp_path / name).mkdir(parents=True)
@@ -75,7 +75,7 @@ def test_a_folder_that_no_tool_may_touch_is_empty_in_the_box(tmp_path: Path, do:
     script = f"cat {tmp_path}/secrets/key.txt {tmp_path}/secrets/*/* {tmp_path}/one.txt; touch x {tmp_path}/secrets/x"
     launch = Launch(argv=["sh", "-c", script], env={}, stdin=b"", binds=[SandboxMount(tmp_path)])
     done = subprocess.run(
-        _sandbox_launch(launch, order, box.Isolation("bubblewrap"), None).argv, capture_output=True, text=True
+        _sandbox_launch(launch, order, bubblewrap.Isolation("bubblewrap"), None).argv, capture_output=True, text=True
     )
     assert done.stdout == ("" if do == "deny" else "toptoptop")
     assert (order.directory / "x").exists()

@@ -13,14 +13,14 @@ from api_client.contract.completion import Completion, Verdict
 from api_client.contract.settings import Settings
 from tests.agents.page import _cells
 from tests.installation import turns
-from worker.plugins.certification.certifying import _count_verdicts, _format_row
+from worker.plugins.certification.certify_command import _count_verdicts, _format_row
 from worker.plugins.certification.situations import SITUATIONS
 from worker.plugins.certification.trial import Trial, run_situations
 from worker.plugins.python.runner import PythonRunner
 from worker.runners.base import Order, RunResult
-from worker.runners.guard.process_runner import PreparedRun
-from worker.runners.guard.processes import AgentProcesses
 from worker.runners.http.runner import OpenAiHttpRunner
+from worker.runners.sandbox.process_runner import PreparedRun
+from worker.runners.sandbox.processes import AgentProcesses
 
 
 def certify(*arguments: str) -> tuple[int, str]:
@@ -70,7 +70,7 @@ class Believing(OpenAiHttpRunner):
         honest = play.conclude
 
         def conclude(ending: Any, emit: Any) -> RunResult:
-            from worker.runners.witnessed import check_observed_calls
+            from worker.runners.observed_calls import check_observed_calls
 
             result = honest(ending, emit)
             if ending.exit.code:

@@ -12,14 +12,14 @@ import pytest
 
 from tests.integration.test_forwarder import BODY, Service, ask, at, outbound
 from tests.support import alive, wait_for
-from worker.runners.guard import call_record, doors
+from worker.runners.sandbox import call_log, proxy_client
 
 #: A worker that opens a door, says where, and does as it is asked: ``stop`` freezes it.
 WORKER = """
 import os, signal, sys
 from pathlib import Path
-from worker.runners.guard import doors
-from worker.runners.guard.outbound import AllowedDestinations, Upstream
+from worker.runners.sandbox import doors
+from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
 leads = AllowedDestinations(upstream=Upstream(url=sys.argv[1], paths=frozenset({"/v1/messages"})))
 with doors.open_proxy(leads, Path(sys.argv[2]), boxed=False) as door:
     print(doors._current[0].pid, door.address, flush=True)
@@ -39,9 +39,9 @@ def service() -> Iterator[Service]:
 @pytest.fixture(autouse=True)
 def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process for the doors of this test alone."""
-    monkeypatch.setattr(doors, "_current", [])
+    monkeypatch.setattr(proxy_client, "_current", [])
     yield
-    for each in doors._current:
+    for each in proxy_client._current:
         each.close()
 
 
@@ -85,7 +85,7 @@ def test_the_doors_end_with_their_worker_and_not_before(
         wait_for(lambda: not alive(pid))
     with pytest.raises(OSError, match="refused"):
         at(address)
-    noted = call_record.read_call_log(tmp_path / "calls")
+    noted = call_log.read_call_log(tmp_path / "calls")
     assert noted is not None
     assert [call.status for call in noted.calls] == [200]
 
@@ -96,21 +96,21 @@ def test_doors_whose_process_died_are_replaced_and_nobody_takes_their_calls_for_
 ) -> None:
     service.go.set()
     calls = tmp_path / "calls" if recorded else None
-    with doors.open_proxy(outbound(service), calls, boxed=True) as first:
+    with proxy_client.open_proxy(outbound(service), calls, boxed=True) as first:
         assert ask(Path(first.address), body=BODY)[0] == 200
         assert (first.count_calls(), len(first.observed_calls(1).calls)) == (1, 0)
-        os.kill(doors._current[0].pid, signal.SIGKILL)
+        os.kill(proxy_client._current[0].pid, signal.SIGKILL)
         [call] = first.observed_calls().calls
         assert (call.end, call.status) == ("unknown", 200 if recorded else 0)
         with pytest.raises(OSError, match="has ended"):
             _ = first.count_calls()
-        with doors.open_proxy(outbound(service), None, boxed=True) as second:
+        with proxy_client.open_proxy(outbound(service), None, boxed=True) as second:
             assert ask(Path(second.address), body=BODY)[0] == 200
 
 
 def test_a_door_that_cannot_be_made_says_so_and_the_others_stay(service: Service, tmp_path: Path) -> None:
     service.go.set()
-    with doors.open_proxy(outbound(service), None, boxed=False) as first:
+    with proxy_client.open_proxy(outbound(service), None, boxed=False) as first:
         with pytest.raises(OSError, match="the door is gone"):
-            doors._current[0].send_request("count", 99)
+            proxy_client._current[0].send_request("count", 99)
         assert at(first.address)[0] == 200

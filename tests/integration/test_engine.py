@@ -16,7 +16,7 @@ from api_client.contract.turn import Outcome, TurnState
 from api_client.turns.record.backlog import _parse_turn_id
 from tests.integration.engine import ADR, FIRST, GOOD, JUDGE, NO_MARKER, Bench, Play, ends, says, waits_for_stop, writes
 from tests.support import wait_until
-from worker.enforcement.child import MOST_CHARACTERS
+from worker.enforcement.validator_process import MOST_CHARACTERS
 from worker.files.workspace import MAX_FILE, check_session_done
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 

@@ -17,7 +17,7 @@ from api_client.contract.turn import Outcome
 from api_client.web.app import create_app
 from tests.integration.test_phases import BUILD, PhaseBench, writes
 from tests.unit.web.conftest import caller
-from worker.runners.guard import box
+from worker.runners.sandbox import bubblewrap
 from worker.verification import GateReport, GateSandbox, run_gates
 
 #: What an agent may write as a test: it tries its ways out when it is collected, and passes when it found none.
@@ -69,7 +69,7 @@ def tries(output: Path, tmp_path: Path) -> None:
 
 
 def test_the_tests_of_a_user_reach_nothing_outside_their_box(output: Path, tmp_path: Path) -> None:
-    if problem := box.find_obstacle():
+    if problem := bubblewrap.find_obstacle():
         pytest.skip(problem)
     tries(output, tmp_path)
     with socket.socket(socket.AF_UNIX) as broker:

@@ -22,7 +22,7 @@ from api_client.turns.turn_files import open_file
 from api_client.web.app import create_app
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake import SubmittedTurn
-from api_client.web.openwebui.attached import format_file_links, strip_additions
+from api_client.web.openwebui.answer_additions import format_file_links, strip_additions
 from api_client.web.relay.file_links import link_files
 from api_client.web.streaming.chat_stream import stream_reply
 from api_client.web.streaming.reply import Reply

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support import certificate, wait_for
-from worker.runners.guard import forwarder
-from worker.runners.guard.call_record import CallLog
-from worker.runners.guard.forwarder import MAX_CONNECTIONS, ProxyServer
-from worker.runners.guard.outbound import MAX_HEAD, AllowedDestinations, Upstream
+from worker.runners.sandbox import model_proxy
+from worker.runners.sandbox.call_log import CallLog
+from worker.runners.sandbox.destinations import MAX_HEAD, AllowedDestinations, Upstream
+from worker.runners.sandbox.model_proxy import MAX_CONNECTIONS, ProxyServer
 
 KEY = "sk-the-real-key"
 OURS = {b"x-api-key": KEY, b"authorization": ""}
@@ -248,7 +248,7 @@ def test_a_connection_serves_the_next_request_unless_it_is_spoilt(
 def test_a_connection_that_is_not_used_ends(
     doors: ProxyServer, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarder, "_IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(model_proxy, "_IDLE_SECONDS", 0.1)
     service.go.set()
     with doors.open_socket_proxy(outbound(service)) as path:
         assert ask(path, body=BODY)[0] == 200
@@ -263,7 +263,7 @@ def threading_of(service: Service) -> list[threading.Thread]:
 def test_a_body_is_read_whole_and_only_so_much_of_all_bodies_of_a_run_is_held(
     doors: ProxyServer, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarder, "MAX_BODY", 1000)
+    monkeypatch.setattr(model_proxy, "MAX_BODY", 1000)
     service.go.set()
     record = CallLog()
     head = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n"
@@ -421,15 +421,15 @@ def test_the_doors_of_a_worker_that_was_killed_are_removed_by_the_next_one(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    code = "from worker.runners.guard.forwarder import ProxyServer; ProxyServer(); print('up', flush=True); input()"
+    code = "from worker.runners.sandbox.model_proxy import ProxyServer; ProxyServer(); print('up', flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout
         assert other.stdout.readline() == b"up\n"
         [folder] = tmp_path.glob("helix-net-*")
         assert folder.stat().st_mode & 0o077 == 0, "nobody else may use the key"
-        assert forwarder.sweep_folders() == 0, "it lives"
+        assert model_proxy.sweep_folders() == 0, "it lives"
         other.send_signal(signal.SIGKILL)
-    assert forwarder.sweep_folders() == 1
+    assert model_proxy.sweep_folders() == 1
     assert not folder.exists()
 
 

@@ -23,12 +23,12 @@ from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, 
 from tests.records import counters
 from tests.support import wait_until
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.child import MOST_CHARACTERS
+from worker.enforcement.validator_process import MOST_CHARACTERS
 from worker.files.workspace import read_answer_files
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns import folders, publisher
-from worker.turns.judges import ValidationCase
 from worker.turns.loops.threads import Threads
+from worker.turns.validation_pool import ValidationCase
 
 CHECKS = Pause(what="queue", name="check", reason="new rules", by="ops")
 LONG = "x" * MOST_CHARACTERS + GOOD

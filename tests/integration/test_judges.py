@@ -15,10 +15,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support import alive, wait_for
-from worker.enforcement.child import MOST_CHARACTERS
 from worker.enforcement.policies import read_policy
 from worker.enforcement.policy import Policy
-from worker.turns.judges import ValidationCase, ValidationPool, ValidatorsUnavailable, judge_case
+from worker.enforcement.validator_process import MOST_CHARACTERS
+from worker.turns.validation_pool import ValidationCase, ValidationPool, ValidatorsUnavailable, judge_case
 
 OWN = """
 import os, time
@@ -161,7 +161,7 @@ def test_our_own_rules_that_fail_in_the_worker_are_blamed_and_end_no_turn(monkey
         if what.names:
             raise RecursionError("too deep")
 
-    monkeypatch.setattr("worker.turns.judges.judge_case", lambda what: fails(what) or judge_case(what))
+    monkeypatch.setattr("worker.turns.validation_pool.judge_case", lambda what: fails(what) or judge_case(what))
     assert codes(ValidationPool(10), case("Ja.", "step_marker")) == [("step_marker", "VALIDATOR_ERROR")]
 
 

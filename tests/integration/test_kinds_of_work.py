@@ -18,7 +18,7 @@ LETTERS = """
     from api_client.contract.tasks import CHECK_QUEUE, TaskDeclaration
     from api_client.contract.turn import Outcome
     from api_client.contract.work import WorkKind
-    from api_client.turns.record.moves import Answer, Transition
+    from api_client.turns.record.transition import Answer, Transition
     from worker.turns.work import TurnWork
 
     class Letter(WorkKind):

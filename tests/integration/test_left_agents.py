@@ -11,8 +11,8 @@ from api_client.contract.turn import Outcome, TurnState
 from tests.integration.engine import GOOD, Bench, Play, says
 from tests.support import wait_for
 from worker.runners.base import Emit, Order, RunResult, Stop
-from worker.runners.guard import marks
-from worker.runners.guard.processes import shared_processes
+from worker.runners.sandbox import process_tags
+from worker.runners.sandbox.processes import shared_processes
 
 _WORKS = "import time; print('at work', flush=True); time.sleep(600)"
 
@@ -46,7 +46,7 @@ def starts_an_agent(error: Exception | None, seen: list[Order]) -> Play:
 
 
 def alive(order: Order) -> bool:
-    return order.process_tag in [mark for _, mark in marks.process_tags()]
+    return order.process_tag in [mark for _, mark in process_tags.process_tags()]
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), None], ids=["raises", "returns something else"])
@@ -94,11 +94,11 @@ def test_a_process_of_an_agent_that_hides_its_mark_is_found_beside_it(kind: str,
     def hidden() -> set[int]:
         return {
             pid
-            for pid in marks.find_agent_processes(agent.pid, "t.1.1")
+            for pid in process_tags.find_agent_processes(agent.pid, "t.1.1")
             if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
         }
 
     (pid,) = wait_for(hidden)
-    assert dict(marks.process_tags())[pid] == ""
-    assert kind == "child" or marks.parent_of(pid) == shared_processes().start_guard()
+    assert dict(process_tags.process_tags())[pid] == ""
+    assert kind == "child" or process_tags.parent_of(pid) == shared_processes().start_guard()
     agent.close()

@@ -14,11 +14,11 @@ from api_client.contract.completion import Completion, ErrorKind, Verdict
 from api_client.contract.phase import Phase
 from tests.runs import ended, order_in
 from tests.support import wait_for
-from worker.runners.guard import box, footprint
-from worker.runners.guard.footprint import ResourceLimits
-from worker.runners.guard.launch import OUR_CODE, Launch
-from worker.runners.guard.processes import AgentProcesses
-from worker.runners.guard.supervision import RunEnding, explain_own_stop
+from worker.runners.sandbox import bubblewrap, resource_usage
+from worker.runners.sandbox.launch import OUR_CODE, Launch
+from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.resource_usage import ResourceLimits
+from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
 from worker.verification import GateSandbox, run_gates
 
 ENOUGH = ResourceLimits(memory_mb=4096, processes=500, open_files=1000, tmp_mb=64, folder_mb=64)
@@ -31,7 +31,7 @@ Runs = Callable[..., tuple[RunEnding, Completion | None]]
 @pytest.fixture(params=["off", "required"], ids=["no box", "box"])
 def runs(agents: AgentProcesses, tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
     """Run Python code as an agent under bounds: how it ended, and the verdict over that if it was ended by us."""
-    if request.param == "required" and (problem := box.find_network_obstacle()):
+    if request.param == "required" and (problem := bubblewrap.find_network_obstacle()):
         pytest.skip(problem)
 
     def play(code: str, **bounds: int) -> tuple[RunEnding, Completion | None]:
@@ -143,30 +143,35 @@ for child in children: os.waitpid(child, 0)
 def test_a_process_that_has_ended_uses_no_memory_also_before_its_parent_has_waited_for_it() -> None:
     child = subprocess.Popen(["true"])
     wait_for(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
-    assert footprint._proportional_memory(footprint.ProcessStat(pid=child.pid, threads=1, resident=100 * 2**20)) == 0
+    assert (
+        resource_usage._proportional_memory(resource_usage.ProcessStat(pid=child.pid, threads=1, resident=100 * 2**20))
+        == 0
+    )
     child.wait()
 
 
 def test_a_process_that_lives_on_is_weighed_without_the_files_it_runs() -> None:
-    process = footprint.ProcessStat(pid=os.getpid(), threads=1, resident=2**40)
-    if "Pss_File" not in footprint._read_smaps(process):
+    process = resource_usage.ProcessStat(pid=os.getpid(), threads=1, resident=2**40)
+    if "Pss_File" not in resource_usage._read_smaps(process):
         pytest.skip("this kernel does not tell files apart")
-    assert 0 < footprint._freeable_memory(process) < footprint._proportional_memory(process) < 2**40
+    assert 0 < resource_usage._freeable_memory(process) < resource_usage._proportional_memory(process) < 2**40
 
 
 def test_a_process_that_lives_on_is_weighed_anew_when_it_has_grown_or_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mib, resident, weighed = 2**20, 100, list[int]()
-    monkeypatch.setattr(footprint, "_read_stat", lambda pid: (1, footprint.ProcessStat(int(pid), 1, resident * mib)))
-    monkeypatch.setattr(footprint, "_freeable_memory", lambda each: weighed.append(each.pid) or 70 * mib)
-    weight = footprint.MemoryMeter()
+    monkeypatch.setattr(
+        resource_usage, "_read_stat", lambda pid: (1, resource_usage.ProcessStat(int(pid), 1, resident * mib))
+    )
+    monkeypatch.setattr(resource_usage, "_freeable_memory", lambda each: weighed.append(each.pid) or 70 * mib)
+    weight = resource_usage.MemoryMeter()
     assert [weight.measure([7]) // mib, len(weighed)] == [70, 1]
     resident = 110
     assert [weight.measure([7]) // mib, len(weighed)] == [80, 1]
     resident = 120
     assert [weight.measure([7]) // mib, len(weighed)] == [70, 2]
-    monkeypatch.setattr(footprint, "_WEIGHED_SECONDS", 0.0)
+    monkeypatch.setattr(resource_usage, "_WEIGHED_SECONDS", 0.0)
     assert [weight.measure([7]) // mib, len(weighed)] == [70, 3]
 
 
@@ -185,7 +190,7 @@ open("said", "w").write(str(len(held)))
 
 
 def test_too_many_files_are_a_limit_too(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(footprint, "MAX_ENTRIES", 50)
+    monkeypatch.setattr(resource_usage, "MAX_ENTRIES", 50)
     _, completion = runs("import os\nfor n in range(60): os.mkdir(str(n))")
     assert completion
     assert "more than 50 files" in completion.reason
@@ -198,7 +203,7 @@ def test_no_limit_is_no_limit(runs: Runs) -> None:
 
 @pytest.mark.parametrize("mode", ["off", "required"])
 def test_the_programs_of_gates_have_the_same_limits(tmp_path: Path, mode: str) -> None:
-    if mode == "required" and (problem := box.find_network_obstacle()):
+    if mode == "required" and (problem := bubblewrap.find_network_obstacle()):
         pytest.skip(problem)
     output = tmp_path / "output"
     output.mkdir()

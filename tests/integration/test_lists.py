@@ -15,8 +15,8 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, HelixError, TurnNotFound
 from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
-from api_client.index.finding import find_turn
 from api_client.index.search import Cursor, Search
+from api_client.index.turn_lookup import find_turn
 from api_client.web.app import create_app
 from tests.html import Document
 from tests.installation import asked, environ_of

@@ -14,7 +14,7 @@ from tests.http_service import Asked, HttpService, Reply
 from tests.installation import run
 from tests.integration.engine import Bench
 from worker.cli.checks.models import check_models
-from worker.plugins.traces.trace_sending import find_providers
+from worker.plugins.traces.trace_batches import find_providers
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 
 KEY = "right"

@@ -15,7 +15,7 @@ from api_client.api_keys import make_token
 from api_client.client import TurnsClient
 from api_client.contract.escalation import Escalation
 from api_client.contract.keys import Keys
-from api_client.contract.notices import Notification
+from api_client.contract.notification import Notification
 from api_client.contract.settings import Settings
 from api_client.notifications.notice_keys import NoticeKeys
 from tests.hooks import HookReceiver

@@ -14,7 +14,7 @@ import redis
 from api_client.contract.completion import Completion, Verdict
 from api_client.contract.counters import counter_field
 from api_client.contract.keys import BUCKETS, Keys
-from api_client.contract.notices import Notification
+from api_client.contract.notification import Notification
 from api_client.contract.settings import Settings
 from api_client.pauses.pause import Pause
 from tests.html import Document

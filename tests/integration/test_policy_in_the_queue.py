@@ -18,7 +18,7 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
-from api_client.policies.kept import clear_policies
+from api_client.policies.stored_policies import clear_policies
 from api_client.web.app import create_app
 from tests.installation import Installation, environ_of, turns, web
 from tests.installation import asked as message

@@ -6,8 +6,8 @@ from pathlib import Path
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from api_client.policies.kept import clear_policies
 from api_client.policies.prompts import SessionTemplate
+from api_client.policies.stored_policies import clear_policies
 from tests.installation import Installation, asked
 
 SCRIPT = '- attempts: [[{say: "Kurz.\\n\\n<!-- STEP: done -->"}]]\n'
@@ -68,8 +68,8 @@ async def test_a_turn_whose_template_the_store_lost_gets_the_workers_own(install
 
 
 async def test_a_turn_without_a_policy_file_has_the_hash_of_the_default_policy(installation: Installation) -> None:
-    from api_client.contract.offered import BUILT_IN
     from api_client.contract.policy import settings_policy
+    from api_client.contract.validator_names import BUILT_IN
 
     installation.play(SCRIPT)
     installation.worker()

@@ -13,10 +13,12 @@ from worker.enforcement.rules import CodeBlocksRule, CommandRule, LlmJudgeRule, 
 from worker.enforcement.rules.llm_judge import verdicts
 from worker.enforcement.validators import services
 from worker.external import provide_services
-from worker.runners.guard import box
+from worker.runners.sandbox import bubblewrap
 
 Judge = Callable[..., list[ValidationIssue]]
-BOXED = pytest.mark.skipif(bool(box.find_network_obstacle()), reason=f"no box here: {box.find_network_obstacle()}")
+BOXED = pytest.mark.skipif(
+    bool(bubblewrap.find_network_obstacle()), reason=f"no box here: {bubblewrap.find_network_obstacle()}"
+)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from api_client.contract.store_refusals import find_refusal
 from api_client.store.half_restored import RESTORING
 from tests.installation import Installation, children_of, environ_of, turns
 from tests.support import processes_with, wait_for
-from worker.cli.installation.starting import await_store, blame_store, run_in_fork
+from worker.cli.installation.start_checks import await_store, blame_store, run_in_fork
 from worker.processes.exit_reports import ExitReporter
 from worker.processes.program import REFUSED, SUPERVISED
 from worker.processes.supervisor import NotReady

@@ -20,9 +20,9 @@ from api_client.tracing.switch import explain_off
 from tests.installation import Installation, environ_of, turns
 from tests.receiver import Receiver, values
 from tests.support import wait_until
-from worker.cli.installation.listening import RelayBinding
+from worker.cli.installation.relay_binding import RelayBinding
 from worker.cli.installation.up import plan_installation
-from worker.plugins.traces.trace_sending import ReceiverUnavailableError, Tree, send_next_batch
+from worker.plugins.traces.trace_batches import ReceiverUnavailableError, Tree, send_next_batch
 
 SECRET = "geheimnis-4711"
 SCRIPT = f"""

@@ -16,7 +16,7 @@ from api_client.contract.owners import owner_of_key
 from api_client.contract.process_exit import ProcessExit
 from api_client.contract.settings import Settings, load_settings
 from api_client.index.search import Search
-from api_client.web.pages.render import facts, with_code
+from api_client.web.pages.rendering import facts, with_code
 from tests.html import Document
 from tests.installation import environ_of, web
 from tests.integration.engine import GOOD, Bench, says
@@ -24,7 +24,7 @@ from tests.integration.test_pages import Browser, browser, dead_letter, read
 from worker.cli import cli
 from worker.cli.turns.bundle import pack_bundle
 from worker.runners.base import Emit, Order, RunResult, Stop
-from worker.runners.sent import SentInput
+from worker.runners.sent_input import SentInput
 
 __all__ = ["browser"]
 

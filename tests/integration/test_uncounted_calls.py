@@ -12,11 +12,11 @@ import pytest
 
 from tests.integration.test_forwarder import At
 from tests.support import wait_for
-from worker.runners.guard import call_record
-from worker.runners.guard.call_record import CallLog, call_log_path, read_adopted_calls
-from worker.runners.guard.forwarder import ProxyServer
-from worker.runners.guard.outbound import AllowedDestinations, Upstream
 from worker.runners.pricing import Tokens, compute_usage
+from worker.runners.sandbox import call_log
+from worker.runners.sandbox.call_log import CallLog, call_log_path, read_adopted_calls
+from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
+from worker.runners.sandbox.model_proxy import ProxyServer
 
 PRICES = {"input": 1.0, "output": 5.0, "cache_read": 0.1, "dear": {"input": 10.0, "output": 50.0}}
 #: What every answer uses; what the cache holds of it is in ``cached`` and ``hour`` of the request's ``metadata``.
@@ -200,7 +200,7 @@ def table() -> Iterator[None]:
 
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
-    monkeypatch.setattr(call_record, "MOST_CALLS", 50)
+    monkeypatch.setattr(call_log, "MOST_CALLS", 50)
     made = Provider()
     yield made
     made.over.set()

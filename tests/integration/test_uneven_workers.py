@@ -12,7 +12,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import Outcome
 from tests.integration.engine import FIRST, GOOD, Bench, says
-from worker.agents.ability import ModelAvailability
+from worker.agents.model_availability import ModelAvailability
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 
 

@@ -8,9 +8,9 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.workers.standing import InstallationState
+from api_client.workers.installation_state import InstallationState
 from tests.support import wait_until
-from worker.agents.ability import ModelAvailability
+from worker.agents.model_availability import ModelAvailability
 from worker.turns.leases import host, worker_heartbeat
 from worker.turns.leases.host import Host
 from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat

@@ -8,7 +8,7 @@ from api_client.contract import catalogue
 from api_client.contract.catalogue import collect_declarations
 from api_client.contract.counters import COUNTERS
 from api_client.contract.failpoints import POINTS
-from api_client.contract.notices import KINDS
+from api_client.contract.notification import KINDS
 
 
 def test_what_a_capability_declares_is_in_the_catalogues() -> None:

@@ -24,9 +24,9 @@ from api_client.notifications.outbox import NoticeCounts
 from api_client.pauses.pause import BREAKER, LIMIT, WHATS
 from api_client.pauses.pause_monitor import PauseMonitor
 from api_client.web.routes.exposition import InstallationVitals, metric_name, render_metrics
+from api_client.workers.installation_state import InstallationState
 from api_client.workers.monitor import Gauge, Monitor
 from api_client.workers.reason import Reason
-from api_client.workers.standing import InstallationState
 from tests.integration.test_access_table import routes
 from tests.unit.web.fake import answering
 from worker.cli import COMMANDS, find_plugin_commands

@@ -29,7 +29,8 @@ def armed(monkeypatch: pytest.MonkeyPatch):
 def start(spec: str, passes: int = 1) -> subprocess.Popen[bytes]:
     """A separate process that passes output.received."""
     code = (
-        f"from api_client.contract.failpoints import pass_failpoint\nfor _ in range({passes}): pass_failpoint('output.received')\n"
+        "from api_client.contract.failpoints import pass_failpoint\n"
+        f"for _ in range({passes}): pass_failpoint('output.received')\n"
         "print('went on')"
     )
     environ = {**os.environ, "HELIX_FAILPOINT": spec}

@@ -29,6 +29,7 @@ from api_client.workers.fleet import (
     list_workers,
     make_fleet,
 )
+from api_client.workers.installation_state import InstallationState
 from api_client.workers.reason import (
     FIELDS,
     FOR_A_WORKER,
@@ -45,7 +46,6 @@ from api_client.workers.reason import (
     list_waiting,
     read_row,
 )
-from api_client.workers.standing import InstallationState
 from worker.processes import programs
 from worker.processes.cpus import usable_cpus
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from api_client.contract import marker as contract
-from api_client.contract.marker import (
+from api_client.contract import step_marker as contract
+from api_client.contract.step_marker import (
     BEGINNING,
     PATTERN,
     find_markers,

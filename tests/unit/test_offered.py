@@ -11,9 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from api_client.contract.errors import BadRequest
-from api_client.contract.offered import BUILT_IN, describe_unknown_validator, offered_validators, requestable_validators
 from api_client.contract.settings import Settings, load_settings
 from api_client.contract.turn import TurnRequest
+from api_client.contract.validator_names import (
+    BUILT_IN,
+    describe_unknown_validator,
+    offered_validators,
+    requestable_validators,
+)
 from api_client.contract.worker_reports import WorkerReport
 from api_client.policies.policy_admission import check_validators
 from worker.cli.checks.machine import check_active_validators
@@ -65,7 +70,7 @@ def test_packages_are_not_looked_at_for_a_name_of_ours(tmp_path: Path, monkeypat
         looks.append("a look at every package takes milliseconds")
         return {}
 
-    monkeypatch.setattr("api_client.contract.offered.installed_validators", look)
+    monkeypatch.setattr("api_client.contract.validator_names.installed_validators", look)
     check_validators(request(*BUILT_IN).validators, Settings(models={"m": "scripted"}, root=tmp_path))
     assert looks == []
     with pytest.raises(BadRequest):

@@ -23,7 +23,7 @@ from api_client.contract.errors import (
     TurnNotSuspended,
 )
 from api_client.contract.plugins import COMMAND, UnusablePlugin, find_plugins, is_known, load_plugin
-from worker.processes import lean
+from worker.processes import process_tuning
 
 #: Exit codes: success; negative result (not found, not passed, busy); usage or set-up error.
 FINE, NO, USAGE = 0, 1, 2
@@ -121,7 +121,7 @@ class LazyGroup(click.Group):
             hint = f"did you mean {close[0]!r}?" if close else "see `turns --help`"
             raise click.UsageError(f"no command {cmd_name!r}; {hint}")
         module, _, attribute = place.partition(":")
-        with lean.import_without_unused():
+        with process_tuning.import_without_unused():
             command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from api_client.contract.offered import offered_validators
 from api_client.contract.settings import load_settings
+from api_client.contract.validator_names import offered_validators
 from worker.cli import NO
 from worker.cli.output import fit_line, json_option, strip_control, write_json
 from worker.cli.policy import choose_file_rules, load_policy_file
@@ -25,9 +25,9 @@ from worker.enforcement import (
     demote_issues,
     run_validators,
 )
-from worker.enforcement.child import isolate_validators
 from worker.enforcement.policies import PolicySubject
 from worker.enforcement.rules.codes import RULE_CODES
+from worker.enforcement.validator_process import isolate_validators
 from worker.external import provide_services
 
 FORMATS = ("text", "json", "sarif", "github")

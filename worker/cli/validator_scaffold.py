@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from api_client.contract.offered import BUILT_IN, offered_validators
+from api_client.contract.validator_names import BUILT_IN, offered_validators
 from worker.cli.output import json_option, write_result
 from worker.enforcement.rules import RULES
 

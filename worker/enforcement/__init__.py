@@ -5,12 +5,14 @@ Pure code: no queue, no store, no clock. docs/enforcement.md lists every code.
 
 from api_client.contract.issue import Severity as Severity
 from api_client.contract.issue import ValidationIssue as ValidationIssue
-from api_client.contract.marker import STEPS as STEPS
-from api_client.contract.marker import UNKNOWN as UNKNOWN
-from api_client.contract.offered import offered_validators as offered_validators
 from api_client.contract.policy import Action as Action
+from api_client.contract.step_marker import STEPS as STEPS
+from api_client.contract.step_marker import UNKNOWN as UNKNOWN
+from api_client.contract.validator_names import offered_validators as offered_validators
+from worker.enforcement.answer_validation import run_validators as run_validators
 from worker.enforcement.attempt import Attempt as Attempt
 from worker.enforcement.attempt import find_best_attempt as find_best_attempt
+from worker.enforcement.attempt_validation import validate_attempt as validate_attempt
 from worker.enforcement.content_guard import assemble_answer as assemble_answer
 from worker.enforcement.documents.splice import Part as Part
 from worker.enforcement.documents.step import extract_state_from_messages as extract_state_from_messages
@@ -18,10 +20,8 @@ from worker.enforcement.documents.step import extract_step as extract_step
 from worker.enforcement.documents.step import infer_step as infer_step
 from worker.enforcement.documents.step import step_of as step_of
 from worker.enforcement.documents.step import strip_marker as strip_marker
-from worker.enforcement.examination import run_validators as run_validators
 from worker.enforcement.feedback import build_feedback as build_feedback
 from worker.enforcement.feedback import incomplete_feedback as incomplete_feedback
-from worker.enforcement.judging import validate_attempt as validate_attempt
 from worker.enforcement.policy import Accept as Accept
 from worker.enforcement.policy import Decision as Decision
 from worker.enforcement.policy import Fail as Fail

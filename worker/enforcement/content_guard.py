@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.marker import format_marker
+from api_client.contract.step_marker import format_marker
 from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
@@ -39,9 +39,9 @@ from worker.enforcement.documents.splice import (
 )
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import find_required_section, plain_title, section_key
-from worker.enforcement.replies.evidence import is_talk
 from worker.enforcement.replies.frames import unwrap_value
-from worker.enforcement.replies.offer import ReplyParts, find_own_parts, find_reply_parts
+from worker.enforcement.replies.reply_parts import ReplyParts, find_own_parts, find_reply_parts
+from worker.enforcement.replies.vocabulary import is_talk
 from worker.enforcement.validators.codes import make_issue
 
 GUARD = "content_guard"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.word_tables import load_word_table
+from worker.enforcement.answer_continuation import quote_last_lines, trim_partial_marks
 from worker.enforcement.content_guard import RetryRequest
 from worker.enforcement.documents.part import (
     FILES,
@@ -16,7 +17,6 @@ from worker.enforcement.documents.part import (
     parse_fence_part,
     section_title,
 )
-from worker.enforcement.going_on import quote_last_lines, trim_partial_marks
 from worker.enforcement.validators.codes import DEFAULT_LOCALE
 
 #: Most issues listed in one prompt; the rest are counted.

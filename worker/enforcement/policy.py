@@ -8,11 +8,11 @@ from functools import lru_cache
 
 from api_client.contract.issue import Severity, ValidationIssue
 from api_client.contract.policy import DEFAULT_ORDER, Action
+from worker.enforcement.answer_continuation import find_unfinished_text
 from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
 from worker.enforcement.content_guard import LOST, NOT_JUDGED, derive_request
-from worker.enforcement.faults import describe_fault
 from worker.enforcement.feedback import build_feedback, continuation_feedback, incomplete_feedback
-from worker.enforcement.going_on import find_unfinished_text
+from worker.enforcement.validation_faults import describe_fault
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, LOCALES
 
 #: The model refused to answer. It is asked once more; no fallback replaces its answer.

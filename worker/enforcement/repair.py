@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.marker import UNKNOWN
+from api_client.contract.step_marker import UNKNOWN
+from worker.enforcement.answer_validation import run_validators
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.content_guard import (
     GUARD,
@@ -18,8 +19,7 @@ from worker.enforcement.content_guard import (
     restore_sections,
 )
 from worker.enforcement.documents.step import StepSource, extract_step, trailing_marker
-from worker.enforcement.examination import run_validators
-from worker.enforcement.faults import ValidationFaults
+from worker.enforcement.validation_faults import ValidationFaults
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text
 from worker.enforcement.validators.services import NOTHING_SPENT, CostMeter, ValidationCost

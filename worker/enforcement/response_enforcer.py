@@ -9,15 +9,15 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.marker import UNKNOWN
+from api_client.contract.step_marker import UNKNOWN
+from worker.enforcement.answer_continuation import append_continuation, find_unfinished_text
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.child import SECONDS, isolate_validators, runs_in_place
+from worker.enforcement.attempt_validation import validate_attempt
 from worker.enforcement.documents.step import extract_step, step_of
 from worker.enforcement.error_stream import error_frames
-from worker.enforcement.going_on import append_continuation, find_unfinished_text
-from worker.enforcement.judging import validate_attempt
 from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide_next, demote_issues
 from worker.enforcement.repair import RepairResult, repair_attempt
+from worker.enforcement.validator_process import SECONDS, isolate_validators, runs_in_place
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import make_issue
 from worker.enforcement.validators.registry import UnknownValidatorError, check_unique_names, select_validators

@@ -14,7 +14,7 @@ from api_client.contract.completion import Verdict
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load_settings
 from worker.agents import build_runner
-from worker.enforcement.child import lift_memory_limit
+from worker.enforcement.validator_process import lift_memory_limit
 from worker.enforcement.validators import services
 from worker.enforcement.validators.services import (
     CannotRun,
@@ -25,9 +25,9 @@ from worker.enforcement.validators.services import (
     ValidationProgram,
 )
 from worker.runners.base import Order, RunResult
-from worker.runners.guard.box import SandboxMount
-from worker.verification.gates.fence import GateSandbox
+from worker.runners.sandbox.bubblewrap import SandboxMount
 from worker.verification.gates.gate_program import ProgramLimits, run_program
+from worker.verification.gates.gate_sandbox import GateSandbox
 from worker.verification.gates.stop import StopRequest
 
 __all__ = ["LocalServices", "provide_services"]

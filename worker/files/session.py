@@ -16,9 +16,9 @@ from typing import Any
 
 import structlog
 
-from api_client.contract.marker import strip_all_markers
+from api_client.contract.step_marker import strip_all_markers
 from api_client.contract.turn import Turn
-from api_client.turns.record.moves import Answer
+from api_client.turns.record.transition import Answer
 from worker.enforcement.documents.step import extract_state_from_messages, marker_spans
 from worker.files.recent import RecentEntries
 from worker.files.safe_io import ensure_folder, open_folder, read_file

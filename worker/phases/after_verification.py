@@ -15,7 +15,7 @@ from api_client.contract.issue import ValidationIssue
 from api_client.contract.tasks import FAIL, ChainTask
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
-from api_client.turns.record.moves import Answer, Transition, attempt_facts, progress, rerun_task, retry_event
+from api_client.turns.record.transition import Answer, Transition, attempt_facts, progress, rerun_task, retry_event
 from worker.turns.interruptions.kind import FailedTurn
 from worker.turns.transitions.after_judging import fail_unjudged
 from worker.turns.transitions.after_run import CALLED_OFF, Facts, stopped_answer

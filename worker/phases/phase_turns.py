@@ -25,21 +25,21 @@ from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnState
 from api_client.turns.record.accepted import AcceptedAnswer
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 from worker.enforcement.policy import demote_issues
 from worker.enforcement.validators.services import ValidationCost
 from worker.files.session_fence import FencedSessionFolder, SessionFolder
 from worker.files.workspace import read_accepted_files
 from worker.phases.after_verification import cancel_unreached_phase, transition_after_verification
 from worker.phases.phase_verification import AttemptVerification, build_gate_sandbox, read_phase
+from worker.turns.engine_parts import EngineParts
 from worker.turns.folders import locate_last_delivery
-from worker.turns.judges import ValidatorsUnavailable
 from worker.turns.leases.lease import Lease
-from worker.turns.parts import EngineParts
 from worker.turns.publisher import accept_with_files
 from worker.turns.transitions.after_judging import fail_unjudged
 from worker.turns.transitions.usage import Usage, charge_judging
 from worker.turns.validation import build_case
+from worker.turns.validation_pool import ValidatorsUnavailable
 from worker.turns.work import Files, History, SessionSetUp, TurnWork
 from worker.verification import FeedbackChannel, build_phase_prompt
 from worker.verification.gates.output_tree import OutputTooLarge, copy_files, scan_tree

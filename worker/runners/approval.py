@@ -27,7 +27,7 @@ from api_client.contract.tool_calls import ToolQuestion, ToolRule, WaitingCall
 from worker.runners import tool_gate
 from worker.runners.approval_client import GO, LATER, NO, YES
 from worker.runners.base import Order
-from worker.runners.named_files import digest_named_files
+from worker.runners.file_digests import digest_named_files
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from api_client.contract.completion import ErrorKind as ErrorKind
 from api_client.contract.completion import Verdict as Verdict
 from api_client.contract.interruption import Interruption
 from worker.enforcement.tool_call_log import ToolCallLog
-from worker.runners.sent import SentInput
+from worker.runners.sent_input import SentInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

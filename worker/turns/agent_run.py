@@ -18,8 +18,8 @@ from api_client.contract.events import Body
 from api_client.contract.failpoints import FailpointError, pass_failpoint, pass_failpoint_async
 from api_client.contract.settings import Settings
 from api_client.contract.work import find_work
+from worker.enforcement.answer_continuation import trim_partial_marks
 from worker.enforcement.feedback import continuation_feedback
-from worker.enforcement.going_on import trim_partial_marks
 from worker.files.template import read_template
 from worker.files.workspace import DeliveryTakenError, has_answer
 from worker.runners.base import (
@@ -36,15 +36,15 @@ from worker.runners.base import (
     reads_files,
     runs_in_loop,
 )
-from worker.runners.guard.marks import kill_earlier_deliveries
-from worker.runners.guard.processes import shared_processes
+from worker.runners.sandbox.process_tags import kill_earlier_deliveries
+from worker.runners.sandbox.processes import shared_processes
 from worker.turns import folders
 from worker.turns.continuation import Continuation, ResumedOutput
+from worker.turns.engine_parts import EngineParts
 from worker.turns.event_writer import EventWriter
 from worker.turns.interruptions.kind import RunContext
 from worker.turns.interruptions.registry import find_kind, list_kinds
 from worker.turns.leases.lease import Lease
-from worker.turns.parts import EngineParts
 from worker.turns.work import find_turn_work
 
 log = structlog.get_logger()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from api_client.contract.completion import Completion, IncompleteReason, Verdict
-from worker.enforcement.going_on import append_continuation
+from worker.enforcement.answer_continuation import append_continuation
 from worker.runners.base import AgentEvent, Emit, RunResult
 
 #: Separates the agent's text before and after a tool call.

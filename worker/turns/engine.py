@@ -35,14 +35,14 @@ from api_client.contract.worker_order import WorkerOrder
 from api_client.store.connection import SingleConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents import build_runner
-from worker.agents.ability import ModelAvailability
+from worker.agents.model_availability import ModelAvailability
 from worker.celery.application import TurnsApp, build_own_queue, expire_queue
 from worker.celery.consumer_bridge import ConsumerBridge
 from worker.celery.task_events import GATHER_SECONDS, Task, TaskEventBuffer, TaskEventReport
-from worker.runners.guard import processes
+from worker.runners.sandbox import processes
 from worker.turns import folders
+from worker.turns.engine_parts import EngineParts
 from worker.turns.flower_text import describe_loss
-from worker.turns.judges import ValidationPool
 from worker.turns.leases.host import Host, find_obstacle
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
@@ -50,11 +50,11 @@ from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat
 from worker.turns.loops.loop import Loop
 from worker.turns.loops.threads import Threads
 from worker.turns.loops.watching import PollingLoop, Watcher
-from worker.turns.parts import EngineParts
 from worker.turns.run_admissions import RunAdmissions
 from worker.turns.service import TurnService
 from worker.turns.session_files import SessionFiles, create_session_files
 from worker.turns.slots import SlotHold, Slots
+from worker.turns.validation_pool import ValidationPool
 from worker.turns.warm_agents import WarmAgents
 
 log = structlog.get_logger()

@@ -21,7 +21,7 @@ from api_client.contract.hand_overs import describe_hand_over
 from api_client.contract.issue import error_codes
 from api_client.contract.tasks import ChainTask, all_tasks, runs_agent
 from api_client.contract.turn import Turn
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 
 
 def describe_start(turn: Turn, link: ChainTask, history: Sequence[AttemptRecord]) -> str:

@@ -20,10 +20,10 @@ from api_client.contract.tasks import runs_agent
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
 from api_client.turns.record.claim import LeaseClaim
-from api_client.turns.record.moves import to_policy_attempts
+from api_client.turns.record.transition import to_policy_attempts
 from api_client.turns.record.turn_policy import find_turn_policy
+from worker.enforcement.answer_files import merge_files
 from worker.enforcement.attempt import find_best_attempt, latest_attempts
-from worker.enforcement.kept_files import merge_files
 from worker.enforcement.policy import weigh_attempts
 from worker.files import recording
 from worker.files.recent import RecentEntries

@@ -18,11 +18,11 @@ from api_client.contract.failpoints import pass_failpoint, pass_failpoint_async
 from api_client.contract.session_files import SessionFilesError
 from api_client.contract.work import find_work
 from api_client.turns.record.accepted import AcceptedAnswer
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 from worker.files.session_fence import FencedSessionFolder, open_fenced, open_for_publishing
+from worker.turns.engine_parts import EngineParts
 from worker.turns.folders import find_foreign_files, forget_runs, last_delivery_name, locate_folder
 from worker.turns.leases.lease import Lease
-from worker.turns.parts import EngineParts
 from worker.turns.work import find_turn_work
 
 log = structlog.get_logger()

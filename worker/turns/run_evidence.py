@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.offered import BUILT_IN
 from api_client.contract.turn import Turn
+from api_client.contract.validator_names import BUILT_IN
 from api_client.contract.work import find_work
 from worker.enforcement.rules import RULES, ObservedRun, Rule
 from worker.runners.base import RunResult
-from worker.runners.claude.command import writable_paths
+from worker.runners.claude.cli_launch import writable_paths
 from worker.turns import folders
-from worker.turns.parts import EngineParts
+from worker.turns.engine_parts import EngineParts
 
 
 async def collect_evidence(

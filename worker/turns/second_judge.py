@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from api_client.contract.attempt_record import AttemptFacts
 from api_client.contract.record import FieldChanges
 from api_client.contract.turn import Turn
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
-from worker.turns.judges import ValidationCase
-from worker.turns.parts import EngineParts
+from worker.turns.engine_parts import EngineParts
+from worker.turns.validation_pool import ValidationCase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

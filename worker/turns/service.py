@@ -14,19 +14,19 @@ from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.counters import clean_label
 from api_client.contract.errors import HelixError, SettingsError
 from api_client.contract.failpoints import pass_failpoint_async
-from api_client.contract.offered import offered_validators
 from api_client.contract.session_files import SessionFilesAway, SessionFilesError
 from api_client.contract.tasks import FAIL, RUN_QUEUE, TASKS, VALIDATE, ChainTask, all_tasks, find_queue
 from api_client.contract.turn import Outcome, PendingFailure, Turn
+from api_client.contract.validator_names import offered_validators
 from api_client.contract.worker_reports import WorkerReport, worker_name
 from api_client.store.commands import BEGUN
 from api_client.turns.record.claim import ClaimRefusal, CommitResult, JudgingHeldBack, LeaseClaim, LeaseLost
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 from worker.files.recent import RecentEntries
-from worker.turns import folders, links, publisher
+from worker.turns import folders, publisher, task_work
+from worker.turns.engine_parts import EngineParts
 from worker.turns.flower_text import describe_end, describe_start
 from worker.turns.leases.lease import Lease
-from worker.turns.parts import EngineParts
 from worker.turns.slots import SlotHold, Slots
 from worker.turns.transitions.after_judging import fail_unjudged
 from worker.turns.transitions.after_run import avoid_workers, give_back_task, retry_without_files
@@ -165,7 +165,7 @@ class TurnService:
             await pass_failpoint_async("run.committed")
         following = done if isinstance(done, LeaseClaim) else None
         judged = link != claim.link
-        await links.forget_recordings(self.parts, lease, following, published=judged and outcome in _SUCCESSES)
+        await task_work.forget_recordings(self.parts, lease, following, published=judged and outcome in _SUCCESSES)
         if isinstance(done, CommitResult):
             await self._announce_next(claim, move, done)
         return following
@@ -363,7 +363,7 @@ class TurnService:
             if lease.claim.accepted:
                 return await publisher.publish_sealed(self.parts, lease)
             await self.parts.files.restore_files(lease)
-            return await links.carry_out_task(self.parts, lease, attempts)
+            return await task_work.carry_out_task(self.parts, lease, attempts)
         except SettingsError as error:
             log.error("turn.set_up_wrong", link=str(link), error=str(error)[:200])
             return fail_unjudged(link, str(error))

@@ -12,13 +12,13 @@ from api_client.contract.counters import counter_field, model_label
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.policy import AppliedPolicy
 from api_client.contract.turn import Turn
-from api_client.turns.record.moves import attempt_facts
+from api_client.turns.record.transition import attempt_facts
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.policy import demote_issues
 from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
-from worker.turns.judges import ValidationCase
-from worker.turns.parts import EngineParts
+from worker.turns.engine_parts import EngineParts
 from worker.turns.second_judge import SecondJudge, SecondVerdict
+from worker.turns.validation_pool import ValidationCase
 
 log = structlog.get_logger()
 

@@ -23,22 +23,22 @@ from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Turn
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.claim import JudgingHeldBack
-from api_client.turns.record.moves import Transition, is_freshly_ordered, to_policy_attempts
+from api_client.turns.record.transition import Transition, is_freshly_ordered, to_policy_attempts
 from api_client.turns.record.turn_policy import find_turn_policy
+from worker.enforcement.answer_validation import refused_file_issues
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.examination import refused_file_issues
-from worker.enforcement.faults import describe_fault
 from worker.enforcement.policy import decide_next
 from worker.enforcement.rules import EVIDENCE
+from worker.enforcement.validation_faults import describe_fault
 from worker.turns import folders, publisher
+from worker.turns.engine_parts import EngineParts
 from worker.turns.folders import AnswerFiles
-from worker.turns.judges import ValidationCase, ValidatorsUnavailable
 from worker.turns.leases.lease import Lease
-from worker.turns.parts import EngineParts
 from worker.turns.second_judges import SECOND_JUDGES
 from worker.turns.transitions.after_judging import after_validation, fail_unjudged
 from worker.turns.transitions.judged_run import JudgedRun
 from worker.turns.transitions.usage import Usage, charge_judging
+from worker.turns.validation_pool import ValidationCase, ValidatorsUnavailable
 
 log = structlog.get_logger()
 

@@ -14,10 +14,10 @@ from api_client.contract.settings import Settings
 from api_client.store.connection import SingleConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents import build_runner
-from worker.agents.ability import find_permanent_obstacle
+from worker.agents.model_availability import find_permanent_obstacle
 from worker.runners.base import Runner
 from worker.runners.warm import idle_agents
-from worker.runners.warm.agent_life import SpareRunner, WarmLimits, WarmRunner
+from worker.runners.warm.agent_lifecycle import SpareRunner, WarmLimits, WarmRunner
 
 _LOOK_SECONDS = 2.0
 #: Time after a run within which the agent is recorded, in seconds.

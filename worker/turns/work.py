@@ -17,11 +17,11 @@ from api_client.contract.session_paths import session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from api_client.turns.record.accepted import AcceptedAnswer
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 from worker.files import session, workspace
 from worker.files.session_fence import FencedSessionFolder, SessionFolder
+from worker.turns.engine_parts import EngineParts
 from worker.turns.leases.lease import Lease
-from worker.turns.parts import EngineParts
 
 #: The earlier attempts, in order.
 History = Sequence[AttemptRecord]

@@ -8,8 +8,8 @@ from worker.verification.gates import GateReport as GateReport
 from worker.verification.gates import GateResult as GateResult
 from worker.verification.gates import iterate_gates as iterate_gates
 from worker.verification.gates import run_gates as run_gates
-from worker.verification.gates.fence import GateSandbox as GateSandbox
 from worker.verification.gates.gate_codes import CODES as CODES
+from worker.verification.gates.gate_sandbox import GateSandbox as GateSandbox
 from worker.verification.gates.stop import CheckInterrupted as CheckInterrupted
 from worker.verification.gates.stop import StopRequest as StopRequest
 from worker.verification.phase_loop import PhaseRun as PhaseRun

@@ -20,7 +20,7 @@ from api_client.contract.settings import Settings, load_settings
 from worker.agents import build_runner
 from worker.runners.base import Emit, Order, Runner, RunResult, Stop, reads_files
 from worker.verification.gates import GateReport, GateSettings, run_gates
-from worker.verification.gates.fence import GateSandbox
+from worker.verification.gates.gate_sandbox import GateSandbox
 from worker.verification.gates.output_tree import OutputTooLarge, OutputTree, read_tree_file, scan_tree, temporary_copy
 from worker.verification.gates.stop import StopRequest, run_in_thread
 from worker.verification.result import ResultGround, VerificationResult, build_gates_result

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_DEADLINE_SECONDS
-from api_client.contract.offered import BUILT_IN
 from api_client.contract.settings.declaration import SettingsGroup, declare_setting
 from api_client.contract.settings.setting_values import (
     choice_parser,
@@ -14,6 +13,7 @@ from api_client.contract.settings.setting_values import (
     number_parser,
     parse_model_runners,
 )
+from api_client.contract.validator_names import BUILT_IN
 
 
 @dataclass(frozen=True, kw_only=True)

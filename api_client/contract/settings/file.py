@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.completion import ProviderFault
-from api_client.contract.declared import Findings, Kind, Problem, choice_kind, suggest_name
 from api_client.contract.settings.declaration import declared_fields
 from api_client.contract.settings.policy_blocks import BLOCKS, block_kinds, key_kinds
 from api_client.contract.settings.setting_values import STREAM_MODES, number_parser, parse_web_address
 from api_client.contract.settings.table import STATE_DIR, Settings
+from api_client.contract.value_kinds import Findings, Kind, Problem, choice_kind, suggest_name
 
 #: Default path of the file under ``HELIX_ROOT``, if ``HELIX_CONFIG`` names none. Agents can neither read nor write
 #: it.

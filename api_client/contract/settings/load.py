@@ -12,13 +12,13 @@ from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.declared import suggest_name
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings.declaration import declared_fields, environment_name, spell_value
 from api_client.contract.settings.file import FILE_NAME, SettingsFile, read_settings_file
 from api_client.contract.settings.policy_settings import FLAG, find_flag_problems
 from api_client.contract.settings.setting_values import parse_model_runners
 from api_client.contract.settings.table import CONSTANTS, RUN_FILE, STATE_DIR, Settings
+from api_client.contract.value_kinds import suggest_name
 
 #: Default models if the Claude CLI has a key; without a key only the scripted agent could answer.
 _CONSULTANT = {"helix-consultant": "claude_cli", "scripted": "scripted"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from api_client.contract.notices import KINDS
+from api_client.contract.notification import KINDS
 from api_client.contract.plugins import WATCHER, why_missing
 from api_client.contract.settings.declaration import SettingsGroup, declare_setting
 from api_client.contract.settings.setting_values import choice_parser, names, parse_web_address

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.declared import Kind
 from api_client.contract.policy import Action
 from api_client.contract.session_paths import NONE, SHIPPED
+from api_client.contract.value_kinds import Kind
 
 #: Kinds of blocks besides those of models; ``flow`` of ``[flow.v2]`` sets ``Settings.flow_settings``.
 BLOCKS = ("owner", "flow")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from api_client.contract.events import body_of
 from api_client.turns.record.encoding import decode_transition, encode_transition
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.store.connecting import open_store
 from api_client.store.module_log import ModuleLog
-from api_client.turns.record.announced import FIELDS, AnnouncedTurn, QueueHead, find_announcement, next_check_at
+from api_client.turns.record.announcements import FIELDS, AnnouncedTurn, QueueHead, find_announcement, next_check_at
 
 log = ModuleLog(__name__)
 

@@ -41,8 +41,8 @@ from api_client.turns.record.claim import (
     ReapResult,
 )
 from api_client.turns.record.encoding import EncodedTransition, encode_transition, find_orphaned
-from api_client.turns.record.moves import Transition, flatten_events
 from api_client.turns.record.store_command import Command, Exchange, T, decode_hash
+from api_client.turns.record.transition import Transition, flatten_events
 
 log = ModuleLog(__name__)
 

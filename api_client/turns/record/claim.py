@@ -8,8 +8,8 @@ from typing import Any
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Turn
-from api_client.turns.record.moves import Transition
 from api_client.turns.record.store_command import Command
+from api_client.turns.record.transition import Transition
 
 
 class LeaseLost(Exception):

@@ -13,7 +13,7 @@ from api_client.contract.record import ASKED, FieldChanges, reference_name
 from api_client.contract.turn import Outcome, Progress
 from api_client.contract.turn_error import TurnError, error_to_dict
 from api_client.store.commands import SHORT_BYTES, Word
-from api_client.turns.record.moves import Answer, Transition, TransitionTexts
+from api_client.turns.record.transition import Answer, Transition, TransitionTexts
 
 #: Longer texts are written before their transition; shorter texts cost Lua next to nothing.
 AHEAD_BYTES = 65_536

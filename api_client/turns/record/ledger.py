@@ -23,8 +23,8 @@ from api_client.store.connection import Connection
 from api_client.store.module_log import ModuleLog
 from api_client.turns.record.changes import TurnCommands
 from api_client.turns.record.claim import ClaimRefusal, CommitResult, LeaseClaim, LeaseLost, ReapResult
-from api_client.turns.record.moves import Transition
 from api_client.turns.record.store_command import Command, Exchange, decode_hash, decode_text
+from api_client.turns.record.transition import Transition
 
 log = ModuleLog(__name__)
 

@@ -35,7 +35,7 @@ from api_client.web.errors import ApiError, bad_request, convert_error, internal
 from api_client.web.identity.access import CountInProgress, requires_key
 from api_client.web.language import error_language, localize_error
 from api_client.web.pages import decisions, front, turn, turn_list
-from api_client.web.pages.render import error_page
+from api_client.web.pages.rendering import error_page
 from api_client.web.relay import TurnReaders
 from api_client.web.relay.relay import BundleBuilder, CurrentRelay, Relay, get_relay
 from api_client.web.routes import turn_files

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from api_client.web.app.middleware import new_request_id
 from api_client.web.errors import ApiError, bad_request
-from api_client.web.relay.network import network_of
+from api_client.web.relay.client_networks import network_of
 from api_client.web.wire import JSONResponse
 
 log = structlog.get_logger(__name__)

@@ -17,7 +17,7 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import UNTRUSTED_PROXY
 from api_client.web.errors import ApiError, describe_fault, internal_error, printable_text
 from api_client.web.identity.access import requires_key
-from api_client.web.relay.network import network_of
+from api_client.web.relay.client_networks import network_of
 from api_client.web.relay.relay import Relay
 from api_client.web.wire import JSONResponse
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from api_client.contract.error_codes import error_sentence
 from api_client.contract.image import MAX_IMAGES, Image, read_image
 from api_client.web.errors import ApiError, Problems, bad_request, display_value
-from api_client.web.words import translate
+from api_client.web.sentences import translate
 
 _IMAGES, _FILES = frozenset({"image_url", "input_image"}), frozenset({"file", "input_file"})
 _TEXT_FILE = re.compile(

@@ -17,11 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 from api_client.contract.decision import DecisionKind
 from api_client.contract.escalation import Escalation
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
-from api_client.contract.offered import describe_unknown_validator
 from api_client.contract.policy import Action
 from api_client.contract.settings import Settings
 from api_client.contract.settings.setting_values import ROLES
 from api_client.contract.turn import DoubleText, Priority
+from api_client.contract.validator_names import describe_unknown_validator
 from api_client.interruptions.escalation_admission import default_escalation
 from api_client.web.errors import ApiError, Problems, bad_request, display_value, printable_text
 from api_client.web.language import Locale

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
 from api_client.policies import CallerPolicy
-from api_client.web.bodies.ask import ChatRequest, RequestContext, build_chat_request
+from api_client.web.bodies.chat_request import ChatRequest, RequestContext, build_chat_request
 from api_client.web.bodies.models import ResponseBody, read_model_body
 from api_client.web.errors import ApiError, bad_request, display_value
 from api_client.web.language import detect_body_language

@@ -15,7 +15,7 @@ from api_client.api_keys import hash_key, token_hash
 from api_client.contract.owners import LOCAL_OWNER, owner_of_key, owner_of_name, owner_of_user
 from api_client.contract.settings import Settings
 from api_client.contract.turn import SlotShare
-from api_client.index.finding import find_turn
+from api_client.index.turn_lookup import find_turn
 from api_client.relay_state.allowances import OwnerLimits
 from api_client.web.bodies.body import OWNER_SCOPE_KEY
 from api_client.web.errors import ApiError

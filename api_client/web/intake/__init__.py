@@ -18,8 +18,8 @@ from api_client.contract.error_codes import error_sentence
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.turn import Turn, TurnState
 from api_client.relay_state.allowances import LimitRefusal, OwnerLimits
-from api_client.web.bodies.ask import ChatRequest
 from api_client.web.bodies.body import body_size
+from api_client.web.bodies.chat_request import ChatRequest
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import Caller
 from api_client.web.relay.relay import Relay

@@ -16,7 +16,7 @@ from api_client.contract.clock_time import format_clock_time
 from api_client.contract.events import Event
 from api_client.contract.interruption import Answerer
 from api_client.interruptions.registry import show_question
-from api_client.web.words import translate
+from api_client.web.sentences import translate
 
 MAX_CHARS = 200
 _REASON_CHARS = 120

@@ -19,12 +19,12 @@ from api_client.interruptions.question import QuestionView
 from api_client.interruptions.registry import show_question
 from api_client.web.identity.access import requires_key, token_required_error
 from api_client.web.identity.origin import require_local
-from api_client.web.pages.render import page_router, redirect, render_page
+from api_client.web.pages.rendering import page_router, redirect, render_page
 from api_client.web.pages.visitor import CheckedLongForm, CurrentVisitor, read_form
 from api_client.web.relay.file_links import parse_integer
 from api_client.web.relay.question_links import LinkedQuestion, read_question_link
 from api_client.web.relay.relay import CurrentRelay
-from api_client.web.words import translate
+from api_client.web.sentences import translate
 
 router = page_router()
 

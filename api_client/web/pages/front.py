@@ -12,7 +12,7 @@ from api_client.web.errors import ApiError
 from api_client.web.identity.access import requires_key
 from api_client.web.identity.origin import require_local
 from api_client.web.pages.chart import chart_outcomes, chart_rejection_rate
-from api_client.web.pages.render import ASSETS, VERSION, page_router, redirect, render_for_visitor, render_page
+from api_client.web.pages.rendering import ASSETS, VERSION, page_router, redirect, render_for_visitor, render_page
 from api_client.web.pages.visitor import (
     COOKIE,
     CheckedForm,

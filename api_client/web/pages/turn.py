@@ -17,7 +17,7 @@ from api_client.contract.errors import TurnNotFinished
 from api_client.contract.settings.trace_settings import TRACE_ID
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.history import export_turn, find_deaths
-from api_client.index.finding import find_neighbours, find_turn
+from api_client.index.turn_lookup import find_neighbours, find_turn
 from api_client.interruptions.registry import show_question, summarise_turn_questions
 from api_client.policies.turn_replays import derive_replay_id
 from api_client.tracing import find_trace_id
@@ -27,7 +27,7 @@ from api_client.web.identity.access import require_operator
 from api_client.web.intake.replaying import replay_for_caller
 from api_client.web.pages.comparison import DiffLine, compare_texts
 from api_client.web.pages.events import summarize_event
-from api_client.web.pages.render import page_router, redirect, render_for_visitor
+from api_client.web.pages.rendering import page_router, redirect, render_for_visitor
 from api_client.web.pages.visitor import CheckedForm, CheckedLongForm, CurrentVisitor, Visitor, explain_missing_token
 from api_client.web.pages.waterfall import KINDS, TimeScale, build_waterfall
 from api_client.web.relay.file_links import list_readable_files

@@ -19,8 +19,8 @@ from api_client.index.search import SORTS, STATUSES, Cursor, FoundTurn, Search
 from api_client.web.errors import ApiError, bad_request
 from api_client.web.identity.access import require_operator
 from api_client.web.intake.replaying import replay_for_caller
-from api_client.web.listing import FILTERS, parse_cursor, parse_search
-from api_client.web.pages.render import page_router, redirect, render_for_visitor
+from api_client.web.list_filters import FILTERS, parse_cursor, parse_search
+from api_client.web.pages.rendering import page_router, redirect, render_for_visitor
 from api_client.web.pages.visitor import CheckedForm, CurrentVisitor, Visitor
 from api_client.web.relay.relay import CurrentRelay, Relay
 

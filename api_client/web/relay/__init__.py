@@ -12,7 +12,7 @@ import structlog
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.turn import TurnRequest
-from api_client.web.bodies.ask import USER_MESSAGE_ID
+from api_client.web.bodies.chat_request import USER_MESSAGE_ID
 
 log = structlog.get_logger(__name__)
 

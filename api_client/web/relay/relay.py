@@ -17,7 +17,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.web.errors import ApiError
 from api_client.web.relay import TurnReaders
-from api_client.web.relay.guesses import KeyGuesses
+from api_client.web.relay.key_guesses import KeyGuesses
 
 #: Packs a turn's export (``history.export``) into a ZIP archive for a bug report.
 BundleBuilder: TypeAlias = Callable[[dict[str, Any]], bytes]

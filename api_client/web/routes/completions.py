@@ -17,20 +17,20 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.policies import CallerPolicy
 from api_client.relay_state.openwebui_seen import SeenRequest
-from api_client.web.bodies.ask import CHAT_ID_HEADERS, ChatRequest, read_chat_request
 from api_client.web.bodies.body import read_body_as
+from api_client.web.bodies.chat_request import CHAT_ID_HEADERS, ChatRequest, read_chat_request
 from api_client.web.bodies.models import TurnBody, openapi_operation, require_model
 from api_client.web.identity.access import SIGNED_USER_HEADER, USER_HEADERS, Caller, CurrentCaller, CurrentKeyHolder
 from api_client.web.intake import require_rate, submit_or_join
 from api_client.web.language import note_locale
-from api_client.web.openwebui.background import TASK_HEADER
+from api_client.web.openwebui.background_tasks import TASK_HEADER
 from api_client.web.relay.relay import CurrentRelay, Relay
 from api_client.web.streaming.chat_stream import answer_background_task, make_reply, stream_page
 from api_client.web.streaming.chunks import model_object
-from api_client.web.streaming.following import answer_whole
 from api_client.web.streaming.payload import Payload
 from api_client.web.streaming.reply import refusal_message
 from api_client.web.streaming.token_usage import TurnUsage
+from api_client.web.streaming.turn_following import answer_whole
 from api_client.web.wire import SSE_RESPONSES, JSONResponse
 
 log = structlog.get_logger(__name__)

@@ -26,8 +26,8 @@ from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, parse_fiel
 from api_client.contract.keys import GC_AT
 from api_client.contract.turn import TurnState
 from api_client.web.relay.relay import Relay
+from api_client.workers.installation_state import InstallationState
 from api_client.workers.monitor import Gauge
-from api_client.workers.standing import InstallationState
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Counters stored in a smaller unit than Prometheus' convention -> metric name.

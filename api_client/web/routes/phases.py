@@ -19,8 +19,8 @@ from api_client.contract.phase_place import explain_bad_directory, find_input_pr
 from api_client.contract.settings import Settings
 from api_client.tracing import select_traceparent
 from api_client.turns.phase_requests import build_requests, is_granted, normalise_folder
-from api_client.web.bodies.ask import read_idempotency_key
 from api_client.web.bodies.body import body_size, read_object, run_off_loop
+from api_client.web.bodies.chat_request import read_idempotency_key
 from api_client.web.bodies.models import Body, EscalationBody, openapi_operation, read_escalation, read_model_body
 from api_client.web.errors import ApiError, bad_request, display_value
 from api_client.web.identity.access import CurrentCaller, token_required_error

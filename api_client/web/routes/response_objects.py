@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from api_client.contract.event_kinds import AttemptStarted, TurnFinished, TurnQueued
 from api_client.contract.events import Event
-from api_client.contract.marker import read_spans, strip_own_marker
+from api_client.contract.step_marker import read_spans, strip_own_marker
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.web.bodies.response_input import BACKGROUND, INSTRUCTIONS, METADATA
 from api_client.web.errors import ApiError

@@ -16,21 +16,27 @@ from api_client.actions import carry_out_action
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.orders import name_caller
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.index.finding import find_turn
-from api_client.web.bodies.ask import ChatRequest
+from api_client.index.turn_lookup import find_turn
+from api_client.web.bodies.chat_request import ChatRequest
 from api_client.web.bodies.models import ResponseBody, openapi_operation
 from api_client.web.bodies.response_input import BACKGROUND, read_response_request
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import CurrentCaller, VisibleOwner
 from api_client.web.intake import note_delivery, require_rate, submit_or_join
-from api_client.web.openwebui.background import answer_task
+from api_client.web.openwebui.background_tasks import answer_task
 from api_client.web.relay.relay import CurrentRelay, Relay
 from api_client.web.routes.completions import read_request
 from api_client.web.routes.response_objects import RESPONSE_PREFIX, ResponseEvents, last_number, response_object
 from api_client.web.streaming.chat_stream import answer_background_task, make_reply, stream_page
-from api_client.web.streaming.following import SuspendedTooLong, answer_whole, follow_turn, read_usage, stream_error
 from api_client.web.streaming.reply import Reply
 from api_client.web.streaming.token_usage import TurnUsage
+from api_client.web.streaming.turn_following import (
+    SuspendedTooLong,
+    answer_whole,
+    follow_turn,
+    read_usage,
+    stream_error,
+)
 from api_client.web.wire import PING, SSE_HEADERS, SSE_RESPONSES, JSONResponse, event_frame
 
 router = APIRouter(prefix="/v1/responses")

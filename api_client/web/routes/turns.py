@@ -15,17 +15,17 @@ from api_client.actions import ReplayChange, carry_out_action
 from api_client.contract.events import Event, read_event_id, reset_event
 from api_client.contract.orders import name_caller
 from api_client.contract.turn import Turn
-from api_client.index.line import turn_row
+from api_client.index.turn_row import turn_row
 from api_client.web.bodies.body import has_body, read_object
 from api_client.web.bodies.models import Body, TurnBody, openapi_operation, read_model_body
 from api_client.web.errors import bad_request, display_value
 from api_client.web.identity.access import CurrentCaller, NamedTurnId, VisibleOwner
 from api_client.web.intake import submit_or_join
 from api_client.web.intake.replaying import replay_for_caller
-from api_client.web.listing import parse_cursor, parse_search
+from api_client.web.list_filters import parse_cursor, parse_search
 from api_client.web.relay.relay import CurrentRelay, Relay
 from api_client.web.routes.completions import read_request
-from api_client.web.streaming.following import follow_turn, stream_error
+from api_client.web.streaming.turn_following import follow_turn, stream_error
 from api_client.web.wire import PING, SSE_HEADERS, SSE_RESPONSES, JSONResponse, event_frame, turn_object
 
 router = APIRouter(prefix="/v1/turns")

@@ -15,19 +15,19 @@ from api_client.contract.event_kinds import LogReset, TurnSuspended
 from api_client.contract.events import Event
 from api_client.contract.failpoints import pass_failpoint
 from api_client.interruptions.registry import show_question
-from api_client.web.bodies.ask import ChatRequest
+from api_client.web.bodies.chat_request import ChatRequest
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake import SubmittedTurn, note_delivery
-from api_client.web.openwebui.attached import format_file_links, format_note, format_question, format_recap_note
-from api_client.web.openwebui.background import answer_task
-from api_client.web.openwebui.failure import format_lost_stream
+from api_client.web.openwebui.answer_additions import format_file_links, format_note, format_question, format_recap_note
+from api_client.web.openwebui.background_tasks import answer_task
+from api_client.web.openwebui.failure_text import format_lost_stream
 from api_client.web.relay.file_links import link_files
 from api_client.web.relay.question_links import sign_question_link
 from api_client.web.relay.relay import Relay
-from api_client.web.streaming.following import follow_turn, stream_error
 from api_client.web.streaming.payload import Payload
 from api_client.web.streaming.reply import Reply, make_opening, split_text
 from api_client.web.streaming.reply_forms import PageReply, make_page_reply
+from api_client.web.streaming.turn_following import follow_turn, stream_error
 from api_client.web.wire import DONE, PING, SSE_HEADERS, JSONResponse, data_frame
 from api_client.workers.reason import NOBODY_CAN
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from api_client.contract import event_kinds
 from api_client.contract.events import Event
 from api_client.contract.growing_text import VisibleText
-from api_client.contract.marker import read_spans
+from api_client.contract.step_marker import read_spans
 from api_client.web.openwebui.front_matter import HeaderFencer
 from api_client.web.streaming.reply import Reply
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from api_client.contract import event_kinds
 from api_client.contract.events import Event
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.marker import Span, read_spans, strip_all_markers, strip_own_marker
 from api_client.contract.messages import ENDED, GIVEN_UP, ending_message, format_issue
+from api_client.contract.step_marker import Span, read_spans, strip_all_markers, strip_own_marker
 from api_client.contract.turn_error import TurnError
 from api_client.web.errors import NO_RETRY, ApiError
-from api_client.web.openwebui.failure import format_failure
+from api_client.web.openwebui.failure_text import format_failure
 from api_client.web.openwebui.front_matter import fence_headers
 from api_client.web.streaming.chunks import COMPLETION_PREFIX
 from api_client.web.streaming.payload import Payload

@@ -11,12 +11,12 @@ from api_client.contract import event_kinds
 from api_client.contract.events import Event
 from api_client.web.bodies.models import StreamMode
 from api_client.web.openwebui.status import StatusLine
+from api_client.web.sentences import translate
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.draft import Draft, DraftEdit
 from api_client.web.streaming.payload import Payload
 from api_client.web.streaming.reply import Reply, make_ending, split_text
 from api_client.web.streaming.token_usage import TurnUsage
-from api_client.web.words import translate
 
 
 class PageReply:

@@ -67,20 +67,20 @@ def _break_reaper() -> None:
 
 def _break_beats() -> None:
     """A lease is kept by whoever asks."""
-    from api_client.turns.record import beats
+    from api_client.turns.record import lease_renewal
 
-    whole = beats.read_script()
+    whole = lease_renewal.read_script()
     guard = "elseif turn[1] ~= token then"
     if guard not in whole:
         raise AssertionError(f"beats.lua has no {guard!r}: mend tests/fault/sabotage")
-    beats.read_script = lambda: whole.replace(guard, "elseif false then")
+    lease_renewal.read_script = lambda: whole.replace(guard, "elseif false then")
 
 
 def _break_older() -> None:
     """An older worker: it has one validator less, and one step of a script."""
-    from api_client.contract import offered
+    from api_client.contract import validator_names
 
-    offered.BUILT_IN = tuple(name for name in offered.BUILT_IN if name != "file_existence")  # type: ignore[misc, assignment]
+    validator_names.BUILT_IN = tuple(name for name in validator_names.BUILT_IN if name != "file_existence")  # type: ignore[misc, assignment]
     from worker.runners.scripted import script
 
     script._STEPS = {name: step for name, step in script._STEPS.items() if name != "note"}  # type: ignore[misc]

@@ -23,7 +23,7 @@ from tests.fault.matrix import Stage
 from tests.fault.staged import Seen
 from tests.installation import asked, children_of
 from tests.support import json_lines, wait_until
-from worker.runners.guard.marks import is_stopped, process_tags
+from worker.runners.sandbox.process_tags import is_stopped, process_tags
 
 #: In seconds. A lease is over 4.5 s after the last beat by its holder's clock, and 6 s after it by the store's.
 _LENGTHS = (1.0, 2.0, 3.0, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5, 7.0, 8.0, 9.0, 10.0, 12.0, 15.0, 20.0, 30.0, 45.0, 60.0)

@@ -5,7 +5,7 @@ from api_client.contract.events import Event
 from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Outcome, TurnRequest
 from api_client.turns.record.claim import LeaseClaim
-from api_client.turns.record.moves import Answer, Transition
+from api_client.turns.record.transition import Answer, Transition
 from tests.on_loop import Ledger
 
 FIRST = ChainTask(RUN, 1)

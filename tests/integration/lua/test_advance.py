@@ -9,7 +9,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.tasks import RETRY, VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, TurnState
 from api_client.turns.record.claim import ClaimRefusal, CommitResult, LeaseClaim, LeaseLost
-from api_client.turns.record.moves import Transition, attempt_facts, progress
+from api_client.turns.record.transition import Transition, attempt_facts, progress
 from tests.integration.lua.by_hand import PASSED, claimed, log_of, request
 from tests.on_loop import Ledger
 from tests.support import wait_until

@@ -10,8 +10,8 @@ from redis.exceptions import ReadOnlyError
 from api_client.client import TurnsClient
 from api_client.contract.keys import keys_for_turn
 from api_client.contract.settings import Settings
-from api_client.turns.record.beats import LeaseRenewal
 from api_client.turns.record.claim import LeaseClaim
+from api_client.turns.record.lease_renewal import LeaseRenewal
 from tests.integration.lua.by_hand import FIRST, claimed, request
 from tests.on_loop import Ledger
 

@@ -17,7 +17,7 @@ from api_client.contract.tasks import RETRY, VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, TurnState
 from api_client.pauses.pause import Pause
 from api_client.turns.record.claim import ClaimRefusal, CommitResult, LeaseClaim
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 from tests import records
 from tests.accounts import disagreements
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request

@@ -13,7 +13,7 @@ from api_client.contract.tasks import VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, TurnState, new_turn_id
 from api_client.store.commands import ELSEWHERE_MS
 from api_client.turns.record.claim import ClaimRefusal, CommitResult, LeaseClaim, LeaseLost
-from api_client.turns.record.moves import Transition, progress
+from api_client.turns.record.transition import Transition, progress
 from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, log_of, request
 from tests.on_loop import Ledger

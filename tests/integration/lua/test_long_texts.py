@@ -17,7 +17,7 @@ from api_client.turns.record import ledger as product
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.changes import TurnCommands
 from api_client.turns.record.claim import ClaimRefusal, LeaseClaim, LeaseLost, LostCommands
-from api_client.turns.record.moves import Answer, Transition, attempt_facts
+from api_client.turns.record.transition import Answer, Transition, attempt_facts
 from tests.integration.lua.by_hand import claimed, log_of, request
 from tests.on_loop import Ledger
 from worker.enforcement.documents.step import marker_spans

@@ -20,13 +20,13 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from api_client.client import TurnsClient
 from api_client.contract.completion import ErrorKind, Verdict
-from api_client.contract.notices import Notification
+from api_client.contract.notification import Notification
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Priority
 from api_client.pauses.pause import Pause
 from api_client.relay_state.allowances import OwnerLimits, SubmissionLimits
 from api_client.store.commands import load_queue_script
-from api_client.turns.record.beats import LeaseRenewal
+from api_client.turns.record.lease_renewal import LeaseRenewal
 from tests.integration import engine
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, ends, says
 from tests.integration.lua.by_hand import claimed, request

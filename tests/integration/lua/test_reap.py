@@ -12,7 +12,7 @@ from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import DoubleText, Outcome, TurnState
 from api_client.turns.record.backlog import _parse_turn_id
 from api_client.turns.record.claim import ClaimRefusal, LeaseClaim
-from api_client.turns.record.moves import Transition, progress
+from api_client.turns.record.transition import Transition, progress
 from tests.integration.lua.by_hand import FIRST, claimed, request
 from tests.on_loop import Ledger, OnLoop
 from tests.support import wait_until

@@ -10,7 +10,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import TurnState
-from api_client.turns.record.moves import Transition, progress
+from api_client.turns.record.transition import Transition, progress
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger
 

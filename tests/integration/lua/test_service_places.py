@@ -11,7 +11,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RETRY, VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, TurnState
 from api_client.turns.record.claim import ClaimRefusal, LeaseClaim
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
 from tests.on_loop import Ledger
 from tests.support import wait_until

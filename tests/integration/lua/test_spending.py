@@ -18,7 +18,7 @@ from api_client.contract.escalation import Escalation
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, ChainTask
 from api_client.contract.turn import DoubleText, new_turn_id
-from api_client.turns.record.moves import Transition, progress
+from api_client.turns.record.transition import Transition, progress
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.support import certificate
-from worker.runners.guard.call_record import CallLog
-from worker.runners.guard.forwarder import ProxyServer
-from worker.runners.guard.outbound import AllowedDestinations, Upstream
+from worker.runners.sandbox.call_log import CallLog
+from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
+from worker.runners.sandbox.model_proxy import ProxyServer
 
 #: Of 250 bytes each: 100 kB.
 _EVENTS = 400

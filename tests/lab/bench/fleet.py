@@ -33,11 +33,11 @@ from api_client.store.connection import SingleConnection
 from api_client.store.store import heed_cancellation
 from api_client.turns.record.claim import LeaseClaim
 from api_client.turns.record.ledger import Ledger
-from api_client.turns.record.moves import Answer, Transition, attempt_facts
+from api_client.turns.record.transition import Answer, Transition, attempt_facts
 from tests.lab.bench.turns.costs import store_costs
-from worker.agents.ability import ModelAvailability
+from worker.agents.model_availability import ModelAvailability
 from worker.processes.broker import EmbeddedBroker
-from worker.processes.lean import raise_open_file_limit
+from worker.processes.process_tuning import raise_open_file_limit
 from worker.turns.leases.host import Host
 from worker.turns.leases.reaper import Reaper
 from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat

@@ -29,7 +29,7 @@ from api_client.contract.tasks import RETRY, RUN, VALIDATE, ChainTask
 from api_client.contract.turn import Outcome, TurnRequest, TurnState
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.claim import CommitResult, LeaseClaim
-from api_client.turns.record.moves import Answer, Transition, attempt_facts, progress
+from api_client.turns.record.transition import Answer, Transition, attempt_facts, progress
 from tests.on_loop import Ledger
 from worker.processes.broker import EmbeddedBroker
 

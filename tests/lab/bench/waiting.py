@@ -32,7 +32,7 @@ from tests.fault.matrix import Stage
 from tests.lab.bench.sweeper import swept
 from tests.lab.bench.turns.costs import cpu_ms, family, pss_of, store_costs
 from tests.support import wait_for, wait_until
-from worker.processes.lean import raise_open_file_limit
+from worker.processes.process_tuning import raise_open_file_limit
 
 SCRIPT = """
 - attempts:
@@ -45,7 +45,7 @@ _PATIENCE = 300.0
 _ASKED_AT_ONCE = 20
 #: Ends by itself, whatever becomes of us.
 _BUSY = "import sys, time\nends = time.monotonic() + float(sys.argv[1])\nwhile time.monotonic() < ends: pass"
-_ROLES = {"worker.celery_worker": "engine", "worker.runners.guard.guard": "guard"}
+_ROLES = {"worker.celery_worker": "engine", "worker.runners.sandbox.guard": "guard"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from worker.enforcement.rules import ObservedRun
 from worker.enforcement.tool_call_log import ToolCallLog
 from worker.plugins.claims.files_on_disk import find_files
 from worker.plugins.claims.rule import ClaimsRule
-from worker.runners.claude.command import writable_paths
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.claude.cli_launch import writable_paths
+from worker.runners.sandbox.processes import AgentProcesses
 
 _BETWEEN = "\n\n* * *\n\n"
 _NAMES = ("Read", "Write", "Edit", "Bash")

@@ -10,13 +10,13 @@ from api_client.contract.settings import Settings
 from tests.lab.probe.trial import reached
 from tests.lab.probe.ways import WAYS
 from worker.logs import configure_logging
-from worker.runners.guard import box
+from worker.runners.sandbox import bubblewrap
 
 
 def main() -> None:
     """Print each way of docs/security.md, as it is on this machine and for this user."""
     configure_logging(Settings(log_level="error"))  # standard output is the table's
-    problem = box.find_network_obstacle()
+    problem = bubblewrap.find_network_obstacle()
     levels = {"no box": "off"} if problem else {"no box": "off", "box": "required"}
     found = {}
     for level, mode in levels.items():

@@ -12,7 +12,7 @@ import pytest
 from tests.lab.probe.trial import reached
 from tests.lab.probe.ways import WAYS
 from tests.support import processes_with, wait_for
-from worker.runners.guard import box
+from worker.runners.sandbox import bubblewrap
 
 SECURITY = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
 
@@ -35,7 +35,7 @@ def folder() -> Iterator[Path]:
 
 
 def test_in_a_box_only_the_documented_ways_are_open(folder: Path) -> None:
-    if problem := box.find_network_obstacle():
+    if problem := bubblewrap.find_network_obstacle():
         pytest.skip(problem)
     assert {way for way, is_open in reached(folder, "required").items() if is_open} == OPEN
 
@@ -47,11 +47,11 @@ def test_without_a_box_the_environment_is_clean_and_no_process_stays(folder: Pat
 
 
 def test_what_is_in_a_box_dies_with_it_also_where_nobody_sweeps() -> None:
-    if problem := box.find_network_obstacle():
+    if problem := bubblewrap.find_network_obstacle():
         pytest.skip(problem)
     seconds = f"600.{os.getpid()}"
     outer = subprocess.Popen(
-        box.sandbox_command(["sh", "-c", f"env -i sleep {seconds} & sleep {seconds}"], Path("/usr"), ())
+        bubblewrap.sandbox_command(["sh", "-c", f"env -i sleep {seconds} & sleep {seconds}"], Path("/usr"), ())
     )
     try:
         wait_for(lambda: [c for c in processes_with(seconds).values() if c.startswith("sleep")])

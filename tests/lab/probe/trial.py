@@ -19,12 +19,12 @@ from tests.lab.probe.ways import WAYS
 from tests.runs import ended, order_in
 from tests.support import processes_with
 from worker.files.workspace import read_accepted_files
-from worker.runners.claude.command import allowed_destinations, proxy_environment
-from worker.runners.guard.box import PROXY_PORT, SandboxMount
-from worker.runners.guard.footprint import ResourceLimits
-from worker.runners.guard.launch import Launch
-from worker.runners.guard.processes import SOURCE_ROOT, AgentProcesses
-from worker.runners.transcript import EventReader
+from worker.runners.claude.cli_launch import allowed_destinations, proxy_environment
+from worker.runners.event_reader import EventReader
+from worker.runners.sandbox.bubblewrap import PROXY_PORT, SandboxMount
+from worker.runners.sandbox.launch import Launch
+from worker.runners.sandbox.processes import SOURCE_ROOT, AgentProcesses
+from worker.runners.sandbox.resource_usage import ResourceLimits
 from worker.verification import GateSandbox, run_gates
 
 _PROBE = Path(__file__).parent

@@ -10,8 +10,8 @@ import pytest
 from worker.plugins.certification.services import StubService
 from worker.plugins.certification.situations import SITUATIONS
 from worker.plugins.certification.stub_reply import LAST_WORDS, PART, QUESTION, SUB_QUESTION, StubReply
-from worker.runners.guard.call_record import CallLog
-from worker.runners.witnessed import ModelCall
+from worker.runners.observed_calls import ModelCall
+from worker.runners.sandbox.call_log import CallLog
 
 _PATHS = {
     "messages": "/v1/messages",

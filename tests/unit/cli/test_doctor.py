@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from api_client.contract.settings import Settings
 from api_client.contract.worker_reports import WorkerReport
 from api_client.workers.fleet import check_disk, find_alerts, make_fleet
+from api_client.workers.installation_state import InstallationState
 from api_client.workers.reason import InstallationFacts, Reason, Wait, WaitingGroup
-from api_client.workers.standing import InstallationState
 from tests.installation import turns
 from worker.cli.checks import broker, doctor, workers
 from worker.cli.checks.claude import (
@@ -59,7 +59,7 @@ def test_in_a_container_the_container_is_the_box(tmp_path: Path, monkeypatch: py
     (tmp_path / ".dockerenv").touch()
     assert is_in_container(tmp_path)
     monkeypatch.setattr("worker.cli.checks.machine.is_in_container", lambda: True)
-    monkeypatch.setattr("worker.runners.guard.box.find_obstacle", lambda: "bubblewrap cannot make a box here")
+    monkeypatch.setattr("worker.runners.sandbox.bubblewrap.find_obstacle", lambda: "bubblewrap cannot make a box here")
     real = check_sandbox(Settings(root=tmp_path, models={"m": "claude_cli"}))
     assert (real.state, "the container is the box" in real.message) == ("warning", True)
     assert check_sandbox(Settings(root=tmp_path, box="required")).state == "wrong"
@@ -438,8 +438,8 @@ def test_a_box_that_is_weaker_than_others_is_told(
 
 
 def test_a_machine_whose_system_calls_are_unknown_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.runners.guard.box.filter_path", lambda: "")
-    monkeypatch.setattr("worker.runners.guard.box.find_obstacle", lambda: "")
-    monkeypatch.setattr("worker.runners.guard.box.find_network_obstacle", lambda: "")
+    monkeypatch.setattr("worker.runners.sandbox.bubblewrap.filter_path", lambda: "")
+    monkeypatch.setattr("worker.runners.sandbox.bubblewrap.find_obstacle", lambda: "")
+    monkeypatch.setattr("worker.runners.sandbox.bubblewrap.find_network_obstacle", lambda: "")
     finding = check_sandbox(Settings(root=tmp_path))
     assert (finding.state, "no filter of system calls is known" in finding.message) == ("warning", True)

@@ -64,7 +64,7 @@ def test_the_block_of_a_model_is_what_is_checked(
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
     monkeypatch.setattr(claude, "check_hooks", lambda _: Finding("claude hooks", "ok", ""))
     monkeypatch.setattr("worker.cli.checks.models.list_service_models", lambda *_: None)
-    monkeypatch.setattr("worker.runners.guard.box.find_obstacle", lambda: "no box here")
+    monkeypatch.setattr("worker.runners.sandbox.bubblewrap.find_obstacle", lambda: "no box here")
     if name.endswith("_path"):
         good, bad = (
             each if each.startswith("no-such") else program(tmp_path, f"p{hash(each)}", each) for each in (good, bad)

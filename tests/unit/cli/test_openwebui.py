@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 
 from api_client.contract.settings import Settings
 from api_client.relay_state.openwebui_seen import SeenRequest
-from api_client.web.bodies.ask import CHAT_ID_HEADERS
+from api_client.web.bodies.chat_request import CHAT_ID_HEADERS
 from api_client.web.identity.access import SIGNED_USER_HEADER, USER_HEADERS
-from api_client.web.openwebui.background import TASK_HEADER
+from api_client.web.openwebui.background_tasks import TASK_HEADER
 from worker.cli.installation.openwebui import TEMPLATES, build_environment, build_model_entry, draw_icon, openwebui
 from worker.cli.installation.openwebui_check import report_request
 

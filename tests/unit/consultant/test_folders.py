@@ -15,7 +15,7 @@ import pytest
 from api_client.contract.session_paths import read_shipped_template
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.moves import Answer
+from api_client.turns.record.transition import Answer
 from worker.files import session
 from worker.files.safe_io import open_folder, read_file
 from worker.files.session import digest_conversation, read_status

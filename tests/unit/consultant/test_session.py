@@ -14,7 +14,7 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.image import read_image
 from api_client.contract.session_paths import SHIPPED, read_shipped_template
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.moves import Answer
+from api_client.turns.record.transition import Answer
 from worker.files import session, template
 from worker.files.recent import RecentEntries
 from worker.files.session import digest_conversation, find_agent_session, read_status

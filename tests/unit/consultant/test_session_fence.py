@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.moves import Answer
+from api_client.turns.record.transition import Answer
 from worker.files import session
 from worker.files.session_fence import HELD, FencedSessionFolder, open_fenced, open_for_publishing
 from worker.files.workspace import create_delivery_folder, publish_answer, withdraw_answer

@@ -5,7 +5,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.enforcement.test_going_on import ANSWERS, LIST, PROSE, TABLE, TEXTS, broken
-from worker.enforcement.going_on import append_continuation, find_unfinished_text, quote_last_lines, trim_partial_marks
+from worker.enforcement.answer_continuation import (
+    append_continuation,
+    find_unfinished_text,
+    quote_last_lines,
+    trim_partial_marks,
+)
 
 HEAD = f"# Plan\n\n## Ziel\n\n{PROSE}.\n\n"
 

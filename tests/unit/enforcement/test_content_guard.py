@@ -26,8 +26,8 @@ from worker.enforcement import (
     decide_next,
     validate_attempt,
 )
+from worker.enforcement.answer_continuation import append_continuation, find_unfinished_text
 from worker.enforcement.content_guard import merge_reply
-from worker.enforcement.going_on import append_continuation, find_unfinished_text
 from worker.enforcement.repair import repair_attempt
 
 MARKER = "\n<!-- STEP: done -->\n"

@@ -24,7 +24,7 @@ from worker.enforcement import (
 )
 from worker.enforcement.documents.adr import find_header_end
 from worker.enforcement.documents.outline import parse_outline
-from worker.enforcement.replies.evidence import is_section, is_talk
+from worker.enforcement.replies.vocabulary import is_section, is_talk
 from worker.enforcement.rules import CodeBlocksRule, JsonSchemaRule, Rule, StructureRule
 
 _REFEREE = MarkdownIt("commonmark")

@@ -22,10 +22,10 @@ from worker.enforcement import (
     strip_marker,
     validate_attempt,
 )
-from worker.enforcement.child import MOST_CHARACTERS
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.policy import Policy
-from worker.turns.judges import ValidationCase, judge_case, repair_case
+from worker.enforcement.validator_process import MOST_CHARACTERS
+from worker.turns.validation_pool import ValidationCase, judge_case, repair_case
 
 #: Where no path of a test exists; nothing is written there.
 NOWHERE = Path("/nonexistent-project")

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.lab.bench.economy.answers import adr, chat
 from worker.enforcement import Attempt, Fail, Policy, Retry, decide_next
-from worker.enforcement.feedback import continuation_feedback
-from worker.enforcement.going_on import (
+from worker.enforcement.answer_continuation import (
     LEAST,
     append_continuation,
     find_unfinished_text,
@@ -17,6 +16,7 @@ from worker.enforcement.going_on import (
     quote_last_lines,
     trim_partial_marks,
 )
+from worker.enforcement.feedback import continuation_feedback
 
 ANSWERS = [
     make(n, lang, size).text()

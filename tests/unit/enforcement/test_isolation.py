@@ -28,8 +28,8 @@ from worker.enforcement import (
     ValidationIssue,
     run_validators,
 )
-from worker.enforcement.child import isolate_validators, lift_memory_limit, limit_memory
 from worker.enforcement.rules import LengthRule, RegexRule
+from worker.enforcement.validator_process import isolate_validators, lift_memory_limit, limit_memory
 from worker.enforcement.validators.services import CostMeter, ValidationCost, record_cost
 
 MEMORY_MB = 64
@@ -91,7 +91,7 @@ def seconds(fault: str) -> float:
 async def test_in_response_enforcer_the_rule_is_blamed_and_the_others_are_heard(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.enforcement.child.MEMORY_MB", MEMORY_MB)
+    monkeypatch.setattr("worker.enforcement.validator_process.MEMORY_MB", MEMORY_MB)
     does, words = FAULTS[fault]
     enforcer = ResponseEnforcer(
         Runner(), 0, [Faulty(does), StepMarkerValidator()], validation_seconds=seconds(fault), locale="en"
@@ -112,8 +112,8 @@ def test_in_turns_validate_the_rule_is_blamed_and_the_others_are_heard(
     fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     does, words = FAULTS[fault]
-    monkeypatch.setattr("worker.enforcement.child.MEMORY_MB", MEMORY_MB)
-    monkeypatch.setattr("worker.enforcement.child.SECONDS", seconds(fault))
+    monkeypatch.setattr("worker.enforcement.validator_process.MEMORY_MB", MEMORY_MB)
+    monkeypatch.setattr("worker.enforcement.validator_process.SECONDS", seconds(fault))
     monkeypatch.setattr("worker.cli.validate.offered_validators", lambda: ["faulty", "step_marker"])
     monkeypatch.setattr(
         "worker.cli.validate.build_validators", lambda *_args, **_more: (Faulty(does), StepMarkerValidator("en"))

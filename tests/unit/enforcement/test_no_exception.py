@@ -16,12 +16,12 @@ from tests.unit.enforcement.samples import ADR, codes
 from tests.unit.enforcement.test_response_enforcer import Runner
 from tests.unit.turns.test_transitions import turn_to_escalate
 from worker.cli.validate import validate
-from worker.enforcement import ResponseEnforcer, ResponseValidator, build_validators, judging, policy, repair
+from worker.enforcement import ResponseEnforcer, ResponseValidator, attempt_validation, build_validators, policy, repair
 from worker.enforcement.content_guard import GUARD
 from worker.enforcement.policy import Policy
 from worker.enforcement.rules import RULES
 from worker.turns import validation
-from worker.turns.judges import ValidationCase, ValidationPool
+from worker.turns.validation_pool import ValidationCase, ValidationPool
 
 ROOT = Path("/nonexistent-project")
 MODELS = "tests.unit.enforcement.rules.models"
@@ -127,7 +127,7 @@ async def test_a_step_that_raises_is_an_issue_and_nothing_passes_by_it(
     def raises(*_: object, **__: object) -> None:
         raise KeyError(step)
 
-    for module in (judging, repair, policy):
+    for module in (attempt_validation, repair, policy):
         monkeypatch.setattr(module, step, raises, raising=False)
     marker = build_validators(["step_marker"], root=ROOT, locale="en")
     order = {} if step == "restore_sections" else {"step_marker": ("retry", "fail")}
@@ -151,7 +151,7 @@ async def test_the_worker_judges_on_when_a_step_raises(
     names, judges = ("adr_structure", "step_marker"), ValidationPool(30)
     first = case("A text." if step != "restore_sections" else ADR, (), names)
     before = judges.judge(first)
-    for module in (judging, repair, policy):
+    for module in (attempt_validation, repair, policy):
         monkeypatch.setattr(module, step, raises, raising=False)
     after = judges.judge(case("Another text.", (before,), names, feedback="Repair it."))
     if step in {"restore_sections", "find_unresolved_losses"}:

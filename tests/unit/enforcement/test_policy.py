@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_client.contract.offered import BUILT_IN
 from api_client.contract.policy import settings_policy
+from api_client.contract.validator_names import BUILT_IN
 from worker.enforcement import (
     Accept,
     Action,

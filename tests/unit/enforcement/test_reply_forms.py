@@ -29,7 +29,7 @@ from worker.enforcement import (
     validate_attempt,
 )
 from worker.enforcement.policies import AppliesTo
-from worker.enforcement.policies.chosen import meets_condition
+from worker.enforcement.policies.chosen_rules import meets_condition
 from worker.enforcement.repair import repair_attempt
 from worker.enforcement.rules import JsonSchemaRule, RegexRule
 

@@ -25,7 +25,7 @@ from worker.enforcement import (
     validate_attempt,
 )
 from worker.enforcement.policy import Accept, Fail, Retry
-from worker.enforcement.replies.evidence import is_refusal
+from worker.enforcement.replies.vocabulary import is_refusal
 
 GOOD = "Antwort.\n\n<!-- STEP: done -->"
 

@@ -15,7 +15,7 @@ import openai
 import pytest
 
 import worker.enforcement
-from api_client.contract import offered
+from api_client.contract import validator_names
 from tests.unit.enforcement.samples import codes
 from worker.enforcement import (
     CODES,
@@ -171,12 +171,12 @@ def test_a_name_twice_is_refused(tmp_path: Path) -> None:
 def test_validators_of_ones_own_are_found_through_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = f"{__name__}:MyValidator"
     entries = [
-        EntryPoint("my_validator", here, offered.GROUP),
-        EntryPoint("step_marker", here, offered.GROUP),
-        EntryPoint("other", here, offered.GROUP),
+        EntryPoint("my_validator", here, validator_names.GROUP),
+        EntryPoint("step_marker", here, validator_names.GROUP),
+        EntryPoint("other", here, validator_names.GROUP),
     ]
-    monkeypatch.setattr(offered, "entry_points", lambda group: entries)
-    offered._load_installed.cache_clear()
+    monkeypatch.setattr(validator_names, "entry_points", lambda group: entries)
+    validator_names._load_installed.cache_clear()
     try:
         assert offered_validators() == ("step_marker", "adr_structure", "file_existence", "my_validator", "other")
         (own, ours) = build_validators(["my_validator", "step_marker"], root=tmp_path)
@@ -185,7 +185,7 @@ def test_validators_of_ones_own_are_found_through_entry_points(tmp_path: Path, m
         with pytest.raises(TypeError, match="named 'other'"):
             build_validators(["other"], root=tmp_path)
     finally:
-        offered._load_installed.cache_clear()
+        validator_names._load_installed.cache_clear()
 
 
 # The closed table of codes, and the documents that list it.

@@ -10,12 +10,12 @@ import pytest
 
 from api_client.contract.addresses import is_internal_address
 from api_client.contract.errors import SettingsError
-from api_client.contract.notices import KINDS, Notification, OutboxEntry, sign_headers
+from api_client.contract.notification import KINDS, Notification, OutboxEntry, sign_headers
 from api_client.contract.settings import load_settings
 from api_client.contract.worker_reports import WorkerReport
 from tests.hooks import HookReceiver
+from worker.plugins.notifications.delivery import DeliveryError, is_wanted, mask_target, post_body
 from worker.plugins.notifications.gathering import find_gone_workers
-from worker.plugins.notifications.outgoing import DeliveryError, is_wanted, mask_target, post_body
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 

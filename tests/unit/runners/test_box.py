@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.runners.guard import box
-from worker.runners.guard.box import (
+from worker.runners.sandbox import bubblewrap
+from worker.runners.sandbox.bubblewrap import (
     Isolation,
     SandboxError,
     SandboxMount,
@@ -19,8 +19,8 @@ from worker.runners.guard.box import (
 def obstacle(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """What keeps a box, or its network, from being made; nothing until a test says so."""
     said = {"box": "", "network": ""}
-    monkeypatch.setattr(box, "find_obstacle", lambda: said["box"])
-    monkeypatch.setattr(box, "find_network_obstacle", lambda: said["box"] or said["network"])
+    monkeypatch.setattr(bubblewrap, "find_obstacle", lambda: said["box"])
+    monkeypatch.setattr(bubblewrap, "find_network_obstacle", lambda: said["box"] or said["network"])
     return said
 
 
@@ -58,13 +58,13 @@ def test_a_kernel_that_allows_no_network_of_its_own_is_told_from_one_that_allows
     program.write_text(f'#!/bin/sh\ncase "$*" in *--unshare-net*) echo "{said}" >&2; exit 1;; esac\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert box.find_obstacle() == ""
-    assert box.find_network_obstacle() == f"bubblewrap cannot make a box with its own network here: {said}"
+    assert bubblewrap.find_obstacle() == ""
+    assert bubblewrap.find_network_obstacle() == f"bubblewrap cannot make a box with its own network here: {said}"
 
 
 def test_a_box_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert box.find_obstacle() == "bubblewrap is not installed (no bwrap on PATH)"
+    assert bubblewrap.find_obstacle() == "bubblewrap is not installed (no bwrap on PATH)"
 
 
 def test_a_box_that_cannot_be_made_here_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -72,7 +72,9 @@ def test_a_box_that_cannot_be_made_here_says_why(monkeypatch: pytest.MonkeyPatch
     program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert box.find_obstacle() == "bubblewrap cannot make a box here: bwrap: No permissions to create new namespace"
+    assert (
+        bubblewrap.find_obstacle() == "bubblewrap cannot make a box here: bwrap: No permissions to create new namespace"
+    )
 
 
 def test_the_later_of_two_binds_counts_and_all_come_after_tmp(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_the_later_of_two_binds_counts_and_all_come_after_tmp(tmp_path: Path) ->
 def test_a_folder_that_lies_in_another_is_bound_after_it(tmp_path: Path) -> None:
     own, project = SandboxMount(tmp_path / "work" / "run", writable=True), SandboxMount(tmp_path / "work")
     marks, program = SandboxMount(tmp_path / "work" / "run" / "marks"), SandboxMount(Path("/usr/bin/true"))
-    assert box.insert_mount(own, [program, project, marks]) == [project, own, program, marks]
+    assert bubblewrap.insert_mount(own, [program, project, marks]) == [project, own, program, marks]
 
 
 def test_what_bubblewrap_itself_says_is_told_from_what_an_agent_says() -> None:

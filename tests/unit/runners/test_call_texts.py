@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from worker.runners.answer_words import MOST, digest_sequences
-from worker.runners.guard.call_texts import extract_answer, parse_request
-from worker.runners.witnessed import ModelCall, ModelCallEnd, ObservedCalls
+from worker.runners.observed_calls import ModelCall, ModelCallEnd, ObservedCalls
+from worker.runners.sandbox.call_texts import extract_answer, parse_request
+from worker.runners.word_digests import MOST, digest_sequences
 
 _TEXT = "A chapter of some length, which goes on for a while and is cut in the"
 

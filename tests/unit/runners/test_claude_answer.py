@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from api_client.contract.completion import ErrorKind, IncompleteReason, Verdict
 from worker.runners.base import Order
 from worker.runners.claude import cli_stream, cli_transcript
-from worker.runners.claude.answer import RunLeftovers, collect_leftovers
 from worker.runners.claude.cli_sessions import BaseSession
 from worker.runners.claude.cli_stream import ClaudeStream
 from worker.runners.claude.cli_transcript import UnreadableTranscript, extract_run
 from worker.runners.claude.completion_gate import RunEvidence, judge_run
 from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, HookMark
-from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, EventReader
-from worker.runners.transcript import judge_transcript as judge_transcript
+from worker.runners.claude.run_leftovers import RunLeftovers, collect_leftovers
+from worker.runners.event_reader import MAX_ANSWER, AnswerTooLong, EventReader
+from worker.runners.event_reader import judge_transcript as judge_transcript
 
 RECORDED = Path(__file__).parent / "claude_transcripts"
 SESSION = "00000000-0000-5000-8000-000000000001"

@@ -15,13 +15,13 @@ from api_client.contract.settings import Settings
 from worker.runners.agent_sessions import agent_session_id
 from worker.runners.base import AgentEvent, Order
 from worker.runners.claude import cli_stream, cli_transcript, hooks
+from worker.runners.claude.cli_launch import build_arguments, build_cli_environment, prepare_files
 from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.cli_prompt import ENGLISH, GERMAN, build_prompt
 from worker.runners.claude.cli_sessions import BaseSession, keep_transcript, read_cost
 from worker.runners.claude.cli_stream import ClaudeStream
-from worker.runners.claude.command import build_arguments, build_cli_environment, prepare_files
 from worker.runners.claude.hooks import EVENTS, HOOK, build_settings, find_write_error, read_marks, readable_entries
-from worker.runners.transcript import AnswerTooLong
+from worker.runners.event_reader import AnswerTooLong
 
 
 def run_hook(folder: Path, event: str, told: str, mark: str = "t.1.1") -> None:

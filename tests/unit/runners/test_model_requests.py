@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from worker.runners.guard.model_requests import CallNotAllowed, check_request
+from worker.runners.sandbox.model_requests import CallNotAllowed, check_request
 
 JSON = [(b"content-type", b"application/json")]
 PATHS = {

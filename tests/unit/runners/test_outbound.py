@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from worker.runners.guard.outbound import AllowedDestinations, RequestRefused
+from worker.runners.sandbox.destinations import AllowedDestinations, RequestRefused
 
 NAMED = AllowedDestinations(
     hosts=("*.allowed.example:443", "one.example:443", "localhost:443", "10.1.2.3:443", "[::1]:443")

@@ -15,7 +15,7 @@ from worker.runners import approval_client
 from worker.runners.approval import ApprovalServer, build_tool_orders, digest_call
 from worker.runners.base import ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
-from worker.runners.named_files import digest_named_files
+from worker.runners.file_digests import digest_named_files
 
 RULES = [{"arguments": {"command": "touch *"}}, {"arguments": {"command": "echo *"}, "do": "run"}]
 FOLDER = "/srv/root/projects/sessions/s/attempts/turn-a-1-1"

@@ -16,12 +16,12 @@ from tests.inline.runner import InlineRunner
 from tests.runs import Asked
 from worker import agents as registry
 from worker.agents import build_runner
-from worker.agents.ability import ModelAvailability
-from worker.runners.guard.agent_process import AgentExit, AgentProcess
-from worker.runners.guard.box import Isolation
-from worker.runners.guard.guard import DOUBT_SECONDS
-from worker.runners.guard.supervision import PATIENCE, LimitReached, RunEnding, Supervision
-from worker.runners.sent import MOST_CHARS, SentInput
+from worker.agents.model_availability import ModelAvailability
+from worker.runners.sandbox.agent_process import AgentExit, AgentProcess
+from worker.runners.sandbox.bubblewrap import Isolation
+from worker.runners.sandbox.guard import DOUBT_SECONDS
+from worker.runners.sandbox.supervision import PATIENCE, LimitReached, RunEnding, Supervision
+from worker.runners.sent_input import MOST_CHARS, SentInput
 
 
 def test_a_name_gives_a_runner_and_no_option() -> None:
@@ -222,7 +222,7 @@ def test_time_in_which_nobody_could_hear_an_agent_is_not_its_silence(
     doubtful: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("worker.runners.guard.supervision.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("worker.runners.sandbox.supervision.time", SimpleNamespace(monotonic=lambda: now[0]))
     process, stop = Ended(AgentExit(), []), Doubtful("", in_doubt=doubtful)
     limits = Limits(idle_seconds=10.0)
     supervision = Supervision(cast("AgentProcess", process), limits, stop, lambda _: None)

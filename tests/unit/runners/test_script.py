@@ -21,10 +21,10 @@ from api_client.contract.settings import load_settings
 from tests.inline.runner import InlineRunner
 from tests.runs import Asked, Played
 from worker.runners.base import AgentEvent, Order
+from worker.runners.event_reader import MAX_ANSWER
 from worker.runners.scripted import runner, script
 from worker.runners.scripted.agent import ProcessPlayer
 from worker.runners.scripted.script_player import split_text
-from worker.runners.transcript import MAX_ANSWER
 
 GOOD = """
 - when: Rechnung

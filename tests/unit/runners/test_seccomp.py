@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.runners.guard import seccomp
-from worker.runners.guard.seccomp import compile_filter
+from worker.runners.sandbox import seccomp
+from worker.runners.sandbox.seccomp import compile_filter
 
 ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "i386": 0x40000003, "arm": 0x40000028}
 MACHINES = ("x86_64", "aarch64")

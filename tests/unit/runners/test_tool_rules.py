@@ -29,7 +29,7 @@ from worker.plugins.codex import runner as codex
 from worker.runners import tool_gate
 from worker.runners.base import ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
-from worker.runners.guard.processes import AgentProcesses
+from worker.runners.sandbox.processes import AgentProcesses
 from worker.runners.tool_rules.agent_tools import AGENTS
 from worker.runners.tool_rules.patterns import ANY, GLOB, Match, match_pattern
 

@@ -17,9 +17,9 @@ from worker.runners.claude.cli_sessions import BaseSession
 from worker.runners.claude.completion_gate import RunEvidence, judge_run
 from worker.runners.claude.exchange import Exchange
 from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, HookMark
-from worker.runners.warm.agent_life import WarmLimits
-from worker.runners.warm.demand import SpareDemand
+from worker.runners.warm.agent_lifecycle import WarmLimits
 from worker.runners.warm.idle_agents import IdleAgents
+from worker.runners.warm.spare_demand import SpareDemand
 
 LIMITS = WarmLimits(seconds=60, processes=3, per_owner=2, memory_mb=0)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from worker.runners.guard.answer_framing import BodyFraming, BrokenFraming
-from worker.runners.guard.call_record import CallLog, call_log_path, read_adopted_calls
-from worker.runners.guard.provider_reports import find_api
-from worker.runners.witnessed import MOST_CALLS, ModelCall, ModelCallEnd
+from worker.runners.observed_calls import MOST_CALLS, ModelCall, ModelCallEnd
+from worker.runners.sandbox.body_framing import BodyFraming, BrokenFraming
+from worker.runners.sandbox.call_log import CallLog, call_log_path, read_adopted_calls
+from worker.runners.sandbox.provider_reports import find_api
 
 _PATHS = {
     "messages": "/v1/messages",

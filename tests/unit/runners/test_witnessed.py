@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.completion import Completion, ErrorKind, IncompleteReason, ProviderFault, Verdict
-from worker.runners.witnessed import (
+from worker.runners.observed_calls import (
     MOST_RECORDED,
     ModelCall,
     ModelCallEnd,

@@ -12,7 +12,7 @@ from api_client.contract.tasks import FAIL, RUN, ChainTask
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record.calm import ClockComparison
 from api_client.turns.record.claim import LeaseClaim
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 from worker.runners.base import RunResult
 from worker.turns.leases import host
 from worker.turns.leases.host import Host, find_oom_counter, read_oom_kills

@@ -22,11 +22,11 @@ from api_client.contract.tasks import (
     own_queue,
 )
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
-from api_client.turns.record.announced import AnnouncedTurn, QueueHead, find_announcement, next_check_at
+from api_client.turns.record.announcements import AnnouncedTurn, QueueHead, find_announcement, next_check_at
 from api_client.turns.record.changes import TurnCommands
 from api_client.turns.record.claim import LeaseClaim, LostCommands
-from api_client.turns.record.moves import Transition
 from api_client.turns.record.store_command import Command
+from api_client.turns.record.transition import Transition
 from worker.celery.task_events import Task, TaskEventBuffer, TaskEventReport
 from worker.runners.base import RunResult
 from worker.turns.next_queue import PREFERRED_IN_A_ROW, NextQueue

@@ -22,7 +22,7 @@ from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.claim import LeaseClaim
 from api_client.turns.record.encoding import decode_transition, encode_transition, find_orphaned
-from api_client.turns.record.moves import Answer, Transition, attempt_facts, progress
+from api_client.turns.record.transition import Answer, Transition, attempt_facts, progress
 from worker.enforcement.documents.step import marker_spans
 from worker.runners.base import AgentEvent, RunResult
 from worker.turns import folders

@@ -21,7 +21,7 @@ from api_client.contract.tasks import FAIL, RETRY, RUN, ChainTask
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
 from api_client.interruptions.escalation_question import VERDICT
-from api_client.turns.record.moves import Transition, attempt_facts
+from api_client.turns.record.transition import Transition, attempt_facts
 from worker.enforcement.feedback import continuation_feedback, incomplete_feedback
 from worker.phases.after_verification import VERIFIER_TRIES, transition_after_verification
 from worker.runners.base import RunResult

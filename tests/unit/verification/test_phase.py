@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.declared import InvalidValue
 from api_client.contract.phase import Phase, read_phases
 from api_client.contract.phase_checks import GATES, PHASE, PhaseError
+from api_client.contract.value_kinds import InvalidValue
 from worker.verification import PhasesFileError, load_phases, parse_phases
 from worker.verification.gates.check import GATES as RUNNABLE
 from worker.verification.gates.gate_codes import CODES

@@ -16,9 +16,9 @@ from api_client.client import TurnsClient
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.events import RESET, Event
-from api_client.contract.marker import read_spans
 from api_client.contract.orders import PlacedOrder
 from api_client.contract.settings import Settings
+from api_client.contract.step_marker import read_spans
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.figures import RetryRate, Stats
@@ -30,7 +30,7 @@ from api_client.relay_state.allowances import LimitRefusal, OwnerLimits
 from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.turns.sessions import QueuePlace
 from api_client.web.app import create_app
-from api_client.workers.standing import InstallationState
+from api_client.workers.installation_state import InstallationState
 
 TURN_ID = "turn-" + "5" * 32
 EPOCH = "abc123"

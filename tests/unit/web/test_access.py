@@ -14,7 +14,7 @@ from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
 from api_client.web.app import serve_relay
 from api_client.web.pages.visitor import COOKIE
-from api_client.web.relay.guesses import KeyGuesses
+from api_client.web.relay.key_guesses import KeyGuesses
 from tests.html import Document
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
@@ -376,7 +376,7 @@ def test_what_is_remembered_is_bounded_and_forgotten() -> None:
 
 
 def test_keys_that_an_address_sent_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api_client.web.relay.guesses._MOST_KNOWN", 3)
+    monkeypatch.setattr("api_client.web.relay.key_guesses._MOST_KNOWN", 3)
     guesses = KeyGuesses(Clock())
     for number in range(5):
         guesses.note_attempt("192.0.2.1", str(number), wrong=False)

@@ -21,11 +21,11 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest
 from api_client.relay_state.allowances import LimitRefusal
 from api_client.turns.submission import hash_request
-from api_client.web.bodies.ask import ChatRequest, read_chat_request
+from api_client.web.bodies.chat_request import ChatRequest, read_chat_request
 from api_client.web.bodies.response_input import read_response_request
 from api_client.web.errors import ApiError
 from api_client.web.language import localize_error
-from api_client.web.openwebui.background import TITLE_CHARS, answer_task, detect_task, make_title
+from api_client.web.openwebui.background_tasks import TITLE_CHARS, answer_task, detect_task, make_title
 from tests.constants import Constants
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with

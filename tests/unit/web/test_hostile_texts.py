@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from api_client.contract.event_kinds import TurnFinished
 from api_client.contract.growing_text import VisibleText
-from api_client.contract.marker import read_spans, strip_all_markers
+from api_client.contract.step_marker import read_spans, strip_all_markers
 from api_client.web.bodies import body
 from api_client.web.identity.signed_user import verify_user_token
 from api_client.web.openwebui.status import format_proof

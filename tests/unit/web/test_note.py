@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.web.openwebui.attached import format_note, strip_additions
+from api_client.web.openwebui.answer_additions import format_note, strip_additions
 
 TURN = Turn(
     turn_id="turn-" + "0" * 32,

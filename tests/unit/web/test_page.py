@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_client.contract.events import Event
-from api_client.contract.marker import read_spans, strip_all_markers
+from api_client.contract.step_marker import read_spans, strip_all_markers
 from api_client.web.bodies.models import StreamMode
 from api_client.web.streaming.reply import Reply, make_opening
 from api_client.web.streaming.reply_forms import PageReply, make_page_reply

@@ -15,7 +15,7 @@ from openai.types.responses import Response, ResponseUsage
 
 from api_client.contract.events import KINDS, RESET, Event
 from api_client.contract.growing_text import VisibleText
-from api_client.contract.marker import PATTERN, read_spans
+from api_client.contract.step_marker import PATTERN, read_spans
 from api_client.contract.turn_error import TurnError
 from api_client.web.bodies.models import StreamMode
 from api_client.web.errors import ApiError

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk
 
 from api_client.contract.events import Event
-from api_client.contract.marker import read_spans
+from api_client.contract.step_marker import read_spans
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.web.routes.response_objects import ResponseEvents, last_number
 from tests.unit.web.conftest import caller

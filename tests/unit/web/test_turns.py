@@ -14,11 +14,11 @@ from fastapi.routing import iter_route_contexts
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.event_kinds import TurnFinished
 from api_client.contract.messages import ending_message, explain_break
-from api_client.web.openwebui.failure import format_failure
+from api_client.web.openwebui.failure_text import format_failure
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import EPOCH, TURN_ID, FakeTurns, app_with, event, finished, passed
 from worker.enforcement.validators.adr_structure import ADRStructureValidator
-from worker.runners.transcript import refusal_verdict
+from worker.runners.event_reader import refusal_verdict
 
 TURN = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
 EVENTS = f"/v1/turns/{TURN_ID}/events"

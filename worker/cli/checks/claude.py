@@ -75,8 +75,8 @@ def check_hooks(settings: Settings) -> Finding:
     """Run the Claude CLI once and report whether its hooks work; without hooks no run counts as complete."""
     from worker.runners.base import Order
     from worker.runners.claude.runner import ClaudeCliRunner
-    from worker.runners.guard.box import find_obstacle
-    from worker.runners.guard.processes import AgentProcesses
+    from worker.runners.sandbox.bubblewrap import find_obstacle
+    from worker.runners.sandbox.processes import AgentProcesses
 
     if settings.box == "required" and (problem := find_obstacle()):
         said = f"not tried, because HELIX_BOX=required lets no agent start: {problem}"

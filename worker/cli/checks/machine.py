@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import cast
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
+from api_client.contract.validator_names import offered_validators
 from api_client.policies import PolicyFiles
 from api_client.workers.fleet import check_disk
 from worker.cli.checks.finding import Finding, State
@@ -77,7 +77,7 @@ def check_sessions(settings: Settings) -> Finding:
 
 def check_sandbox(settings: Settings) -> Finding:
     """Report which sandbox agents run in, or why they run without one."""
-    from worker.runners.guard.box import find_network_obstacle, find_obstacle, find_weakness
+    from worker.runners.sandbox.bubblewrap import find_network_obstacle, find_obstacle, find_weakness
 
     real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())
     unboxed: State = "wrong" if settings.box == "required" else "warning" if real else "ok"

@@ -26,7 +26,12 @@ _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the
 def check_models(settings: Settings) -> Iterator[Finding]:
     """Report for each model whether its runner works; each model service is asked once for its list of models."""
     from worker.agents import list_runner_names
-    from worker.agents.ability import find_listed_name, find_missing_program, find_permanent_obstacle, try_program
+    from worker.agents.model_availability import (
+        find_listed_name,
+        find_missing_program,
+        find_permanent_obstacle,
+        try_program,
+    )
 
     asked: dict[tuple[str, str], Finding | frozenset[str] | None] = {}
     for model, spec in settings.models.items():
@@ -53,7 +58,7 @@ def check_models(settings: Settings) -> Iterator[Finding]:
 
 def list_model_problems(settings: Settings) -> list[str]:
     """Return one line of text for each model that can never work with these settings."""
-    from worker.agents.ability import find_permanent_obstacle
+    from worker.agents.model_availability import find_permanent_obstacle
 
     found = ((model, find_permanent_obstacle(settings, model)) for model in settings.models)
     return [f"model {model!r}: {problem}" for model, problem in found if problem]
@@ -61,7 +66,7 @@ def list_model_problems(settings: Settings) -> list[str]:
 
 def check_certified_version(settings: Settings, model: str) -> Iterator[Finding]:
     """Report a warning if an agent's program has another version than the certified one."""
-    from worker.agents.ability import find_certified_program
+    from worker.agents.model_availability import find_certified_program
 
     program, wanted = find_certified_program(settings, model)
     try:

@@ -12,9 +12,9 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing_workers
 from api_client.figures.metrics import TurnBalance
 from api_client.workers.fleet import START
+from api_client.workers.installation_state import InstallationState
 from api_client.workers.probe import QueueProbe
 from api_client.workers.reason import Reason
-from api_client.workers.standing import InstallationState
 from worker.cli.checks.finding import Finding, State
 from worker.cli.output import count_noun
 from worker.cli.store_access import run_with_settings

@@ -21,7 +21,7 @@ from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
 from worker.cli.figures.stats import format_percent
-from worker.cli.installation.listening import RelayBinding
+from worker.cli.installation.relay_binding import RelayBinding
 from worker.cli.installation.scenes import SCENES, Scene, SceneResult
 from worker.cli.installation.up import Installation, plan_installation
 from worker.cli.output import count_noun, json_option, strip_control, write_json, write_table

@@ -15,8 +15,8 @@ import yaml
 
 from api_client.contract.settings import Settings, load_settings, read_running_installation
 from worker.cli.checks.finding import print_findings
-from worker.cli.installation.listening import RelayBinding
 from worker.cli.installation.openwebui_check import RelayAddress, check_open_webui
+from worker.cli.installation.relay_binding import RelayBinding
 from worker.cli.output import json_option
 
 #: The version tested in a real browser (docs/open-webui.md).

@@ -18,8 +18,8 @@ import click
 
 from api_client.api_keys import make_token
 from api_client.contract.errors import SettingsError
-from api_client.contract.offered import offered_validators
 from api_client.contract.settings import RUN_FILE, Settings, load_settings, mask_password, shared_environment
+from api_client.contract.validator_names import offered_validators
 from api_client.policies import PolicyFiles
 from api_client.private_file import write_private
 from api_client.setting_checks.registry import require_fitting
@@ -27,9 +27,9 @@ from api_client.tracing.switch import explain_off, find_endpoint
 from worker.cli.checks.machine import check_active_validators
 from worker.cli.checks.models import list_model_problems
 from worker.cli.config import format_value
-from worker.cli.installation.listening import PORTS, CannotStartError, RelayBinding, find_free_port
-from worker.cli.installation.starting import await_store, blame_store
-from worker.cli.installation.stopping import announce_stop
+from worker.cli.installation.relay_binding import PORTS, CannotStartError, RelayBinding, find_free_port
+from worker.cli.installation.start_checks import await_store, blame_store
+from worker.cli.installation.stop_announcement import announce_stop
 from worker.cli.installation.worker import describe_capacity
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging

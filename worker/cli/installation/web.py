@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from api_client.contract.settings import load_settings, require_store
-from worker.cli.installation.listening import PORTS, CannotStartError, RelayBinding, find_free_port
+from worker.cli.installation.relay_binding import PORTS, CannotStartError, RelayBinding, find_free_port
 
 
 @click.command()

@@ -13,9 +13,9 @@ import click
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load_settings, require_store
 from api_client.setting_checks.registry import require_fitting
-from worker.cli.installation.starting import await_store, blame_store, run_in_fork
+from worker.cli.installation.start_checks import await_store, blame_store, run_in_fork
 from worker.cli.output import count_noun
-from worker.processes import lean, programs
+from worker.processes import process_tuning, programs
 from worker.runners.claude.cli_program import missing_programs
 
 
@@ -36,7 +36,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     Any number of workers may run, on one or many hosts, with the same broker and the same HELIX_ROOT. Processes that
     die are restarted. SIGTERM or Ctrl-C stops all; a second Ctrl-C stops them at once.
     """
-    lean.block_unused_packages()
+    process_tuning.block_unused_packages()
     settings = require_store(load_settings())
     from worker.processes.restore_mark import require_complete_restore
 
@@ -59,7 +59,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     def announce_stop_from_child() -> None:
         """Run the announcement of the stop in a child process, so that this process needs no further imports."""
         announce = "announce_stop_from_environment"
-        asks = f"from worker.cli.installation.stopping import {announce}; {announce}()"
+        asks = f"from worker.cli.installation.stop_announcement import {announce}; {announce}()"
         with contextlib.suppress(OSError, subprocess.SubprocessError):  # a machine short of resources still stops
             subprocess.run(
                 [sys.executable, "-P", "-c", asks], env=programs.build_environ(settings), check=False, timeout=10

@@ -15,9 +15,9 @@ from api_client.contract.errors import HelixError
 from api_client.contract.owners import parse_owner
 from api_client.contract.settings import load_settings, require_store
 from api_client.contract.turn import Turn, TurnState
-from api_client.index.finding import find_turn, may_abbreviate_turn
-from api_client.index.line import turn_row
 from api_client.index.search import SORTS, STATUSES, Cursor, Page, Search
+from api_client.index.turn_lookup import find_turn, may_abbreviate_turn
+from api_client.index.turn_row import turn_row
 from api_client.workers.reason import Wait
 from worker.cli.output import fit_line, format_time, json_option, write_json, write_table
 from worker.cli.store_access import parse_span, run_with_client, run_with_settings

@@ -10,7 +10,7 @@ from itertools import accumulate, groupby
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from api_client.contract.marker import Marker, find_markers
+from api_client.contract.step_marker import Marker, find_markers
 from worker.enforcement.documents.adr import Adr, find_adrs, find_header_end, is_excerpt
 from worker.enforcement.documents.outline import (
     Outline,

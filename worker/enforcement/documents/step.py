@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from api_client.contract.marker import UNKNOWN, Marker, Span, spans_of_markers, strip_own_marker
+from api_client.contract.step_marker import UNKNOWN, Marker, Span, spans_of_markers, strip_own_marker
 from worker.enforcement.documents.document import parse_document
 
 StepSource = Literal["marker", "inferred", "unknown"]

@@ -4,9 +4,9 @@ from api_client.contract.policy import AppliesTo as AppliesTo
 from api_client.contract.policy import PolicyFile as PolicyFile
 from api_client.contract.policy import PolicyRule as PolicyRule
 from api_client.contract.policy import PolicySubject as PolicySubject
-from worker.enforcement.policies.chosen import ChosenRules as ChosenRules
-from worker.enforcement.policies.chosen import build_rules as build_rules
-from worker.enforcement.policies.chosen import choose_rules as choose_rules
+from worker.enforcement.policies.chosen_rules import ChosenRules as ChosenRules
+from worker.enforcement.policies.chosen_rules import build_rules as build_rules
+from worker.enforcement.policies.chosen_rules import choose_rules as choose_rules
 from worker.enforcement.policies.comparison import AnswerDecision as AnswerDecision
 from worker.enforcement.policies.comparison import ChangedDecision as ChangedDecision
 from worker.enforcement.policies.comparison import Comparison as Comparison

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
+from worker.enforcement.answer_validation import run_validators
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.examination import run_validators
-from worker.enforcement.judging import validate_attempt
-from worker.enforcement.policies.chosen import ChosenRules
+from worker.enforcement.attempt_validation import validate_attempt
+from worker.enforcement.policies.chosen_rules import ChosenRules
 from worker.enforcement.policy import Accept, Retry, decide_next, demote_issues
 
 JUDGED = frozenset({"accept", "retry", "fallback", "fail", "escalate"})

@@ -7,7 +7,14 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from api_client.contract.declared import (
+from api_client.contract.installed_work import installed_kinds
+from api_client.contract.issue import Severity
+from api_client.contract.limits import MAX_ATTEMPTS
+from api_client.contract.plugins import RULE, why_missing
+from api_client.contract.policy import CHAT, VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
+from api_client.contract.tool_calls import ToolRule
+from api_client.contract.validator_names import describe_unknown_validator, offered_validators
+from api_client.contract.value_kinds import (
     Findings,
     InvalidValue,
     Kind,
@@ -22,14 +29,7 @@ from api_client.contract.declared import (
     record_kind,
     suggest_name,
 )
-from api_client.contract.installed_work import installed_kinds
-from api_client.contract.issue import Severity
-from api_client.contract.limits import MAX_ATTEMPTS
-from api_client.contract.offered import describe_unknown_validator, offered_validators
-from api_client.contract.plugins import RULE, why_missing
-from api_client.contract.policy import CHAT, VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
-from api_client.contract.tool_calls import ToolRule
-from worker.enforcement.documents.written import read_yaml
+from worker.enforcement.documents.yaml_reader import read_yaml
 from worker.enforcement.policies.rule_file import default_rule_name, find_name_problem, is_rule_file
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators.codes import LOCALES

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from api_client.contract.declared import field_default, settable_fields
 from api_client.contract.issue import Severity
 from api_client.contract.limits import MAX_ATTEMPTS
-from api_client.contract.offered import BUILT_IN
 from api_client.contract.policy import VERSION, Action, AppliesTo, OnError
 from api_client.contract.tool_calls import ToolRule
+from api_client.contract.validator_names import BUILT_IN
+from api_client.contract.value_kinds import field_default, settable_fields
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators.codes import LOCALES
 

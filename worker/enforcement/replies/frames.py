@@ -10,7 +10,7 @@ from typing import Any
 
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import section_key
-from worker.enforcement.replies.evidence import is_introduction, is_remark
+from worker.enforcement.replies.vocabulary import is_introduction, is_remark
 
 #: Marks the line where a part ends with its frame.
 CUT = "\x00"

@@ -6,7 +6,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from api_client.contract.offered import GROUP, describe_unknown_validator, installed_validators, offered_validators
+from api_client.contract.validator_names import (
+    GROUP,
+    describe_unknown_validator,
+    installed_validators,
+    offered_validators,
+)
 from worker.enforcement.validators import (
     ADRStructureValidator,
     FileExistenceValidator,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.marker import STEPS, UNKNOWN
+from api_client.contract.step_marker import STEPS, UNKNOWN
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.part import STEP_MARKER
 from worker.enforcement.documents.splice import put_marker

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.completion import Completion, Verdict
-from api_client.contract.declared import Kind, choice_kind, list_kind, read_word
 from api_client.contract.image import MAX_IMAGE_BYTES, format_data_url
 from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
+from api_client.contract.value_kinds import Kind, choice_kind, list_kind, read_word
 from worker.plugins.programs.declaration import AgentProgram, build_program, read_declaration
 from worker.plugins.programs.declaration_file import load_declaration
 from worker.plugins.programs.runner import ChildEventReader, OutputReader, ProgramRun, ProgramRunner
 from worker.runners.approval import build_tool_orders, find_question
 from worker.runners.base import AgentEvent
-from worker.runners.guard import box
-from worker.runners.guard.box import SandboxMount
-from worker.runners.guard.launch import OUR_CODE
-from worker.runners.guard.supervision import RunEnding
-from worker.runners.witnessed import ObservedCalls
+from worker.runners.observed_calls import ObservedCalls
+from worker.runners.sandbox import bubblewrap
+from worker.runners.sandbox.bubblewrap import SandboxMount
+from worker.runners.sandbox.launch import OUR_CODE
+from worker.runners.sandbox.supervision import RunEnding
 
 _HERE = Path(__file__).parent
 _CLIENT = _HERE / "agent_client.py"
@@ -140,7 +140,7 @@ class AcpRunner(ProgramRunner):
     def build_input(self, run: ProgramRun) -> bytes:
         """Return the description of the run for our ACP client process, as JSON."""
         order = run.order
-        orders = {} if order.read_only else build_tool_orders(order, boxed=box.uses_sandbox(run.settings.box))
+        orders = {} if order.read_only else build_tool_orders(order, boxed=bubblewrap.uses_sandbox(run.settings.box))
         given = {
             "argv": [run.path, *self.build_arguments(run)],
             "cwd": str(order.directory),

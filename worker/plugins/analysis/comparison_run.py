@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Self
 
 from api_client.contract.settings import Settings
-from worker.enforcement.child import isolate_validators
 from worker.enforcement.policies import (
     AnswerDecision,
     ChosenRules,
@@ -26,6 +25,7 @@ from worker.enforcement.policies import (
     replay_turn,
 )
 from worker.enforcement.policy import Policy
+from worker.enforcement.validator_process import isolate_validators
 from worker.enforcement.validators import ResponseValidator
 from worker.external import provide_services
 from worker.processes.cpus import usable_cpus

@@ -17,14 +17,14 @@ from api_client.contract.settings import Settings, load_settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.policies import apply_policy_file
 from api_client.policies.replays import PolicyReplay
-from api_client.turns.record.moves import to_policy_attempts
+from api_client.turns.record.transition import to_policy_attempts
 from api_client.turns.record.turn_policy import find_turn_policy
 from worker.cli.figures.stats import format_percent
 from worker.cli.output import count_noun, fit_line, json_option, write_json, write_table
 from worker.cli.policy import choose_file_rules, load_policy_file
 from worker.cli.store_access import build_since_option, describe_caller, run_with_client
 from worker.cli.turns.listing import iterate_finished_chats
-from worker.enforcement.examination import refused_file_issues
+from worker.enforcement.answer_validation import refused_file_issues
 from worker.enforcement.policies import Comparison, PolicyFile, PolicySubject, RecordedAttempt, RecordedTurn
 from worker.external import provide_services
 from worker.plugins.analysis.comparison_run import ComparisonRun, PolicyShare, ValidationProcessDied

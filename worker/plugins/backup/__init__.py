@@ -2,8 +2,8 @@
 
 COMMANDS = {
     "backup": (
-        "worker.plugins.backup.backing_up:backup",
+        "worker.plugins.backup.backup_commands:backup",
         "Save store, sessions, phases, keys and settings into one archive.",
     ),
-    "restore": ("worker.plugins.backup.backing_up:restore", "Bring a backup into an empty installation."),
+    "restore": ("worker.plugins.backup.backup_commands:restore", "Bring a backup into an empty installation."),
 }

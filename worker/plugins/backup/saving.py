@@ -16,9 +16,9 @@ from api_client.contract.settings import STATE_DIR, Settings
 from worker.files.folder_clearing import GONE
 from worker.files.session_fence import HELD
 from worker.plugins.backup.archive import HEAD_BYTES, ArchiveWriter
+from worker.plugins.backup.folder_saving import save_file, save_folder
 from worker.plugins.backup.keyspace import explain_missing_server
 from worker.plugins.backup.snapshot import take_snapshot
-from worker.plugins.backup.tree import save_file, save_folder
 
 STORE, KEYS, STATE, ROOT = "store.rdb", "keys.json", "state", "root"
 #: Entries of HELIX_ROOT/.helix that belong to running processes and are created again.

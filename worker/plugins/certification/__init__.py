@@ -2,7 +2,7 @@
 
 COMMANDS = {
     "certify-runner": (
-        "worker.plugins.certification.certifying:certify_runner",
+        "worker.plugins.certification.certify_command:certify_runner",
         "Drive a runner's real program through good and bad endings; say what its word is worth.",
     ),
 }

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from worker.plugins.certification.stub_forms import FORMS, parse_json
 from worker.plugins.certification.stub_reply import PART, QUESTION, SUB_QUESTION, Need, StubReply
-from worker.runners.guard.provider_reports import find_api
+from worker.runners.sandbox.provider_reports import find_api
 
 _TITLE = "A title"
 #: Seconds that a hanging response is kept open.

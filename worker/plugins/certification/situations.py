@@ -11,7 +11,7 @@ from worker.plugins.certification.stub_reply import LAST_WORDS, PART, Need, Stub
 #: ``whole``: the agent can finish, so its end must count. ``broken``: it cannot, so no end may count. ``open``: it may
 #: recover; an end counts only with the whole answer.
 Truth = Literal["whole", "broken", "open"]
-#: Kinds of our wrapper around the agent's program (``around.py``).
+#: Kinds of our wrapper around the agent's program (``wrapper.py``).
 Around = Literal["", "junk", "exit-zero", "exit-one", "close-stdout", "lose-last-line", "forks", "small-files"]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from worker.plugins.certification.stub_reply import StubReply
-from worker.runners.witnessed import Api
+from worker.runners.observed_calls import Api
 
 #: Call ids are unique, as with a real service.
 _CALLS = itertools.count(1)

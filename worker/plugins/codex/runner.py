@@ -22,11 +22,11 @@ from worker.plugins.programs.declaration import AgentProgram
 from worker.plugins.programs.runner import OutputReader, ProgramRun, ProgramRunner
 from worker.runners.approval import build_tool_orders, find_question
 from worker.runners.base import AgentEvent
-from worker.runners.guard import box
-from worker.runners.guard.box import SandboxMount
-from worker.runners.guard.launch import OUR_CODE
-from worker.runners.guard.supervision import RunEnding
-from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, find_kill_reason, json_object
+from worker.runners.event_reader import MAX_ANSWER, AnswerTooLong, find_kill_reason, json_object
+from worker.runners.sandbox import bubblewrap
+from worker.runners.sandbox.bubblewrap import SandboxMount
+from worker.runners.sandbox.launch import OUR_CODE
+from worker.runners.sandbox.supervision import RunEnding
 
 _HOOK = Path(__file__).with_name("blocking_hook.py")
 #: Files in a run's HOME: the hook's input, the call that needs a decision, and the proof that the hook ran.
@@ -241,14 +241,14 @@ class CodexRunner(ProgramRunner):
             return super().build_command(run)
         orders = run.home / _ORDERS
         named = {"question": str(run.home / _QUESTION), "seen": str(run.home / _SEEN)}
-        content = build_tool_orders(run.order, boxed=box.uses_sandbox(run.settings.box)) | named
+        content = build_tool_orders(run.order, boxed=bubblewrap.uses_sandbox(run.settings.box)) | named
         orders.write_text(json.dumps(content), encoding="utf-8")
         return [run.path, *self.build_arguments(run)], [*OUR_CODE, SandboxMount(orders)]
 
     def build_arguments(self, run: ProgramRun) -> Sequence[str]:
         """Return Codex's command-line arguments. Inside our sandbox they turn Codex's own sandbox off."""
         sandbox = "read-only" if run.order.read_only else "workspace-write"
-        if box.uses_sandbox(run.settings.box):
+        if bubblewrap.uses_sandbox(run.settings.box):
             sandbox = "danger-full-access"
         found = ["exec", "--json", "--skip-git-repo-check", "--sandbox", sandbox]
         if run.order.tools:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.completion import Completion, IncompleteReason, Verdict
-from api_client.contract.declared import (
+from api_client.contract.settings import Settings
+from api_client.contract.value_kinds import (
     Findings,
     Kind,
     choice_kind,
@@ -20,14 +21,13 @@ from api_client.contract.declared import (
     read_word,
     record_kind,
 )
-from api_client.contract.settings import Settings
 from worker.files.safe_io import open_folder, read_below
 from worker.plugins.programs.declaration import AgentProgram, build_program, parse_relative_path, read_declaration
 from worker.plugins.programs.declaration_file import load_declaration
 from worker.plugins.programs.runner import ProgramRun, ProgramRunner
 from worker.runners.base import AgentEvent
-from worker.runners.guard.supervision import RunEnding
-from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, find_kill_reason, json_object
+from worker.runners.event_reader import MAX_ANSWER, AnswerTooLong, find_kill_reason, json_object
+from worker.runners.sandbox.supervision import RunEnding
 
 #: Ways to pass the prompt to a command.
 PROMPTS = ("stdin", "argument", "file")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import structlog
 
-from api_client.contract.notices import Notification
+from api_client.contract.notification import Notification
 from api_client.contract.settings import Settings
 from api_client.contract.turn_error import TurnError
 from api_client.contract.worker_reports import WorkerReport, missing_workers
@@ -16,7 +16,7 @@ from api_client.notifications.outbox import Notices
 from api_client.policies.flows import GUARD, FlowVersions, Rollback
 from api_client.store import Store
 from api_client.workers.reports import read_written_reports
-from worker.plugins.notifications.outgoing import is_wanted
+from worker.plugins.notifications.delivery import is_wanted
 
 log = structlog.get_logger()
 

@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
-from api_client.contract.notices import OutboxEntry
+from api_client.contract.notification import OutboxEntry
 from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding
 from worker.cli.output import count_noun
 from worker.cli.store_access import run_with_settings
-from worker.plugins.notifications.outgoing import DeliveryError, list_targets, resolve_addresses
+from worker.plugins.notifications.delivery import DeliveryError, list_targets, resolve_addresses
 
 
 def notices(settings: Settings) -> Iterator[Finding]:

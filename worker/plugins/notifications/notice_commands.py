@@ -9,14 +9,14 @@ import time
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.notices import Notification, OutboxEntry
+from api_client.contract.notification import Notification, OutboxEntry
 from api_client.contract.settings import load_settings
 from api_client.resources.notifications import GIVEN_UP, NOTICES
 from worker.cli import NO
 from worker.cli.output import count_noun, fit_line, json_option, write_result
 from worker.cli.resources.listing import make_list_command
 from worker.cli.store_access import describe_caller, run_with_client
-from worker.plugins.notifications.outgoing import DeliveryError, deliver_notification, list_targets, mask_target
+from worker.plugins.notifications.delivery import DeliveryError, deliver_notification, list_targets, mask_target
 
 
 @click.group()

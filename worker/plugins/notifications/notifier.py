@@ -8,20 +8,20 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from api_client.contract.failpoints import pass_failpoint
-from api_client.contract.notices import OutboxEntry
+from api_client.contract.notification import OutboxEntry
 from api_client.contract.settings import Settings
 from api_client.notifications.outbox import Notices
 from api_client.store import Store
 from api_client.store.audit import AuditLog
 from api_client.store.connection import SingleConnection
-from worker.plugins.notifications.gathering import gather_notifications
-from worker.plugins.notifications.outgoing import (
+from worker.plugins.notifications.delivery import (
     DeliveryError,
     deliver_notification,
     is_wanted,
     list_targets,
     mask_target,
 )
+from worker.plugins.notifications.gathering import gather_notifications
 
 log = structlog.get_logger()
 

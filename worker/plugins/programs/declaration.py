@@ -13,7 +13,8 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, Literal
 
-from api_client.contract.declared import (
+from api_client.contract.errors import HelixError
+from api_client.contract.value_kinds import (
     InvalidValue,
     Kind,
     choice_kind,
@@ -22,8 +23,7 @@ from api_client.contract.declared import (
     read_word,
     record_kind,
 )
-from api_client.contract.errors import HelixError
-from worker.enforcement.documents.written import read_yaml
+from worker.enforcement.documents.yaml_reader import read_yaml
 
 #: API of a model service -> paths below its base address, and the header for the key.
 Api = Literal["chat", "responses", "messages", "gemini"]

@@ -17,25 +17,25 @@ from api_client.contract.settings import Settings
 from worker.enforcement.tool_call_log import ToolCallLog
 from worker.files.safe_io import SHORT_OF
 from worker.files.workspace import RESPONSE, read_accepted_files
-from worker.plugins.programs import home as homes
+from worker.plugins.programs import agent_home as homes
+from worker.plugins.programs.agent_home import KeptSession
 from worker.plugins.programs.declaration import APIS, AgentProgram, DeclarationError, fill_template
-from worker.plugins.programs.home import KeptSession
 from worker.runners.agent_sessions import home_folder, read_instructions
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, config_error, not_begun
+from worker.runners.claude.cli_launch import writable_paths
 from worker.runners.claude.cli_prompt import build_prompt
-from worker.runners.claude.command import writable_paths
 from worker.runners.claude.hooks import readable_entries
-from worker.runners.guard.box import PROXY_URL, SandboxMount
-from worker.runners.guard.footprint import ResourceLimits
-from worker.runners.guard.launch import Launch, build_environment
-from worker.runners.guard.outbound import AllowedDestinations, Upstream
-from worker.runners.guard.process_runner import PreparedRun, ProcessRunner, RunReader
-from worker.runners.guard.supervision import RunEnding, explain_own_stop
+from worker.runners.event_reader import EventReader, judge_transcript
+from worker.runners.observed_calls import ObservedCalls, check_observed_calls
 from worker.runners.pricing import compute_usage
-from worker.runners.sent import SentInput
+from worker.runners.sandbox.bubblewrap import PROXY_URL, SandboxMount
+from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
+from worker.runners.sandbox.launch import Launch, build_environment
+from worker.runners.sandbox.process_runner import PreparedRun, ProcessRunner, RunReader
+from worker.runners.sandbox.resource_usage import ResourceLimits
+from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
+from worker.runners.sent_input import SentInput
 from worker.runners.tool_rules.agent_tools import find_agent, find_uncontrolled
-from worker.runners.transcript import EventReader, judge_transcript
-from worker.runners.witnessed import ObservedCalls, check_observed_calls
 
 #: Placeholder of the key, which the model proxy adds.
 PLACEHOLDER = "in-the-box"

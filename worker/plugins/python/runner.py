@@ -13,9 +13,9 @@ from typing import Any
 from api_client.contract.settings import Settings
 from worker.plugins.programs.declaration import AgentProgram, DeclarationError
 from worker.plugins.programs.runner import ChildEventReader, ProgramRun, ProgramRunner, find_program
-from worker.runners.guard.box import SandboxMount
-from worker.runners.guard.launch import OUR_CODE, build_environment
-from worker.runners.transcript import json_object
+from worker.runners.event_reader import json_object
+from worker.runners.sandbox.bubblewrap import SandboxMount
+from worker.runners.sandbox.launch import OUR_CODE, build_environment
 
 _CHILD = Path(__file__).with_name("agent.py")
 #: Time limit for importing the agent, in seconds.

@@ -1,5 +1,5 @@
 """Send finished turns as OpenTelemetry traces from a separate process, which keeps its position in the store."""
 
 COMMANDS = {
-    "traces": ("worker.plugins.traces.sending_traces:traces", "Send finished turns as OpenTelemetry traces."),
+    "traces": ("worker.plugins.traces.traces_command:traces", "Send finished turns as OpenTelemetry traces."),
 }

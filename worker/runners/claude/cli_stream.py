@@ -20,7 +20,7 @@ from worker.runners.claude.answer_text import (
     journal_tool_start,
     journal_tools,
 )
-from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, json_object
+from worker.runners.event_reader import MAX_ANSWER, AnswerTooLong, json_object
 
 #: Tool arguments that describe a call; the first one present is shown.
 _DETAILS = ("file_path", "path", "pattern", "command", "url", "query", "description")

@@ -14,7 +14,7 @@ from typing import Any
 
 from worker.files.safe_io import open_folder, read_file
 from worker.runners.claude.answer_text import SYNTHETIC, clean_text, content_blocks, ends_with, gap_after, trim_text
-from worker.runners.transcript import MAX_ANSWER
+from worker.runners.event_reader import MAX_ANSWER
 
 MAX_TRANSCRIPT = 256 * 2**20
 

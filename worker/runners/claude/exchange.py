@@ -21,22 +21,22 @@ from worker.files.recording import FinishedRun, RunRecording, delete_recording
 from worker.runners.agent_sessions import agent_session_id
 from worker.runners.base import AgentEvent, Emit, Order, RunResult
 from worker.runners.claude import cli_sessions, completion_gate
-from worker.runners.claude.answer import RunLeftovers, build_evidence, collect_leftovers, find_transcript_gap
+from worker.runners.claude.cli_launch import read_base, read_instructions
 from worker.runners.claude.cli_prompt import build_prompt
 from worker.runners.claude.cli_sessions import BaseSession
 from worker.runners.claude.cli_stream import ClaudeStream
 from worker.runners.claude.cli_transcript import UnreadableTranscript, extract_run, read_transcript
-from worker.runners.claude.command import read_base, read_instructions
-from worker.runners.guard import call_record, marks
-from worker.runners.guard.agent_process import AgentExit
-from worker.runners.guard.box import Isolation
-from worker.runners.guard.launch import rebuild_ending
-from worker.runners.guard.processes import start_recording
-from worker.runners.guard.supervision import RunEnding, explain_own_stop
+from worker.runners.claude.run_leftovers import RunLeftovers, build_evidence, collect_leftovers, find_transcript_gap
+from worker.runners.event_reader import json_object
+from worker.runners.observed_calls import check_observed_calls
 from worker.runners.pricing import Prices, compute_usage
-from worker.runners.sent import SentInput
-from worker.runners.transcript import json_object
-from worker.runners.witnessed import check_observed_calls
+from worker.runners.sandbox import call_log, process_tags
+from worker.runners.sandbox.agent_process import AgentExit
+from worker.runners.sandbox.bubblewrap import Isolation
+from worker.runners.sandbox.launch import rebuild_ending
+from worker.runners.sandbox.processes import start_recording
+from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
+from worker.runners.sent_input import SentInput
 
 #: Key of the first line of a message's recording, with the process's files and state.
 _HEAD = "helix_message"
@@ -250,7 +250,7 @@ class ProcessFiles:
             shutil.copyfile(mark, order.directory / "marks" / mark.name)
         if order.recorded:  # the process's files may be gone before the store has the result
             with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(call_record.call_log_path(self.work_folder), call_record.call_log_path(order.directory))
+                shutil.copyfile(call_log.call_log_path(self.work_folder), call_log.call_log_path(order.directory))
 
 
 def build_message_prompt(order: Order, base: BaseSession) -> bytes:
@@ -276,7 +276,7 @@ def adopt_message(order: Order, files: ProcessFiles, found: FinishedRun, prices:
 
     The call may block.
     """
-    marks.kill_tagged(files.mark)  # left by a guard that died with its worker
+    process_tags.kill_tagged(files.mark)  # left by a guard that died with its worker
     base = cli_sessions.find_base(order)
     message = Exchange(order, base, build_message_prompt(order, base), 0.0, begun=files.asked == 1)
     *lines, torn = found.output.split(b"\n")[1:]
@@ -288,7 +288,7 @@ def adopt_message(order: Order, files: ProcessFiles, found: FinishedRun, prices:
     ending = (
         rebuild_ending(found) if found.facts else RunEnding(exit=AgentExit(), bytes=len(found.output), box=files.level)
     )
-    seen = call_record.read_adopted_calls(files.work_folder, files.calls) or call_record.read_adopted_calls(
+    seen = call_log.read_adopted_calls(files.work_folder, files.calls) or call_log.read_adopted_calls(
         order.directory, files.calls
     )
     ending = replace(ending, witnessed=seen)

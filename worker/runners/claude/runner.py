@@ -19,22 +19,22 @@ from worker.files import recording
 from worker.files.safe_io import SHORT_OF
 from worker.runners.agent_sessions import agent_session_id, home_folder
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error, not_begun
-from worker.runners.claude import cli_sessions, exchange, hooks, living, spare
-from worker.runners.claude import command as claude_sessions
+from worker.runners.claude import cli_launch as claude_sessions
+from worker.runners.claude import cli_sessions, exchange, hooks, spare_agent, warm_agent
 from worker.runners.claude import completion_gate as claude_gate
-from worker.runners.claude.answer import RunLeftovers, build_evidence, collect_leftovers
 from worker.runners.claude.claude_models import model_prices
+from worker.runners.claude.cli_launch import read_instructions
 from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.cli_sessions import BaseSession
 from worker.runners.claude.cli_stream import ClaudeStream
-from worker.runners.claude.command import read_instructions
-from worker.runners.guard.box import SandboxError
-from worker.runners.guard.process_runner import PreparedRun, ProcessRunner, RunReader
-from worker.runners.guard.supervision import RunEnding, explain_own_stop
+from worker.runners.claude.run_leftovers import RunLeftovers, build_evidence, collect_leftovers
+from worker.runners.observed_calls import check_observed_calls
 from worker.runners.pricing import compute_usage
-from worker.runners.sent import SentInput
-from worker.runners.warm import agent_life, idle_agents
-from worker.runners.witnessed import check_observed_calls
+from worker.runners.sandbox.bubblewrap import SandboxError
+from worker.runners.sandbox.process_runner import PreparedRun, ProcessRunner, RunReader
+from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
+from worker.runners.sent_input import SentInput
+from worker.runners.warm import agent_lifecycle, idle_agents
 
 
 class ClaudeCliRunner(ProcessRunner):
@@ -44,7 +44,7 @@ class ClaudeCliRunner(ProcessRunner):
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent once and return its result, in the session's idle process if there is one."""
-        limits = agent_life.WarmLimits.from_settings(self._settings)
+        limits = agent_lifecycle.WarmLimits.from_settings(self._settings)
         if not (order.owner and limits.seconds):
             return await super().run_async(order, emit, stop)
         return await idle_agents.shared_idle_agents().run_message(self, limits, order, emit, stop)
@@ -60,7 +60,7 @@ class ClaudeCliRunner(ProcessRunner):
         """
         settings = self._settings.for_model(order.model)
         try:
-            return living.fixed_part(settings, find_program(settings), order)
+            return warm_agent.fixed_part(settings, find_program(settings), order)
         except (SettingsError, OSError):
             return ""  # a run alone reports the reason
 
@@ -73,37 +73,37 @@ class ClaudeCliRunner(ProcessRunner):
         prices = model_prices(self._settings.for_model(order.model).prices)
         return self._accept_adopted(order, lambda: exchange.adopt_message(order, files, found, prices))
 
-    def open_agent(self, order: Order, fixed: str, stop: Stop) -> living.ClaudeAgent | RunResult:
+    def open_agent(self, order: Order, fixed: str, stop: Stop) -> warm_agent.ClaudeAgent | RunResult:
         """Start an agent process for the session of this run and return it, or return an error result.
 
         The call may block.
         """
         settings = self._settings.for_model(order.model)
-        return living.open_agent(self._agents, settings, find_program(settings), order, fixed, stop)
+        return warm_agent.open_agent(self._agents, settings, find_program(settings), order, fixed, stop)
 
     def spare_part(self, order: Order) -> str:
         """Return a digest of the options that a spare process must have in common with the run."""
         settings = self._settings.for_model(order.model)
         try:
-            return spare.spare_part(settings, find_program(settings), order)
+            return spare_agent.spare_part(settings, find_program(settings), order)
         except (SettingsError, OSError, SandboxError):
             return ""  # a cold start reports the reason
 
     def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
         """Return an example order for each kind of spare process wanted after ``since``, each with its time."""
         try:
-            return list(spare.wanted_kinds(self._settings, since))
+            return list(spare_agent.wanted_kinds(self._settings, since))
         except OSError:
             return []
 
-    def open_spare(self, order: Order, part: str, until: float) -> spare.ClaudeSpare | None:
+    def open_spare(self, order: Order, part: str, until: float) -> spare_agent.ClaudeSpare | None:
         """Start a spare process for runs like this one and return it, or return None if that is impossible.
 
         The call may block.
         """
         settings = self._settings.for_model(order.model)
         try:
-            return spare.open_spare(self._agents, settings, find_program(settings), order, part, until)
+            return spare_agent.open_spare(self._agents, settings, find_program(settings), order, part, until)
         except SettingsError:
             return None
 

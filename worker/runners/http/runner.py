@@ -9,18 +9,18 @@ from api_client.contract.completion import Verdict
 from api_client.contract.settings import Settings
 from worker.runners.agent_sessions import find_continued_session, keep_session, read_instructions
 from worker.runners.base import Emit, Order, RunResult, config_error
-from worker.runners.guard.box import PROXY_URL
-from worker.runners.guard.footprint import ResourceLimits
-from worker.runners.guard.launch import OUR_CODE, Launch
-from worker.runners.guard.outbound import AllowedDestinations, Upstream
-from worker.runners.guard.process_runner import PreparedRun, ProcessRunner
-from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
-from worker.runners.guard.supervision import RunEnding, explain_own_stop
+from worker.runners.event_reader import EventReader, judge_transcript
 from worker.runners.http.images import attach_images
+from worker.runners.observed_calls import check_observed_calls
 from worker.runners.pricing import compute_usage
-from worker.runners.sent import SentInput
-from worker.runners.transcript import EventReader, judge_transcript
-from worker.runners.witnessed import check_observed_calls
+from worker.runners.sandbox.bubblewrap import PROXY_URL
+from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
+from worker.runners.sandbox.launch import OUR_CODE, Launch
+from worker.runners.sandbox.process_runner import PreparedRun, ProcessRunner
+from worker.runners.sandbox.processes import FAST_PYTHON, SOURCE_ROOT
+from worker.runners.sandbox.resource_usage import ResourceLimits
+from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
+from worker.runners.sent_input import SentInput
 
 Message = dict[str, str]
 

@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from api_client.contract.completion import ErrorKind
-from api_client.contract.declared import (
+from api_client.contract.errors import HelixError
+from api_client.contract.value_kinds import (
     Findings,
     Kind,
     Problem,
@@ -22,7 +23,6 @@ from api_client.contract.declared import (
     read_bool,
     record_kind,
 )
-from api_client.contract.errors import HelixError
 from worker.files.safe_io import read_cached
 
 #: The built-in scripts; a German question gets a German answer.

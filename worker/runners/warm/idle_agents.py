@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, cast
 import structlog
 
 from worker.runners.base import Emit, Order, RunResult, Stop, not_begun
-from worker.runners.warm.agent_life import LivingAgent, SpareRunner, WarmLimits, WarmRunner
-from worker.runners.warm.demand import SpareDemand
+from worker.runners.warm.agent_lifecycle import LivingAgent, SpareRunner, WarmLimits, WarmRunner
+from worker.runners.warm.spare_demand import SpareDemand
 
 if TYPE_CHECKING:
-    from worker.runners.warm.agent_life import SpareAgent
+    from worker.runners.warm.agent_lifecycle import SpareAgent
 
 
 log = structlog.get_logger()

@@ -20,7 +20,7 @@ from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.contract.work import find_work
 from api_client.interruptions.escalation_question import VERDICT
-from api_client.turns.record.moves import Answer, Transition, attempt_facts, progress, rerun_task, retry_event
+from api_client.turns.record.transition import Answer, Transition, attempt_facts, progress, rerun_task, retry_event
 from worker.enforcement.documents.step import step_of
 from worker.turns.interruptions.kind import FailedTurn, InterruptionKind
 

@@ -15,7 +15,7 @@ from api_client.contract.policy import PolicyFile
 from api_client.contract.record import FieldChanges
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Progress, Turn, TurnState
-from api_client.turns.record.moves import Transition, progress, rerun_task
+from api_client.turns.record.transition import Transition, progress, rerun_task
 from worker.runners.base import Order
 
 

@@ -20,7 +20,7 @@ from api_client.contract.tool_call_replies import (
 from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestion
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 from worker.runners.approval import ApprovalServer
 from worker.runners.base import Order, ToolOrders
 from worker.turns.interruptions.kind import (

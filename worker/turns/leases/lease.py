@@ -19,8 +19,8 @@ from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
 from api_client.store.connecting import open_blocking_store
-from api_client.turns.record.beats import LeaseRenewal
 from api_client.turns.record.claim import LeaseClaim
+from api_client.turns.record.lease_renewal import LeaseRenewal
 from api_client.turns.record.ledger import Ledger
 from worker.turns.loops.rounds import SLOW_SHARE, Rounds
 

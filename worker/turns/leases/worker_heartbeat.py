@@ -24,14 +24,14 @@ from redis.exceptions import RedisError, ResponseError
 
 from api_client.build_identity import build_identity
 from api_client.contract.counters import clean_label
-from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.validator_names import offered_validators
 from api_client.contract.worker_reports import WorkerReport
 from api_client.store.connecting import open_store
 from api_client.store.connection import SingleConnection
 from api_client.workers.own_report import OwnReport
-from worker.agents.ability import ModelAvailability
+from worker.agents.model_availability import ModelAvailability
 from worker.files.spreading import spread_folders
 from worker.turns.leases.host import Host
 from worker.turns.loops.threads import ShortWorkPool

@@ -15,7 +15,7 @@ from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, ChainTask
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
-from api_client.turns.record.moves import Answer, Transition, attempt_facts, policy_retry_event, progress
+from api_client.turns.record.transition import Answer, Transition, attempt_facts, policy_retry_event, progress
 from api_client.turns.record.turn_policy import find_turn_policy
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents.step import step_of, strip_marker

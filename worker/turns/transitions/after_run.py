@@ -21,7 +21,7 @@ from api_client.contract.tasks import FAIL, ChainTask, all_tasks
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.contract.work import find_work
-from api_client.turns.record.moves import (
+from api_client.turns.record.transition import (
     Answer,
     Transition,
     attempt_facts,
@@ -32,8 +32,8 @@ from api_client.turns.record.moves import (
     to_policy_attempts,
 )
 from api_client.turns.record.turn_policy import find_turn_policy
+from worker.enforcement.answer_continuation import LEAST, trim_partial_marks
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.going_on import LEAST, trim_partial_marks
 from worker.enforcement.policy import Retry, decide_next
 from worker.runners.base import RunResult
 from worker.turns.interruptions.kind import FailedTurn

@@ -7,7 +7,7 @@ from dataclasses import replace
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.interruption import Interruption
 from api_client.contract.turn import Outcome, Turn
-from api_client.turns.record.moves import Transition, progress
+from api_client.turns.record.transition import Transition, progress
 from worker.turns.interruptions.kind import FailedTurn, asks_again
 from worker.turns.interruptions.registry import find_kind, list_kinds
 from worker.turns.transitions.judged_counters import count_gave_up

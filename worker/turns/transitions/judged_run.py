@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from api_client.contract.frozen import checked_frozen
-from api_client.turns.record.moves import Transition
+from api_client.turns.record.transition import Transition
 
 
 @checked_frozen(slots=True)

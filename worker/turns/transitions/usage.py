@@ -9,7 +9,7 @@ from typing import Any
 from api_client.contract.counters import counter_field, model_label
 from api_client.contract.frozen import checked_frozen
 from api_client.contract.turn import Turn
-from api_client.turns.record.moves import Transition, attempt_facts, progress
+from api_client.turns.record.transition import Transition, attempt_facts, progress
 from worker.enforcement.validators.services import ValidationCost
 
 #: Larger amounts are treated as reporting errors.

@@ -15,10 +15,10 @@ from api_client.contract.issue import ValidationIssue
 from api_client.contract.phase import Phase
 from worker.runners.base import Stop
 from worker.verification.gates.adr_valid import check_adrs
-from worker.verification.gates.fence import RUNS_PROGRAMS, GateSandbox
 from worker.verification.gates.files_exist import check_files
 from worker.verification.gates.gate import Gate, GateContext, GateReport, GateResult
 from worker.verification.gates.gate_codes import build_gate_issue
+from worker.verification.gates.gate_sandbox import RUNS_PROGRAMS, GateSandbox
 from worker.verification.gates.output_tree import OutputTooLarge, OutputTree, scan_tree
 from worker.verification.gates.program_gates import run_command_gate, run_test_gate
 from worker.verification.gates.stop import CheckInterrupted

@@ -11,7 +11,7 @@ from typing import Any
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.phase import Phase
 from worker.runners.base import Stop
-from worker.verification.gates.fence import GateSandbox
+from worker.verification.gates.gate_sandbox import GateSandbox
 from worker.verification.gates.output_tree import OutputTree
 from worker.verification.gates.stop import StopRequest
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.runners.base import Stop
-from worker.runners.guard import box, processes
-from worker.runners.guard.agent_process import AgentProcess
-from worker.runners.guard.box import SandboxMount
-from worker.runners.guard.footprint import ResourceLimits, ResourceUsage
-from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
-from worker.runners.guard.rlimits import CANNOT_RUN
-from worker.runners.guard.supervision import RunEnding, Supervision
-from worker.verification.gates.fence import GateSandbox
+from worker.runners.sandbox import bubblewrap, processes
+from worker.runners.sandbox.agent_process import AgentProcess
+from worker.runners.sandbox.bubblewrap import SandboxMount
+from worker.runners.sandbox.processes import FAST_PYTHON, SOURCE_ROOT
+from worker.runners.sandbox.resource_usage import ResourceLimits, ResourceUsage
+from worker.runners.sandbox.rlimits import CANNOT_RUN
+from worker.runners.sandbox.supervision import RunEnding, Supervision
+from worker.verification.gates.gate_sandbox import GateSandbox
 from worker.verification.gates.stop import CheckInterrupted, StopRequest
 
 #: How many lines of output are kept, from the end, and the longest line in characters.
@@ -111,7 +111,7 @@ def run_program(
     limits, stop, bounds = limits or ProgramLimits(), stop or StopRequest(), fence.bounds if fence else ResourceLimits()
     if home is not None:
         home.mkdir(exist_ok=True)
-    command = [*FAST_PYTHON, "worker.runners.guard.rlimits", str(limits.memory_mb), *argv]
+    command = [*FAST_PYTHON, "worker.runners.sandbox.rlimits", str(limits.memory_mb), *argv]
     process = processes.shared_processes().spawn_agent(
         fence.wrap_command(command, directory, own or SandboxMount(directory, writable=True)) if fence else command,
         mark=mark or f"gate-{uuid.uuid4().hex}",
@@ -158,7 +158,7 @@ def _explain_start_failure(ending: RunEnding, lines: Sequence[str], *, boxed: bo
         return ending.exit.error
     if ending.exit.code == CANNOT_RUN and len(lines) == 1:
         return lines[-1]
-    return box.find_sandbox_error(ending.stderr) if boxed and not ending.bytes else ""
+    return bubblewrap.find_sandbox_error(ending.stderr) if boxed and not ending.bytes else ""
 
 
 def build_environment(home: Path | None) -> dict[str, str]:

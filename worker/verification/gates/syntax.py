@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
-from worker.runners.guard.box import SandboxMount
+from worker.runners.sandbox.bubblewrap import SandboxMount
 from worker.verification.gates.gate import GateContext
 from worker.verification.gates.gate_codes import build_gate_issue
 from worker.verification.gates.gate_program import ProgramLimits, run_program

@@ -11,7 +11,7 @@ from api_client.api_keys import make_owner_namer
 from api_client.figures.figures import SPANS
 from api_client.store.audit import group_lines
 from api_client.web.errors import ApiError
-from api_client.web.pages.render import page_router, render_for_visitor
+from api_client.web.pages.rendering import page_router, render_for_visitor
 from api_client.web.pages.visitor import CurrentOverseer
 from api_client.web.relay.relay import CurrentRelay
 

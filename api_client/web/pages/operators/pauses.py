@@ -10,7 +10,7 @@ from api_client.figures.spans import parse_time_span
 from api_client.pauses.pause import Pause
 from api_client.resources.pauses import PAUSES
 from api_client.web.identity.access import require_operator
-from api_client.web.pages.render import page_router, redirect
+from api_client.web.pages.rendering import page_router, redirect
 from api_client.web.pages.visitor import CheckedForm, CurrentVisitor
 from api_client.web.relay.relay import CurrentRelay
 

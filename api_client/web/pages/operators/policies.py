@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.web.pages.render import page_router, render_for_visitor
+from api_client.web.pages.rendering import page_router, render_for_visitor
 from api_client.web.pages.visitor import CurrentOverseer
 from api_client.web.relay.relay import CurrentRelay
 

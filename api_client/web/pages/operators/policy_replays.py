@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from api_client.contract.errors import TurnNotFound
 from api_client.web.errors import ApiError
-from api_client.web.pages.render import page_router, render_for_visitor
+from api_client.web.pages.rendering import page_router, render_for_visitor
 from api_client.web.pages.visitor import CurrentOverseer
 from api_client.web.relay.relay import CurrentRelay
 

@@ -14,7 +14,7 @@ from api_client.api_keys import make_owner_namer
 from api_client.resources.registry import PAGES
 from api_client.resources.resource import Button, CellContext, Resource, ResourcePage
 from api_client.web.identity.access import require_operator
-from api_client.web.pages.render import page_router, redirect, render_for_visitor
+from api_client.web.pages.rendering import page_router, redirect, render_for_visitor
 from api_client.web.pages.visitor import CheckedForm, CurrentOverseer, CurrentVisitor
 from api_client.web.relay.relay import CurrentRelay
 

@@ -8,7 +8,7 @@ from api_client.actions import order_worker
 from api_client.contract.worker_order import WorkerOrder
 from api_client.resources.workers import WORKERS
 from api_client.web.identity.access import require_operator
-from api_client.web.pages.render import page_router, redirect
+from api_client.web.pages.rendering import page_router, redirect
 from api_client.web.pages.visitor import CheckedForm, CurrentVisitor
 from api_client.web.relay.relay import CurrentRelay
 

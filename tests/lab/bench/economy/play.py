@@ -21,7 +21,7 @@ from worker.enforcement import (
     repair_answer,
     validate_attempt,
 )
-from worker.enforcement.going_on import append_continuation, find_unfinished_text
+from worker.enforcement.answer_continuation import append_continuation, find_unfinished_text
 
 #: How often the agent runs at most (ADR-038).
 RUNS = 3

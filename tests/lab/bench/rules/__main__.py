@@ -18,7 +18,6 @@ from pathlib import Path
 from tests.lab.bench.rules.policy import POLICY, answer
 from tests.lab.bench.turns.peers_home import python_of_peers
 from worker.enforcement import run_validators, validate_attempt
-from worker.enforcement.child import isolate_validators
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.policies import (
     Comparison,
@@ -28,6 +27,7 @@ from worker.enforcement.policies import (
     choose_rules,
     read_policy,
 )
+from worker.enforcement.validator_process import isolate_validators
 
 
 def peers(texts: list[str]) -> dict[str, float]:

@@ -8,7 +8,7 @@ import pytest
 
 from api_client.contract.counters import counter_field
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.moves import Transition, progress
+from api_client.turns.record.transition import Transition, progress
 from worker.enforcement import run_validators, validate_attempt
 from worker.enforcement.rules import CodeBlocksRule, CommandRule, LlmJudgeRule
 from worker.enforcement.rules.llm_judge import build_prompt, read_verdict, verdicts

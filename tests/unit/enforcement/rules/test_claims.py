@@ -3,7 +3,7 @@
 import pytest
 
 from tests.lab.claims import wordings
-from worker.enforcement.judging import validate_attempt
+from worker.enforcement.attempt_validation import validate_attempt
 from worker.enforcement.tool_call_log import (
     Counts,
     ToolCall,

@@ -109,8 +109,8 @@ def trouble(kind: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "policy.yaml").write_text(
         f"max_attempts: 1\nlocale: en\nrules:\n  - {{rule: {kind}, options: {made.options}}}\n  - step_marker\n"
     )
-    monkeypatch.setattr("worker.enforcement.child.MEMORY_MB", MEMORY_MB)
-    monkeypatch.setattr("worker.enforcement.child.SECONDS", seconds(fault))
+    monkeypatch.setattr("worker.enforcement.validator_process.MEMORY_MB", MEMORY_MB)
+    monkeypatch.setattr("worker.enforcement.validator_process.SECONDS", seconds(fault))
     return made
 
 

@@ -9,10 +9,10 @@ from tests.growth import assert_linear
 from tests.unit.enforcement.samples import ADR, header_with
 from tests.unit.enforcement.test_foreign_input import ALL, NOWHERE
 from worker.enforcement import ResponseValidator, decide_next, validate_attempt
-from worker.enforcement.child import MOST_CHARACTERS, runs_in_place
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.repair import repair_attempt
 from worker.enforcement.rules import RULES
+from worker.enforcement.validator_process import MOST_CHARACTERS, runs_in_place
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\n"
 PATHS = [f"  - a{i}.py\n" for i in range(600)]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.declared import field_default, settable_fields
 from api_client.contract.settings import Settings
+from api_client.contract.value_kinds import field_default, settable_fields
 from worker.enforcement import run_validators
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.policies import (

@@ -1,0 +1,47 @@
+"""Validators that a request can name: the built-in ones and those of installed packages.
+
+Offered validators can be requested; active validators check answers (HELIX_VALIDATORS or the request). Names come
+from the metadata of installed packages, without importing their code, so the relay may use this module too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+
+from api_client.contract.value_kinds import suggest_name
+
+#: Entry point group in which packages register validators (docs/validators.md).
+GROUP = "helix_turns.validators"
+#: Built-in validators: ADR-038's three.
+BUILT_IN = ("step_marker", "adr_structure", "file_existence")
+
+
+def installed_validators() -> Mapping[str, EntryPoint]:
+    """Return the entry points of installed validator packages by validator name, without the built-in names."""
+    return _load_installed(tuple(sys.path))
+
+
+@lru_cache(maxsize=8)
+def _load_installed(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    return {entry.name: entry for entry in sorted(entry_points(group=GROUP)) if entry.name not in BUILT_IN}
+
+
+def offered_validators() -> tuple[str, ...]:
+    """Return the names of all validators available here: the built-in ones first, then the installed ones."""
+    return (*BUILT_IN, *installed_validators())
+
+
+def requestable_validators(active: Collection[str]) -> tuple[str, ...]:
+    """Return the validator names that a request may use: those available here and those active by the settings.
+
+    An operator may activate a validator on a relay that lacks its package; the workers then offer it.
+    """
+    return tuple(dict.fromkeys((*offered_validators(), *active)))
+
+
+def describe_unknown_validator(name: str, offered: Sequence[str]) -> str:
+    """Return the error message about an unknown validator; it suggests the closest name and lists all names."""
+    return f"unknown validator {name[:80]!r}{suggest_name(name, offered)} (offered: {', '.join(offered) or 'none'})"

@@ -1,0 +1,174 @@
+"""Transitions: changes of a turn by its holder. The ``after_*`` modules compute them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+
+from api_client.contract.attempt_record import AttemptFacts, AttemptRecord
+from api_client.contract.completion import Verdict
+from api_client.contract.decision import HANDED_ON
+from api_client.contract.event_kinds import TurnRetrying
+from api_client.contract.events import Body, data_of
+from api_client.contract.frozen import checked_frozen
+from api_client.contract.record import FieldChanges, changes_factory
+from api_client.contract.step_marker import Span
+from api_client.contract.tasks import ChainTask
+from api_client.contract.turn import Outcome, Progress, Turn, TurnState
+from api_client.contract.turn_error import TurnError, error_to_dict
+from api_client.contract.work import find_work
+from worker.enforcement.attempt import Attempt
+from worker.enforcement.documents.step import marker_spans
+from worker.enforcement.policy import Retry
+
+#: Select the fields of a turn, or of an attempt, that a transition changes: ``progress(retries=2)``.
+progress = changes_factory(Progress)
+attempt_facts = changes_factory(AttemptFacts)
+
+
+@checked_frozen(slots=True, kw_only=True)
+class Answer:
+    """The response of a finished turn, or the error that explains why there is no response."""
+
+    response: str = ""
+    step: str = ""
+    step_source: str = ""
+    error: TurnError | None = None
+
+
+@checked_frozen(slots=True, kw_only=True)
+class TransitionTexts:
+    """The texts of a state transition in the form in which the store keeps them.
+
+    Attributes:
+        fields: the fields of the turn, by name.
+        facts: the facts of the attempt, by name.
+        events: kind and data (JSON) of each event, in a row.
+        spans: the step markers of the answer.
+        markers: the step markers as JSON.
+        error: the answer's error as JSON.
+    """
+
+    fields: dict[str, str]
+    facts: dict[str, str]
+    events: list[str]
+    spans: tuple[Span, ...]
+    markers: str
+    error: str
+
+
+@checked_frozen(slots=True, kw_only=True)
+class Transition:
+    """One state transition of a turn: changed fields, new events, counters and the next task.
+
+    Attributes:
+        attempt: the attempt that ``facts`` belong to.
+        state, next: the turn's next state and task; ignored if ``outcome`` is set.
+        fields: changed fields of the turn.
+        facts: changed facts of the attempt.
+        events: the events in order; the store adds the event of a turn's end.
+        counters: see ``contract/counters.py``; the store adds its own measurements.
+        delay_ms: the delay before ``next`` may be claimed.
+        outcome, answer: set if the turn ends.
+        end_counters: counted only if the turn really ends with this outcome.
+        run_ended: whether an agent run ended.
+        judged: whether an answer was validated.
+        judged_ms: the duration of a validation stored together with its run.
+        suspend_seconds: if above 0, the time that a suspended turn waits for a decision.
+        service, service_reason: what the run says about its model's service (``service_said``), and why.
+        service_wait_ms: the wait demanded by the service.
+    """
+
+    attempt: int
+    state: TurnState = TurnState.RAN
+    next: ChainTask | None = None
+    fields: FieldChanges[Progress] = field(default_factory=progress)
+    facts: FieldChanges[AttemptFacts] = field(default_factory=attempt_facts)
+    events: list[Body] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+    delay_ms: int = 0
+    outcome: Outcome | None = None
+    answer: Answer = field(default_factory=Answer)
+    end_counters: dict[str, int] = field(default_factory=dict)
+    run_ended: bool = False
+    judged: bool = False
+    judged_ms: int = 0
+    suspend_seconds: float = 0.0
+    service: str = ""
+    service_reason: str = ""
+    service_wait_ms: int = 0
+    _texts: TransitionTexts | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def texts(self) -> TransitionTexts:
+        """Return the transition's texts as stored.
+
+        The texts are computed once, because some transitions are written twice.
+        """
+        texts = self._texts
+        if texts is None:
+            answer = self.answer
+            spans = marker_spans(answer.response) if answer.step else ()
+            texts = TransitionTexts(
+                fields=self.fields.to_texts(),
+                facts=self.facts.to_texts(),
+                events=flatten_events(self.events),
+                spans=spans,
+                markers=json.dumps(spans) if spans else "[]",
+                error=json.dumps(error_to_dict(answer.error)) if answer.error else "{}",
+            )
+            object.__setattr__(self, "_texts", texts)
+        return texts
+
+
+def flatten_events(events: Sequence[Body]) -> list[str]:
+    """Flatten events to arguments of a Lua script: for each event its kind and its data as JSON."""
+    return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
+
+
+def rerun_task(turn: Turn, attempt: int) -> ChainTask:
+    """Return the task that runs the turn's agent again for the given attempt."""
+    return ChainTask(find_work(turn.request).again, attempt)
+
+
+def to_policy_attempts(records: Sequence[AttemptRecord]) -> list[Attempt]:
+    """Convert stored attempts to the form that the retry policy reads."""
+    return [
+        Attempt(
+            number=record.number,
+            text=record.text,
+            answer=record.answer,
+            complete=record.completion.get("verdict") == Verdict.COMPLETE,
+            issues=record.issues,
+            fresh=is_freshly_ordered(records[:at]),
+        )
+        for at, record in enumerate(records)
+    ]
+
+
+def is_freshly_ordered(before: Sequence[AttemptRecord]) -> bool:
+    """Return whether the next attempt was requested by a person or with another model, not by automatic feedback."""
+    return bool(before) and before[-1].decision == HANDED_ON
+
+
+def retry_event(
+    turn: Turn, attempt: int, reason: str, *, codes: Iterable[str] = (), feedback: str = "", goes_on: bool = False
+) -> TurnRetrying:
+    """Build the event that announces another run of the agent."""
+    return TurnRetrying(
+        attempt=attempt,
+        max_attempts=turn.max_attempts,
+        reason=reason,
+        codes=tuple(codes),
+        feedback=feedback,
+        goes_on=goes_on,
+        delay_seconds=0,
+    )
+
+
+def policy_retry_event(turn: Turn, link: ChainTask, reason: str, decision: Retry) -> TurnRetrying:
+    """Build the event that announces another run of the agent which the policy demands."""
+    return retry_event(
+        turn, link.attempt + 1, reason, codes=decision.codes, feedback=decision.feedback, goes_on=decision.goes_on
+    )

@@ -1,0 +1,16 @@
+"""Sentences that users of the relay read while a turn goes on, from the table ``sentences.toml``.
+
+Errors have a table of their own (``contract/error_codes.toml``).
+"""
+
+from __future__ import annotations
+
+from api_client.contract.word_tables import load_word_table
+
+_WORDS = load_word_table(__file__)
+
+
+def translate(name: str, locale: str, **values: object) -> str:
+    """Return the sentence called ``name`` in German or English, with ``values`` filled in."""
+    texts = _WORDS[name]
+    return str(texts.get(locale, texts["en"])).format(**values)

@@ -1,0 +1,72 @@
+"""Validation of one answer by all active validators, each run in isolation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.validation_faults import describe_exception
+from worker.enforcement.validator_process import ValidatorFailure
+from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, make_issue
+
+MAX_CHARS = 4 * 1024 * 1024
+
+
+def run_validators(
+    answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
+) -> list[ValidationIssue]:
+    """Run validators on an answer and its files, and return the issues that they find.
+
+    A validator that raises or returns anything but a list of issues produces VALIDATOR_ERROR. Identical findings count
+    once. ``context`` has ``files`` (name to text), ``locale``, and values for custom validators.
+    """
+    context = context or {}
+    locale = str(context.get("locale", DEFAULT_LOCALE))
+    texts = [("", answer), *(context.get("files") or {}).items()]
+    if too_long := [(name, len(text)) for name, text in texts if len(text) > MAX_CHARS]:
+        return [make_issue("ANSWER_TOO_LONG", locale, file=name, count=count) for name, count in too_long]
+    found: dict[tuple[object, ...], ValidationIssue] = {}
+    for validator in validators:
+        for one in _run_isolated(validator, answer, context, locale):
+            found.setdefault((one.code, one.file, one.line, one.message), one)
+    return list(found.values())
+
+
+#: Most context values have these types, which are faster to test than ``Mapping``.
+_NO_MAPPINGS = frozenset({str, type(None)})
+
+
+def _run_isolated(
+    validator: ResponseValidator, answer: str, context: Mapping[str, Any], locale: str
+) -> list[ValidationIssue]:
+    name = type(validator).__name__
+    try:
+        name = str(validator.name)
+        # A copy of the context: no validator sees the changes of another.
+        own = {
+            key: dict(value) if type(value) not in _NO_MAPPINGS and isinstance(value, Mapping) else value
+            for key, value in context.items()
+        }
+        found = validator.validate(answer, own)
+        if not isinstance(found, (list, tuple)) or not all(isinstance(one, ValidationIssue) for one in found):
+            return _failure_issue(name, f"returned {type(found).__name__}", locale)
+    except ValidatorFailure as error:
+        return _failure_issue(name, str(error), locale)
+    except (Exception, SystemExit) as error:  # SystemExit: a validator must not end the worker
+        return _failure_issue(name, describe_exception(error), locale)
+    return [one if one.validator == name else replace(one, validator=name) for one in found]
+
+
+def _failure_issue(name: str, problem: str, locale: str) -> list[ValidationIssue]:
+    return [replace(make_issue("VALIDATOR_ERROR", locale, validator=name, problem=problem), validator=name)]
+
+
+def refused_file_issues(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
+    """Return an issue for each file of an answer that was refused.
+
+    ``files`` maps each path to the reason.
+    """
+    return tuple(make_issue("ANSWER_FILE_REFUSED", locale, path=path, problem=why) for path, why in files.items())

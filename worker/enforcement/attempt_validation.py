@@ -1,0 +1,138 @@
+"""Validation of one attempt: assemble its answer, repair it if the policy repairs first, and validate it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.answer_validation import run_validators
+from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
+from worker.enforcement.content_guard import GUARD, MergedAnswer, find_lost_content, find_unresolved_losses, merge_reply
+from worker.enforcement.documents.normaliser import NormalisedText, describe_edit, normalise_answer
+from worker.enforcement.documents.repetition import repeated_percent
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.feedback import describe_part
+from worker.enforcement.policy import REFUSED, Policy, weigh_attempts
+from worker.enforcement.repair import RepairResult, repair_answer
+from worker.enforcement.replies.vocabulary import is_refusal
+from worker.enforcement.validation_faults import ValidationFaults
+from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text, clip_text, make_issue
+from worker.enforcement.validators.services import CostMeter
+
+#: Marks where a piece was taken out of a reply.
+_GAP = "\x00"
+
+
+def validate_attempt(
+    history: Sequence[Attempt],
+    text: str,
+    validators: Sequence[ResponseValidator],
+    context: Mapping[str, Any] | None = None,
+    *,
+    policy: Policy | None = None,
+    complete: bool = True,
+    feedback: str = "",
+    fresh: bool = False,
+    assembled: str | None = None,
+) -> Attempt:
+    """Assemble, repair and validate the agent's new text, and return the result as an attempt.
+
+    Without a policy, nothing is repaired before validation, and an incomplete text is not validated. ``fresh`` means
+    that a person or another model asked again. ``assembled`` is the answer, if the text was merged before.
+    """
+    number = len(history) + 1
+    if not complete:
+        return Attempt(number=number, text=text, answer=text, complete=False, feedback=feedback, fresh=fresh)
+    context = dict(context or {})
+    faults = ValidationFaults(str(context.get("locale", DEFAULT_LOCALE)))
+    before = weigh_attempts(history, policy or Policy())
+    answer, edits = text if assembled is None else assembled, tuple[str, ...]()
+    said = NormalisedText(text)
+    if assembled is None:
+        said = faults.run_step(partial(normalise_answer, text), said)
+        answer, edits = said.text, tuple(describe_edit(name, faults.locale) for name in said.edits)
+    if assembled is None and not fresh and (kept := find_best_attempt(latest_attempts(before))) and kept.errors:
+        taking = partial(merge_reply, kept.answer, kept.errors, said.text, _markdown_files(context), feedback)
+        now = faults.run_step(taking, MergedAnswer(kept.answer))
+        answer, edits = (
+            now.answer,
+            (*edits, *faults.run_step(partial(_describe_edits, now, said.text, faults.locale), tuple[str, ...]())),
+        )
+    repaired: RepairResult | None = None
+    with CostMeter() as counted:
+        if policy and (repairing := [validator for validator in validators if policy.repairs_first(validator.name)]):
+            repaired = faults.run_step(partial(repair_answer, answer, repairing, context), RepairResult(text=answer))
+            answer, context = repaired.text, {**context, **repaired.context}
+        issues = faults.run_step(partial(run_validators, answer, validators, context), list[ValidationIssue]())
+        if before:
+            finding = partial(_find_losses, before, answer, context, fresh=fresh)
+            issues += faults.run_step(finding, list[ValidationIssue]())
+        issues += faults.run_step(partial(_find_repetition, answer, issues, faults.locale), list[ValidationIssue]())
+        if faults.run_step(partial(is_refusal, answer, str(context.get("prompt", ""))), False):
+            words_of = " ".join(strip_marker(answer).split())
+            issues.append(replace(make_issue(REFUSED, faults.locale, said=words_of), validator=GUARD))
+    return Attempt(
+        number=number,
+        text=text,
+        answer=answer,
+        issues=(*issues, *faults.issues),
+        fixed_issues=repaired.fixed_issues if repaired else (),
+        changes=repaired.changes if repaired else (),
+        edits=edits,
+        feedback=feedback,
+        fresh=fresh,
+        spent=counted.spent,
+    )
+
+
+def _find_losses(
+    history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *, fresh: bool
+) -> list[ValidationIssue]:
+    locale = str(context.get("locale", DEFAULT_LOCALE))
+    if fresh:
+        kept = find_best_attempt(history)
+        return find_lost_content(kept.answer, kept.errors, answer, locale, adrs_only=True) if kept else []
+    files = _markdown_files(context)
+    kept = find_best_attempt(latest_attempts(history))
+    if kept is not None:
+        found = find_lost_content(kept.answer, kept.errors, answer, locale, files)
+        earlier = [attempt for attempt in history if attempt.number < kept.number]
+        return [*found, *find_unresolved_losses(kept.errors, earlier, answer, locale, files)]
+    drafts = [attempt.text for attempt in latest_attempts(history) if attempt.text.strip()]
+    return find_lost_content(drafts[-1], (), answer, locale, files) if drafts else []
+
+
+def _find_repetition(answer: str, issues: Sequence[ValidationIssue], locale: str) -> list[ValidationIssue]:
+    percent = repeated_percent(answer)
+    if not percent or "ANSWER_REPEATS" in {one.code for one in issues}:
+        return []
+    return [replace(make_issue("REPEATED_TEXT", locale, percent=percent), validator=GUARD)]
+
+
+def _describe_edits(taken: MergedAnswer, reply: str, locale: str) -> tuple[str, ...]:
+    if taken.answer == reply:
+        return ()
+    left, said = reply.replace("\r\n", "\n"), []
+    for part, text in taken.inserted.items():
+        whole = text in left
+        left = left.replace(text, _GAP, 1) if whole else left
+        what = describe_part(part, locale) if part else choose_text(locale, "den Wert allein", "the value alone")
+        form = "" if whole else choose_text(locale, ", aus anderer Form gelesen", ", read from another form")
+        german, english = (
+            f"Eingesetzt: {what} ({len(text)} Zeichen{form})",
+            f"Put in: {what} ({len(text)} characters{form})",
+        )
+        said.append(choose_text(locale, german, english))
+    for piece in filter(None, map(str.strip, left.split(_GAP) if taken.inserted else [left])):
+        german, english = f"Nicht übernommen: {len(piece)} Zeichen", f"Left out: {len(piece)} characters"
+        said.append(f"{choose_text(locale, german, english)}: {clip_text(piece)}")
+    return tuple(said)
+
+
+def _markdown_files(context: Mapping[str, Any]) -> list[str]:
+    files = context.get("files") or {}
+    return [text for name, text in files.items() if name.lower().endswith(".md")]

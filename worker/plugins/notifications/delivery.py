@@ -1,0 +1,166 @@
+"""Deliver notifications: to webhooks, or to the operator's command.
+
+Addresses of this machine or an inner network are refused unless allowed. Redirects and proxies are not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
+
+from api_client.contract.addresses import is_internal_address
+from api_client.contract.notification import OutboxEntry, sign_headers
+from api_client.contract.settings import Settings
+
+_SECONDS = 10.0
+_MOST_READ = 65_536
+
+
+class DeliveryError(Exception):
+    """Raised when a target does not accept a notification; the message gives the reason."""
+
+
+def resolve_addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
+    """Resolve a host name to IP addresses. Addresses of an internal network are refused unless allowed.
+
+    Raises:
+        NotSent: the host has no address, or an address of an inner network.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise DeliveryError(f"{host} has no address: {error}") from None
+    numbers = list(dict.fromkeys(str(each[4][0]) for each in found))
+    if not allow_inner and (refused := [number for number in numbers if is_internal_address(number)]):
+        said = f"{host} leads to {refused[0]}, an inner address; HELIX_WEBHOOK_INTERNAL=allowed lets it"
+        raise DeliveryError(said)
+    return numbers
+
+
+def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool) -> None:
+    """Send a body to a URL with an HTTP POST. Any reply but a 2xx status is an error.
+
+    Raises:
+        NotSent: the address is refused, unreachable, or answers otherwise.
+    """
+    parts = urlsplit(url)
+    host, tls = parts.hostname or "", parts.scheme == "https"
+    port = parts.port or (443 if tls else 80)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    said = ""
+    for address in resolve_addresses(host, port, allow_inner=allow_inner):
+        connection = _PinnedConnection(host, port, address, tls=tls)
+        try:
+            connection.request("POST", path, body, dict(headers))
+            answer = connection.getresponse()
+            answer.read(_MOST_READ)
+        except (OSError, http.client.HTTPException) as error:
+            said = f"{host}: {type(error).__name__}: {error}"
+            continue
+        finally:
+            connection.close()
+        if 200 <= answer.status < 300:
+            return
+        moved = ", redirects are not followed" if 300 <= answer.status < 400 else ""
+        raise DeliveryError(f"{host} answers {answer.status}{moved}")
+    raise DeliveryError(said)
+
+
+class _PinnedConnection(http.client.HTTPConnection):
+    """An HTTP connection to an address that was checked before, but with the host's name for TLS and headers."""
+
+    def __init__(self, host: str, port: int, address: str, *, tls: bool) -> None:
+        super().__init__(host, port, timeout=_SECONDS)
+        self._address, self._tls = address, tls
+        self.default_port = 443 if tls else 80  # left out of the Host header
+
+    def connect(self) -> None:
+        """Connect to the checked address instead of resolving the host name again."""
+        plain = socket.create_connection((self._address, self.port), self.timeout)
+        try:
+            context = ssl.create_default_context() if self._tls else None
+            self.sock = context.wrap_socket(plain, server_hostname=self.host) if context else plain
+        except BaseException:
+            plain.close()
+            raise
+
+
+_COMMAND_SECONDS = 10.0
+#: Variables that the command inherits; none is secret.
+_KEPT = ("PATH", "HOME", "LANG", "TZ")
+COMMAND = "command"
+
+
+def list_targets(settings: Settings) -> tuple[str, ...]:
+    """Return the targets of notifications: the configured URLs, and ``command`` for the operator's command."""
+    return (*settings.webhook_urls, *([COMMAND] if settings.notice_command else ()))
+
+
+def mask_target(target: str) -> str:
+    """Return a target's URL without path and query, which often contain a secret."""
+    parts = urlsplit(target)
+    return f"{parts.scheme}://{parts.hostname}" if parts.scheme else target
+
+
+def is_wanted(settings: Settings, kind: str) -> bool:
+    """Return True if the settings select notifications of this kind.
+
+    A setting such as ``response.*`` selects all kinds with this prefix.
+    """
+    return any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for each in settings.notice_kinds)
+
+
+def deliver_notification(settings: Settings, target: str, entry: OutboxEntry) -> None:
+    """Deliver a notification to a webhook or to the operator's command.
+
+    Raises:
+        NotSent: the target did not accept it.
+    """
+    if target == COMMAND:
+        _run_command(settings.notice_command, entry)
+        return
+    headers = {"content-type": "application/json", "user-agent": "helix-turns"}
+    headers |= sign_headers(settings.webhook_secret, entry.notice_id, entry.body, time.time())
+    post_body(target, entry.body.encode(), headers, allow_inner=settings.webhook_internal == "allowed")
+
+
+def _run_command(command: str, entry: OutboxEntry) -> None:
+    environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environ |= {"NOTICE_ID": entry.notice_id, "NOTICE_KIND": entry.kind}
+    try:
+        process = subprocess.Popen(  # the command line comes from the operator
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environ,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise DeliveryError(f"the command cannot be started: {error}") from error
+    with _kill_afterwards(process):
+        try:
+            _, said = process.communicate(entry.body.encode() + b"\n", timeout=_COMMAND_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise DeliveryError(f"the command takes longer than {_COMMAND_SECONDS:g} s") from None
+    if process.returncode:
+        words = said.decode(errors="replace").strip().splitlines()
+        raise DeliveryError(f"the command ended with {process.returncode}{': ' + words[-1][:200] if words else ''}")
+
+
+@contextlib.contextmanager
+def _kill_afterwards(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

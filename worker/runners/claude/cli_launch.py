@@ -1,0 +1,257 @@
+"""Prepare the start of the Claude CLI: environment, arguments, files and mounts."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.interruption import Interruption
+from api_client.contract.session_paths import delivery_name
+from api_client.contract.settings import Settings
+from worker.files.safe_io import open_folder, read_file
+from worker.runners import approval_client, tool_gate
+from worker.runners.approval import build_tool_orders, find_question
+from worker.runners.base import Order
+from worker.runners.claude import hooks
+from worker.runners.claude.answer_text import clean_text
+from worker.runners.claude.claude_models import allowed_models
+from worker.runners.claude.cli_sessions import _SETTINGS, ASKED, QUESTION, TOOL_ORDERS, BaseSession
+from worker.runners.claude.cli_transcript import MAX_TRANSCRIPT
+from worker.runners.claude.hooks import TOOL_HOOK
+from worker.runners.sandbox import bubblewrap
+from worker.runners.sandbox.bubblewrap import PROXY_URL, SandboxMount
+from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
+from worker.runners.sandbox.launch import Launch, build_environment
+from worker.runners.sandbox.resource_usage import ResourceLimits
+
+READING_TOOLS = ("Read", "Glob", "Grep")
+#: Default address of the Messages API, and the paths that the CLI uses.
+_DEFAULT_API = "https://api.anthropic.com"
+_PATHS = frozenset({"/", "/v1/messages", "/v1/messages/count_tokens"})
+_API_KEY = "ANTHROPIC_API_KEY"
+
+
+def build_cli_environment(settings: Settings, home: Path) -> dict[str, str]:
+    """Return the environment variables for the CLI. Only the configured variables are copied from the worker."""
+    own = {
+        "DISABLE_AUTOUPDATER": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+        # "@/etc/passwd" in a message would silently add that file to the request.
+        "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
+        # git's status shows nothing of the project here, but names files of other sessions.
+        "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
+        "CLAUDE_CODE_GIT_CHECK_ONLY_IN_REPOSITORY": "1",
+        # A run ends with its answer; no background work may continue.
+        "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+        # Retries belong to the queue, where they are visible and hold no slot.
+        "CLAUDE_CODE_MAX_RETRIES": "1",
+        # Bun's timed garbage collection takes a third of a chat's CPU time.
+        "BUN_GC_TIMER_DISABLE": "1",
+        # Bun's second compiler costs more than it saves: 5 % of a chat's CPU time, 20 % of a long answer's.
+        "BUN_JSC_useDFGJIT": "0",
+        "ANTHROPIC_BASE_URL": settings.claude_api_url,
+        _key_name(settings.claude_api_key): settings.claude_api_key,
+    }
+    return build_environment(home, settings.claude_env, own)
+
+
+def allowed_destinations(settings: Settings, option: str) -> AllowedDestinations:
+    """Return the hosts that the CLI may reach: the model service, and the hosts that the settings name."""
+    key = settings.claude_api_key
+    ours: dict[bytes, str] = {}
+    if key:
+        bearer = _key_name(key) != _API_KEY
+        ours = {b"x-api-key": "" if bearer else key, b"authorization": f"Bearer {key}" if bearer else ""}
+    models, url = allowed_models(option, settings), settings.claude_api_url or _DEFAULT_API
+    upstream = Upstream(url=url, paths=_PATHS, ours=ours, models=models, allows=settings.proxy_allows)
+    return AllowedDestinations.from_settings(upstream, settings, settings.claude_env)
+
+
+def proxy_environment(settings: Settings) -> dict[str, str]:
+    """Return the variables that make the CLI use the model proxy. They contain a placeholder instead of the API key."""
+    key = settings.claude_api_key
+    # The CLI requires a key, and derives its type from the prefix.
+    placeholder = (
+        {_key_name(key): f"{key[:13]}-in-the-box" if key.startswith("sk-ant-") else "in-the-box"} if key else {}
+    )
+    return {"ANTHROPIC_BASE_URL": PROXY_URL, **placeholder}
+
+
+def _key_name(key: str) -> str:
+    """Return the name of the environment variable for a key.
+
+    Subscription tokens need another variable than API keys.
+    """
+    return "CLAUDE_CODE_OAUTH_TOKEN" if key.startswith("sk-ant-oat") else _API_KEY
+
+
+def build_arguments(
+    settings: Settings, order: Order, settings_file: Path, session: str, base: BaseSession
+) -> list[str]:
+    """Return the command-line arguments of the CLI.
+
+    The prompt is not among them, because arguments have a size limit.
+    """
+    found = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
+    # Only user settings (our empty HOME) and ours: settings that an agent writes into its folder are ignored.
+    found += ["--setting-sources", "user", "--settings", str(settings_file), "--strict-mcp-config"]
+    # Deny what is not explicitly allowed: nobody could be asked.
+    mode = "dontAsk" if order.read_only else settings.claude_permission_mode
+    tools = READING_TOOLS if order.read_only else settings.claude_tools
+    found += ["--permission-mode", mode, "--tools", ",".join(tools)]
+    if order.option:
+        found += ["--model", order.option]
+    if base.transcript is not None:
+        found += ["--resume", str(base.transcript), "--fork-session"]
+    return [*found, "--session-id", session]
+
+
+def build_launch(
+    settings: Settings,
+    program: str,
+    order: Order,
+    home: Path,
+    session: str,
+    base: BaseSession,
+    stdin: bytes | None,
+    more: Sequence[str] = (),
+) -> Launch:
+    """Return the launch that starts the CLI for an order whose folders are prepared."""
+    file = home / _SETTINGS
+    return Launch(
+        argv=[program, *build_arguments(settings, order, file, session, base), *more],
+        env=build_cli_environment(settings, home),
+        stdin=stdin,
+        binds=sandbox_binds(settings, order, Path(program), file, base),
+        box=settings.box,
+        needs_sandbox=True,
+        bounds=ResourceLimits.from_settings(settings),
+        writes=[home],
+        outbound=allowed_destinations(settings, order.option),
+        proxy_env=proxy_environment(settings),
+    )
+
+
+def prepare_files(order: Order, home: Path, settings: Settings) -> Path:
+    """Create a run's HOME and its files, and return the path of the CLI's settings file. Raises ``OSError``.
+
+    HOME is outside the agent's working folder.
+    """
+    marks = order.directory / "marks"
+    for folder in (marks, home / ".claude", home / "tmp"):
+        folder.mkdir(parents=True)
+    copy_instructions(order, home)
+    if order.tools:
+        content = build_tool_orders(order, boxed=bubblewrap.uses_sandbox(settings.box)) | {
+            "question": str(home / QUESTION)
+        }
+        (home / TOOL_ORDERS).write_text(json.dumps(content), encoding="utf-8")
+    path = home / _SETTINGS
+    path.write_text(build_settings(order, home, settings), encoding="utf-8")
+    return path
+
+
+def copy_instructions(order: Order, home: Path) -> None:
+    """Copy the session's CLAUDE.md, if there is one, into the HOME of the CLI."""
+    memory = order.workdir / "CLAUDE.md"
+    if memory.is_file() and not memory.is_symlink():
+        shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
+
+
+def build_settings(order: Order, home: Path, settings: Settings) -> str:
+    """Return the content of the CLI's settings file for a run, with its hooks and permissions."""
+    marks = order.directory / "marks"
+    writing = hooks.edit_rules(writable_paths(settings))
+    return hooks.build_settings(
+        marks,
+        readable=[order.directory]
+        if order.read_only
+        else [*hooks.readable_entries(settings.root), *_readable_files(order)],
+        protected=[marks, home],
+        allowed=() if order.read_only else [*writing, *settings.claude_allowed_tools],
+        tools=home / TOOL_ORDERS if order.tools else None,
+    )
+
+
+def find_deferred_question(order: Order, result: Mapping[str, Any]) -> Interruption | None:
+    """Return the question for a person about the tool call at which the CLI stopped, or None if there is none."""
+    call = result.get("deferred_tool_use")
+    if not isinstance(call, dict) or not isinstance(call.get("input"), dict):
+        return None
+    return find_question(order, clean_text(call.get("name")), call["input"], clean_text(call.get("id")))
+
+
+def adapt_base(order: Order, base: BaseSession, home: Path) -> BaseSession:
+    """Return the session to continue, with the folder name of the earlier run replaced by the new one.
+
+    The waiting call may name files in that folder, whose content was moved here.
+
+    Raises:
+        OSError: the session cannot be read or written.
+    """
+    answered = order.interruption
+    if answered is None or base.transcript is None:
+        return base
+    then = delivery_name(order.turn_id, order.attempt, answered.delivery).encode()
+    moved = re.sub(re.escape(then) + rb"(?!\d)", order.directory.name.encode(), read_base(base))
+    path = home / ASKED
+    path.write_bytes(moved)
+    return replace(base, transcript=path)
+
+
+def read_base(base: BaseSession) -> bytes:
+    """Return the content of the transcript that a run continues, or empty bytes for a new session."""
+    if base.transcript is None:
+        return b""
+    with open_folder(base.transcript.parent) as folder:
+        return read_file(base.transcript.name, folder, MAX_TRANSCRIPT)
+
+
+def read_instructions(home: Path) -> str:
+    """Return the content of the CLAUDE.md in the CLI's HOME, or an empty string if there is none."""
+    try:
+        return (home / ".claude" / "CLAUDE.md").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def sandbox_binds(
+    settings: Settings, order: Order, program: Path, settings_file: Path, base: BaseSession
+) -> list[SandboxMount]:
+    """Return the files and folders to mount in the CLI's sandbox. Later mounts cover earlier ones.
+
+    Of a program only its file is mounted, because its folder may contain anything.
+    """
+    found = [SandboxMount(program), SandboxMount(program.resolve()), SandboxMount(hooks.HOOK)]
+    if not order.read_only:
+        found += [SandboxMount(path) for path in [*hooks.readable_entries(settings.root), *_readable_files(order)]]
+        found += [SandboxMount(path, writable=True) for path in writable_paths(settings)]
+    home = settings_file.parent
+    gate = Path(tool_gate.__file__)
+    hooked = (TOOL_HOOK, gate, gate.with_name("tool_rules"), Path(approval_client.__file__), home / TOOL_ORDERS)
+    tools = [SandboxMount(path) for path in hooked] if order.tools else []
+    found += [
+        SandboxMount(home, writable=True),
+        SandboxMount(settings_file),
+        *tools,
+        SandboxMount(order.directory / "marks", writable=True),
+    ]
+    if base.transcript is not None:
+        found.append(SandboxMount(base.transcript))
+    return found
+
+
+def writable_paths(settings: Settings) -> list[Path]:
+    """Return the project folders that the settings let agents write. Folders that are links are left out."""
+    paths = [settings.root / name for name in settings.writable]
+    return [path for path in paths if path.is_dir() and path.resolve() == path]
+
+
+def _readable_files(order: Order) -> list[Path]:
+    return [*(order.workdir / name for name in ("context", "input", "feedback.md")), *order.inputs]

@@ -1,0 +1,238 @@
+"""Spare processes of the Claude CLI, started before their session is known (``--await-claim``).
+
+A spare reads no instructions, runs no hooks and makes no calls until ``claim_session`` binds it to a session, once and
+for good. Its folder is then moved into the session's folder, with a link at the old name. Spares have no sandbox, whose
+mounts would be fixed too early. A CLI without ``--await-claim`` exits at once, and sessions start cold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.settings import Settings
+from worker.runners.agent_sessions import agent_session_id
+from worker.runners.base import Order
+from worker.runners.claude import cli_sessions
+from worker.runners.claude.claude_models import model_prices
+from worker.runners.claude.cli_launch import build_settings, copy_instructions
+from worker.runners.claude.cli_sessions import BaseSession
+from worker.runners.claude.exchange import ProcessFiles
+from worker.runners.claude.warm_agent import (
+    _LOOK_SECONDS,
+    ClaudeAgent,
+    fixed_part,
+    new_process_folder,
+    order_inside,
+    start_process,
+)
+from worker.runners.sandbox import bubblewrap
+from worker.runners.sandbox.launch import StartedAgent
+from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.resource_usage import ResourceLimits
+from worker.runners.sandbox.supervision import RunEnding
+
+#: Folder of spare processes; no session's folder starts with a dot.
+SPARES = ".spares"
+#: Folder with one file per wanted kind, as old as the last request.
+KINDS = ".spare-kinds"
+#: Age in seconds at which leftovers of killed workers are deleted.
+_OLD = 86_400.0
+_TO_CLAIM = 20.0
+_MOST_BYTES = 2**20
+_RULES, _CLAIM = "rules", "claim"
+
+
+def spare_part(settings: Settings, program: str, order: Order) -> str:
+    """Return a digest of the options with which a spare process for this run is started.
+
+    The digest is empty if the run can use no spare process. Raises ``OSError`` if an input file cannot be read.
+    """
+    boxed = bubblewrap.choose_isolation(settings.box, wanted=True).kind != "none"
+    if boxed or order.read_only or order.tools or cli_sessions.find_base(order).transcript is not None:
+        return ""
+    return fixed_part(settings, program, _anonymous_order(order.model, order.option, "", Path("/nowhere")))
+
+
+def _anonymous_order(model: str, option: str, mark: str, place: Path, *, recorded: bool = False) -> Order:
+    return Order(
+        turn_id=mark,
+        session_id="",
+        attempt=1,
+        delivery=1,
+        prompt="",
+        messages=(),
+        workdir=place,
+        directory=place / "work",
+        model=model,
+        option=option,
+        deadline=math.inf,
+        recorded=recorded,
+    )
+
+
+def _note_demand(settings: Settings, order: Order) -> None:
+    said = json.dumps([order.model, order.option, order.recorded])
+    file = settings.sessions_dir / KINDS / hashlib.sha256(said.encode()).hexdigest()[:32]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(said)
+
+
+def wanted_kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
+    """Yield an example order for each kind of spare process wanted after ``since``, with the time of the request.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    place = settings.sessions_dir / KINDS
+    for file in place.iterdir() if place.is_dir() else ():
+        with contextlib.suppress(OSError, ValueError):
+            at = file.stat().st_mtime
+            model, option, recorded = json.loads(file.read_text()) if at > since else ("", "", False)
+            if model in settings.models:
+                yield at, _anonymous_order(model, option, "", Path("/nowhere"), recorded=recorded)
+            elif time.time() - at > _OLD:
+                file.unlink()
+
+
+@dataclass(frozen=True)
+class _NeverStop:
+    """A stop request that never comes, for processes that no run is using yet."""
+
+    lease_ends: float
+    reason: str = ""
+
+
+def open_spare(
+    agents: AgentProcesses, settings: Settings, program: str, order: Order, part: str, until: float
+) -> ClaudeSpare | None:
+    """Start a spare process for runs like this one and return it, or return None if that is impossible.
+
+    The call may block.
+    """
+    mark = f"spare-{secrets.token_hex(8)}"
+    top = settings.sessions_dir / SPARES / mark
+    own = _anonymous_order(order.model, order.option, mark, top)
+    files = ProcessFiles(top=top, mark=own.process_tag, agent=agent_session_id(own), spare=True)
+    files.prices = model_prices(settings.prices)
+    held = contextlib.ExitStack()
+    held.callback(_remove_spare, top)
+    try:
+        _sweep_spares(top.parent)
+        _note_demand(settings, order)
+        begun = start_process(
+            agents,
+            settings,
+            program,
+            own,
+            files,
+            BaseSession(),
+            _NeverStop(until),
+            held,
+            "--await-claim",
+            noted=order.recorded,
+        )
+    except OSError:
+        held.close()
+        return None
+    if isinstance(begun, RunEnding):
+        held.close()
+        return None
+    return ClaudeSpare(begun, held, files, settings, own, part)
+
+
+def _remove_spare(top: Path) -> None:
+    with contextlib.suppress(OSError):
+        top.unlink() if top.is_symlink() else shutil.rmtree(top)
+
+
+def _sweep_spares(place: Path) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    for top in place.iterdir():
+        gone = not top.exists() if top.is_symlink() else time.time() - top.stat().st_mtime > _OLD
+        if gone:
+            _remove_spare(top)
+
+
+class ClaudeSpare(ClaudeAgent):
+    """A process of the Claude CLI that was started in advance and waits for its session."""
+
+    def __init__(
+        self,
+        begun: StartedAgent,
+        held: contextlib.ExitStack,
+        files: ProcessFiles,
+        settings: Settings,
+        own: Order,
+        part: str,
+    ) -> None:
+        super().__init__(begun, held, files, ResourceLimits.from_settings(settings))
+        self.fixed_part = part
+        self._settings, self._own = settings, own
+
+    def bind_session(self, order: Order, fixed: str) -> bool:
+        """Assign the process to the run's session. Return False if the process must be closed instead.
+
+        The call may block.
+        """
+        began, files, before = time.monotonic(), self._files, self._files.top
+        if not self._is_alive:
+            return False
+        top = new_process_folder(order)
+        try:
+            top.parent.mkdir(parents=True, exist_ok=True)
+            before.rename(top)
+            self._held.callback(shutil.rmtree, top, ignore_errors=True)
+            before.symlink_to(top)
+            copy_instructions(order, top / "home")
+            claimed = self._request_claim(order_inside(order, top), top / "home")
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
+        files.top = top
+        self.assign_session(order, fixed, BaseSession(), began)
+        return claimed
+
+    def _request_claim(self, inner: Order, home: Path) -> bool:
+        """Ask the CLI process to join the session, and return whether the process has accepted."""
+        rights = json.loads(build_settings(inner, home, self._settings))["permissions"]
+        waiting = json.loads(build_settings(self._own, self._files.home_folder, self._settings))["permissions"]
+        rights["deny"] += waiting["deny"]  # under its old name
+        asked = {
+            _RULES: {"subtype": "apply_flag_settings", "settings": {"permissions": rights}},
+            _CLAIM: {"subtype": "claim_session", "cwd": str(inner.directory)},
+        }
+        packet = b"".join(
+            json.dumps({"type": "control_request", "request_id": name, "request": request}).encode() + b"\n"
+            for name, request in asked.items()
+        )
+        if not self._process.write_input(packet, _TO_CLAIM):
+            return False
+        answers = self._read_answers()
+        said = answers.get(_CLAIM, {}).get("response") or {}
+        agreed = all(answers.get(name, {}).get("subtype") == "success" for name in asked)
+        return agreed and (said.get("status"), said.get("session_id")) == ("ok", self._files.agent)
+
+    def _read_answers(self) -> dict[str, dict[str, Any]]:
+        """Return the CLI's answers to the requests, by the name of the request."""
+        found: dict[str, dict[str, Any]] = {}
+        rest, length, give_up = b"", 0, time.monotonic() + _TO_CLAIM
+        while (len(found) < 2 or rest) and length < _MOST_BYTES and time.monotonic() < give_up:
+            piece = self._process.read_output(_LOOK_SECONDS)
+            if piece is None:
+                break
+            length += len(piece)
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                if b'"type":"control_response"' in line:
+                    response = json.loads(line)["response"]
+                    found[response["request_id"]] = response
+        return found

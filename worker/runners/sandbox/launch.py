@@ -1,0 +1,276 @@
+"""Start an agent process in its sandbox, behind its model proxy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from api_client.contract.failpoints import pass_failpoint
+from worker.files.recording import FinishedRun
+from worker.runners.base import AgentEvent, Emit, Order, Stop
+from worker.runners.event_reader import MAX_ANSWER, AnswerTooLong
+from worker.runners.observed_calls import ObservedCalls
+from worker.runners.sandbox import bubblewrap, call_log, proxy_client
+from worker.runners.sandbox.agent_process import AgentExit
+from worker.runners.sandbox.bubblewrap import Isolation, SandboxError, SandboxMount
+from worker.runners.sandbox.destinations import AllowedDestinations
+from worker.runners.sandbox.processes import SOURCE_ROOT, AgentProcesses
+from worker.runners.sandbox.proxy_client import ModelProxy
+from worker.runners.sandbox.resource_usage import ResourceLimits, ResourceUsage
+from worker.runners.sandbox.supervision import LimitReached, RunEnding, Supervision
+
+_PYTHON = dict.fromkeys((sys.base_prefix, sys.prefix))
+#: Mounts for agents that are our own programs: our packages, and Python wherever it is installed.
+OUR_CODE = tuple(SandboxMount(Path(path)) for path in [*_PYTHON, f"{SOURCE_ROOT}/worker", f"{SOURCE_ROOT}/api_client"])
+
+#: Environment that removes the machine's proxies, which a sandbox cannot reach.
+_NO_PROXY = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "")
+_LOCAL = "127.0.0.1,localhost"
+_NO_PROXY_FOR = ("NO_PROXY", "no_proxy")
+_PROXY = {
+    "HTTPS_PROXY": bubblewrap.PROXY_URL,
+    "https_proxy": bubblewrap.PROXY_URL,
+    **dict.fromkeys(_NO_PROXY_FOR, _LOCAL),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Describes the agent process to start: its command, its sandbox and its network access.
+
+    Attributes:
+        argv, env, stdin: command, complete environment and input; None: input is written later.
+        binds: mounts besides the system and the agent's folder.
+        needs_sandbox: True if a model chooses the agent's actions, so that it needs a sandbox.
+        outbound: the service behind the model proxy, and other hosts; None for no network.
+        writes: writable folders besides the agent's own.
+        proxy_env, proxy_stdin, proxy_files: variables (empty removes one), input and files used behind a model proxy.
+            There and in ``argv``, ``box.PROXY_URL`` stands for the service's base address.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    stdin: bytes | None
+    binds: Sequence[SandboxMount] = ()
+    box: str = "off"
+    needs_sandbox: bool = False
+    blank_lines: bool = False
+    bounds: ResourceLimits = field(default_factory=ResourceLimits)
+    writes: Sequence[Path] = ()
+    outbound: AllowedDestinations | None = None
+    proxy_env: Mapping[str, str] = field(default_factory=dict)
+    proxy_stdin: bytes | None = None
+    proxy_files: Mapping[Path, str] = field(default_factory=dict)
+
+
+def build_environment(home: Path, names: Iterable[str], more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment variables for an agent. Of the worker's variables, only those in ``names`` are copied."""
+    env = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "TZ": os.environ.get("TZ", ""),
+        "TMPDIR": str(home / "tmp"),
+        **(more or {}),
+        **{name: os.environ.get(name, "") for name in names},
+    }
+    return {name: value for name, value in env.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class CertificationStage:
+    """Changes to a run while an agent is being certified: its service, a wrapper command and mounts."""
+
+    service: str
+    around: Sequence[str] = ()
+    seen: Sequence[Path] = ()
+
+
+_staged: ContextVar[CertificationStage | None] = ContextVar("staged", default=None)
+
+
+@contextlib.contextmanager
+def use_stage(what: CertificationStage) -> Iterator[None]:
+    """Apply these changes for certification to all runs that start inside the ``with`` block."""
+    token = _staged.set(what)
+    try:
+        yield
+    finally:
+        _staged.reset(token)
+
+
+def _apply_stage(launch: Launch, stage: CertificationStage) -> Launch:
+    leads = launch.outbound
+    if leads and leads.upstream:
+        url = stage.service + leads.upstream.path
+        leads = AllowedDestinations(upstream=replace(leads.upstream, url=url), hosts=leads.hosts)
+    binds = [*launch.binds, *map(SandboxMount, stage.seen)]
+    return replace(launch, argv=[*stage.around, *launch.argv], outbound=leads, binds=binds)
+
+
+Hear = Callable[[bytes], Iterable[AgentEvent]]
+
+
+@dataclass(frozen=True, slots=True)
+class StartedAgent:
+    """An agent process that is running, with everything needed to watch the process and to describe its end."""
+
+    supervision: Supervision
+    level: Isolation
+    proxy: ModelProxy | None = None
+    since: int = 0
+
+    @property
+    def observed_calls(self) -> ObservedCalls | None:
+        """Return the model calls that the proxy observed in this run, or None without a proxy. The call may block."""
+        return self.proxy.observed_calls(self.since) if self.proxy else None
+
+    def build_ending(self, report: AgentExit) -> RunEnding:
+        """Return how the run ended, together with its isolation and its model calls. The call may block."""
+        ending = self.supervision.build_ending(report)
+        pass_failpoint("agent.ended")
+        ending = replace(ending, box=self.level, witnessed=self.observed_calls)
+        if self.level.kind != "none" and not ending.bytes and (problem := bubblewrap.find_sandbox_error(ending.stderr)):
+            return replace(ending, exit=replace(ending.exit, error=problem))
+        return ending
+
+
+def start_agent(
+    agents: AgentProcesses,
+    launch: Launch,
+    order: Order,
+    stop: Stop,
+    emit: Emit,
+    take_line: Hear,
+    held: contextlib.ExitStack,
+    *,
+    noted: bool = False,
+) -> StartedAgent | RunEnding:
+    """Start an agent in its sandbox and return it, or return the reason why it cannot start. The call may block.
+
+    Close ``held`` after the agent's end. ``noted`` keeps a call log even without a recording.
+    """
+    try:
+        level = bubblewrap.choose_isolation(launch.box, wanted=launch.needs_sandbox)
+        path = call_log.call_log_path(order.directory) if order.recorded or noted else None
+        if stage := _staged.get():
+            launch = _apply_stage(launch, stage)
+        launch, door = _isolate_launch(launch, order, level, held, path)
+        agent = agents.spawn_agent(
+            launch.argv,
+            mark=order.process_tag,
+            env=launch.env,
+            cwd=order.directory,
+            stdin=launch.stdin,
+            lease_ends=stop.lease_ends,
+            open_files=launch.bounds.most_open_files,
+            recorded=order.directory if order.recorded else None,
+            facts={"box": level.kind, "cut": level.cut},
+        )
+    except SandboxError as error:
+        return RunEnding(exit=AgentExit(error=str(error)))
+    except OSError as error:
+        return RunEnding(exit=AgentExit(error=str(error), passing=True))
+    pass_failpoint("agent.started")
+    footprint = ResourceUsage(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
+    supervision = Supervision(agent, order, stop, line_callback(emit, take_line), footprint)
+    supervision.blank_lines = launch.blank_lines
+    if door:
+        supervision.failures = door.count_failures
+    return StartedAgent(supervision, level, door)
+
+
+def rebuild_ending(found: FinishedRun) -> RunEnding:
+    """Return how a recorded run ended. Raises ``OSError`` if the recording has no valid end."""
+    try:
+        facts = dict(found.facts)
+        level = Isolation(facts.pop("box"), facts.pop("cut"))
+        return RunEnding(exit=AgentExit(**facts), bytes=len(found.output), box=level)
+    except (KeyError, TypeError) as error:
+        raise OSError(f"its recording has no right end: {error!r}") from error
+
+
+def line_callback(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
+    """Return a callback that parses a line of output with ``take_line`` and emits its events."""
+
+    def emit_line(line: bytes) -> None:
+        try:
+            for event in take_line(line):
+                emit(event)
+        except AnswerTooLong as error:
+            raise LimitReached(f"an answer of more than {MAX_ANSWER} characters") from error
+
+    return emit_line
+
+
+def _isolate_launch(
+    launch: Launch, order: Order, level: Isolation, held: contextlib.ExitStack, calls: Path | None
+) -> tuple[Launch, ModelProxy | None]:
+    """Return the launch changed to run in a sandbox, and the model proxy of the run, or None for no proxy."""
+    leads = launch.outbound
+    if leads is None:
+        return _sandbox_launch(launch, order, level, None), None
+    door = held.enter_context(proxy_client.open_proxy(leads, calls, boxed=level.cut))
+    if level.cut:
+        launch = _fill_proxy_address(launch, bubblewrap.PROXY_URL)
+    elif leads.upstream:
+        local = {name: _LOCAL + f",{launch.env[name]}" if launch.env.get(name) else _LOCAL for name in _NO_PROXY_FOR}
+        launch = _fill_proxy_address(replace(launch, env={**launch.env, **local}), door.address)
+    return _sandbox_launch(launch, order, level, Path(door.address) if level.cut else None), door
+
+
+def _fill_proxy_address(launch: Launch, address: str) -> Launch:
+    def fill_address(text: str) -> str:
+        return text.replace(bubblewrap.PROXY_URL, address)
+
+    for path, content in launch.proxy_files.items():
+        path.write_text(fill_address(content), encoding="utf-8")
+    env = {**launch.env, **{name: fill_address(value) for name, value in launch.proxy_env.items()}}
+    return replace(
+        launch,
+        argv=[fill_address(argument) for argument in launch.argv],
+        env={name: value for name, value in env.items() if value},
+        stdin=launch.stdin if launch.proxy_stdin is None else fill_address(launch.proxy_stdin.decode()).encode(),
+    )
+
+
+def _sandbox_launch(launch: Launch, order: Order, level: Isolation, door: Path | None) -> Launch:
+    if level.kind == "none":
+        return launch
+    if level.cut:
+        given = launch.proxy_env if launch.outbound else {}
+        env = {**launch.env, **{name: "" for name in _NO_PROXY if name not in given}}
+        if launch.outbound is not None and launch.outbound.hosts:
+            env |= _PROXY
+        launch = replace(launch, env={name: value for name, value in env.items() if value})
+    own = SandboxMount(order.directory, writable=not order.read_only)
+    sockets = [door, order.tools.approval_socket if order.tools else None]
+    binds = [*bubblewrap.LISTENER_MOUNTS, *launch.binds, *(SandboxMount(path) for path in sockets if path)]
+    argv = bubblewrap.start_command(launch.argv, door, launch.bounds.most_processes)
+    nested, tmp_mb, writes = (
+        bubblewrap.insert_mount(own, binds),
+        launch.bounds.tmp_mb,
+        [order.directory, *launch.writes],
+    )
+    hidden = [place for place in _denied_folders(order) if not any(own.is_relative_to(place) for own in writes)]
+    return replace(
+        launch,
+        argv=bubblewrap.sandbox_command(argv, order.directory, nested, cut=level.cut, tmp_mb=tmp_mb, hidden=hidden),
+    )
+
+
+def _denied_folders(order: Order) -> Iterator[Path]:
+    """Yield the folders to which the tool rules deny all access."""
+    for rule in order.tools.rules if order.tools else ():
+        if rule.get("do", "ask") != "deny":
+            return
+        if order.tools and rule.get("folder") and not {"tool", "arguments", "network"} & set(rule):
+            root = order.tools.root.resolve()
+            place = (root / rule["folder"].removesuffix("/*")).resolve()
+            if "*" not in str(place) and place.exists() and root in place.parents:
+                yield place

@@ -1,0 +1,74 @@
+"""The dependencies of carrying out turns, as one value per worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from api_client.contract.settings import Settings
+from api_client.contract.settings.redaction import make_redactor
+from api_client.contract.tasks import ChainTask
+from api_client.policies.stored_policies import StoredPolicies
+from api_client.turns.record.ledger import Ledger
+from worker.agents.model_availability import ModelAvailability
+from worker.enforcement.attempt import Attempt
+from worker.enforcement.repair import RepairResult
+from worker.runners.base import BuildRunner
+from worker.turns.leases.host import Host
+from worker.turns.leases.lease import LeaseKeeper
+from worker.turns.loops.threads import Threads
+from worker.turns.run_admissions import RunAdmissions
+from worker.turns.session_files import SessionFiles, SharedFolder
+from worker.turns.validation_pool import ValidationCase
+
+#: Publishes a turn's next task to Celery; takes the task, the turn's id and the session's id. Blocks.
+Announce = Callable[[ChainTask, str, str], object]
+#: Publishes a turn's next task to the worker process named in the last argument.
+Ring = Callable[[ChainTask, str, str, str], object]
+
+
+class AnswerValidator(Protocol):
+    """Interface of the validation pool ``judges.Judges``; tests replace the pool by a fake."""
+
+    def judge(self, case: ValidationCase) -> Attempt:
+        """Validate a new answer and return the resulting attempt. Raises ``CannotJudge`` without usable validators."""
+        ...
+
+    def repair(self, case: ValidationCase) -> RepairResult:
+        """Repair a validated answer and return the result. Raises ``CannotJudge`` without usable validators."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """The dependencies that a worker process needs to carry out turns.
+
+    ``isolate`` carries out a task in a separate process.
+    """
+
+    settings: Settings
+    ledger: Ledger
+    leases: LeaseKeeper
+    threads: Threads
+    host: Host
+    runners: BuildRunner
+    judges: AnswerValidator
+    announce: Announce
+    isolate: Announce
+    #: Announces a turn that never ran, where the queues are not the store's.
+    let_go: Announce = lambda _link, _turn_id, _session_id: None
+    #: Whether this process is shutting down and starts no more agents.
+    ends: Callable[[], bool] = lambda: False
+    ring: Ring = lambda _link, _turn_id, _session_id, _worker: None
+    ability: ModelAvailability = field(default_factory=ModelAvailability)
+    files: SessionFiles = field(default_factory=SharedFolder)
+    #: Asked before each agent run.
+    admissions: RunAdmissions | None = None
+    #: Derived from the fields above.
+    policies: StoredPolicies = field(init=False)
+    redact: Callable[[str], str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "policies", StoredPolicies(self.ledger.read_policy))
+        object.__setattr__(self, "redact", make_redactor(self.settings))

@@ -1,0 +1,331 @@
+"""Validation pool: runs validators in child processes, with limits on time and memory.
+
+A runaway regular expression holds the interpreter lock, and would cost all leases of the process. Only our own
+validators run in the worker itself, on texts of ordinary length: their time is bounded by the text
+(tests/unit/enforcement/test_foreign_input.py) and smaller than the cost of a hand-over. A child that overruns is
+killed; its validators are then run one by one to find the guilty ones, which are reported as VALIDATOR_ERROR.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import structlog
+
+from api_client.contract.frozen import checked_frozen
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.validator_names import BUILT_IN
+from worker.enforcement.attempt import Attempt
+from worker.enforcement.attempt_validation import validate_attempt
+from worker.enforcement.policies import PolicyFile, build_rules
+from worker.enforcement.policies.rule_file import is_rule_file
+from worker.enforcement.policy import Policy
+from worker.enforcement.repair import MAX_ROUNDS, RepairResult, repair_attempt
+from worker.enforcement.rules import OUR_RULES
+from worker.enforcement.validator_process import MEMORY_MB, MOST_CHARACTERS, limit_memory
+from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators.codes import make_issue
+from worker.enforcement.validators.registry import build_validators
+from worker.external import provide_services
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+log = structlog.get_logger()
+
+Found = TypeVar("Found", Attempt, RepairResult)
+
+#: Names of our own validators and rules.
+_OURS = frozenset({*BUILT_IN, *OUR_RULES})
+
+_PR_SET_PDEATHSIG = 1
+#: Time for a new child to import the parsers, in seconds; not counted as validation.
+_START_SECONDS = 30.0
+
+
+@checked_frozen(kw_only=True)
+class ValidationCase:
+    """An answer together with everything needed to validate or repair the answer in another process.
+
+    Attributes:
+        text: the raw answer of a new attempt, or the validated answer to repair.
+        history: the earlier attempts; all attempts for a repair.
+        names: the active validators.
+        file: the policy file that defines the names, if any.
+        root: the base of relative paths.
+        context: further input of the validators.
+        policy: the order of repairs.
+        fresh: whether a person asked again or another model took over.
+        feedback: the feedback given to the agent; empty for a first or fresh attempt.
+    """
+
+    text: str
+    history: tuple[Attempt, ...]
+    names: tuple[str, ...]
+    root: Path
+    context: dict[str, Any]
+    policy: Policy
+    file: PolicyFile | None = None
+    fresh: bool = False
+    feedback: str = ""
+
+    @functools.cached_property
+    def rules(self) -> tuple[str, ...]:
+        """Return the names of the rules behind the active validators. A policy file may rename rules."""
+        if self.file is None:
+            return self.names
+        called = {entry.name: entry.rule for entry in self.file.rules}
+        return tuple(called.get(name, name) for name in self.names)
+
+    @functools.cached_property
+    def bounded(self) -> bool:
+        """Return whether validating this answer takes so little time that no child process is needed.
+
+        All validators must be ours, declare their time bounded by these texts, and not touch the file system; the texts
+        must be short.
+        """
+        if not set(self.rules) <= _OURS:
+            return False
+        texts = {self.text, *(self.context.get("files") or {}).values()}
+        for attempt in self.history:
+            texts |= {attempt.text, attempt.answer}
+        if sum(map(len, texts)) > MOST_CHARACTERS:
+            return False
+        try:
+            return all(validator.bounded_on(texts) for validator in _build_case_validators(self))
+        except ValidatorsUnavailable:
+            return False
+
+
+class ValidatorsUnavailable(Exception):
+    """Raised when the validators cannot be built: a name is unknown on this worker, or a plug-in cannot be loaded."""
+
+
+def _build_case_validators(case: ValidationCase) -> tuple[ResponseValidator, ...]:
+    by_name = _build_own_validators if set(case.rules) <= set(BUILT_IN) else build_validators
+    try:
+        if case.file is not None and any(is_rule_file(entry.rule) for entry in case.file.rules):
+            return build_rules(
+                case.file, case.names, root=case.root, locale=case.policy.locale
+            )  # their files may have changed
+        if case.file is not None:
+            return _build_file_validators(
+                _ValidatorRecipe(case.file.hash, case.names, case.root, case.policy.locale, case.file)
+            )
+        return by_name(case.names, root=case.root, locale=case.policy.locale)
+    except (ValueError, TypeError, ImportError, AttributeError) as error:
+        raise ValidatorsUnavailable(str(error)) from error
+
+
+@checked_frozen(slots=True)
+class _ValidatorRecipe:
+    """Cache key for the validators of a policy file; keys are equal if the file's hash and the options are equal."""
+
+    hash: str
+    names: tuple[str, ...]
+    root: Path
+    locale: str
+    file: PolicyFile = field(compare=False)
+
+
+@functools.lru_cache(maxsize=64)
+def _build_file_validators(made: _ValidatorRecipe) -> tuple[ResponseValidator, ...]:
+    """Build the validators of a policy file, once per file: validators keep no state."""
+    return build_rules(made.file, made.names, root=made.root, locale=made.locale)
+
+
+@functools.lru_cache(maxsize=64)
+def _build_own_validators(names: tuple[str, ...], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
+    """Build the built-in validators with these names, once: validators keep no state."""
+    return build_validators(names, root=root, locale=locale)
+
+
+def judge_case(case: ValidationCase) -> Attempt:
+    """Validate a new answer in the calling process and return the resulting attempt. Raises ``CannotJudge``."""
+    rules = _build_case_validators(case)
+    return validate_attempt(
+        case.history, case.text, rules, case.context, policy=case.policy, feedback=case.feedback, fresh=case.fresh
+    )
+
+
+def repair_case(case: ValidationCase) -> RepairResult:
+    """Repair a validated answer in the calling process, and return the result. Raises ``CannotJudge``."""
+    unknown = Attempt(number=1, text=case.text, answer=case.text)
+    chosen = next((attempt for attempt in reversed(case.history) if attempt.answer == case.text), unknown)
+    return repair_attempt(chosen, case.history, _build_case_validators(case), case.context)
+
+
+class ValidationPool:
+    """Validates and repairs answers in child processes, each within ``seconds``. Thread-safe.
+
+    The limit applies to validators in a child, without their waits for programs and models. ``children`` limits the
+    cases in progress; ``memory_mb`` limits the memory of a child, in MiB.
+    """
+
+    def __init__(self, seconds: float, children: int | None = None, memory_mb: int = MEMORY_MB) -> None:
+        self._seconds = seconds
+        self._children = _ChildPool(children or os.cpu_count() or 1, memory_mb)
+
+    def judge(self, case: ValidationCase) -> Attempt:
+        """Validate a new answer. A validator that takes too long or crashes yields a ``VALIDATOR_ERROR`` issue."""
+        found = self._try_work(judge_case, case)
+        if found is not None:
+            return found
+        rest, errors = self._isolate_blamed(judge_case, case)
+        rest = rest or judge_case(replace(case, names=()))
+        return replace(rest, issues=(*rest.issues, *errors))
+
+    def repair(self, case: ValidationCase) -> RepairResult:
+        """Repair a validated answer. A validator that takes too long or crashes yields ``VALIDATOR_ERROR``."""
+        found = self._try_work(repair_case, case)
+        if found is not None:
+            return found
+        rest, errors = self._isolate_blamed(repair_case, case)
+        rest = rest or repair_case(replace(case, names=()))
+        return replace(rest, issues=(*rest.issues, *errors))
+
+    def _isolate_blamed(
+        self, work: Callable[[ValidationCase], Found], case: ValidationCase
+    ) -> tuple[Found | None, list[ValidationIssue]]:
+        """Find validators that take too long or crash, and run only the others.
+
+        Return the others' result, and an issue for each faulty validator.
+        """
+        sound = tuple(name for name in case.names if self._try_work(work, replace(case, names=(name,))) is not None)
+        blamed = [name for name in case.names if name not in sound]
+        log.error("validators.overran", validators=blamed, seconds=self._seconds)
+        problem = f"took longer than {self._seconds:g} s, or took its process down"
+        errors = [
+            replace(make_issue("VALIDATOR_ERROR", case.policy.locale, validator=name, problem=problem), validator=name)
+            for name in blamed
+        ]
+        return self._try_work(work, replace(case, names=sound)), errors
+
+    def _try_work(self, work: Callable[[ValidationCase], Found], case: ValidationCase) -> Found | None:
+        """Validate or repair an answer. Return None if the validators raised, took too long or crashed."""
+        if case.bounded:
+            try:
+                return work(case)
+            except ValidatorsUnavailable:
+                raise
+            except Exception:
+                log.exception("validators.failed", validators=case.names)
+                return None
+        answer = self._children.run_case(work, case, self._seconds)
+        if isinstance(answer, ValidatorsUnavailable):
+            raise answer
+        return answer
+
+
+class _ChildPool:
+    """A pool of child processes that run validators, started on demand and reused."""
+
+    def __init__(self, most: int, memory_mb: int) -> None:
+        self._memory_mb = memory_mb
+        self._places = threading.Semaphore(most)
+        self._idle: list[_Child] = []
+        # A child ends with the thread that started it, so one long-lived thread starts all children.
+        self._starter = ThreadPoolExecutor(1, "judges")
+
+    def run_case(
+        self, work: Callable[[ValidationCase], Found], case: ValidationCase, seconds: float
+    ) -> Found | ValidatorsUnavailable | None:
+        """Run the work in a child process and return its result. Return None if the child took too long or died."""
+        with self._places:
+            child = self._acquire_child()
+            answer = child.run_case(work, case, seconds)
+            if answer is None:
+                child.kill()
+            else:
+                self._idle.append(child)
+            return answer
+
+    def _acquire_child(self) -> _Child:
+        while self._idle:
+            try:
+                child = self._idle.pop()
+            except IndexError:  # another thread took the child
+                break
+            if child.alive:
+                return child
+            child.kill()
+        return self._starter.submit(_Child, self._memory_mb).result()
+
+
+class _Child:
+    def __init__(self, memory_mb: int) -> None:
+        import multiprocessing  # most workers never need it
+
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process: BaseProcess = context.Process(
+            target=_serve_cases, args=(theirs, os.getpid(), memory_mb), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._ready = False
+
+    def run_case(
+        self, work: Callable[[ValidationCase], Found], case: ValidationCase, seconds: float
+    ) -> Found | ValidatorsUnavailable | None:
+        """Run the work in this child process and return its result, or None if no result arrives in time."""
+        try:
+            if not self._ready and not self._pipe.poll(_START_SECONDS):
+                return None
+            if not self._ready:
+                self._ready = bool(self._pipe.recv())
+            self._pipe.send((work, case))
+            if not self._pipe.poll(seconds):
+                return None
+            patience: float | ValidatorsUnavailable = self._pipe.recv()
+            if isinstance(patience, ValidatorsUnavailable):
+                return patience
+            if not self._pipe.poll(seconds + patience):
+                return None
+            answer: Found | ValidatorsUnavailable = self._pipe.recv()
+        except (EOFError, OSError):
+            return None
+        return answer
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+
+def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        return
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole process group; the worker decides when this child ends
+    provide_services()
+    pipe.send(True)
+    while True:
+        try:
+            work, case = pipe.recv()
+        except EOFError:
+            return
+        try:
+            # Report how long the validators may wait for programs and models; a repair validates several times.
+            pipe.send(MAX_ROUNDS * sum(validator.patience for validator in _build_case_validators(case)))
+            with limit_memory(memory_mb):
+                found = work(case)
+            pipe.send(found)
+        except ValidatorsUnavailable as error:
+            pipe.send(ValidatorsUnavailable(str(error)))
