@@ -51,7 +51,7 @@ log = structlog.get_logger()
 
 
 class AgentRun:
-    """Runs the agent once for an attempt of a turn, and prepares the run's folder, prompt and event log.
+    """Runs the agent once for an attempt of a turn, after preparing the run's folder, prompt and event log.
 
     Attributes:
         prompt: the agent's prompt: the user's message, feedback on the last attempt, or a text of the kind of work.
@@ -84,10 +84,10 @@ class AgentRun:
             self.prompt = continuation_feedback(self._so_far, self._turn.request.locale)
 
     async def run_agent(self) -> RunResult:
-        """Run the agent until the agent ends, and return the result. A failed start becomes a result with an error.
+        """Run the agent until it ends, and return the result. A failed start becomes a result with an error.
 
         Raises:
-            Fenced: another worker has the turn.
+            LeaseLost: another worker has the turn.
             NotAdmitted: an admission refused the run; no agent was started.
         """
         try:
@@ -137,10 +137,7 @@ class AgentRun:
             self.unsent = await writer.close()
 
     async def _adopt_earlier_run(self, runner: Adopts, order: Order, emit: Emit) -> RunResult | None:
-        """Return the finished result that a dead worker left behind, or None.
-
-        Using such a result saves a second paid run.
-        """
+        """Return the finished result that a dead worker left behind, or None. This saves a second paid run."""
         result = await self._parts.threads.do_file_work(self._find_finished_run, runner, order)
         if result:
             emit(AgentEvent(kind="output", text=result.text))
@@ -204,7 +201,7 @@ class AgentRun:
         return await self._parts.threads.do_run(runner.run, order, emit_from_thread, self._lease)
 
     def _may_block(self) -> bool:
-        """Return True if preparing the run may block on files, on an earlier run of the attempt, or on the store."""
+        """Return True if preparing the run may wait for files, an earlier run of the attempt, or the store."""
         turn, lease = self._turn, self._lease
         if not find_work(turn.request).in_session or lease.lapsed or (turn.delivery > 1 and not lease.continued):
             return True
@@ -237,7 +234,7 @@ class AgentRun:
         return order
 
     def _prepare_run(self, may_block: bool) -> tuple[AnyRunner, Order]:
-        """Build the runner and its order, before the store confirms the lease. Raises the errors of ``_prepared``."""
+        """Build the runner and its order, before the store confirms the lease."""
         pass_failpoint("run.claimed")
         attempt = self._lease.claim.link.attempt
         if (
@@ -258,7 +255,7 @@ class AgentRun:
             self._parts.threads.run_in_loop(self._lease.confirm_holder(self._parts.ledger))
 
     def _prepare_folder(self, settings: Settings, runner: AnyRunner) -> None:
-        """Prepare the run's folder and kill processes of earlier deliveries. Raises the errors of ``_prepared``."""
+        """Prepare the run's folder, and kill processes that earlier deliveries left behind."""
         turn = self._turn
         needed = not find_work(turn.request).in_session or needs_folder(runner)
         folders.prepare_delivery(
@@ -284,8 +281,8 @@ class AgentRun:
         """Build the runner and its order, and create the delivery's own folder if the runner works in files.
 
         Raises:
-            Fenced: another worker has the turn.
-            DeliveryTaken: this delivery was started before.
+            LeaseLost: another worker has the turn.
+            DeliveryTakenError: this delivery was started before.
             OSError: the session's folder cannot be written.
             SettingsError: the model's runner cannot be built.
         """
@@ -325,7 +322,7 @@ class AgentRun:
         return runner, order
 
     def _load_template(self, settings: Settings) -> str:
-        """Return the CLAUDE.md template for the session: the stored template, or that of a model that takes over."""
+        """Return the CLAUDE.md template for the session, as stored or of the model that takes over."""
         turn = self._turn
         if turn.request.template and not turn.stage_model:
             text = self._parts.policies.find_template(turn)

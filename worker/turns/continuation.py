@@ -1,4 +1,4 @@
-"""Continuations: runs whose text is appended to the text before an interruption."""
+"""Joins the text of a run that continues an interrupted answer to the answer's earlier text."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from api_client.contract.completion import Completion, IncompleteReason, Verdict
 from worker.enforcement.answer_continuation import append_continuation
 from worker.runners.base import AgentEvent, Emit, RunResult
 
-#: Separates the agent's text before and after a tool call.
 PARAGRAPH = "\n\n"
-#: Characters needed to tell whether the agent continues or starts again.
+#: Output characters needed to tell whether the agent continues the text or starts again.
 _ENOUGH = 600
 _NO_FIT = "the agent was to go on from a break, and what it sent does not fit behind it"
 
 
 class Continuation:
-    """Joins the output of a continued run to the text from before the interruption.
+    """Joins the output of a run that continues an interrupted answer to the text written before.
 
-    The event log then has the whole text.
+    The turn's event log then contains the whole text.
     """
 
     def __init__(self, so_far: str, emit: Emit) -> None:
@@ -32,7 +31,7 @@ class Continuation:
         self._send_text(so_far)
 
     def handle_event(self, event: AgentEvent) -> None:
-        """Receive an agent event. Output passes through once the new text is known to continue the earlier text."""
+        """Handle an agent event. Output is held back until it is known to continue the earlier text."""
         if event.kind == "reset":
             self._held.clear()
             self._length, self._seen, self._flows = 0, False, False
@@ -49,14 +48,13 @@ class Continuation:
                 self._decide_start()
 
     def _decide_start(self) -> None:
-        """Pass on the held-back output if the output continues the earlier text; otherwise keep waiting."""
         continued = append_continuation(self._so_far, "".join(self._held), complete=False)
         if continued.fits:
             self._flows = True
             self._show_text(continued.text)
 
     def join_result(self, result: RunResult) -> RunResult:
-        """Return the result with the joined text.
+        """Return the run's result with its text appended to the earlier text.
 
         A complete run whose text does not fit the earlier text becomes incomplete.
         """
@@ -76,7 +74,7 @@ class Continuation:
         return replace(result, completion=replace(completion, evidence=evidence), text=continued.text)
 
     def _show_text(self, text: str, reason: str = "") -> None:
-        """Emit the events after which the log contains ``text``: the missing end, or a reset and the whole text."""
+        """Emit events until the log contains ``text``: the missing end, or a reset and the whole text."""
         so_far = "".join(self._sent)
         if not text.startswith(so_far):
             self._emit(AgentEvent(kind="reset", text=reason))
@@ -91,7 +89,7 @@ class Continuation:
 
 
 class ResumedOutput:
-    """Joins the output of a run that resumes after a question to the text from before the question."""
+    """Puts the text that an agent wrote before its question in front of the output of the resumed run."""
 
     def __init__(self, before: str, emit: Emit) -> None:
         self._before = f"{before.rstrip()}{PARAGRAPH}" if before.strip() else ""
@@ -103,11 +101,11 @@ class ResumedOutput:
             self._emit(AgentEvent(kind="output", text=self._before))
 
     def handle_event(self, event: AgentEvent) -> None:
-        """Pass on an agent event. After a reset, the text from before the question is sent again."""
+        """Pass on an agent event. After a reset event, send the text from before the question again."""
         self._emit(event)
         if event.kind == "reset":
             self._send_earlier_text()
 
     def join_result(self, result: RunResult) -> RunResult:
-        """Return the result with the text from before the question put in front."""
+        """Return the run's result with the text from before the question in front of the new text."""
         return replace(result, text=self._before + result.text)

@@ -1,4 +1,4 @@
-"""Assembles the parts of one worker process: service, leases, reaper and the supervision of agents."""
+"""The engine of a worker process: its service, leases, reaper and the supervision of agents."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from worker.turns.warm_agents import WarmAgents
 
 log = structlog.get_logger()
 
-#: Seconds between two checks, and in all, that an ending worker takes no more messages.
+#: Seconds between checks, and in total, that an ending worker waits until Celery takes no more messages.
 _LOOK_SECONDS, _CANCEL_SECONDS = 0.01, 5.0
 
 
@@ -68,17 +68,17 @@ _TASK: ContextVar[TaskEventReport | None] = ContextVar("task", default=None)
 
 
 class IsolatedRunner(Protocol):
-    """Interface for carrying out tasks in separate processes."""
+    """Interface for carrying out tasks in processes of their own."""
 
     def run_task(self, link: ChainTask, turn_id: str, session_id: str) -> None:
         """Carry out one task of a turn in a separate process, and wait until the process ends."""
 
     def stop_all(self) -> None:
-        """Stop all processes, and refuse to start new processes."""
+        """Stop all running processes and start no new ones."""
 
 
 class Engine:
-    """The engine of a worker process: receives tasks from Celery and carries out their turns in an event loop.
+    """Receives tasks from Celery and carries out their turns in an event loop; each worker process has one engine.
 
     Args:
         isolated: carries out tasks in separate processes.
@@ -102,7 +102,6 @@ class Engine:
         alone: bool = False,
         judges: int = 1,
     ) -> None:
-        """Create the engine. Call ``start`` to start its threads."""
         self.settings = settings
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
@@ -161,7 +160,7 @@ class Engine:
         )
 
     def start(self) -> None:
-        """Start the engine's threads, its event loop and the process that guards agents."""
+        """Start the engine's threads, its event loop and the process that guards the agents."""
         threading.Thread(target=self._wait_for_shut_down, name="shutdown", daemon=True).start()
         processes.shared_processes().start_guard()
         self._ability.check_models()
@@ -170,7 +169,7 @@ class Engine:
         self._watch.start()
 
     def start_task(self, task: Task) -> bool:
-        """Start work on a received Celery task without waiting for its end. Return False if no work was started.
+        """Start a received Celery task without waiting for its end. Return False if there is nothing to do.
 
         Called in the Celery worker's loop.
 
@@ -194,7 +193,7 @@ class Engine:
         return True
 
     async def cancel_turn(self, turn_id: str) -> None:
-        """Cancel the turn of a revoked Celery task, retrying until the store answers."""
+        """Cancel the turn of a revoked Celery task. Retry until the store answers."""
         from api_client.client import TurnsClient  # not in the memory of workers that never cancel
 
         async with TurnsClient(self.settings) as client:
@@ -224,7 +223,7 @@ class Engine:
             seat.release_all()
 
     def carry_out_alone(self, link: ChainTask, turn_id: str, session_id: str) -> None:
-        """Carry out a single task in this dedicated process, and wait until the task ends."""
+        """Carry out a single task in this process, and wait until the task ends."""
 
         async def carry_out() -> None:
             with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt):
@@ -233,14 +232,11 @@ class Engine:
         self.loop.run_and_wait(carry_out())
 
     def takes_messages(self) -> bool:
-        """Return whether this process accepts new messages.
-
-        The machine must be healthy, and nobody may have ordered the process to pause or end.
-        """
+        """Return True unless the machine is sick or this process was told to pause or end."""
         return not (self.host.sick or self._quiet_ordered or self._ends)
 
     def _obey_order(self, order: str) -> bool:
-        """Carry out an operator's order to this worker. Return whether the worker refuses new turns now."""
+        """Carry out an operator's order to this worker. Return True if the worker refuses new turns now."""
         was, self._quiet_ordered = self._quiet_ordered, bool(order) and order != WorkerOrder.RESUME
         if was != self._quiet_ordered:
             log.warning("worker.ordered", worker=self.name, order=order or WorkerOrder.RESUME.value)
@@ -254,7 +250,7 @@ class Engine:
         return self._quiet_ordered
 
     def _note_loop_turn(self) -> None:
-        """Record that the event loop is alive, and react if the machine became sick or healthy."""
+        """Record that the event loop is alive. React if the machine became sick or healthy."""
         self.leases.note_loop_turn()
         sick = bool(self.host.sick)
         if self._was_sick and not sick:
@@ -267,7 +263,7 @@ class Engine:
         self.bridge.send_events(self._events.drain())
 
     def start_heartbeat(self, consumer: Any, ready_file: Path | None) -> None:
-        """Start reporting to the supervisor and the operators that this worker takes messages."""
+        """Start the heartbeat that tells the supervisor and the operators that this worker takes messages."""
         self.bridge.consumer = consumer
         work = WorkerActivity(
             name=self.name,
@@ -310,16 +306,16 @@ class Engine:
             log.info("probe.not_published", queue=queue, error=type(error).__name__)
 
     def announce_released(self, link: ChainTask, turn_id: str, session_id: str) -> bool:
-        """Publish the tasks of a turn that the fair queue has released. Return False if publishing failed."""
+        """Publish the tasks of a turn that the fair queue has released. Return False on failure."""
         return self.announce_task(link, turn_id, session_id, preferred=False)
 
     def announce_task(
         self, link: ChainTask, turn_id: str, session_id: str, worker: str = "", *, preferred: bool = True
     ) -> bool:
-        """Publish the remaining tasks of a turn to Celery, starting with ``link``. Log a failure and return False.
+        """Publish the remaining tasks of a turn to Celery, starting with ``link``. Return False on failure.
 
-        A reaper repeats failed announcements. Turns that ran before are ``preferred`` to new turns. ``worker`` names a
-        process that should take the turn soon or never.
+        The reaper repeats failed announcements. Turns that ran before are ``preferred`` to new turns. If
+        ``worker`` is given, the tasks go to the queue of that worker process, where they soon expire.
         """
         report = _TASK.get()
         task = report.task if report else None
@@ -345,7 +341,7 @@ class Engine:
     def shut_down(self) -> None:
         """Start the shutdown: waiting turns are handed over at once, running agents get some time to finish.
 
-        Safe in signal handlers: the method takes no lock, because a second signal may interrupt the first handler.
+        Safe in signal handlers: takes no lock, because a second signal may interrupt the first handler.
         """
         if not self._ends:
             self._ends = True
@@ -366,7 +362,7 @@ class Engine:
             self._isolated.stop_all()
 
     def close(self) -> None:
-        """Wait until the turns of this process have stopped, then stop the threads and agents."""
+        """Wait until the turns of this process have stopped, then stop its threads and agents."""
         self.loop.wait_idle()
         self.bridge.send_events(self._events.drain(all_of_them=True))
         self._watch.close()

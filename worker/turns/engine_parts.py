@@ -1,4 +1,4 @@
-"""The dependencies of carrying out turns, as one value per worker process."""
+"""The shared dependencies of the code that carries out turns, as one value per worker process."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from worker.turns.run_admissions import RunAdmissions
 from worker.turns.session_files import SessionFiles, SharedFolder
 from worker.turns.validation_pool import ValidationCase
 
-#: Publishes a turn's next task to Celery; takes the task, the turn's id and the session's id. Blocks.
+#: Publishes a turn's next task to Celery; receives the task, the turn id and the session id. Blocks.
 Announce = Callable[[ChainTask, str, str], object]
 #: Publishes a turn's next task to the worker process named in the last argument.
 Ring = Callable[[ChainTask, str, str, str], object]
 
 
 class AnswerValidator(Protocol):
-    """Interface of the validation pool ``judges.Judges``; tests replace the pool by a fake."""
+    """Interface of the pool that validates and repairs answers (``ValidationPool``); tests use a fake."""
 
     def judge(self, case: ValidationCase) -> Attempt:
-        """Validate a new answer and return the resulting attempt. Raises ``CannotJudge`` without usable validators."""
+        """Validate a new answer and return the attempt. Raises ``ValidatorsUnavailable``."""
         ...
 
     def repair(self, case: ValidationCase) -> RepairResult:
-        """Repair a validated answer and return the result. Raises ``CannotJudge`` without usable validators."""
+        """Repair a validated answer and return the result. Raises ``ValidatorsUnavailable``."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
-    """The dependencies that a worker process needs to carry out turns.
+    """Holds the objects that a worker process needs to carry out turns, such as settings, store and leases.
 
     ``isolate`` carries out a task in a separate process.
     """
@@ -56,14 +56,13 @@ class EngineParts:
     judges: AnswerValidator
     announce: Announce
     isolate: Announce
-    #: Announces a turn that never ran, where the queues are not the store's.
+    #: Announces a turn that never ran, if the broker and the store are different servers.
     let_go: Announce = lambda _link, _turn_id, _session_id: None
     #: Whether this process is shutting down and starts no more agents.
     ends: Callable[[], bool] = lambda: False
     ring: Ring = lambda _link, _turn_id, _session_id, _worker: None
     ability: ModelAvailability = field(default_factory=ModelAvailability)
     files: SessionFiles = field(default_factory=SharedFolder)
-    #: Asked before each agent run.
     admissions: RunAdmissions | None = None
     #: Derived from the fields above.
     policies: StoredPolicies = field(init=False)

@@ -21,7 +21,7 @@ from worker.runners.base import AgentEvent
 
 log = structlog.get_logger()
 
-#: Most characters of output left to the commit, which already stores the whole answer.
+#: Most characters of output that may be left to the commit, which stores the whole answer anyway.
 _LEFT = 16_384
 #: Most characters of output in one append; longer commands would block the store for everybody.
 _MOST = 65_536
@@ -32,7 +32,7 @@ def _count_characters(events: list[Body]) -> int:
 
 
 class EventLog(Protocol):
-    """Interface for storing new events of a turn, implemented by ``record.ledger.Ledger``."""
+    """Interface for appending events to a turn's log, implemented by ``Ledger``."""
 
     async def append_events(self, claim: LeaseClaim, events: list[Body]) -> None:
         """Append events to the log of the claimed turn. Raises ``LeaseLost`` or ``RedisError``."""
@@ -40,7 +40,7 @@ class EventLog(Protocol):
 
 
 class EventWriter:
-    """Appends the events of one agent run to the turn's log, in order. Belongs to one event loop."""
+    """Appends the events of one agent run to the turn's log, in order. Not thread-safe."""
 
     def __init__(self, log_of_turn: EventLog, claim: LeaseClaim) -> None:
         self._log = log_of_turn
@@ -53,7 +53,7 @@ class EventWriter:
         self._fault: Exception | None = None
 
     def queue_event(self, event: AgentEvent) -> None:
-        """Queue an agent event for the log without waiting for the store. Call this method in the event loop."""
+        """Queue an agent event for the log without waiting for the store. Must be called in the event loop."""
         if self._fenced:
             return
         attempt, text = self._claim.link.attempt, event.text
@@ -82,8 +82,8 @@ class EventWriter:
     async def close(self) -> list[Body]:
         """Wait for the append in progress, and return the events that are not in the log yet.
 
-        The caller must store the returned events before any other event. Unexpected errors of an append are raised
-        here; a lost lease or store is not.
+        The caller must store the returned events before any other event. Raises unexpected errors of an append,
+        but neither a lost lease nor an unavailable store.
         """
         if self._beginning:
             self._beginning.cancel()  # the last output is left to the commit

@@ -1,6 +1,6 @@
-"""Texts shown to operators in Flower for running and finished tasks. Pure.
+"""Texts that Flower shows to operators for running and finished tasks.
 
-The texts contain ids, numbers and codes, but never content of a turn.
+The texts contain ids, numbers and codes, but no content of a turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from api_client.turns.record.transition import Transition
 
 
 def describe_start(turn: Turn, link: ChainTask, history: Sequence[AttemptRecord]) -> str:
-    """Describe an attempt that starts and the reason for it, for example ``attempt 2/3: MISSING_STEP_MARKER``."""
+    """Describe the start of a task and why it runs again, for example ``attempt 2/3: MISSING_STEP_MARKER``."""
     before = [record for record in history if record.number == link.attempt - 1] if runs_agent(link.task) else []
     if not before:
         return _describe_attempt(turn, link)
@@ -46,7 +46,7 @@ def describe_end(turn: Turn, link: ChainTask, move: Transition, outcome: str) ->
 
 
 def describe_loss(worker: str) -> str:
-    """Describe the loss of a worker that died or froze, as the result of the worker's task."""
+    """Return the text that Flower shows as a task's result if the task's worker died or froze."""
     return f"WorkerLost: {worker} died or froze; the turn was taken from it"
 
 

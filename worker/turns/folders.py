@@ -1,4 +1,4 @@
-"""Locations of a turn's files, in its session's folder or in a folder of its kind of work."""
+"""Locations of a turn's files, in the folder of its session or in a folder of its kind of work."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _OF_A_RUN = frozenset({"marks"})
 
 
 def locate_folder(settings: Settings, turn: Turn) -> Path:
-    """Return the folder for the files of a turn. All turns of a chat session share one folder.
+    """Return the folder that holds the files of a turn. All turns of a chat session share one folder.
 
     Raises:
         SettingsError: this worker lacks the folder that the kind of work needs.
@@ -58,24 +58,24 @@ def locate_folder(settings: Settings, turn: Turn) -> Path:
 
 
 def may_write_files(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
-    """Return whether the agents of a turn may have written files. Return True if this worker cannot tell."""
+    """Return True if the agents of a turn may have written files, or if this worker cannot tell."""
     runner = _find_runner(settings, turn, runners)
     return runner is None or needs_folder(runner)
 
 
 def may_be_recorded(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
-    """Return whether agent runs of a turn may have been recorded on disk. Return True if this worker cannot tell."""
+    """Return True if agent runs of a turn may be recorded on disk, or if this worker cannot tell."""
     runner = _find_runner(settings, turn, runners)
     return runner is None or is_recorded(runner)
 
 
 def is_recorded(runner: AnyRunner) -> bool:
-    """Return True if a runner's runs are recorded on disk, so that another worker can adopt a finished run."""
+    """Return True if a runner records its runs on disk, so that another worker can use a finished run."""
     return needs_folder(runner) and hasattr(runner, "adopt")  # ten times faster than isinstance with the protocol
 
 
 def _find_runner(settings: Settings, turn: Turn, runners: BuildRunner) -> AnyRunner | None:
-    """Return the runner of a turn's agents, or None if the runner is unknown here or may change between attempts."""
+    """Return the runner of a turn's agents. Return None if it is unknown here or may change between attempts."""
     model = settings.models.get(turn.request.model)
     if model is None or not find_work(turn.request).in_session or turn.stage:
         return None
@@ -97,26 +97,17 @@ def prepare_delivery(
     token: str = "",
     tools: bool = True,
 ) -> Path:
-    """Prepare the folders of an agent run, and return the run's own folder.
+    """Prepare the folders for an agent run, and return the folder that belongs to this run alone.
 
-    Without ``needed`` no folder is created. Only the mark of an answered message is removed, as before each attempt
-    (ADR-036, Phase 4).
+    Without ``needed`` no folder is created; only the file that marks the last message as answered is removed.
+    ``confirm`` asks the store whether this worker still holds the turn, and raises if not.
 
-    Args:
-        settings: the locations of sessions and projects.
-        turn: the turn to run.
-        attempt: the number of the attempt.
-        history: the earlier attempts.
-        confirm: asks the store after a freeze whether this worker still holds the turn; raises if not.
-        needed: whether the agent works in the folder.
-        template: see ``session.prepare``.
-        token: the claim's token, see ``workspace.fenced_writes``.
-        tools: see ``session.prepare``.
+    ``token`` is the claim's token; ``template`` and ``tools`` are passed to ``prepare_session``.
 
     Raises:
-        DeliveryTaken: this delivery was started before.
+        DeliveryTakenError: this delivery was started before.
         OSError: the folder cannot be written.
-        SettingsError: see ``folder_of``.
+        SettingsError: this worker lacks the folder of the kind of work.
     """
     workdir = locate_folder(settings, turn)
     if not needed:
@@ -145,7 +136,7 @@ def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
 
 
 def locate_own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
-    """Return the folder of the current delivery of an attempt. The folder may not exist yet.
+    """Return the folder of the current delivery of an attempt; the folder may not exist yet.
 
     Raises ``SettingsError`` or ``ValueError``.
     """
@@ -153,12 +144,12 @@ def locate_own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
 
 
 def locate_other_delivery(directory: Path, turn: Turn, attempt: int, delivery: int) -> Path:
-    """Return the folder of another delivery of the same turn, next to the given folder."""
+    """Return the folder of another delivery of the same turn; ``directory`` is any delivery's folder."""
     return directory.with_name(delivery_name(turn.turn_id, attempt, delivery))
 
 
 def take_over_files(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> None:
-    """Move files that earlier deliveries wrote since a question into the current delivery's folder.
+    """Move the files that earlier deliveries wrote since a question into the current delivery's folder.
 
     ``asked_in`` is the number of the delivery that asked the question.
 
@@ -166,7 +157,7 @@ def take_over_files(settings: Settings, turn: Turn, attempt: int, asked_in: int)
 
     Raises:
         OSError: an entry cannot be moved.
-        SettingsError: see ``folder_of``.
+        SettingsError: this worker lacks the folder of the kind of work.
     """
     attempts = locate_folder(settings, turn) / "attempts"
     with open_folder(attempts) as above, open_folder(delivery_name(turn.turn_id, attempt, turn.delivery), above) as own:
@@ -188,7 +179,7 @@ def _move_entry(name: str, left: int, own: int) -> None:
 
 
 def find_recorded_attempts(settings: Settings, claim: LeaseClaim, runners: BuildRunner, *, continued: bool) -> range:
-    """Return the numbers of the attempts whose recordings can be deleted once the claimed task is stored.
+    """Return the numbers of the attempts whose recordings can be deleted once the task's result is stored.
 
     These are the task's own attempt and, unless the same worker carried out the preceding task (``continued``), all
     attempts before.
@@ -200,7 +191,7 @@ def find_recorded_attempts(settings: Settings, claim: LeaseClaim, runners: Build
 
 
 def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
-    """Delete the recordings of the given attempts, whose results are stored."""
+    """Delete the recorded runs of the given attempts, whose results are stored."""
     try:
         folder = locate_folder(settings, turn)
     except SettingsError:
@@ -211,19 +202,19 @@ def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
 
 
 def last_delivery_name(turn: Turn, record: AttemptRecord) -> str:
-    """Return the name of the folder that the attempt's last delivery wrote."""
+    """Return the name of the folder in which the attempt's last delivery worked."""
     return delivery_name(turn.turn_id, record.number, record.last_delivery)
 
 
 def locate_last_delivery(settings: Settings, turn: Turn, record: AttemptRecord) -> Path:
-    """Return the path of the folder that the attempt's last delivery wrote. Raises ``SettingsError``."""
+    """Return the folder in which the attempt's last delivery worked. Raises ``SettingsError``."""
     return locate_folder(settings, turn) / "attempts" / last_delivery_name(turn, record)
 
 
 def find_foreign_files(
     settings: Settings, turn: Turn, record: AttemptRecord, files: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the files of an answer that the answer's own attempt did not write. Raises ``SettingsError``."""
+    """Return the files of an answer that other attempts wrote or changed. Raises ``SettingsError``."""
     return _find_differing(_read_delivered(settings, turn, record), files) if files else {}
 
 
@@ -236,10 +227,7 @@ _wrote_nothing = RecentEntries[str, bool](most=256)
 
 
 def _read_delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> WrittenFiles:
-    """Read the answer files that an attempt's agent wrote, using a cache for agents that wrote none.
-
-    Raises ``SettingsError`` and the errors of ``workspace.written``.
-    """
+    """Read the answer files that an attempt's agent wrote. Cache the agents that wrote none."""
     name = last_delivery_name(turn, record)
     if _wrote_nothing.get(name):
         return _NOTHING
@@ -251,13 +239,13 @@ def _read_delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Wr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFiles:
-    """The files that belong to an answer, with the problems found in them.
+    """Holds the files that belong to an answer, and the problems found in them.
 
     Attributes:
         files: the texts by file name.
         not_own: the files that the answer's own attempt did not write in this form.
-        refused: why files of the own attempt are refused, by name.
-        lost: issues about content lost in a new version of a file.
+        refused: the reasons why files of the own attempt are refused, by name.
+        lost: issues about content that a new version of a file lost.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
@@ -267,14 +255,14 @@ class AnswerFiles:
 
 
 def collect_answer_files(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> AnswerFiles:
-    """Collect the files that belong to the answer of the last attempt, including files from earlier attempts.
+    """Collect the files that belong to the last attempt's answer, including files from earlier attempts.
 
     Each delivery writes to its own folder, and an agent asked for a part only does not repeat its other files.
     ``response.md`` is the answer itself and belongs to its own attempt only.
 
     Raises:
-        SettingsError: see ``folder_of``.
-        OSError: see ``workspace.written``.
+        SettingsError: this worker lacks the folder of the kind of work.
+        OSError: a file cannot be read.
     """
     delivered = [_read_delivered(settings, turn, record) for record in records]
     own = delivered[-1]

@@ -19,13 +19,13 @@ def _is_first(queue: str) -> bool:
 
 
 class NextQueue:
-    """Decides which queue a worker polls first, so that turns in progress go first without starving new turns."""
+    """Decides which queue a worker polls first: turns in progress before new turns, without starving these."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
 
     def order_queues(self, queues: Sequence[str]) -> list[str]:
-        """Return the given queues in the order in which to poll them."""
+        """Return the given queues in the order in which the worker should poll them."""
         # A message in a worker's own queue already waited elsewhere; a run to validate has already finished.
         first = list(filter(_is_first, queues))
         others = [queue for queue in queues if queue != tasks.PREFERRED_QUEUE and queue not in first]
@@ -36,7 +36,7 @@ class NextQueue:
         return [*first, *others, tasks.PREFERRED_QUEUE]
 
     def note_taken(self, queue: str) -> None:
-        """Record that a message was taken from a queue, which may change the next order."""
+        """Record that a message was taken from a queue, because this affects the next polling order."""
         if queue == tasks.PREFERRED_QUEUE:
             self._in_a_row += 1
         elif queue == tasks.RUN_QUEUE:

@@ -1,9 +1,9 @@
 """Publishes accepted answers: seals the answer in the store, then writes the session's files.
 
 After the seal a cancellation is too late, and a worker that takes the turn over publishes and commits the same answer.
-Every step may therefore happen twice, or be interrupted anywhere. Files are written through the turn's fenced place in
-the session's folder. If the place is gone, a new place is created before the lease is confirmed, because a newer holder
-removes foreign places.
+Every step may therefore happen twice, or be interrupted anywhere. Files are written through the turn's fence in
+the session's folder. If the fence is gone, a new fence is created before the lease is confirmed, because a newer holder
+removes foreign fences.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from worker.turns.work import find_turn_work
 
 log = structlog.get_logger()
 
-#: Attempts to write, because a late worker may remove the current holder's place.
+#: Attempts to write, because a late worker may remove the current holder's fence.
 _TRIES = 3
 
 
 async def publish_sealed(parts: EngineParts, lease: Lease) -> Transition:
-    """Publish an answer that another worker accepted but did not finish publishing. Return the transition to store.
+    """Finish publishing an answer that another worker accepted. Return the transition to store.
 
     Raises:
-        Fenced: another worker has the turn.
+        LeaseLost: another worker has the turn.
     """
     accepted = AcceptedAnswer.from_json(lease.claim.accepted, lease.claim.known_facts)
     try:
@@ -68,7 +68,7 @@ async def publish_answer(
     files: Mapping[str, str] | None = None,
     ended: Iterable[int] = (),
 ) -> Transition:
-    """Seal a successful answer in the store, then write its files. Return the transition to store.
+    """Seal an accepted answer in the store, then write its files. Return the transition to store.
 
     Unsuccessful transitions are returned unchanged. A turn cancelled before the seal is not published; the commit ends
     the turn.
@@ -81,7 +81,7 @@ async def publish_answer(
         ended: attempts whose recordings are obsolete after the seal.
 
     Raises:
-        Fenced: another worker has the turn.
+        LeaseLost: another worker has the turn.
         SettingsError: the kind of work's folder is missing; nothing was sealed now.
         SessionFilesError: see ``SessionFiles.save``.
         OSError: this machine is sick, and another machine can publish.
@@ -102,7 +102,7 @@ async def publish_answer(
 def _write_files(
     parts: EngineParts, lease: Lease, accepted: AcceptedAnswer, files: Mapping[str, str] | None, ended: Iterable[int]
 ) -> None:
-    """Write the files of a sealed answer, with retries. Raises the errors of ``publish``."""
+    """Write the files of a sealed answer. Retry if another worker removes the fenced folder in between."""
     turn = lease.claim.turn
     try:
         for _ in range(_TRIES):
@@ -110,7 +110,7 @@ def _write_files(
                 _write_once(parts, lease, accepted, files)
                 break
             except FileNotFoundError as error:
-                # Another holder removed our place; if that holder was late, the turn is still ours.
+                # Another holder removed our fence; if that holder was late, the turn is still ours.
                 log.warning("answer.publishing_again", error=str(error))
         else:
             log.error("answer.not_published", error="something in the folder is missing again and again")

@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class RunAdmissions:
-    """Asks all checks that limit agent runs, built-in and installed, before each run of an agent."""
+    """Asks all built-in and installed checks, such as budgets, whether an agent may run."""
 
     def __init__(self, settings: Settings) -> None:
         made = [BudgetLedger] if settings.budgets else []
@@ -32,14 +32,12 @@ class RunAdmissions:
             self._admissions = [each for each in admissions if type(each).admit_run is not Admission.admit_run]
 
     async def admit_run(self, turn: Turn, model: str) -> None:
-        """Ask every admission check whether the turn may run its agent once more.
+        """Ask every check whether the turn may run its agent once more.
 
         A check that cannot reach the store allows the run.
 
-        An admission that cannot reach the store allows the run.
-
         Raises:
-            NotAdmitted: an admission refused the run.
+            NotAdmitted: a check refused the run.
         """
         for each in self._admissions:
             try:
@@ -48,6 +46,6 @@ class RunAdmissions:
                 log.warning("run.not_checked", admission=type(each).__name__, error=str(error)[:200])
 
     async def close(self) -> None:
-        """Close the connection to the store, if one is open."""
+        """Close the connection to the store, if there is one."""
         if self._store:
             await self._store.close()

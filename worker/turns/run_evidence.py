@@ -1,4 +1,4 @@
-"""Collects the rules' evidence about a run on the agent's machine; the kernel only stores the evidence."""
+"""Collects what rules need to know about a run from the agent's machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from worker.turns.engine_parts import EngineParts
 async def collect_evidence(
     parts: EngineParts, turn: Turn, attempt: int, result: RunResult, before: AttemptRecord | None
 ) -> dict[str, Any]:
-    """Collect the evidence that validation rules need about a finished run. Return the evidence by rule name.
+    """Collect the facts that validation rules need about a finished run. Return the facts by rule name.
 
     ``before`` is the record of the same attempt, if the run continued the record's text.
     """

@@ -1,4 +1,4 @@
-"""The port of second judges, which check an answer beside its active rules without deciding."""
+"""Additional checks of answers that run beside the active rules and never decide."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from worker.turns.validation_pool import ValidationCase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondVerdict:
-    """The findings of an additional check of an answer: facts for the record, counters and costs."""
+    """The result of an additional check of an answer: facts for the turn's record, counters and costs."""
 
     facts: FieldChanges[AttemptFacts]
     counters: Mapping[str, int]
     spent: ValidationCost = NOTHING_SPENT
 
     def add_to_transition(self, move: Transition) -> Transition:
-        """Return a copy of the transition with these findings added."""
+        """Return a copy of the transition that also stores this result."""
         return replace(move, facts=move.facts | self.facts, counters={**move.counters, **self.counters})
 
 
 class SecondJudge:
-    """Base class for additional checks of answers that are recorded and charged but never change the decision."""
+    """Base class for additional checks of answers; their results are stored but never change the decision."""
 
     def applies_to(self, turn: Turn) -> bool:
-        """Return whether this judge wants to check the answers of the given turn."""
+        """Return True if this check should run on the answers of the given turn."""
         raise NotImplementedError
 
     async def check_answer(
         self, parts: EngineParts, turn: Turn, case: ValidationCase, attempt: Attempt, seconds_left: float
     ) -> SecondVerdict:
-        """Check an answer within the turn's remaining ``seconds_left`` and return the findings. Must not raise."""
+        """Check an answer within ``seconds_left`` of the turn and return the result. Must not raise."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The list of all second judges."""
+"""The list of all additional checks of answers."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted 
 #: Seconds before a turn left to other workers is announced again.
 _SOON_SECONDS = 0.5
 
-#: First wait before asking again for a turn left to another worker, in seconds; each further wait grows by this much.
+#: First wait before asking again for a turn left to another worker, in seconds; each further wait grows by this.
 _FIRST_WAIT = 0.02
 #: Error code for a wrong configuration of this worker.
 _SET_UP = "config"
@@ -48,7 +48,7 @@ _SUCCESSES = frozenset(outcome.value for outcome in Outcome if outcome.success)
 
 
 class TaskReport(Protocol):
-    """Interface for showing a task's progress to operators. The methods of this base class show nothing."""
+    """Interface for showing a task's progress to operators. The base class shows nothing."""
 
     @property
     def task_id(self) -> str:
@@ -56,15 +56,15 @@ class TaskReport(Protocol):
         return ""
 
     def start_task(self, words: str) -> None:
-        """Report the start of the task, described by the text ``words``."""
+        """Report that the task starts; ``words`` describes the task."""
         return
 
     def end_task(self, words: str, *, failed: bool = False) -> None:
-        """Report the end of the task, described by the text ``words``."""
+        """Report that the task ended; ``words`` describes the result."""
         return
 
     def next_task_id(self, _link: ChainTask | None) -> str:
-        """Return the Celery id that the next task gets if this process continues with it; empty if nobody watches."""
+        """Return the Celery id of the next task if this process continues with it; empty if nobody watches."""
         return ""
 
     def start_next(self, link: ChainTask) -> None:
@@ -78,10 +78,7 @@ class NoTaskReport(TaskReport):
 
 @dataclass(frozen=True, slots=True)
 class _TurnContext:
-    """The resources of a turn while this process works on the turn.
-
-    ``alone`` means that the process does nothing else.
-    """
+    """What a process holds while working on a turn; ``alone`` means that it does nothing else."""
 
     seat: SlotHold
     report: TaskReport
@@ -93,7 +90,7 @@ class TurnService:
 
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
-        #: What this process does not know about recent turns, by turn id; a later version may know more.
+        #: Why this process cannot validate recent turns, by turn id; a later version may know their rules.
         self._unknown = RecentEntries[str, str](most=256)
 
     async def carry_out_task(
@@ -106,7 +103,7 @@ class TurnService:
         seat: SlotHold | None = None,
         report: TaskReport | None = None,
     ) -> None:
-        """Carry out a task of a turn, and continue with the turn's next tasks while this process has free slots.
+        """Carry out a task of a turn, and continue with the turn's next tasks while slots are free.
 
         A task that is not carried out in place is announced. ``seat`` holds the turn's slots; without slots only the
         first task is carried out. ``alone`` means that this process does nothing else.
@@ -136,7 +133,7 @@ class TurnService:
                 visit.report.start_next(following.link)
 
     async def _carry_out_claimed(self, lease: Lease, visit: _TurnContext) -> LeaseClaim | None:
-        """Carry out the claimed task. Return the claim of the next task if this process continues, otherwise None."""
+        """Carry out the claimed task. Return the claim of the next task, or None if this process stops here."""
         claim, report = lease.claim, visit.report
         link, turn = claim.link, claim.turn
         try:
@@ -173,12 +170,12 @@ class TurnService:
     async def _store_result(
         self, lease: Lease, attempts: list[AttemptRecord], move: Transition, visit: _TurnContext
     ) -> tuple[ChainTask, Transition, LeaseClaim | CommitResult]:
-        """Store the transition of a task. If the answer of a run can be validated at once, store the verdict with it.
+        """Store a task's transition, together with the verdict if the answer can be validated at once.
 
         Returns the last task carried out, its transition, and the store's reply.
 
         Raises:
-            Fenced: another worker has the turn.
+            LeaseLost: another worker has the turn.
         """
         link, turn, report = lease.claim.link, lease.claim.turn, visit.report
         judged: JudgedRun | None = None
@@ -221,7 +218,7 @@ class TurnService:
         return retry_without_files(turn, link, str(error))
 
     def _runs_in_place(self, lease: Lease, move: Transition, visit: _TurnContext) -> bool:
-        """Return whether this process continues with the next task at once, which takes a free slot.
+        """Return True if this process continues with the next task, for which it takes a free slot.
 
         A repeated task may go to another process, and the delivery before the last strike needs a process of its own.
         """
@@ -260,7 +257,7 @@ class TurnService:
     async def _request_claim(
         self, link: ChainTask, turn_id: str, session_id: str, visit: _TurnContext
     ) -> LeaseClaim | ClaimRefusal:
-        """Ask the store for the turn, after any other worker that still keeps an agent of the session.
+        """Ask the store for the turn. Let a worker with an idle agent of the session claim the turn first.
 
         That worker is notified and has ``affinity_patience`` seconds to claim the turn.
         """
@@ -307,7 +304,7 @@ class TurnService:
         ]
 
     async def _handle_wrong_setup(self, lease: Lease, move: Transition, failing: PendingFailure) -> Transition:
-        """Hand a task over to other workers if the task would fail only because of this worker's configuration.
+        """Hand a task over to other workers if only this worker's configuration makes the task fail.
 
         Each capable worker tries once; after that the turn itself or the whole installation is to blame. Turns wait for
         a worker if none offers the model, has the folder, or knows a rule.
@@ -327,7 +324,7 @@ class TurnService:
         return avoid_workers(turn, give_back_task(turn, link, "set_up"), f"{worker_name(name).partition('@')[0]}-")
 
     def _find_unknown_rule(self, turn: Turn) -> str:
-        """Describe the validation rule of a turn that this worker does not know; empty if all rules are known."""
+        """Describe the validation rule of a turn that this worker does not know; empty if all are known."""
         strange = [name for name in self.parts.policies.find_plain_rules(turn) if name not in offered_validators()]
         return self.parts.policies.find_problem(turn) or (f"it has no validator {strange[0]!r}" if strange else "")
 

@@ -1,4 +1,4 @@
-"""Where a session's files lie between turns: in a folder that all workers share, or where a plug-in stores them."""
+"""Storage of a session's files between turns: a folder that all workers share, or a plug-in's storage."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from worker.turns.loops.threads import Threads
 
 
 class SessionFiles(Protocol):
-    """Interface for loading a session's files before a turn and saving the files before a result is stored."""
+    """Interface for loading a session's files before a turn and saving them before a result is stored."""
 
     async def restore_files(self, lease: Lease) -> None:
-        """Restore the session's folder to its state at the session's last stored transition.
+        """Restore the session's folder to the state stored with the session's last transition.
 
         Raises:
-            Fenced: another worker has the turn.
+            LeaseLost: another worker has the turn.
             OSError: the folder cannot be written.
             SessionFilesError: the files cannot be fetched.
         """
         ...
 
     async def save_files(self, lease: Lease, *, bounded: bool = True) -> str:
-        """Save the files of the session's folder. Return a reference to store with the transition, or "".
+        """Save the session's folder. Return a reference to store with the transition, or an empty string.
 
-        If ``bounded``, size limits apply and the call waits for an unavailable store as long as the lease
+        If ``bounded``, size limits apply, and the call waits for an unavailable store as long as the lease
         allows.
 
         Raises:
             SessionFilesTooLarge: too many files, or too many bytes if ``bounded``.
-            OSError, SessionFilesAway: see ``restore``.
+            OSError, SessionFilesAway: see ``restore_files``.
         """
         ...
 
     def find_trouble(self) -> str:
-        """Return why session files cannot be loaded or saved now, or an empty string. May block after an error."""
+        """Return why session files cannot be loaded or saved now, or an empty string. May block."""
         ...
 
 
 class SharedFolder:
-    """Keeps session files in a folder that all workers share, so that nothing must be loaded or saved."""
+    """Session files in a folder that all workers share, so that nothing has to be loaded or saved."""
 
     async def restore_files(self, _lease: Lease) -> None:
         """Do nothing, because all workers share the folder."""
@@ -57,7 +57,7 @@ class SharedFolder:
 
 
 def create_session_files(settings: Settings, ledger: Ledger, threads: Threads) -> SessionFiles:
-    """Create the storage of session files that the settings select. Raises ``SettingsError`` if it is unusable."""
+    """Create the session file storage selected in the settings. Raises ``SettingsError``."""
     plugin = find_session_files(settings.files)
     files: SessionFiles = plugin.work(settings, ledger, threads) if plugin else SharedFolder()
     return files

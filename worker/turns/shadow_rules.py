@@ -27,17 +27,17 @@ SHADOW_SECONDS = 120.0
 
 
 class ShadowRules(SecondJudge):
-    """Checks answers by a policy's shadow rules, which are counted but never reject an answer."""
+    """Checks answers by a policy's shadow rules: their verdicts are counted but never reject an answer."""
 
     def applies_to(self, turn: Turn) -> bool:
-        """Return whether the policy of the turn has shadow rules."""
+        """Return True if the turn's policy has shadow rules."""
         applied = AppliedPolicy.from_request(turn.request)
         return bool(applied and applied.shadow)
 
     async def check_answer(
         self, parts: EngineParts, turn: Turn, case: ValidationCase, attempt: Attempt, seconds_left: float
     ) -> SecondVerdict:
-        """Check an answer by the shadow rules, within ``SHADOW_SECONDS`` and half of the turn's remaining time."""
+        """Check an answer by the shadow rules, within two minutes and half of the turn's remaining time."""
         applied = AppliedPolicy.from_request(turn.request)
         names = applied.shadow if applied else ()
         policy = replace(case.policy, order={}, caps={})
@@ -57,7 +57,7 @@ class ShadowRules(SecondJudge):
 def summarise_findings(
     turn: Turn, names: Sequence[str], issues: Sequence[ValidationIssue], spent: ValidationCost
 ) -> SecondVerdict:
-    """Build the findings of shadow rules from their issues: counters per rule, the issues and the cost."""
+    """Return the counters, issues and costs of shadow rules that checked an answer."""
     rejecting = {issue.validator for issue in issues if issue.is_error}
     counted = {counter_field("shadow.judged", name, model_label(turn)): 1 for name in names}
     counted |= {counter_field("shadow.rejected", name, model_label(turn)): 1 for name in names if name in rejecting}

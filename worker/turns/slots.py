@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from worker.turns.next_queue import NextQueue
 
-#: Seconds without a free agent slot before answers alone are polled.
+#: Seconds without a free agent slot before the validation queue is polled alone.
 _FULL_SECONDS = 0.25
 
 
 class Slots:
-    """Limits how many turns a process works on at once, per queue.
+    """Limits how many turns a process works on at the same time, per queue.
 
     ``on_free`` is called from any thread when a full queue has a free slot again.
     """
@@ -24,19 +24,17 @@ class Slots:
         self._busy = dict.fromkeys(limits, 0)
         self._full_since = 0.0
         self._on_free = on_free
-        #: Returns whether the worker takes messages at all.
         self.is_open: Callable[[], bool] = lambda: True
         self._next = NextQueue()
-        #: Called with the queue from which a message was taken.
         self.took = self._next.note_taken
         self._lock = threading.Lock()
 
     def __json__(self) -> str:
-        """Return the text that ``celery inspect stats`` shows among the transport's options."""
+        """Return the text that ``celery inspect stats`` shows for this object."""
         return "the engine's"
 
     def count_slots(self, queue: str) -> int:
-        """Return how many slots a queue has, used or free."""
+        """Return the number of slots of a queue, used and free."""
         return self._limits.get(queue, 0)
 
     def count_free(self, queue: str) -> int:
@@ -46,7 +44,7 @@ class Slots:
 
     @property
     def busy(self) -> int:
-        """Return the number of slots in use in all queues together."""
+        """Return the number of slots in use, over all queues."""
         return sum(self._busy.values())
 
     def order_queues(self, queues: Sequence[str]) -> list[str]:
@@ -54,7 +52,7 @@ class Slots:
         return self._next.order_queues(list(filter(self.count_free, queues)))
 
     def queues_to_poll(self, queues: Sequence[str]) -> list[str]:
-        """Return the queues to poll now. The validation queue is not polled alone right after agent slots fill up.
+        """Return the queues to poll now. Validation is not polled alone right after agent slots fill up.
 
         Such a poll must be interrupted when an agent slot becomes free, which costs more than a short turn.
         """
@@ -69,7 +67,7 @@ class Slots:
         return order if now - self._full_since >= _FULL_SECONDS else []
 
     def set_limit(self, queue: str, total: int) -> None:
-        """Set the number of slots of a queue. Slots in use are not interrupted."""
+        """Set the number of slots of a queue. Slots in use stay in use."""
         with self._lock:
             self._limits[queue] = total
         self._on_free()
@@ -89,7 +87,7 @@ class Slots:
         return True
 
     def give_back(self, queue: str) -> None:
-        """Give back a slot of a queue, and call ``on_free`` if the queue was full."""
+        """Return a slot to its queue. Call ``on_free`` if the queue was full."""
         with self._lock:
             was_full = self._busy[queue] >= self._limits.get(queue, 0)
             self._busy[queue] -= 1
@@ -100,8 +98,8 @@ class Slots:
 class SlotHold:
     """The slots that one turn holds while a process works on several of the turn's tasks in a row.
 
-    A turn keeps its agent slot during validation, so that its agent can run again at once. The validation pool limits
-    concurrent validations itself.
+    A turn keeps its agent slot during validation, so that its agent can run again at once. The validation pool
+    limits concurrent validations itself.
     """
 
     def __init__(self, slots: Slots, *queues: str) -> None:
@@ -109,7 +107,7 @@ class SlotHold:
         self._held = set(queues)
 
     def acquire_slot(self, queue: str) -> bool:
-        """Take a slot for a task of ``queue`` if possible; return whether the turn holds a suitable slot."""
+        """Take a slot for a task of ``queue`` if none is held yet. Return False if no slot is free."""
         if queue in self._held or RUN_QUEUE in self._held:
             return True
         if self._slots.try_take(queue):
@@ -118,12 +116,12 @@ class SlotHold:
         return False
 
     def keep_needed(self, queue: str) -> None:
-        """Give back the slots that a task of ``queue`` does not need."""
+        """Return all slots that a task of ``queue`` does not need."""
         for other in self._held - {queue, RUN_QUEUE}:
             self._held.discard(other)
             self._slots.give_back(other)
 
     def release_all(self) -> None:
-        """Give back every slot that the turn holds."""
+        """Return every slot that the turn holds."""
         while self._held:
             self._slots.give_back(self._held.pop())

@@ -1,4 +1,4 @@
-"""The work of each task of a turn's chain, from a claimed turn to its next transition."""
+"""The work of each kind of task, from a claimed turn to the turn's next transition."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ log = structlog.get_logger()
 
 
 async def carry_out_task(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
-    """Carry out the claimed task of a turn and return the resulting transition. ``attempts`` are all attempts so far.
+    """Carry out the claimed task of a turn and return the resulting transition.
 
     Raises:
-        Fenced: another worker has the turn.
+        LeaseLost: another worker has the turn.
         SettingsError: this worker is not configured for the task.
     """
     turn, task, threads = lease.claim.turn, lease.claim.link.task, parts.threads
@@ -55,7 +55,7 @@ async def carry_out_task(parts: EngineParts, lease: Lease, attempts: list[Attemp
 
 
 async def forget_recordings(parts: EngineParts, lease: Lease, following: LeaseClaim | None, *, published: bool) -> None:
-    """Delete the recordings of finished runs that no worker needs any more, after the transition is stored.
+    """Delete the recorded runs that no worker needs after the task's transition was stored.
 
     ``following`` is the claim of the next task if that task runs in place. If ``published`` is set, the recordings were
     removed with the publication of the answer.
@@ -68,7 +68,7 @@ async def forget_recordings(parts: EngineParts, lease: Lease, following: LeaseCl
 
 
 async def _run_attempt(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -> Transition:
-    """Run the agent once, with the user's message or with feedback on the last attempt, and return the transition."""
+    """Run the agent once, with the user's message or with feedback on the last attempt."""
     turn, link = lease.claim.turn, lease.claim.link
     history = [record for record in records if record.number < link.attempt]
     this = records[-1] if records and records[-1].number == link.attempt else None

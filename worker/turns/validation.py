@@ -1,8 +1,8 @@
 """Validates an attempt's answer, in the task ``turn.validate`` or directly after the run.
 
-Answers of ordinary length are validated in the event loop if all validators are our own (``Case.bounded``), otherwise
-in threads and children. In the loop the run and its verdict become one transition, because validation takes less time
-than storing the run separately.
+Answers of ordinary length are validated in the event loop if all validators are our own
+(``ValidationCase.bounded``), otherwise in threads and children. In the loop the run and its verdict become one
+transition, because validation takes less time than storing the run separately.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[Attem
     """Validate the answer of an attempt, and return the transition that the policy decides on.
 
     Raises:
-        Fenced: another worker has the turn.
+        LeaseLost: another worker has the turn.
     """
     turn, link = lease.claim.turn, lease.claim.link
     *before, this = attempts
@@ -84,13 +84,13 @@ async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[Attem
 async def validate_at_once(
     parts: EngineParts, lease: Lease, run: Transition, attempts: Sequence[AttemptRecord]
 ) -> JudgedRun | None:
-    """Validate a run's answer before storing the run, so that both need one transition; None if impossible.
+    """Validate a run's answer before the run is stored. Return one transition for both, or None if impossible.
 
     ``attempts`` are the earlier attempts and what is known of this attempt. An accepted answer is published, and the
     recordings of finished runs are removed.
 
     Raises:
-        Fenced: another worker has the turn.
+        LeaseLost: another worker has the turn.
     """
     turn = lease.claim.turn
     if any(each.applies_to(turn) for each in SECOND_JUDGES):
@@ -133,7 +133,6 @@ async def validate_at_once(
 
 
 async def _collect_files(parts: EngineParts, turn: Turn, attempts: Sequence[AttemptRecord]) -> AnswerFiles:
-    """Collect the files that belong to the last attempt's answer. Raises the errors of ``folders.kept``."""
     if not folders.may_write_files(parts.settings, turn, parts.runners):
         return AnswerFiles()
     return await parts.threads.do_file_work(folders.collect_answer_files, parts.settings, turn, attempts)
@@ -147,12 +146,12 @@ def build_case(
     before: Sequence[AttemptRecord],
     runs: Sequence[AttemptRecord] = (),
 ) -> ValidationCase:
-    """Build the input for validating an answer. ``before`` are the earlier attempts of the turn.
+    """Build the input for validating an answer. ``before`` are the turn's earlier attempts.
 
     ``runs`` are the attempts whose runs the answer may describe, oldest first.
 
     Raises:
-        CannotJudge: the turn's policy file is missing or invalid.
+        ValidatorsUnavailable: the turn's policy file is missing or invalid.
     """
     request = turn.request
     try:

@@ -55,7 +55,7 @@ _START_SECONDS = 30.0
 
 @checked_frozen(kw_only=True)
 class ValidationCase:
-    """An answer together with everything needed to validate or repair the answer in another process.
+    """An answer with everything needed to validate or repair it in another process.
 
     Attributes:
         text: the raw answer of a new attempt, or the validated answer to repair.
@@ -89,10 +89,10 @@ class ValidationCase:
 
     @functools.cached_property
     def bounded(self) -> bool:
-        """Return whether validating this answer takes so little time that no child process is needed.
+        """Return True if validating this answer is so quick that no child process is needed.
 
-        All validators must be ours, declare their time bounded by these texts, and not touch the file system; the texts
-        must be short.
+        All validators must be ours, declare their time bounded by these texts, and not touch the file system;
+        the texts must be short.
         """
         if not set(self.rules) <= _OURS:
             return False
@@ -108,7 +108,7 @@ class ValidationCase:
 
 
 class ValidatorsUnavailable(Exception):
-    """Raised when the validators cannot be built: a name is unknown on this worker, or a plug-in cannot be loaded."""
+    """Raised when validators cannot be built: a name is unknown here, or a plug-in cannot be loaded."""
 
 
 def _build_case_validators(case: ValidationCase) -> tuple[ResponseValidator, ...]:
@@ -129,7 +129,7 @@ def _build_case_validators(case: ValidationCase) -> tuple[ResponseValidator, ...
 
 @checked_frozen(slots=True)
 class _ValidatorRecipe:
-    """Cache key for the validators of a policy file; keys are equal if the file's hash and the options are equal."""
+    """Cache key for the validators of a policy file; compares the file by its hash."""
 
     hash: str
     names: tuple[str, ...]
@@ -140,18 +140,16 @@ class _ValidatorRecipe:
 
 @functools.lru_cache(maxsize=64)
 def _build_file_validators(made: _ValidatorRecipe) -> tuple[ResponseValidator, ...]:
-    """Build the validators of a policy file, once per file: validators keep no state."""
     return build_rules(made.file, made.names, root=made.root, locale=made.locale)
 
 
 @functools.lru_cache(maxsize=64)
 def _build_own_validators(names: tuple[str, ...], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
-    """Build the built-in validators with these names, once: validators keep no state."""
     return build_validators(names, root=root, locale=locale)
 
 
 def judge_case(case: ValidationCase) -> Attempt:
-    """Validate a new answer in the calling process and return the resulting attempt. Raises ``CannotJudge``."""
+    """Validate a new answer in this process and return the attempt. Raises ``ValidatorsUnavailable``."""
     rules = _build_case_validators(case)
     return validate_attempt(
         case.history, case.text, rules, case.context, policy=case.policy, feedback=case.feedback, fresh=case.fresh
@@ -159,17 +157,17 @@ def judge_case(case: ValidationCase) -> Attempt:
 
 
 def repair_case(case: ValidationCase) -> RepairResult:
-    """Repair a validated answer in the calling process, and return the result. Raises ``CannotJudge``."""
+    """Repair a validated answer in this process. Raises ``ValidatorsUnavailable``."""
     unknown = Attempt(number=1, text=case.text, answer=case.text)
     chosen = next((attempt for attempt in reversed(case.history) if attempt.answer == case.text), unknown)
     return repair_attempt(chosen, case.history, _build_case_validators(case), case.context)
 
 
 class ValidationPool:
-    """Validates and repairs answers in child processes, each within ``seconds``. Thread-safe.
+    """Validates and repairs answers in child processes with a time limit. Thread-safe.
 
-    The limit applies to validators in a child, without their waits for programs and models. ``children`` limits the
-    cases in progress; ``memory_mb`` limits the memory of a child, in MiB.
+    The limit of ``seconds`` does not count waits for programs and models. ``children`` limits the concurrent
+    validations; ``memory_mb`` limits the memory of a child, in MiB.
     """
 
     def __init__(self, seconds: float, children: int | None = None, memory_mb: int = MEMORY_MB) -> None:
@@ -177,7 +175,7 @@ class ValidationPool:
         self._children = _ChildPool(children or os.cpu_count() or 1, memory_mb)
 
     def judge(self, case: ValidationCase) -> Attempt:
-        """Validate a new answer. A validator that takes too long or crashes yields a ``VALIDATOR_ERROR`` issue."""
+        """Validate a new answer. Report a validator that takes too long or crashes as ``VALIDATOR_ERROR``."""
         found = self._try_work(judge_case, case)
         if found is not None:
             return found
@@ -186,7 +184,7 @@ class ValidationPool:
         return replace(rest, issues=(*rest.issues, *errors))
 
     def repair(self, case: ValidationCase) -> RepairResult:
-        """Repair a validated answer. A validator that takes too long or crashes yields ``VALIDATOR_ERROR``."""
+        """Repair a validated answer. Report a validator that takes too long or crashes as ``VALIDATOR_ERROR``."""
         found = self._try_work(repair_case, case)
         if found is not None:
             return found
@@ -197,9 +195,9 @@ class ValidationPool:
     def _isolate_blamed(
         self, work: Callable[[ValidationCase], Found], case: ValidationCase
     ) -> tuple[Found | None, list[ValidationIssue]]:
-        """Find validators that take too long or crash, and run only the others.
+        """Find validators that take too long or crash, and run the others without them.
 
-        Return the others' result, and an issue for each faulty validator.
+        Return the result of the others, and an issue for each faulty validator.
         """
         sound = tuple(name for name in case.names if self._try_work(work, replace(case, names=(name,))) is not None)
         blamed = [name for name in case.names if name not in sound]
@@ -212,7 +210,7 @@ class ValidationPool:
         return self._try_work(work, replace(case, names=sound)), errors
 
     def _try_work(self, work: Callable[[ValidationCase], Found], case: ValidationCase) -> Found | None:
-        """Validate or repair an answer. Return None if the validators raised, took too long or crashed."""
+        """Validate or repair an answer. Return None if the validators raise, take too long or crash."""
         if case.bounded:
             try:
                 return work(case)
@@ -228,7 +226,7 @@ class ValidationPool:
 
 
 class _ChildPool:
-    """A pool of child processes that run validators, started on demand and reused."""
+    """A pool of reusable child processes that run validators."""
 
     def __init__(self, most: int, memory_mb: int) -> None:
         self._memory_mb = memory_mb
@@ -240,7 +238,7 @@ class _ChildPool:
     def run_case(
         self, work: Callable[[ValidationCase], Found], case: ValidationCase, seconds: float
     ) -> Found | ValidatorsUnavailable | None:
-        """Run the work in a child process and return its result. Return None if the child took too long or died."""
+        """Run ``work`` in a child process and return its result, or None if the child is too slow or dies."""
         with self._places:
             child = self._acquire_child()
             answer = child.run_case(work, case, seconds)
@@ -278,7 +276,7 @@ class _Child:
     def run_case(
         self, work: Callable[[ValidationCase], Found], case: ValidationCase, seconds: float
     ) -> Found | ValidatorsUnavailable | None:
-        """Run the work in this child process and return its result, or None if no result arrives in time."""
+        """Run ``work`` in this child process and return its result, or None if no result arrives in time."""
         try:
             if not self._ready and not self._pipe.poll(_START_SECONDS):
                 return None

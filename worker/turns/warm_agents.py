@@ -1,7 +1,7 @@
-"""Synchronises the idle agents of this process with the store's record of which worker keeps which agent.
+"""Keeps the store's record of idle agents and the idle agents of this process consistent.
 
-A run of a session on any worker makes the agents kept elsewhere for that session useless, because the conversation has
-moved on.
+A run of a session on any worker makes idle agents of that session elsewhere useless, because the conversation has moved
+on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TO_NOTE = 2.0
 
 
 def can_keep_agents(settings: Settings) -> bool:
-    """Return whether some agents may stay running between messages, to answer the session's next message faster."""
+    """Return True if agents of some model may stay running between messages, to answer the next one faster."""
     return any(isinstance(runner, WarmRunner) for runner in _list_runners(settings))
 
 
@@ -37,7 +37,7 @@ def _list_runners(settings: Settings) -> list[Runner]:
 
 
 class WarmAgents:
-    """Keeps the store informed about which idle agents this process holds.
+    """Keeps the store informed about the idle agents of this process.
 
     While no agent is idle, polling does not use the store.
     """
@@ -52,7 +52,6 @@ class WarmAgents:
         self.name = "kept agents"
         self.seconds = _LOOK_SECONDS if settings.claude_warm_seconds else 0.0
         self._agents, self._worker, self._takes = idle_agents.shared_idle_agents(), worker, takes
-        #: Methods of ``IdleAgents`` used by the engine.
         self.seen, self.end_all, self.close = self._agents.describe_idle, self._agents.end_all, self._agents.close
         self._settings, self._limits = settings, WarmLimits.from_settings(settings)
         self._ledger = Ledger(settings, worker, connection or SingleConnection(settings))
@@ -79,6 +78,6 @@ class WarmAgents:
                 self._agents.end_agent(session)
 
     async def leave(self) -> None:
-        """Delete the store's records of all agents of this process."""
+        """Delete the store's records of all idle agents of this process."""
         for _, session_id in self._agents.pop_ended_sessions() | self._agents.idle_sessions().keys():
             await self._ledger.clear_affinity(session_id)

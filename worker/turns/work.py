@@ -1,4 +1,4 @@
-"""The worker's half of the port *Work* (``api_client.contract.work``), for kinds of work.
+"""The worker's interface for kinds of work; ``api_client.contract.work`` has the client's.
 
 Chat messages are the built-in kind; packages add other kinds by entry points (docs/ARCHITECTURE.md).
 """
@@ -38,7 +38,7 @@ class SessionSetUp(NamedTuple):
 
 
 class TurnWork:
-    """The worker's part of a kind of work. The base class handles chat messages; subclasses handle other kinds."""
+    """Base class for what a worker does for a kind of work. The base class itself handles chat messages."""
 
     def locate_folder(self, settings: Settings, turn: Turn) -> Path:
         """Return the folder for the turn's files, by default the folder of the session.
@@ -53,7 +53,7 @@ class TurnWork:
         return None
 
     def write_prompt(self, settings: Settings, turn: Turn, history: History) -> str:
-        """Return the prompt for the agent, or an empty string to use the user's message or the feedback.
+        """Return the agent's prompt, or an empty string to use the user's message or the feedback.
 
         Raises:
             SettingsError: this worker may not run the agent.
@@ -71,10 +71,10 @@ class TurnWork:
         session.prepare_session(holder, turn, rules.root, rules.template, tools=rules.tools)
 
     async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
-        """Carry out an additional task of this kind of work, in which no agent runs, and return the transition.
+        """Carry out a task that only this kind of work has and that runs no agent. Return the transition.
 
         Raises:
-            Fenced: another worker has the turn.
+            LeaseLost: another worker has the turn.
             SettingsError: this worker is not configured for the task.
         """
         raise SettingsError([f"no work for the task {lease.claim.link.task}"])
@@ -82,9 +82,9 @@ class TurnWork:
     def publish(
         self, settings: Settings, holder: SessionFolder, turn: Turn, accepted: AcceptedAnswer, files: Files
     ) -> None:
-        """Write the accepted answer and its files to their final place.
+        """Write the accepted answer and its files to their final place. Raises ``OSError``.
 
-        May be called twice or be interrupted. Raises ``OSError``.
+        This method may be interrupted and called again.
         """
         if files is None:
             own = workspace.read_accepted_files(holder.path / "attempts" / accepted.delivery)
@@ -98,14 +98,14 @@ class TurnWork:
         workspace.publish_answer(holder, answer.response, attempt_id=accepted.delivery, files=files, durable=durable)
 
     def give_up(self, settings: Settings, turn: Turn) -> None:
-        """Delete data that only another attempt would need, because the turn fails."""
+        """Delete data of a failing turn that only another attempt would need."""
 
 
 _CHAT = TurnWork()
 
 
 def find_turn_work(turn: Turn) -> TurnWork:
-    """Return the worker's part of the turn's kind of work. Raises ``SettingsError`` if the kind is not installed."""
+    """Return the handler for the turn's kind of work. Raises ``SettingsError`` if none is installed."""
     return _load_work(turn.request.work) if turn.request.work else _CHAT
 
 

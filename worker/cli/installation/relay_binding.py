@@ -36,7 +36,7 @@ def find_free_port(host: str, port: int) -> int:
     """Return the port if it is free on the host; for port 0, return any free port.
 
     Raises:
-        CannotStart: the port is in use, or the address belongs to another machine.
+        CannotStartError: the port is in use, or the address belongs to another machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:

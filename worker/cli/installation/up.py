@@ -151,7 +151,7 @@ def plan_installation(
 
     Raises:
         BrokerError: no broker is set and none can be started.
-        CannotStart: a port is in use.
+        CannotStartError: a port is in use.
         SettingsError: a policy file is invalid.
     """
     started: list[Program] = []
@@ -186,7 +186,7 @@ def lock_installation(state: Path) -> Iterator[None]:
     """Hold the lock of an installation during the block, so that only one `turns up` or restore runs at a time.
 
     Raises:
-        CannotStart: `turns up` or a restore is running; names the process.
+        CannotStartError: `turns up` or a restore is running; names the process.
     """
     with (state / "up.lock").open("a+") as file:
         try:

@@ -75,7 +75,7 @@ class ArchiveWriter:
     """Writes a backup archive to a temporary file, which gets its final name when the archive is complete.
 
     Raises:
-        BackupFailed: the target exists.
+        BackupError: the target exists.
     """
 
     def __init__(self, target: Path) -> None:
@@ -119,7 +119,7 @@ class ArchiveWriter:
         """Complete the archive with its table of contents, give the file its name, and return the checksum.
 
         Raises:
-            BackupFailed: the archive has too many files.
+            BackupError: the archive has too many files.
         """
         if len(self.entries) > _MOST_MEMBERS - 2:
             raise BackupError(f"{len(self.entries)} files are more than a backup holds; `turns gc` removes old ones")

@@ -64,7 +64,7 @@ def save_installation(settings: Settings, target: Path, look: Callable[[], Backu
         look: lists the parts besides the store; called after the store's snapshot.
 
     Raises:
-        BackupFailed: the target exists, or the store provides no dump.
+        BackupError: the target exists, or the store provides no dump.
     """
     dump = target.with_name(f".{target.name}.{STORE}")
     dump.unlink(missing_ok=True)  # left by a killed backup

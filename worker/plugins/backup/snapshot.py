@@ -25,7 +25,7 @@ def take_snapshot(settings: Settings, target: Path) -> int:
     """Write a dump of the store (RDB) into a new private file, and return the size in bytes.
 
     Raises:
-        BackupFailed: the server refuses or breaks off.
+        BackupError: the server refuses or breaks off.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(target, flags, 0o600), "wb") as file:

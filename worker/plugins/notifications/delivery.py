@@ -32,7 +32,7 @@ def resolve_addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
     """Resolve a host name to IP addresses. Addresses of an internal network are refused unless allowed.
 
     Raises:
-        NotSent: the host has no address, or an address of an inner network.
+        DeliveryError: the host has no address, or an address of an inner network.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -49,7 +49,7 @@ def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner:
     """Send a body to a URL with an HTTP POST. Any reply but a 2xx status is an error.
 
     Raises:
-        NotSent: the address is refused, unreachable, or answers otherwise.
+        DeliveryError: the address is refused, unreachable, or answers otherwise.
     """
     parts = urlsplit(url)
     host, tls = parts.hostname or "", parts.scheme == "https"
@@ -122,7 +122,7 @@ def deliver_notification(settings: Settings, target: str, entry: OutboxEntry) ->
     """Deliver a notification to a webhook or to the operator's command.
 
     Raises:
-        NotSent: the target did not accept it.
+        DeliveryError: the target did not accept it.
     """
     if target == COMMAND:
         _run_command(settings.notice_command, entry)

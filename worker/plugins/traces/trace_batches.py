@@ -42,7 +42,7 @@ async def send_next_batch(client: TurnsClient, send: Send) -> SendResult | None:
         send: may block; runs in a thread.
 
     Raises:
-        NotTaken: the receiver accepted nothing; the same turns come again.
+        ReceiverUnavailableError: the receiver accepted nothing; the same turns come again.
     """
     batch = await client.untraced.next_batch(BATCH)
     if batch is None:

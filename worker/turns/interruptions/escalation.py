@@ -28,12 +28,12 @@ STAGE_CONSULTANT, STAGE_HUMAN = 1, 2
 
 
 class PersonVerdict(InterruptionKind):
-    """Lets a person decide about the best answer of a turn whose attempts have all failed."""
+    """Asks a person to decide about the best answer of a turn whose attempts have all failed."""
 
     name = VERDICT
 
     def rescue_turn(self, turn: Turn, move: Transition, failure: FailedTurn) -> Transition | None:
-        """Ask another model or a person instead of failing the turn. Return None if both were already asked."""
+        """Ask another model or a person instead of failing the turn. Return None if both were asked."""
         escalation = Escalation.from_request(turn.request)
         if escalation is None:
             return None
@@ -118,10 +118,7 @@ def _accept_answer(turn: Turn, number: int, text: str) -> Transition:
 
 
 def _order_attempts(turn: Turn, number: int, note: str, best: AttemptRecord | None) -> Transition:
-    """Order another set of attempts with the person's note.
-
-    If these attempts fail too, the turn returns to the inbox.
-    """
+    """Order a new series of attempts with the person's note. If all fail, the person is asked again."""
     issues = (best.remaining or best.issues) if best else ()
     hints = [format_issue(issue) for issue in issues]
     feedback = review_prompt(note, turn.request.locale, hints)

@@ -1,4 +1,4 @@
-"""The worker's protocol for kinds of interruptions; the questions are in ``api_client/interruptions``."""
+"""The base class for kinds of interruptions; ``api_client/interruptions`` has the questions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from worker.runners.base import Order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTurn:
-    """The reasons why a turn is about to fail, for interruptions that ask a person instead.
+    """Describes a turn that is about to fail, for interruptions that ask a person instead.
 
     Attributes:
         best: the attempt whose answer counts if a person accepts it.
@@ -56,15 +56,14 @@ class RunContext:
 class InterruptionKind:
     """Base class for reasons to suspend a turn until a person answers.
 
-    By default the agent continues with any answer.
-
-    All transitions are pure: they return a changed copy of the transition about to be stored.
+    By default the agent continues with any answer. All methods that return a transition are pure: they change a
+    copy of the transition about to be stored.
     """
 
     name = ""
 
     def suspend_turn(self, turn: Turn, move: Transition, asked: Interruption) -> Transition:
-        """Return the transition that suspends the turn.
+        """Return the transition that suspends the turn until a person answers.
 
         If the question already has an answer, the transition queues the agent again at once.
         """
@@ -97,9 +96,10 @@ class InterruptionKind:
         return Transition(attempt=number, state=TurnState.QUEUED, next=rerun_task(turn, number), fields=goes_on)
 
     def end_run(self, turn: Turn, move: Transition, asked: Interruption, *, used: bool, whole: bool) -> Transition:
-        """Return the transition of a resumed run without the question, unless the same attempt continues.
+        """Return the transition of a resumed run, without the answered question.
 
-        ``used`` says that the run used up the answer. Without a ``whole`` answer the agent session is dropped too.
+        A question stays if the run asks again or the same attempt continues. ``used`` says that the run used up
+        the answer. Without a ``whole`` answer the agent session is dropped too.
         """
         if asks_again(move) or continues_attempt(move):
             return move
@@ -107,15 +107,15 @@ class InterruptionKind:
         return replace(move, fields=move.fields | over)
 
     def rescue_turn(self, turn: Turn, move: Transition, failure: FailedTurn) -> Transition | None:
-        """Return the transition that asks a person instead of failing the turn, or None to let the turn fail."""
+        """Return a transition that asks a person instead of failing the turn, or None to let it fail."""
         return None
 
     def may_adopt(self, turn: Turn, asked: Interruption) -> bool:
-        """Return whether another worker may use the finished run of a worker that died."""
+        """Return True if another worker may use the finished run of a worker that died."""
         return True
 
     def equip_order(self, order: Order, ground: RunContext) -> Order:
-        """Return the agent's order with what this kind of interruption needs.
+        """Return the agent's order, extended by what this kind of interruption needs.
 
         Raises ``SettingsError`` or ``OSError``.
         """
@@ -123,17 +123,17 @@ class InterruptionKind:
 
 
 def asks_again(move: Transition) -> bool:
-    """Return whether the run of a transition ended with another question."""
+    """Return True if the run of a transition ended with another question."""
     return bool(move.fields.values.get("interruption"))
 
 
 def continues_attempt(move: Transition) -> bool:
-    """Return whether the transition runs the agent again for the same attempt."""
+    """Return True if the transition runs the agent again for the same attempt."""
     return move.state is TurnState.QUEUED and move.next is not None and move.next.attempt == move.attempt
 
 
 def count_interruption(turn: Turn, move: Transition, kind: str, name: str) -> FieldChanges[Progress]:
-    """Return the turn's interruption counters after adding one to the counter ``name`` of this kind."""
+    """Return the turn's interruption counters with the counter ``name`` of this kind incremented."""
     counts: Mapping[str, Any] = move.fields.values.get("interruptions", turn.interruptions)
     own = counts.get(kind, {})
     return progress(interruptions={**counts, kind: {**own, name: own.get(name, 0) + 1}})

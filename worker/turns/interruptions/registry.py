@@ -1,4 +1,4 @@
-"""The kinds of interruptions by name, built in and installed."""
+"""The built-in and installed kinds of interruptions by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLAIN = InterruptionKind()
 
 
 def list_kinds() -> list[InterruptionKind]:
-    """Return all kinds of interruptions, the built-in kinds before the installed kinds."""
+    """Return all kinds of interruptions, the built-in kinds first."""
     installed = load_installed_kinds().values()
     return [*_BUILT_IN.values(), *(kind for kind in installed if isinstance(kind, InterruptionKind))]
 

@@ -40,7 +40,7 @@ class ToolApproval(InterruptionKind):
     name = TOOL_CALL
 
     def suspend_turn(self, turn: Turn, move: Transition, asked: Interruption) -> Transition:
-        """Return the transition that suspends the turn.
+        """Return the transition that suspends the turn until a person decides on the tool call.
 
         A call that no person can be shown is refused at once, with a note to the agent.
         """
@@ -61,7 +61,7 @@ class ToolApproval(InterruptionKind):
         return super().resume_turn(turn, asked, replace(decision, kind=kind), number, best)
 
     def end_run(self, turn: Turn, move: Transition, asked: Interruption, *, used: bool, whole: bool) -> Transition:
-        """Return the transition without the question after the resumed run.
+        """Return the transition of a resumed run, without the answered question.
 
         An approved call that never ran is counted and noted.
         """
@@ -80,7 +80,7 @@ class ToolApproval(InterruptionKind):
         return asked.answer != _YES or bool(turn.answer_used)
 
     def equip_order(self, order: Order, ground: RunContext) -> Order:
-        """Return the order with the policy's tool rules, and with a server that tells the run a person's answer."""
+        """Return the order with the policy's tool rules and a socket that tells the run a person's answer."""
         turn, locale = ground.turn, ground.turn.request.locale
         try:
             file = ground.policy()

@@ -30,7 +30,7 @@ _LOOK_SECONDS = 15.0
 #: A disk that cannot store this many bytes counts as full.
 _ROOM = 256 * 1024
 _SPAWN_SECONDS = 10.0
-#: Up to this delivery of a turn, a machine error with a successful probe is blamed on the machine.
+#: Up to this delivery of a turn, a machine error is blamed on the machine even if the probe succeeds.
 _FORGIVEN = 4
 #: Seconds without new turns after an out-of-memory kill, and the number of externally killed agents in a row that has
 #: the same effect.
@@ -59,7 +59,7 @@ def find_obstacle(folder: Path) -> str:
 
 
 def find_oom_counter(proc: Path = Path("/proc/self"), mounted: Path = Path("/sys/fs/cgroup")) -> Path:
-    """Return the file that counts out-of-memory kills: of this process's cgroup if possible, else of the machine."""
+    """Return the file that counts out-of-memory kills in this process's cgroup, or on the whole machine."""
     with contextlib.suppress(OSError):
         for line in (proc / "cgroup").read_text().splitlines():
             _, kinds, path = line.split(":", 2)
@@ -73,7 +73,7 @@ def find_oom_counter(proc: Path = Path("/proc/self"), mounted: Path = Path("/sys
 
 
 def read_oom_kills(counter: Path) -> int | None:
-    """Return the number of out-of-memory kills in a counter file; None if the kernel does not report the number."""
+    """Read the number of out-of-memory kills from a counter file. Return None if it has no number."""
     with contextlib.suppress(OSError, ValueError):
         facts = dict(line.split(None, 1) for line in counter.read_text().splitlines())
         return int(facts["oom_kill"]) if "oom_kill" in facts else None
@@ -108,16 +108,13 @@ class Host:
         return found
 
     def probe_if_due(self) -> str:
-        """Probe the machine if the last probe is old. Return the problem found, or an empty string."""
+        """Probe the machine if the last probe is old. Return the known problem, or an empty string."""
         due = self.sick or time.monotonic() - self._looked >= _LOOK_SECONDS
         due = due or (self._counter != _VMSTAT and (read_oom_kills(self._counter) or 0) > self._kills)
         return self.probe_now() if due else self.sick
 
     def note_run_end(self, completion: Completion) -> bool:
-        """Record how an agent run ended.
-
-        Return True if a foreign process killed the agent, so that a probe is needed.
-        """
+        """Record how an agent run ended. Return True if a foreign process killed the agent."""
         self._killed = self._killed + 1 if completion.killed_from_outside else 0
         return completion.killed_from_outside
 
@@ -138,13 +135,13 @@ class Host:
     def is_to_blame(self, error: OSError, delivery: int) -> bool:
         """Probe the machine, and return True if the machine rather than the turn caused the error.
 
-        If the probe succeeds, an error of scarce resources (``SHORT_OF``) is blamed on the machine only during the
-        turn's first deliveries, so that a turn that keeps failing ends.
+        If the probe succeeds, an error of scarce resources (``SHORT_OF``) is blamed on the machine only during
+        the turn's first deliveries, so that a turn that keeps failing ends.
         """
         return bool(self.probe_now()) or (error.errno in SHORT_OF and delivery <= _FORGIVEN)
 
     def reclassify_result(self, result: RunResult, delivery: int) -> RunResult:
-        """Return the result of a run, with a host error turned into a transient error if the machine is healthy."""
+        """Return the result of a run. A host error becomes a transient error if the machine is healthy."""
         completion = result.completion
         if completion.kind is not ErrorKind.HOST or self.probe_now() or delivery <= _FORGIVEN:
             return result

@@ -46,7 +46,7 @@ class Lease:
 
     def __init__(self, claim: LeaseClaim, seconds: float, deadline: float) -> None:
         self.claim = claim
-        #: Whether the same worker also carried out the preceding task.
+        #: Whether this worker also carried out the preceding task.
         self.continued = False
         #: What the session-files plug-in notes about the files that it restored or saved for this worker.
         self.stored: Any = None
@@ -64,7 +64,7 @@ class Lease:
 
     @property
     def lapsed(self) -> bool:
-        """Return True if the lease has expired according to the local clock."""
+        """Return True if the lease has expired by the local clock."""
         return time.monotonic() > self._acknowledged + self._held_seconds
 
     @property
@@ -74,10 +74,7 @@ class Lease:
 
     @property
     def reason(self) -> str:
-        """Return why the run must stop: cancelled, expired, shutdown or fenced.
-
-        Return "" while the run may continue.
-        """
+        """Return why the run must stop (cancelled, expired, shutdown or fenced), or "" while it may continue."""
         if not self._reason:
             now = time.monotonic()
             if now > self._acknowledged + self._held_seconds:
@@ -88,7 +85,7 @@ class Lease:
         return self._reason
 
     def request_stop(self, reason: str) -> None:
-        """Ask the run to stop for the given reason. The first reason stays, unless a later reason is "fenced"."""
+        """Ask the run to stop for the given reason. Only "fenced" replaces an earlier reason."""
         if not self._reason or reason == "fenced":
             self._reason = reason
 
@@ -97,19 +94,19 @@ class Lease:
         self._acknowledged = asked_at
 
     def continue_with(self, claim: LeaseClaim) -> None:
-        """Continue the lease with the claim of the turn's next task, which renewed the lease."""
+        """Use this lease for the turn's next task, whose claim renewed the lease."""
         self.claim = claim
         self.continued, self.giving_back = True, False
         self.deadline = claim.taken_at + claim.seconds_left
         self.record_renewal(claim.taken_at)
 
     async def confirm_holder(self, ledger: Ledger) -> None:
-        """Ask the store whether this worker still owns the turn, but only if the lease has expired locally.
+        """Ask the store whether this worker still owns the turn, if the lease has expired locally.
 
         Call this method before touching a folder or starting an agent.
 
         Raises:
-            Fenced: another worker holds the turn.
+            LeaseLost: another worker holds the turn.
         """
         if self.lapsed:
             self.record_renewal(await ledger.confirm_lease(self.claim))
@@ -139,13 +136,13 @@ class LeaseKeeper:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop renewing leases. Leases that are still held expire."""
+        """Stop renewing leases, so that held leases expire."""
         self._closing.set()
 
     def note_loop_turn(self) -> None:
         """Record that the event loop is alive. After the first call, leases are renewed only while calls continue.
 
-        Processes that carry out turns in threads never call this method and have no main loop to watch.
+        Processes that carry out turns in threads never call this method.
         """
         self._turned_at = time.monotonic()
 
@@ -155,7 +152,7 @@ class LeaseKeeper:
         return self._rounds.find_worst(time.monotonic())
 
     def stop_all(self, reason: str) -> None:
-        """Ask all runs of this process to stop for the given reason, including runs that start later."""
+        """Ask all runs of this process, current and future, to stop for the given reason."""
         with self._lock:
             self._all_stop = reason
             for lease in self._leases.values():
@@ -201,7 +198,7 @@ class LeaseKeeper:
             planned = max(planned + self._period * (1 if self._answered else _AGAIN_SHARE), time.monotonic())
 
     def _is_loop_alive(self) -> bool:
-        """Return whether the event loop is alive.
+        """Return True if the event loop is alive.
 
         A stuck loop can neither work on its turns nor stop their agents, so their leases must expire.
         """
@@ -212,10 +209,7 @@ class LeaseKeeper:
         return not stuck
 
     def _renew_leases(self, held: list[Lease], planned: float) -> None:
-        """Renew the given leases with one command to the store.
-
-        ``planned`` is the scheduled start of the round.
-        """
+        """Renew the given leases with one command; ``planned`` is the scheduled start of the round."""
         asked_at, answered = time.monotonic(), True
         try:
             said = self._beats.renew_leases([lease.claim for lease in held])

@@ -30,9 +30,9 @@ log = structlog.get_logger()
 
 #: Due turns read at once, and due turns handled at once.
 _READ_AT_MOST, _REAP_AT_MOST = 1000, 100
-#: Looks left to other reapers after a failed publication, so that another reaper takes over (``Calm``).
+#: Rounds left to other reapers after a failed publication, so that another reaper takes over (``CalmPeriod``).
 _STEPS_BACK = 2.0
-#: Seconds between signs that an idle reaper maintains the fair queue (``line.lua``).
+#: Seconds between two releases from the fair queue while the reaper is idle.
 _KNOWN_SECONDS = 600.0
 
 
@@ -74,10 +74,10 @@ class Reaper:
         self._behind = ""
 
     async def leave(self) -> None:
-        """Do nothing: the reapers of other processes continue."""
+        """Do nothing, because the reapers of other processes continue."""
 
     async def poll(self) -> None:
-        """Look for turns that are due. Every second poll is skipped while all turns are finished.
+        """Handle all due turns. Every second poll is skipped while all turns are finished.
 
         Raises:
             RedisError: the store does not answer.
@@ -144,7 +144,7 @@ class Reaper:
         return len(due) == _READ_AT_MOST or len(others) > _REAP_AT_MOST
 
     async def _release_turns(self) -> None:
-        """Announce turns that the fair queue releases, and free the places of turns that have ended."""
+        """Announce turns that the fair queue releases, and free the slots of turns that have ended."""
         behind = self._behind
         found = await self._ledger.release_turns(behind)
         for link, turn_id, session_id in found.left:

@@ -32,7 +32,7 @@ Info = Mapping[str, Any]
 
 
 def choose_priority(replica: Info, address: tuple[str, int], master: Info, offset: int) -> int:
-    """Return the ``replica-priority`` that lets Sentinel promote a replica only if the replica is up to date.
+    """Return the ``replica-priority`` that lets Sentinel promote a replica only if it is up to date.
 
     Args:
         replica: the replica's ``INFO replication``.
@@ -69,7 +69,7 @@ class ReplicaWatch:
         self._asked: Any = Sentinel(nodes, **self._options)  # type: ignore[no-untyped-call]
 
     async def leave(self) -> None:
-        """Do nothing: the priorities of the replicas stay as they are."""
+        """Do nothing, so that the replicas keep their priorities."""
 
     async def poll(self) -> None:
         """Update the priorities of all replicas. Raises ``RedisError`` if no sentinel or master answers."""

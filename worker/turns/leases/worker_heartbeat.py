@@ -39,7 +39,7 @@ from worker.turns.loops.threads import ShortWorkPool
 log = structlog.get_logger()
 
 
-#: Longest time between two heartbeats, two reports to operators, and two looks at the queues, in seconds.
+#: Longest time between two heartbeats, two reports to operators, and two checks of the queues, in seconds.
 _BEAT_SECONDS, _REPORT_SECONDS, _QUEUES_SECONDS = 2.0, 5.0, 15.0
 
 
@@ -47,8 +47,8 @@ _BEAT_SECONDS, _REPORT_SECONDS, _QUEUES_SECONDS = 2.0, 5.0, 15.0
 class Liveness:
     """Tells a stalled worker from an idle or fully occupied worker. Times are monotonic seconds.
 
-    A worker is stalled if messages waited and a slot was free for ``limit`` seconds without a gap, and the worker took
-    no message. A failed look at the broker restarts the time.
+    A worker is stalled if for ``limit`` seconds messages waited and a slot was free, but the worker took no
+    message. A failed request to the broker restarts the time.
     """
 
     limit: float
@@ -102,7 +102,10 @@ class WorkerActivity:
 
 
 class WorkerHeartbeat:
-    """Regularly reports to the supervisor and the operators that a worker is alive. ``recall`` makes all turns due."""
+    """Reports regularly to the supervisor and the operators that a worker is alive.
+
+    ``recall`` makes all turns due.
+    """
 
     def __init__(
         self,
@@ -149,7 +152,7 @@ class WorkerHeartbeat:
         await self._own.sign_off(replace(self._report, at=self._to_store_time(time.time())))
 
     async def poll(self) -> None:
-        """Renew the file that the supervisor watches, read orders, and report to the store if a report is due.
+        """Touch the file that the supervisor watches, obey an operator's order, and report to the store if due.
 
         Most polls ask the store for orders only, so that thousands of idle workers cost it little.
         """
@@ -173,7 +176,7 @@ class WorkerHeartbeat:
             await self._send_report(free, sick, quiet)
 
     async def _check_queues(self, free: Mapping[str, int]) -> None:
-        """Check whether this worker leaves waiting messages untouched. Publish a probe message if no message waits."""
+        """Check whether this worker ignores waiting messages. Publish a probe message if none waits."""
         work, waiting = self._work, await self._count_waiting()
         slots = sum(free.values())
         self._stalled = self._liveness.record_look(time.monotonic(), taken=work.taken(), free=slots, waiting=waiting)
@@ -191,7 +194,7 @@ class WorkerHeartbeat:
                 log.warning("heartbeat.not_marked", error=str(error))
 
     async def _count_waiting(self) -> int | None:
-        """Return how many messages wait in queues with a free slot, or None if the broker does not answer."""
+        """Return how many messages wait in queues with a free slot, or None if the broker is away."""
         try:
             lengths: list[Any] = [
                 await self._broker.llen(self._prefix + name) for name in self._work.queues() if self._work.free(name)
@@ -243,10 +246,7 @@ class WorkerHeartbeat:
             log.info("heartbeat.store_away", error=type(error).__name__)
 
     async def _compare_workers(self) -> None:
-        """Warn if other workers use another HELIX_ROOT.
-
-        Turns that only this worker can run become due.
-        """
+        """Warn if other workers use another HELIX_ROOT. Make turns due that only this worker can run."""
         self._sessions = self._sessions or await self._threads.run_work(lambda: identify_folder(self._sessions_dir))
         try:
             others = await self._own.read_others()
@@ -264,7 +264,7 @@ class WorkerHeartbeat:
 
 
 def identify_folder(sessions_dir: Path) -> str:
-    """Return an id that all workers sharing this sessions folder have in common; empty if the folder is unusable."""
+    """Return an id that all workers sharing this sessions folder have in common, or "" if it is unusable."""
     file = sessions_dir / ".installation"
     try:
         sessions_dir.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The event loop of a worker process, which runs in a thread of its own."""
+"""The event loop of a worker process, which runs in its own thread."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Loop:
         self._thread = threading.Thread(target=self._run_loop, name="loop", daemon=True)
         self._blocks = Rounds(BLOCKED_SECONDS)
         self._said_at = float("-inf")
-        #: When the loop last turned, as a ``time.monotonic()`` value.
+        #: When the loop was last alive, as a ``time.monotonic()`` value.
         self.turned_at = 0.0
 
     def start(self) -> None:
@@ -67,7 +67,7 @@ class Loop:
         self._running.call_soon_threadsafe(self._running.call_later, seconds, call)
 
     def run_and_wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop from another thread, wait for the result and return it."""
+        """Run a coroutine in the loop from another thread, and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._running).result()
 
     def wait_idle(self, seconds: float | None = None) -> bool:
@@ -75,7 +75,7 @@ class Loop:
         return self._idle.wait(seconds)
 
     def close(self) -> None:
-        """Stop the loop and its thread, cancelling coroutines that still run."""
+        """Stop the loop and its thread. Coroutines that still run are cancelled."""
         if self._thread.is_alive():
             self._running.call_soon_threadsafe(self._ending.set)
             self._thread.join()
@@ -104,7 +104,7 @@ class Loop:
 
     @property
     def worst_block(self) -> float:
-        """Return how long the loop was blocked at most in the last minute, in seconds; 0 for only short blocks."""
+        """Return the longest time in seconds that the loop was blocked in the last minute; 0 for short blocks."""
         return self._blocks.find_worst(time.monotonic())
 
     def _run_loop(self) -> None:
@@ -136,7 +136,7 @@ class Loop:
 
 
 class _TimedSelector(selectors.DefaultSelector):
-    """A selector that calls ``on_long`` with the seconds whenever the event loop was busy for too long."""
+    """A selector that reports to ``on_long`` whenever the event loop was busy for too long, in seconds."""
 
     def __init__(self, on_long: Callable[[float], object]) -> None:
         super().__init__()

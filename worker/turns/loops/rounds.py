@@ -24,7 +24,7 @@ class Rounds:
         self.slow = False
 
     def record_round(self, ended_at: float, seconds: float) -> bool:
-        """Record a round that took ``seconds``. Return True if this round is slow and the round before was not.
+        """Record a round that took ``seconds``. Return True if this round is slow and the last round was not.
 
         ``ended_at`` is a ``time.monotonic()`` value.
         """

@@ -34,7 +34,7 @@ class Threads:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def do_run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call ``work`` in a thread for agent runs, which may last long, and return the result."""
+        """Call ``work`` in a thread for agent runs, which may take long, and return the result."""
         return await self._run_in_pool(self._runs, work, *args, **kwargs)
 
     async def do_check(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -59,7 +59,7 @@ class Threads:
         return await self._loop.run_in_executor(pool, functools.partial(context.run, work, *args, **kwargs))
 
     def run_in_loop(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
-        """Run a coroutine in the event loop on behalf of a pool thread, and return the result.
+        """Run a coroutine in the event loop from a thread of a pool, and return the result.
 
         Raises:
             TimeoutError: the coroutine took longer than ``seconds``.
@@ -94,7 +94,7 @@ class ShortWorkPool:
         self._threads = self._busy = 0
 
     async def run_work(self, work: Callable[[], Any]) -> Any:
-        """Call ``work`` in a thread, and return the result or raise the error."""
+        """Call ``work`` in a thread, and return its result or raise its error."""
         future = asyncio.get_running_loop().create_future()
         self._busy += 1
         if self._threads < min(self._busy, self._most):

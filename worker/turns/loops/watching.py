@@ -1,4 +1,4 @@
-"""The second event loop of a worker process, for periodic polling of the store. Carries out no turns."""
+"""The second event loop of a worker process, which polls the store periodically and carries out no turns."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PollingLoop:
         self._loop.call_soon_threadsafe(self._start_watcher, watcher, 0.0)
 
     def close(self) -> None:
-        """Stop polling after the polls in progress, and call ``leave`` of each watcher within a time limit."""
+        """Stop polling after the polls in progress, and call each watcher's ``leave`` within a time limit."""
         if self._thread.is_alive():
             self._closing.set()
             self._loop.call_soon_threadsafe(self._ending.set)

@@ -92,7 +92,7 @@ def _pending_failure(reason: str, attempt: Attempt) -> PendingFailure:
 
 
 def after_fallback(turn: Turn, link: ChainTask, best: int, repaired: RepairResult) -> Transition:
-    """Return the transition after an answer was repaired: finish with the repaired answer, or fail the turn."""
+    """Return the transition after a repair: finish with the repaired answer, or fail the turn."""
     left = demote_issues(repaired.issues, find_turn_policy(turn), final=True)
     facts = attempt_facts(changes=tuple(repaired.changes), mended=repaired.text)
     repair = TurnMended(
@@ -122,7 +122,7 @@ def after_fallback(turn: Turn, link: ChainTask, best: int, repaired: RepairResul
 def after_giving_up(
     turn: Turn, link: ChainTask, failing: PendingFailure, issues: Sequence[ValidationIssue]
 ) -> Transition:
-    """Return the transition that ends a turn without an acceptable answer, with a message for the user."""
+    """Return the transition that ends a turn without an acceptable answer and tells the user why."""
     outcome = failing.outcome
     if outcome is Outcome.FAILED:
         lines = [format_issue(issue) for issue in issues if issue.is_error]
@@ -135,9 +135,9 @@ def after_giving_up(
 
 
 def fail_unjudged(link: ChainTask, reason: str, code: str = "config") -> Transition:
-    """Return the transition that ends a turn with an error, because the validators cannot be built here.
+    """Return the transition that fails a turn whose answer cannot be validated, for example without validators.
 
-    ``code`` names another cause of the error.
+    ``code`` is the error code for the user.
     """
     failing = PendingFailure(outcome=Outcome.ERROR, code=code, reason=reason)
     return Transition(attempt=link.attempt, next=ChainTask(FAIL, link.attempt), fields=progress(failing=failing))

@@ -51,7 +51,6 @@ _PASSING = frozenset({ErrorKind.TRANSIENT, ErrorKind.SESSION_LOST})
 _ANSWERS = frozenset({ErrorKind.PERMANENT, ErrorKind.LIMIT})
 #: Longest reason shown for waiting turns, in characters.
 _QUOTED = 200
-#: Longest wait accepted from a service, in seconds. The store limits the wait further.
 _LONGEST_WAIT = 86_400.0
 #: Outcomes of turns whose run was stopped on purpose.
 CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
@@ -68,7 +67,7 @@ class _FinishedRun:
     event: AttemptCompleted
 
     def build_transition(self, facts: Facts | None = None, *more: Body, **changes: Any) -> Transition:
-        """Return a transition that stores the finished run, with the events ``more`` after the run's own event."""
+        """Return a transition that stores the finished run, with the events ``more`` after its own event."""
         return Transition(
             attempt=self.link.attempt,
             facts=self.facts if facts is None else facts,
@@ -151,7 +150,7 @@ def after_run(
 
 
 def _charge_run(turn: Turn, move: Transition, result: RunResult, usage: Usage, answer_used: str) -> Transition:
-    """Add the run's usage and counters to the transition; a finished run also settles the question it answered."""
+    """Add the run's usage and counters to the transition. A finished run also settles an answered question."""
     completion = result.completion
     tokens, cost = _usage_before_run(turn, result.adopted)
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
@@ -224,7 +223,7 @@ def _add_service_report(move: Transition, completion: Completion) -> Transition:
 
 
 def classify_service(completion: Completion) -> str:
-    """Classify the state of a model's service after a run: answered, limited, spent, failed or "" (unknown).
+    """Classify a model's service after a run as answered, limited, spent or failed, or "" if unknown.
 
     Only errors that the request did not cause are failures: 5xx and lost connections. Rate limits (429, 529), an empty
     account, a bad request and a refusal are answers of a working service.
@@ -299,7 +298,7 @@ def _redeliver_stopped_run(ended: _FinishedRun, stop: str, usage: Usage, strikes
 
 
 def avoid_workers(turn: Turn, move: Transition, avoid: str) -> Transition:
-    """Return the transition extended with a pattern of workers that must not take the turn again."""
+    """Return the transition extended by a pattern of workers that must not take the turn again."""
     words = " ".join(dict.fromkeys([*turn.avoid.split(), avoid]))
     return replace(move, fields=move.fields | progress(avoid=words), delay_ms=max(move.delay_ms, 1))
 
@@ -311,7 +310,7 @@ def give_back_task(turn: Turn, link: ChainTask, reason: str) -> Transition:
 
 
 def retry_without_files(turn: Turn, link: ChainTask, reason: str) -> Transition:
-    """Return the transition that repeats a task later, because session files could not be loaded or saved.
+    """Return the transition that repeats a task later because session files could not be loaded or saved.
 
     A finished run has cost money, so its turn waits until its deadline.
     """
@@ -323,7 +322,7 @@ def retry_without_files(turn: Turn, link: ChainTask, reason: str) -> Transition:
 
 
 def stopped_answer(turn: Turn, outcome: Outcome) -> Answer:
-    """Return the error answer for the user of a cancelled or expired turn."""
+    """Return the error message for the user of a cancelled or expired turn."""
     texts = GIVEN_UP[outcome.value]
     return Answer(error=TurnError(code=outcome.value, message=texts.get(turn.request.locale, texts["en"])))
 

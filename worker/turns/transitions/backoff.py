@@ -1,4 +1,4 @@
-"""Pure functions for the delay of a turn after a passing error."""
+"""Delays of a turn after a temporary error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_HAND_OVERS, _LONGEST_SECONDS = 8, 60.0
 
 
 def hand_over_delay(number: int) -> float:
-    """Return the seconds to wait before a handed-over attempt is delivered for the ``number``-th time.
+    """Return the seconds to wait before an attempt is handed over for the ``number``-th time.
 
     The delay doubles from 1 second up to 60 seconds, so that an overloaded worker can recover.
     """
@@ -21,7 +21,7 @@ def hand_over_delay(number: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """The limits for retry delays of a turn, in seconds.
+    """The limits for the retry delays of a turn, in seconds.
 
     Attributes:
         first: the delay after the first passing error; each further error doubles the delay.
@@ -33,10 +33,7 @@ class Delays:
 
 
 def delay_after(completion: Completion, errors_before: int, delays: Delays) -> float | None:
-    """Return the seconds to wait before retrying a run.
-
-    Return None if the service demands a longer wait than the turn has time.
-    """
+    """Return the seconds to wait before retrying a run, or None if the service demands more than is left."""
     if completion.kind is ErrorKind.SESSION_LOST:
         return 0.0
     asked = completion.retry_after

@@ -1,4 +1,4 @@
-"""Counters of validated answers: verdicts, errors by validator and code, and wasted runs."""
+"""Metrics counters of validated answers: verdicts, errors by validator and code, and wasted runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def count_judged(turn: Turn, decision: str) -> dict[str, int]:
 
 
 def count_rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:
-    """Return the metrics counters for a rejected answer, including the tokens and cost that its run wasted."""
+    """Return the metrics counters for a rejected answer, including its run's wasted tokens and cost."""
     validators, codes = _error_labels(turn, errors)
     return {
         **count_judged(turn, decision),

@@ -37,12 +37,12 @@ class Usage:
 
     @classmethod
     def from_judging(cls, spent: ValidationCost) -> Usage:
-        """Create a usage from the cost of validation by models."""
+        """Create a usage from the cost of validating answers by models."""
         return cls(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens, cost_usd=spent.cost_usd)
 
     @property
     def as_judging(self) -> ValidationCost:
-        """Return this usage as the cost of a validation by models."""
+        """Return this usage as the cost of validating answers by models."""
         return ValidationCost(input_tokens=self.input_tokens, output_tokens=self.output_tokens, cost_usd=self.cost_usd)
 
     @property
@@ -62,7 +62,7 @@ class Usage:
         return {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens, "cost_usd": self.cost_usd}
 
     def count_usage(self, model: str) -> dict[str, int]:
-        """Return the metrics counters for tokens and cost of a run with this model."""
+        """Return the metrics counters for the tokens and cost of a run with this model."""
         amounts = {
             "tokens.input": self.input_tokens,
             "tokens.output": self.output_tokens,
@@ -81,7 +81,7 @@ _NO_MORE = attempt_facts()
 
 
 def charge_judging(turn: Turn, move: Transition, spent: ValidationCost) -> Transition:
-    """Return the transition with the cost of validation by models added to the turn's usage and counters."""
+    """Return the transition with the cost of model-based validation added to the turn's usage and counters."""
     if not spent:
         return move
     used = Usage.from_judging(spent)
