@@ -1,4 +1,4 @@
-"""The Celery application of a worker. Run it with ``turns worker``."""
+"""The Celery application of a worker process, which ``turns worker`` starts."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from worker.verification.gates.scratch import sweep_scratch
 
 log = structlog.get_logger()
 
-#: Set by ``turns worker``: a file that is touched once this process takes work, and again as long as it does.
+#: Variable with the file that this process touches regularly while it takes work; set by ``turns worker``.
 READY_FILE = "HELIX_AGENT_READY_FILE"
 
 
-#: New objects between two garbage collections, and how many of those come before an older generation's.
-#: Python's default collects twice in every turn, and finds next to nothing.
+#: Thresholds of garbage collection for the three generations.
+#: Python's default collects twice in every turn and finds next to nothing.
 _COLLECT = (10_000, 20, 20)
 
-#: Where the application keeps the name that Celery gave this process.
+#: Configuration key for the name that Celery gave this process.
 _NAME = "helix_worker_name"
 
 
@@ -67,7 +67,7 @@ def settings_of_process() -> Settings:
 
 
 def plugin_watchers(settings: Settings, looking: SingleConnection) -> Iterator[Watcher]:
-    """Yield the watchers that plug-ins add to this process. A watcher that cannot be created is left out."""
+    """Yield the watchers that plug-ins add to this process. Log and skip watchers that cannot be created."""
     for name in sorted(find_plugins(WATCHER)):
         try:
             made: Watcher | None = load_plugin(WATCHER, name)(settings, looking)
@@ -80,7 +80,7 @@ def plugin_watchers(settings: Settings, looking: SingleConnection) -> Iterator[W
 
 @cache
 def engine() -> Engine:
-    """Return the engine of this process, created on the first call."""
+    """Return the engine of this process, which the first call creates."""
     settings = settings_of_process()
     looking = SingleConnection(settings)
     watchers = (*plugin_watchers(settings, looking), ReplicaWatch(settings), ObserverFeed(settings, looking))
@@ -104,9 +104,9 @@ def _on_init(sender: Any, **_: Any) -> None:
 
 @signals.worker_ready.connect
 def _on_ready(sender: Any, **_: Any) -> None:
-    sweep_scratch()  # what verifications left that died with their worker
+    sweep_scratch()  # folders of verifications whose worker died
     ready = os.environ.get(READY_FILE)
-    gc.freeze()  # what was loaded stays: it is never looked through again
+    gc.freeze()  # exempt all loaded objects from garbage collection
     gc.set_threshold(*_COLLECT)
     engine().start_heartbeat(sender, Path(ready) if ready else None)
 

@@ -1,4 +1,4 @@
-"""Run one task of one turn in a separate process: ``python -m worker.isolated TASK ATTEMPT TURN SESSION``.
+"""Runs one task of one turn in a separate process: ``python -m worker.isolated TASK ATTEMPT TURN SESSION``.
 
 A turn that has killed workers gets its last delivery here, so that a crash affects no other turn.
 """
@@ -16,7 +16,7 @@ from worker.turns.engine import Engine
 
 
 def main() -> None:
-    """Run the task that the command line names. SIGTERM hands the turn over without counting a crash."""
+    """Run the task named on the command line. SIGTERM hands the turn over without counting a crash."""
     task, attempt, turn_id, session_id = sys.argv[1:]
     settings = settings_of_process()
     engine = Engine(settings, app, IsolatedTasks(settings), alone=True)

@@ -1,4 +1,4 @@
-"""Configure logging: structlog, static event names, identifiers as fields, masked secrets.
+"""Configures logging: structlog with static event names, identifiers as fields, and masked secrets.
 
 Loggers of the standard library (Celery, kombu, uvicorn, redis) use the same renderer.
 """
@@ -29,12 +29,9 @@ _OURS = ("structlog.", __name__)
 
 
 def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
-    """Configure the logging of this process by HELIX_LOG_FORMAT; a second call replaces the first.
+    """Configure this process's logging as set in HELIX_LOG_FORMAT. A second call replaces the first.
 
-    If Celery is imported, its own logging set-up is disabled.
-
-    Args:
-        stream: default: standard error.
+    If Celery is imported, its own logging setup is disabled. ``stream`` defaults to standard error.
     """
     stream = stream or sys.stderr
     level = getattr(logging, settings.log_level.upper())
@@ -82,7 +79,7 @@ class _StreamLogger:
         self.name = name
 
     def msg(self, line: str) -> None:
-        """Write a log line in one call, because other threads write too. Lines that cannot be written are dropped."""
+        """Write a log line in one call, because other threads write too. Drop lines that cannot be written."""
         with contextlib.suppress(Exception):  # a full disk or closed pipe
             self._stream.write(line + "\n")
             self._stream.flush()
@@ -111,7 +108,7 @@ def _build_renderers(settings: Settings, stream: TextIO) -> list[Processor]:
 
 
 def build_plain_renderer(console: Processor) -> Processor:
-    """Build a log renderer that formats lines like ``console`` does, but without colours and faster."""
+    """Return a log renderer that formats lines like ``console``, but faster and without colours."""
 
     def render_line(logger: Any, method: str, event: EventDict) -> Any:
         if not _ITS_OWN.isdisjoint(event):
@@ -126,11 +123,10 @@ def build_plain_renderer(console: Processor) -> Processor:
 
 
 def _drop_duplicates(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Drop the copies of the message that uvicorn and Celery add."""
     for name in ("color_message", "data"):
         event.pop(name, None)
     return event
 
 
 def _disable_celery_logging(**_: Any) -> None:
-    """Do nothing. As a receiver of Celery's ``setup_logging`` signal, this function keeps Celery's logging off."""
+    """Receive Celery's ``setup_logging`` signal and do nothing, which keeps Celery's logging off."""

@@ -1,4 +1,4 @@
-"""Pass the log of finished turns to observers, at least once, using a cursor in the store.
+"""Passes finished turns to observers, at least once, with a cursor in the store.
 
 Packages add observers by entry points (docs/ARCHITECTURE.md). One worker process at a time runs an observer.
 """
@@ -45,7 +45,7 @@ class Observer(Protocol):
 class ObserverFeed:
     """Passes finished turns to all installed observers.
 
-    A new observer gets the turns that finish from then on.
+    A new observer gets only turns that finish after its installation.
     """
 
     def __init__(self, settings: Settings, connection: SingleConnection) -> None:

@@ -1,4 +1,4 @@
-"""Provide the pytest fixture ``helix_turns`` for tests of rules (docs/validators.md)."""
+"""The pytest fixture ``helix_turns`` for tests of rules (docs/validators.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Answer:
 
 
 class ScriptedAgent:
-    """A fake agent that gives the listed answers one after another and repeats the last.
+    """A fake agent that gives the listed answers one after another and repeats the last answer.
 
     ``prompts`` records the prompts.
     """
@@ -82,7 +82,7 @@ class RulesUnderTest:
     def judge(self, answer: str, **context: Any) -> list[ValidationIssue]:
         """Return the issues that the rules report for an answer.
 
-        ``context`` is as for ``ResponseValidator.validate``.
+        ``context`` is passed to ``ResponseValidator.validate``.
         """
         from worker.enforcement import demote_issues, run_validators
 
@@ -96,7 +96,7 @@ class RulesUnderTest:
         assert not errors, "rejected: " + "; ".join(f"{issue.code} {issue.message}" for issue in errors)
 
     def assert_rejected(self, answer: str, *codes: str, **context: Any) -> list[ValidationIssue]:
-        """Assert that the rules report errors for an answer, and return them.
+        """Assert that the rules report errors for an answer, and return these errors.
 
         If codes are given, the errors must have exactly these codes.
         """
@@ -121,7 +121,7 @@ class RulesUnderTest:
         return found.text
 
     def run(self, *answers: str, prompt: str = "question", max_retries: int = 2) -> EnforcementResult:
-        """Let a scripted agent give these answers, and return what the enforcement of the rules makes of them."""
+        """Enforce the rules on an agent that gives these answers in order, and return the result."""
         from worker.enforcement import ResponseEnforcer
 
         enforcer = ResponseEnforcer(
@@ -144,7 +144,7 @@ class RulesUnderTest:
             return thread.submit(run_enforcement).result()
 
     def check_corpus(self, folder: str | Path) -> int:
-        """Check that the rules accept every ``accepted/*.md`` and reject every ``rejected/*.md``. Return their number.
+        """Check that the rules accept all ``accepted/*.md`` and reject all ``rejected/*.md``; return their number.
 
         Raises:
             AssertionError: a file got the wrong verdict, or the folder has no answers.

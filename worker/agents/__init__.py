@@ -1,4 +1,4 @@
-"""Find the runners named in ``HELIX_MODELS`` (``runner`` or ``runner:option``).
+"""Finds the runners named in ``HELIX_MODELS`` (``runner`` or ``runner:option``).
 
 Runners are built in or come from entry points. A name with a dot is a module with a Python agent.
 """
@@ -24,7 +24,7 @@ _BUILT_IN: dict[str, Callable[[], Runner]] = {
 
 
 def build_runner(spec: str) -> tuple[Runner, str]:
-    """Return the agent runner that a setting such as ``scripted:path.yaml`` names, and the option after the colon.
+    """Return the runner that a text such as ``scripted:path.yaml`` names, and the option after the colon.
 
     Raises:
         SettingsError: the runner is unknown or cannot be loaded.
@@ -34,7 +34,7 @@ def build_runner(spec: str) -> tuple[Runner, str]:
 
 
 def list_runner_names() -> tuple[str, ...]:
-    """Return the names of all agent runners, built-in and installed, in alphabetical order."""
+    """Return the names of all built-in and installed agent runners in alphabetical order."""
     return tuple(sorted({*_BUILT_IN, *find_plugins(RUNNER)}))
 
 

@@ -1,4 +1,4 @@
-"""Find out which models a worker can run; it leaves turns of other models to other workers."""
+"""Finds out which models a worker can run, so that it leaves turns of other models to other workers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _LOOK_SECONDS = 15.0
 
 
 class ModelAvailability:
-    """Tracks which models this worker can run, and why other models cannot run here. Threads may share an instance.
+    """Tracks which models this worker can run, and why other models cannot run here. Thread-safe.
 
     Attributes:
-        labels: labels of ``models``, each between line ends, for claim.lua; empty: all models.
+        labels: labels of ``models``, each between line ends, for claim.lua; empty for all models.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -48,7 +48,7 @@ class ModelAvailability:
         return {model: why for model, why in self._whys.items() if why}
 
     def check_models(self) -> Mapping[str, str]:
-        """Check now which models can run, and return the reason for each model that cannot. Blocks for milliseconds."""
+        """Check now which models can run. Return the reason for each model that cannot run here."""
         if self._settings is None:
             return {}
         with self._lock:
@@ -63,7 +63,7 @@ class ModelAvailability:
         return self.unavailable
 
     def check_if_due(self) -> tuple[str, ...]:
-        """Check the models again if the last check is at least 15 seconds old, and return the models that can run."""
+        """Check the models again if the last check is 15 seconds old, and return those that can run."""
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self.check_models()
         return self.models
@@ -83,7 +83,7 @@ def _find_obstacle(settings: Settings, model: str) -> str:
 
 
 def find_missing_program(settings: Settings, model: str) -> str:
-    """Return the name of the program that a model needs if the program is missing here, or an empty string.
+    """Return the name of the program that a model needs if it is missing here, or an empty string.
 
     Raises:
         SettingsError: the runner is unknown.
@@ -93,7 +93,7 @@ def find_missing_program(settings: Settings, model: str) -> str:
 
 
 def try_program(settings: Settings, model: str) -> str:
-    """Start the agent's program and return why that fails, or an empty string if the program works.
+    """Start the agent's program. Return why the start fails, or an empty string if the program works.
 
     Raises:
         SettingsError: the runner is unknown.
@@ -117,7 +117,7 @@ def find_certified_program(settings: Settings, model: str) -> tuple[str, str]:
 
 
 def find_listed_name(settings: Settings, model: str) -> str:
-    """Return the name of a model in the model list of its service, or an empty string if no service is asked.
+    """Return the name of a model in its service's model list, or an empty string if there is no list.
 
     Raises:
         SettingsError: the runner is unknown.

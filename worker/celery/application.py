@@ -1,4 +1,4 @@
-"""The Celery application of a worker process, and the settings that only workers need."""
+"""The Celery application of a worker process, and the Celery settings that only workers need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from api_client.contract.tasks import ALL_QUEUES, own_queue
 
 
 class TurnsApp(Celery):
-    """The Celery application of a worker, with our Redis transport. ``engine`` is set when the worker starts."""
+    """The Celery application of a worker, which uses our Redis transport.
+
+    The attribute ``engine`` is set when the worker starts.
+    """
 
     amqp_cls = "worker.celery.transport:TurnsAMQP"
     engine: Any
@@ -42,6 +45,6 @@ def build_own_queue(worker: str) -> Queue:
 
 
 def expire_queue(app: Any, queue: str) -> None:
-    """Let the broker delete a queue in one minute, because the queue's worker may have died."""
+    """Tell the broker to delete a worker's private queue in one minute, in case the worker has died."""
     with app.pool.acquire(block=True) as connection, connection.default_channel.conn_or_acquire() as client:
         client.pexpire(queue, 60_000)  # the client adds the key prefix

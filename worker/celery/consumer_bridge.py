@@ -1,4 +1,4 @@
-"""What the engine needs of Celery's consumer: its event loop, its queues, its task events."""
+"""The engine's access to Celery's consumer: its event loop, its queues and its task events."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class ConsumerBridge:
 
     @property
     def listens(self) -> bool:
-        """Return whether the worker still takes messages."""
+        """Return True while the worker takes messages."""
         return self.consumer is not None and self.consumer.controller.blueprint.state == RUN
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """Return the queues that the worker takes messages from."""
+        """Return the names of the queues that the worker takes messages from."""
         return tuple(self.consumer.app.amqp.queues.consume_from) if self.consumer else ()
 
     def wake(self) -> None:
@@ -43,9 +43,10 @@ class ConsumerBridge:
                 self.hub.call_soon(self._on_wake)
 
     def send_events(self, events: Sequence[TaskEvent]) -> None:
-        """Record task events in Celery's worker state and publish them in one message. Call in the worker's loop.
+        """Record task events in Celery's worker state, and publish them in one message.
 
-        Celery buffers events while the broker is away. A revoked task gets no event after ``task-revoked``.
+        Must be called in the worker's loop. Celery buffers events while the broker is away. A revoked task gets
+        no event after ``task-revoked``.
         """
         if self.consumer is None or not events:
             return
@@ -60,7 +61,6 @@ class ConsumerBridge:
 
 
 def _has_listeners(dispatcher: Any) -> bool:
-    """Return whether a program may be subscribed to task events. Without subscribers, publishing is useless."""
     with contextlib.suppress(Exception):
         channel = dispatcher.producer.channel
         with channel.conn_or_acquire() as client:

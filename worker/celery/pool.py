@@ -1,4 +1,4 @@
-"""The worker pool: runs tasks in the engine, and lets Celery's commands resize the engine's slots."""
+"""The worker pool, which runs tasks in the engine and lets Celery's commands resize the engine's slots."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from worker.celery.task_events import parse_task
 
 
 class TurnPool(BasePool):
-    """A Celery worker pool that runs tasks in the engine's event loop instead of in processes."""
+    """A Celery worker pool that runs tasks in the engine's event loop instead of in child processes."""
 
     def on_start(self) -> None:
         """Set the engine's number of agent slots to the worker's concurrency."""
         self.app.engine.slots.resize(RUN_QUEUE, self.limit)
 
     def register_with_event_loop(self, loop: Any) -> None:
-        """Give the engine access to the worker's event loop. Celery calls this method for each new connection."""
+        """Give the engine access to the worker's event loop. Celery calls this for each new connection."""
         self.app.engine.bridge.hub = loop
 
     def on_apply(self, target: Any, args: Any, kwargs: Any, accept_callback: Any = None, **_: Any) -> None:
@@ -47,7 +47,7 @@ class TurnPool(BasePool):
         """Do nothing, because other turns run in this process. The signal ``task_revoked`` cancels the turn."""
 
     def on_close(self) -> None:
-        """Start the engine's shutdown, as the signal SIGTERM does."""
+        """Start the engine's shutdown, as SIGTERM does."""
         self.app.engine.shut_down()
 
     def on_stop(self) -> None:
@@ -55,12 +55,12 @@ class TurnPool(BasePool):
         self.app.engine.close()
 
     def grow(self, n: int = 1) -> None:
-        """Add ``n`` slots for agents, as ``celery control pool_grow`` demands."""
+        """Add ``n`` agent slots, as requested by ``celery control pool_grow``."""
         self.limit += n
         self.app.engine.slots.resize(RUN_QUEUE, self.limit)
 
     def shrink(self, n: int = 1) -> None:
-        """Remove ``n`` slots for agents. Running turns continue.
+        """Remove ``n`` agent slots. Running turns continue.
 
         Raises:
             ValueError: no slot would be left.

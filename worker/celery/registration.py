@@ -1,4 +1,7 @@
-"""Registers the Celery tasks and control commands. Arguments of tasks are ids, never prompts: Flower shows them."""
+"""Registers the Celery tasks and control commands.
+
+Arguments of tasks are ids, never prompts, because Flower shows them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from worker.celery.request import TaskRequest
 
 
 class EngineTask(Task):  # type: ignore[type-arg]
-    """A Celery task for one step of a turn. The function of the task never runs: ``TurnPool`` starts the step."""
+    """A Celery task for one step of a turn. Its function never runs, because ``TurnPool`` starts the step."""
 
     Request = f"{TaskRequest.__module__}:{TaskRequest.__name__}"
     send_events = False  # the engine sends them
@@ -21,7 +24,7 @@ class EngineTask(Task):  # type: ignore[type-arg]
 
 
 def register_tasks(app: Celery) -> None:
-    """Register all tasks with the Celery application, and replace control commands that work differently for turns."""
+    """Register all tasks with Celery, and replace the control commands that work differently for turns."""
     for name, task in tasks.all_tasks().items():
         app.task(name=name, base=EngineTask, shared=False)(_body(name, task.purpose))
 

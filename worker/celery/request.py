@@ -25,13 +25,13 @@ class TaskRequest(Request):
             self.eventer.send(type, uuid=self.id, **fields)
 
     def cancel(self, *_: Any, **__: Any) -> None:
-        """Do nothing when Celery cancels tasks: the engine hands their turns over to other workers."""
+        """Do nothing when Celery cancels tasks, because the engine hands their turns to other workers."""
 
 
 def record_event(event: TaskEvent, app: Any, consumer: Any) -> None:
     """Update Celery's list of active tasks after an event.
 
-    A task that the engine continued without a message is added.
+    A task that the engine continued without a message is added to the list.
     """
     request = state.requests.get(event.fields["uuid"])
     if event.task and not request:

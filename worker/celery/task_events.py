@@ -1,8 +1,8 @@
 """Task events as Flower expects them, made by the engine instead of Celery's request.
 
-A task that the engine continues in place has no message. It still gets an id, the task before it as its parent, and
-the same events as any other task. Each event carries the time at which it happened; the engine sends them together,
-every ``GATHER_SECONDS``.
+A task that the engine continues in place has no message. It still gets an id, the task before it as its parent, and the
+same events as any other task. Events carry the time at which they happened and are sent together every
+``GATHER_SECONDS``.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TaskEvent(NamedTuple):
 
 
 class TaskEventBuffer:
-    """Collects task events so that many are sent in one message. Thread-safe.
+    """Collects task events, so that many are sent in one message. Thread-safe.
 
     Calls ``on_first`` for the first event after ``drain``.
     """
@@ -96,13 +96,14 @@ class TaskEventBuffer:
             self._on_first()
 
     def add_failure(self, task_id: str, words: str) -> None:
-        """Add a ``task-failed`` event. Flower shows the text ``words`` as the result and the exception."""
+        """Add a ``task-failed`` event. Flower shows ``words`` as the task's result and exception."""
         self.add("task-failed", task_id, exception=words, traceback="", result=words)
 
     def drain(self, *, all_of_them: bool = False) -> list[TaskEvent]:
         """Remove and return all events in order.
 
-        Return none while the oldest is younger than ``GATHER_SECONDS``, unless ``all_of_them`` is set.
+        Return an empty list while the oldest event is younger than ``GATHER_SECONDS``, unless ``all_of_them``
+        is set.
         """
         with self._lock:
             if not all_of_them and time.monotonic() - self._since < GATHER_SECONDS:
@@ -113,11 +114,10 @@ class TaskEventBuffer:
 
 
 class TaskEventReport:
-    """Reports the progress of a task as Celery events, also for the tasks with which the process continues."""
+    """Reports a task's progress as Celery events, and that of the tasks with which the process continues."""
 
     def __init__(self, events: TaskEventBuffer, task: Task) -> None:
         self._events = events
-        #: The task that runs now.
         self.task = task
         self._next_id = ""
         self._began = time.monotonic()
@@ -146,11 +146,11 @@ class TaskEventReport:
         self._began = time.monotonic()
 
     def start_task(self, words: str) -> None:
-        """Report that the task has started. Flower shows the text ``words`` as its result."""
+        """Report that the task has started. Flower shows ``words`` as the task's result."""
         self._events.add("task-started", self.task.task_id, result=words)
 
     def end_task(self, words: str, *, failed: bool = False) -> None:
-        """Report that the task has succeeded or failed, with the text ``words`` as its result."""
+        """Report that the task has succeeded or failed, with ``words`` as its result."""
         if failed:
             self._events.add_failure(self.task.task_id, words)
             return
@@ -162,7 +162,7 @@ class TaskEventReport:
         self._events.add_failure(self.task.task_id, repr(error))
 
     def next_task_id(self, link: ChainTask | None) -> str:
-        """Return the Celery id that the next task will have if this process continues with it."""
+        """Return the Celery id that the next task gets if this process continues with it."""
         named = self.task.chain[-1] if self.task.chain else {}
         if link and named.get("task") == link.task and (own := named.get("options", {}).get("task_id")):
             return str(own)

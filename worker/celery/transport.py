@@ -22,12 +22,12 @@ from kombu.utils.scheduling import round_robin_cycle
 
 log = structlog.get_logger()
 
-#: How long one pop waits for a message, in seconds. Kombu's default of 1 keeps idle workers busy.
+#: Seconds that one pop waits for a message. Kombu's default of 1 keeps idle workers busy.
 POP_SECONDS = 10
 
 
 class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
-    """Chooses which queues a channel polls, and in which order: only queues with free slots, most urgent first.
+    """Chooses which queues a channel polls and in which order: only queues with free slots, most urgent first.
 
     Attributes:
         end_key: a list that only this channel pops, after its queues. An item in it ends the blocking pop.
@@ -41,7 +41,7 @@ class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
         self.popping: set[str] = set()
 
     def consume(self, n: int | None) -> Any:
-        """Return the queues to poll now, in order. Return no queue while all slots are in use."""
+        """Return the queues to poll now, in order, or an empty list while all slots are in use."""
         queues = self._wanted()
         self.popping = set(queues)
         return [*queues, self.end_key] if queues else []
@@ -59,7 +59,7 @@ class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
             self._slots.took(last_used)
 
     def is_stale(self) -> bool:
-        """Return whether the poll in progress waits for the wrong queues, since slots were freed or filled."""
+        """Return True if slots were freed or filled, so that the poll in progress waits for the wrong queues."""
         wanted = self._wanted() if self.popping else []
         return bool(self.popping) and not (wanted and self.popping.issuperset(wanted))
 
@@ -92,7 +92,7 @@ class TurnsChannel(Channel):
     def queue_order_strategy(self) -> QueueOrder:  # type: ignore[override]
         """Create the object that chooses the queues to poll.
 
-        Kombu calls this method after it has set the transport options.
+        Kombu calls this method after setting the transport options.
         """
         self.order = QueueOrder(self.slots)
         return self.order
@@ -119,7 +119,7 @@ class TurnsChannel(Channel):
         return result
 
     def close(self) -> None:
-        """Interrupt the poll in progress, then close the channel. Without that, kombu would wait for a message."""
+        """Interrupt the poll in progress, which would wait for a message, and close the channel."""
         self.end_pop()
         super().close()
 
@@ -132,9 +132,9 @@ class TurnsChannel(Channel):
                 client.pipeline(transaction=False).lpush(end, "").pexpire(end, 60_000).execute()
 
     def _brpop_read(self, **options: Any) -> Any:
-        """Deliver the message that a poll returned. An item that is not a valid message is logged and dropped.
+        """Deliver the message that a poll returned. Log and drop an item that is not a valid message.
 
-        No turn is lost: its record names its next task, and a reaper announces that again.
+        No turn is lost, because a reaper announces the next task of its record again.
         """
         try:
             return super()._brpop_read(**options)  # type: ignore[misc]
@@ -157,7 +157,7 @@ class TurnsTransport(Transport):
     channels: Any
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """Register the transport with the worker's event loop, which then interrupts polls of the wrong queues."""
+        """Register with the worker's event loop, which from then on interrupts polls of the wrong queues."""
         super().register_with_event_loop(connection, loop)
         loop.on_tick.add(lambda: [each.end_pop() for each in self.channels if each.order.is_stale()])
 
@@ -198,6 +198,6 @@ class TurnsConnectionPool(ConnectionPool):
 
 
 class TurnsAMQP(AMQP):
-    """Makes a Celery application connect to the broker by ``TurnsConnection``."""
+    """Makes a Celery application connect to the broker with ``TurnsConnection``."""
 
     Connection = TurnsConnection

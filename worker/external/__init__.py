@@ -1,4 +1,4 @@
-"""Let validation rules run programs in the sandbox and ask models."""
+"""Lets validation rules run programs in the sandbox and ask models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 class LocalServices:
-    """Runs programs and asks models on this machine for validation rules. Threads may share an instance."""
+    """Runs programs and asks models on this machine for validation rules. Thread-safe."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._given = settings
@@ -47,7 +47,7 @@ class LocalServices:
         return self._given or load_settings()
 
     def run_program(self, program: ValidationProgram) -> ProgramResult:
-        """Run a rule's program, inside the sandbox unless the settings turn the sandbox off, and return the result.
+        """Run a rule's program, in the sandbox unless the settings turn it off, and return the result.
 
         Raises:
             CannotRun: there is no sandbox, or the program failed to start or exceeded a limit.
@@ -135,7 +135,7 @@ def _build_reply(ran: RunResult) -> ModelReply:
 
 
 def _write_input(folder: Path, path: str, text: str) -> None:
-    """Write an input file below a folder, and skip paths that lead outside or are invalid."""
+    """Write an input file below a folder. Skip paths that lead outside the folder or are invalid."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         return

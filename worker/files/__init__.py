@@ -1,1 +1,1 @@
-"""Manage the folders of sessions: locks, files of agents, snapshots (ADR-034)."""
+"""The folders of sessions: their holders, the files of agents, and recordings of runs (ADR-034)."""

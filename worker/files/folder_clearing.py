@@ -1,4 +1,4 @@
-"""Find and remove old session folders; a crash midway leaves only fewer files."""
+"""Finds and removes old session folders. A crash in between only leaves fewer files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from api_client.contract.session_paths import session_directory
 from worker.files import recording
 from worker.files.session import read_status
 
-#: Prefix of folders that were renamed for deletion. No session's folder starts with a dot.
+#: Prefix of folders that were renamed for deletion. No session folder starts with a dot.
 GONE = ".gone-"
 
 
@@ -22,7 +22,7 @@ GONE = ".gone-"
 class OldFolder:
     """A folder that is old enough to be deleted, with the session that it belongs to.
 
-    ``gone`` marks the rest of an interrupted deletion.
+    ``what`` is "session", "attempt", or "gone" for the rest of an interrupted deletion.
     """
 
     what: str
@@ -34,7 +34,7 @@ class OldFolder:
 def find_old_folders(
     sessions_dir: Path, *, now: float, session_seconds: float, attempt_seconds: float, live: Callable[[str], bool]
 ) -> Iterator[OldFolder]:
-    """Yield the folders of sessions and attempts that have not been written to for the given times.
+    """Yield session and attempt folders that have not been written to for the given times.
 
     Skips live sessions and folders whose session is unknown.
     """
@@ -70,7 +70,7 @@ def remove_folder(old: OldFolder, live: Callable[[str], bool]) -> bool:
 
 
 def find_session_id(path: Path) -> str | None:
-    """Return the session id that a folder's status.json names, or None if the file names no matching session."""
+    """Return the session id in a folder's status.json, or None if it does not match the folder."""
     session_id = read_status(path).get("session_id", path.name)
     right = isinstance(session_id, str) and session_directory(path.parent, session_id) == path
     return session_id if right else None
@@ -85,7 +85,7 @@ def last_written(path: Path) -> float:
 
 
 def measure_size(path: Path) -> int:
-    """Return the total size of all regular files below a folder in bytes, without following links."""
+    """Return the total size in bytes of all regular files below a folder, without following links."""
     total = 0
     for folder, _, files in os.walk(path):
         for name in files:

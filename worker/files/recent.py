@@ -1,4 +1,4 @@
-"""Cache the most recent entries of a process. Thread-safe."""
+"""A thread-safe cache of the most recent entries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class RecentEntries(Generic[K, V]):
-    """A mapping that keeps the ``most`` keys stored last and drops older keys."""
+    """A mapping that keeps the ``most`` keys stored last and drops older keys. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -23,7 +23,7 @@ class RecentEntries(Generic[K, V]):
         return self._kept.get(key)
 
     def put(self, key: K, value: V) -> None:
-        """Store a value for a key, which becomes the newest key. The oldest key is dropped if there are too many."""
+        """Store a value for a key. Drop the oldest key if there are too many."""
         with self._lock:
             self._kept.pop(key, None)
             self._kept[key] = value

@@ -1,4 +1,4 @@
-"""Record an agent's standard output in a file beside its delivery's folder.
+"""Records an agent's standard output in a file beside its delivery's folder.
 
 ``<folder>.output`` holds the output. ``<folder>.finished`` appears when the run exits with code 0; it holds the rest of
 the pipe and facts about the end. Another worker can adopt a finished run instead of paying for a new one. The kernel
@@ -39,7 +39,7 @@ class RunRecording:
     """Records the standard output of a running agent in a file, so that another worker can use a finished run."""
 
     def __init__(self, folder: Path, head: bytes = b"") -> None:
-        """Create the file of the recording and write ``head`` to it, before any output of the agent."""
+        """Create the recording's file and write ``head`` to it, before any output of the agent."""
         self.path = str(folder)
         self.fd = os.open(self.path + _OUTPUT, _NEW, 0o600)
         try:
@@ -49,7 +49,7 @@ class RunRecording:
             raise
 
     def record_piece(self, pipe: int) -> bytes | None:
-        """Record the next piece of the agent's output and return it: empty at the end, None if recording failed.
+        """Record the agent's next output and return it: empty at the end, None if recording failed.
 
         Raises:
             BlockingIOError: the pipe is empty for now.
@@ -67,13 +67,13 @@ class RunRecording:
         return piece
 
     def discard(self) -> None:
-        """Close and delete the recording, which is incomplete."""
+        """Close and delete the incomplete recording."""
         with contextlib.suppress(OSError):
             os.unlink(self.path + _OUTPUT)  # noqa: PTH108
         self.close()
 
     def close(self) -> None:
-        """Close the file of the recording and keep it on disk."""
+        """Close the recording's file and keep it on disk."""
         os.close(self.fd)
 
 
@@ -86,9 +86,10 @@ class GuardRecording:
     pipe: int
 
     def write_end(self, facts: dict[str, Any]) -> None:
-        """Write the output that nobody has read yet and facts about the end of the run to the ``.finished`` file.
+        """Write the unread output and facts about the end of the run to the ``.finished`` file.
 
-        Another worker can then adopt the run. The worker can keep reading: pipe and output file do not change.
+        Another worker can then adopt the run. The worker can keep reading, because pipe and output file do not
+        change.
         """
         size, unread = -1, b""
         while size != (size := os.fstat(self.fd).st_size):  # the worker read a piece meanwhile
@@ -105,7 +106,7 @@ class GuardRecording:
             os.close(file)
 
     def close(self, *, keep: bool) -> None:
-        """Close the files of the recording, and delete the recording unless ``keep`` is True."""
+        """Close the recording's files, and delete the recording unless ``keep`` is True."""
         os.close(self.fd)
         os.close(self.pipe)
         if not keep:
@@ -140,7 +141,7 @@ class FinishedRun:
 
 
 def read_finished(folder: Path) -> FinishedRun | None:
-    """Return the finished run that was recorded for a delivery's folder, or None if no recording is complete."""
+    """Return the finished run recorded for a delivery's folder, or None if no recording is complete."""
     try:
         more, _, last = _read_regular_file(f"{folder}{_FINISHED}").removesuffix(b"\n").rpartition(b"\n")
         facts = json.loads(last)

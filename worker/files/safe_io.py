@@ -1,4 +1,4 @@
-"""Read and write in folders that agents can change: links are not followed, files are replaced atomically."""
+"""Reads and writes in folders that agents can change: follows no links, and replaces files atomically."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def open_folder(path: Path | str, parent: int | None = None) -> Iterator[int]:
-    """Open a folder without following a link, and yield its descriptor.
+    """Open a folder without following a link, and yield its file descriptor.
 
     Raises:
         OSError: the folder is missing or a link.
@@ -51,8 +51,7 @@ def try_open_folder(name: Path | str, parent: int | None = None) -> int | None:
 def ensure_folder(parent: int, name: str, *, missing: bool = False) -> Iterator[int]:
     """Open a folder below ``parent`` and yield its descriptor. Create the folder if it is missing.
 
-    Args:
-        missing: True if the folder is known to be missing.
+    ``missing`` says that the folder is known to be missing.
     """
     fd = None if missing else try_open_folder(name, parent)
     if fd is None:
@@ -126,7 +125,7 @@ def _read_changed(path: Path, reader: Callable[[str, str], Any], _modified: int,
 
 
 def write_new_file(name: str, content: bytes, parent: int, *, durable: bool = True) -> None:
-    """Write a new file, and remove it again if writing fails. ``durable`` forces the content to disk."""
+    """Write a new file. Remove it if writing fails. ``durable`` forces the content to disk."""
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=parent)
     try:
         try:
@@ -146,8 +145,7 @@ def write_new_file(name: str, content: bytes, parent: int, *, durable: bool = Tr
 def replace_file(name: str, content: bytes, parent: int, *, durable: bool = True, by_way_of: int | None = None) -> None:
     """Write or replace a file atomically. ``durable`` forces the content to disk, but not the folder's entry.
 
-    Args:
-        by_way_of: folder on the same file system for the incomplete file; None: ``parent``.
+    ``by_way_of`` is a folder on the same file system for the incomplete file; None means ``parent``.
     """
     draft, drafts = f".{name}.{random.getrandbits(64):x}", parent if by_way_of is None else by_way_of
     write_new_file(draft, content, drafts, durable=durable)

@@ -1,4 +1,4 @@
-"""Write the files of a session's folder that agents and people read (ADR-034, docs/sessions.md)."""
+"""Writes the files of a session's folder that agents and people read (ADR-034, docs/sessions.md)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STATUS, RULES = "status.json", "CLAUDE.md"
 _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 
 
-#: JSON in lines, three times as fast as ``indent=2``.
+#: JSON with one entry a line, three times as fast as ``indent=2``.
 _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
@@ -140,9 +140,9 @@ def record_acceptance(holder: SessionFolder, turn: Turn, answer: Answer, *, agen
 
 
 def find_agent_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
-    """Return the agent session to continue, or an empty string if the messages do not continue the last answer.
+    """Return the agent session to continue, or "" if the messages do not continue the last answer.
 
-    An edited or regenerated message makes it another conversation.
+    An edited or regenerated message starts another conversation.
     """
     try:
         with open_folder(workdir) as session:
@@ -155,7 +155,7 @@ def find_agent_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> 
 
 
 def digest_conversation(messages: Sequence[Mapping[str, str]]) -> str:
-    """Return a hash of all messages of a conversation, which ignores step markers and surrounding blanks."""
+    """Return a hash of a conversation's messages that ignores step markers and surrounding whitespace."""
     said: list[str] = []
     for message in messages:
         if message.get("role") in {"user", "assistant"}:
@@ -169,7 +169,7 @@ def digest_conversation(messages: Sequence[Mapping[str, str]]) -> str:
 
 
 def read_status(workdir: Path) -> dict[str, Any]:
-    """Return the content of a session's status.json as a dict, which is empty if the file is missing or damaged."""
+    """Return the content of a session's status.json, or an empty dict if it is missing or damaged."""
     try:
         with open_folder(workdir) as session:
             return _read_status(session)
@@ -177,7 +177,7 @@ def read_status(workdir: Path) -> dict[str, Any]:
         return {}
 
 
-#: What this process last prepared in each session's folder.
+#: How this process last prepared each session's folder.
 _versions = RecentEntries[Path, PreparedSession](most=256)
 
 
@@ -233,7 +233,7 @@ KEPT = "warm"
 
 
 def _remove_old_agent_files(holder: SessionFolder, agent_session: str) -> None:
-    """Delete files of earlier agents from a session's folder, except the transcript that the next turn continues."""
+    """Delete files of earlier agents, except the transcript that the next turn continues."""
     with contextlib.suppress(FileNotFoundError), open_folder("agent", holder.session) as folder:
         for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
             if name == KEPT:

@@ -1,4 +1,4 @@
-"""Write in a session's folder as its holder, as long as no later holder exists."""
+"""Write access to a session's folder for its current holder, which ends when a later holder comes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from worker.files.recent import RecentEntries
 from worker.files.safe_io import DIRECTORY, open_folder, replace_file, try_open_folder
 
 HELD = ".held"
-#: How often clearing a folder is tried while an earlier holder still writes to it.
+#: Attempts to clear a folder while an earlier holder still writes to it.
 _TRIES = 20
-#: For each folder made by this process: True while it holds no removed files.
+#: By the name of a holder's folder that this process created: True while it holds no removed files.
 _holds_drafts_only = RecentEntries[str, bool](most=256)
 
 
@@ -127,10 +127,10 @@ class FencedSessionFolder(SessionFolder):
 
 @contextlib.contextmanager
 def open_for_publishing(session: Path, token: str = "") -> Iterator[SessionFolder | None]:
-    """Open a session's folder to publish the result of a turn, and yield the folder, which is created if missing.
+    """Open a session's folder to publish a turn's result. Create the folder if it is missing.
 
-    Yields an unfenced folder if the session never had a holder, else the folder kept by ``open_fenced`` for the
-    token, or None if that folder is gone.
+    Yields an unfenced folder if the session never had a holder, the folder that ``open_fenced`` kept for the token,
+    or None if that folder is gone.
     """
     with _open_session(session) as (root, new):
         held = None if new else try_open_folder(HELD, root)
@@ -150,13 +150,10 @@ def open_for_publishing(session: Path, token: str = "") -> Iterator[SessionFolde
 
 @contextlib.contextmanager
 def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Iterator[FencedSessionFolder]:
-    """Open a session's folder as its new holder, and yield the folder, which is created if missing.
+    """Open a session's folder for its new holder, and yield it. Create the folder if it is missing.
 
     No other holder is revoked until ``revoke_earlier_holders``. A folder kept for the same token is found again.
-
-    Args:
-        token: token of the lease.
-        stays: keep the holder's folder after the block, unless the block fails.
+    With ``stays`` the holder's folder is kept after the block, unless the block fails.
 
     Raises:
         OSError: the folder cannot be created, or an agent put a link in its place.
@@ -181,7 +178,7 @@ def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Itera
 
 
 def _holder_name(token: str) -> str:
-    """Return a name for the folder of a worker that holds the session: a hash of its token, or a random name.
+    """Return the name of a holder's folder: a hash of its token, or a random name.
 
     Agents may see the name, but must not know the token.
     """

@@ -1,4 +1,4 @@
-"""Remember how a process last prepared a session's folder, to skip unchanged preparations."""
+"""Remembers how a process last prepared a session's folder, to skip unchanged preparations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Identity = tuple[str, int, int, int, int]
 
 
 def identify_file(path: str, folder: int) -> Identity:
-    """Return path, inode, size and times of a file or folder, which together show whether the file changes."""
+    """Return the path, inode, size and times of a file or folder, which together reveal any change."""
     try:
         facts = os.stat(path, dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -71,7 +71,7 @@ class PreparedSession:
         return self.turn_id == turn.turn_id and same and rules.skills == has_skills(root)
 
     def is_unchanged(self, session: int) -> bool:
-        """Return True if none of the prepared files has changed since they were written."""
+        """Return True if no file of the prepared folder has changed since."""
         return all(identify_file(file[0], session) == file for file in (self.file, *self.files))
 
     def has_rules(self, rules: SessionRules, session: int) -> bool:

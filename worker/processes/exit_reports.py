@@ -1,6 +1,6 @@
 """Reports to the store how worker processes ended, so that a dead letter can name the cause.
 
-Runs in a thread: a supervisor must restart processes even if the store does not answer.
+Runs in a thread, because a supervisor must restart processes even if the store does not answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tasks that run alone in separate processes, because their turns have killed workers before."""
+"""Runs the tasks of turns that have killed workers in separate processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class IsolatedTasks:
     def stop_all(self) -> None:
         """Terminate all separate processes and start no new ones.
 
-        Each process gives its turn back, so that another worker can run the turn.
+        Each process gives its turn back, so that another worker can run it.
         """
         with self._lock:
             self._leaving = True

@@ -1,4 +1,4 @@
-"""Liveness probe of a process, in its own thread."""
+"""Liveness probe of a process, which runs in a thread."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 class LivenessProbe:
     """Checks regularly in a thread whether a process still answers.
 
-    The process counts as lost after ``misses`` failed checks in a row. ``answers`` is one probe and must return within
-    seconds.
+    The process counts as lost after ``misses`` failed checks in a row. ``answers`` does one check and must return
+    within seconds.
     """
 
     def __init__(self, answers: Callable[[], bool], every_seconds: float, misses: int) -> None:
@@ -23,11 +23,11 @@ class LivenessProbe:
 
     @property
     def lost(self) -> bool:
-        """Return whether the process has failed ``misses`` checks in a row."""
+        """Return True if the process has failed ``misses`` checks in a row."""
         return self._lost.is_set()
 
     def stop(self) -> None:
-        """Stop checking the process, because the process is about to be stopped."""
+        """Stop checking the process, because it is about to be stopped."""
         self._stopped.set()
 
     def _probe_process(self) -> None:

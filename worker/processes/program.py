@@ -1,6 +1,6 @@
-"""Programs as processes: start them tied to their parent, watch them, stop them with their children.
+"""Starts programs as processes, watches them, and stops them with their children.
 
-No process outlives its parent: the kernel signals each one at its parent's death.
+No process outlives its parent: the kernel signals each process at its parent's death.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 _LOOK_SECONDS = 0.025
 #: Exit code of a process whose lock is held by another process (EX_TEMPFAIL).
 LOCKED = 75
-#: Exit code of a program that an operator stopped: its supervisor does not restart it.
+#: Exit code of a program that an operator stopped and that its supervisor must not restart.
 STAYS_DOWN = 84
 #: Exit code of a worker process that may not use the store (EX_CONFIG). Its supervisor logs the reason.
 REFUSED = 78
@@ -51,7 +51,7 @@ os.execvp(command[0], command)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A command for the supervisor to run, with the checks that show whether the command is ready and still works.
+    """A command for the supervisor to run, with the checks that tell whether the program is ready and works.
 
     Attributes:
         environ: the whole environment; None inherits ours.
@@ -112,7 +112,7 @@ def spawn_program(program: Program, log_file: Path | None = None) -> subprocess.
 
 
 def has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether the process has ended, without reaping it, so that its group's id cannot be reused."""
+    """Return True if the process has ended. The process is not reaped, so that its group id stays reserved."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -127,7 +127,7 @@ def reap_process(process: subprocess.Popen[bytes]) -> int:
 
 
 def request_stop(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM to the process if the process still runs."""
+    """Send SIGTERM to the process if it still runs."""
     if not has_exited(process):
         os.kill(process.pid, signal.SIGTERM)
 
@@ -139,7 +139,7 @@ def stop_process(process: subprocess.Popen[bytes], grace_seconds: float, hurry: 
 
 
 def wait_or_kill(process: subprocess.Popen[bytes], until: float, hurry: threading.Event | None = None) -> int:
-    """Wait until a process that got SIGTERM ends, then kill the rest of its group, and return the exit code.
+    """Wait for a process that got SIGTERM, then kill the rest of its group; return the exit code.
 
     The kill comes at ``until`` (``time.monotonic()``), or at once when ``hurry`` is set.
     """

@@ -1,4 +1,4 @@
-"""The processes of an installation, as programs for the supervisor."""
+"""The processes of an installation, described as programs for the supervisor."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from worker.processes.program import CHECK_SLOTS_VARIABLE, SUPERVISED, Program
 
 #: Environment variable with the file that a program touches while it works.
 READY_VARIABLE = "HELIX_AGENT_READY_FILE"
-#: Answers that a worker validates at once, over all its processes.
+#: Answers that a worker validates at the same time, over all its processes.
 CHECK_SLOTS = 2
 _TURNS = (sys.executable, "-P", "-c", "from worker.cli import main; main()")
 _MEMORY = Path("/dev/shm")  # noqa: S108 - our own folder is made there
 
 
 def ensure_state_dir(settings: Settings) -> Path:
-    """Return the state folder under HELIX_ROOT, and create the folder if it is missing. Raises ``OSError``."""
+    """Return the state folder under HELIX_ROOT, and create it if it is missing. Raises ``OSError``."""
     directory = settings.root / STATE_DIR
     directory.mkdir(mode=0o700, exist_ok=True)
     return directory
@@ -53,7 +53,7 @@ def ensure_ready_dir() -> Path:
 
 
 def build_environ(settings: Settings, **more: str) -> dict[str, str]:
-    """Return this process's environment variables, changed to contain exactly the given settings, for a new process."""
+    """Return environment variables for a new process: those of this process, with exactly the given settings."""
     kept = {k: v for k, v in os.environ.items() if k.startswith("HELIX_AGENT_") or not k.startswith("HELIX_")}
     kept.pop("REDIS_URL", None)
     return kept | settings.to_environment() | more
@@ -61,7 +61,7 @@ def build_environ(settings: Settings, **more: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSlots:
-    """The share of a worker's slots that one of its processes gets, for running agents and for validating answers."""
+    """The share of a worker's slots that one of its processes gets, for running agents and validating answers."""
 
     run_slots: int
     check_slots: int
@@ -70,7 +70,7 @@ class ProcessSlots:
 def share_slots(settings: Settings, processes: int | None = None) -> list[ProcessSlots]:
     """Distribute a worker's slots over its processes, and return each process's share.
 
-    By default there is one process for each CPU.
+    By default there is one process per CPU.
     """
     number = min(processes or usable_cpus(), settings.run_slots)
     return [
@@ -83,12 +83,12 @@ def _slot_share(slots: int, number: int, place: int) -> int:
     return slots // number + (place < slots % number)
 
 
-#: Distinguishes containers that share a host name and process ids.
+#: Distinguishes containers with the same host name and process ids.
 _START = "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(4))
 
 
 def worker_command(run_slots: int, number: int) -> list[str]:
-    """Return the command line that starts the worker process ``number``, which runs up to ``run_slots`` agents."""
+    """Return the command line of the worker process ``number``, which runs up to ``run_slots`` agents."""
     # -P keeps the working directory, where agents may write, off the import path.
     return [
         *(sys.executable, "-P", "-m", "worker.celery_worker"),
@@ -113,7 +113,7 @@ def build_exit_handler(settings: Settings) -> Callable[[Program, int, int], None
 
 
 def worker_programs(settings: Settings, processes: int | None = None) -> list[Program]:
-    """Return the programs that run a worker's processes, by default one for each CPU."""
+    """Return the programs that run a worker's processes, by default one process per CPU."""
     state, marks = ensure_state_dir(settings), ensure_ready_dir()
     started: list[Program] = []
     for number, share in enumerate(share_slots(settings, processes), 1):
@@ -156,7 +156,7 @@ def web_program(settings: Settings, host: str, port: int) -> Program:
 
 
 def traces_program(settings: Settings) -> Program:
-    """Return the program that sends the traces of turns, for the supervisor to run."""
+    """Return the program that sends the traces of turns."""
     return Program(
         name="traces",
         command=[*_TURNS, "traces"],
@@ -189,7 +189,7 @@ def flower_program(settings: Settings, port: int, password: str) -> Program:
 
 
 def fetch_status(host: str, port: int, path: str, *, seconds: float = 2.0) -> int:
-    """Request a path from an HTTP server and return the status code, or 0 if there is no answer within ``seconds``."""
+    """Request a path from an HTTP server and return the status code, or 0 without an answer in time."""
     connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=seconds)  # noqa: S104
     try:
         connection.request("GET", path)

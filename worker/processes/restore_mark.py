@@ -1,4 +1,4 @@
-"""The mark of an unfinished restore. Imported at every start, so it imports nothing expensive."""
+"""The file that marks an unfinished restore. Imported at every start, so it imports nothing expensive."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ MARK = "restoring"
 
 
 def require_complete_restore(root: Path) -> None:
-    """Raise ``RestoreRefused`` if the restore of a backup into this installation has started but not finished."""
+    """Raise ``RestoreRefused`` if restoring a backup into this installation was begun but not finished."""
     if (root / STATE_DIR / MARK).exists():
         raise RestoreRefused(f"{root} is half restored: run the same `turns restore` again, then start")

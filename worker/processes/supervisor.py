@@ -1,4 +1,4 @@
-"""Supervisor that starts an installation's processes in order, restarts them, and stops them together."""
+"""A supervisor that starts an installation's processes in order, restarts them, and stops them together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from worker.processes.program import (
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two checks: at the start, while a program is not ready, and while all work.
+#: Seconds between two checks: during the start, while a program is not ready, and while all programs work.
 _START_TICK_SECONDS, _TICK_SECONDS, _QUIET_SECONDS = 0.02, 0.05, 0.5
 FIRST_DELAY_SECONDS = 0.2
 LAST_DELAY_SECONDS = 5.0
@@ -39,7 +39,7 @@ SHOW_SECONDS = 5.0
 
 
 class NotReady(HelixError):
-    """Raised when a program ended, or ran out of time, before it was ready for the first time."""
+    """Raised when a program ends, or runs out of time, before it was ready for the first time."""
 
     code = "process_not_ready"
 
@@ -49,11 +49,11 @@ class _SupervisedProgram:
         self.program = program
         self.process: subprocess.Popen[bytes] | None = None
         self.ready = False
-        self.proven = False  # was ready once, so it is restarted instead of given up
+        self.proven = False  # was ready once, so it is restarted after an exit
         self.started_at = 0.0
         self.start_at = 0.0
-        self.mark, self.marked_at = 0, 0.0  # its ready file's time, and when that changed
-        self.kill_at = 0.0  # when to kill it, because it no longer works; 0: not
+        self.mark, self.marked_at = 0, 0.0  # time of the ready file, and when we saw it change
+        self.kill_at = 0.0  # when to kill a program that no longer works; 0: not
         self.liveness: LivenessProbe | None = None  # set while it is ready and has a probe
         self.delay = FIRST_DELAY_SECONDS
         self.stays_down = False  # an operator stopped it
@@ -91,8 +91,8 @@ class Supervisor:
         self._stable_seconds = stable_seconds
         self._stopping = threading.Event()
         self._hurry = threading.Event()
-        self._look = threading.Event()  # a program ended, or all are to end
-        self._settled = threading.Event()  # all ready, or given up
+        self._look = threading.Event()  # set to check the programs at once
+        self._settled = threading.Event()  # all programs are ready, or the start failed
         self._changed = threading.Condition()
         self._failure: Exception | None = None
         self._show, self._show_seconds, self._shown_at = show, show_seconds, -math.inf
@@ -172,7 +172,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def pid(self, name: str) -> int:
-        """Return the process id of the program with this name, or 0 if the program does not run."""
+        """Return the process id of the program with this name, or 0 if it does not run."""
         process = self._children[name].process
         return process.pid if process else 0
 
@@ -299,7 +299,7 @@ class Supervisor:
                 )
 
     def _check_works(self, child: _SupervisedProgram) -> None:
-        """Stop a ready program that has stopped working. The supervisor then restarts the program."""
+        """Stop a ready program that no longer works, so that the supervisor restarts it."""
         program, now = child.program, self._ticked_at
         if child.kill_at:
             if now >= child.kill_at:
