@@ -51,7 +51,7 @@ os.execvp(command[0], command)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A command for the supervisor to run, with the checks that tell whether the program is ready and works.
+    """A command for the supervisor to run, with the checks that show its readiness and health.
 
     Attributes:
         environ: the whole environment; None inherits ours.
