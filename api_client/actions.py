@@ -36,13 +36,13 @@ class ActionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayChange:
-    """The differences between a replay and the original turn: another model or last message; empty for no change."""
+    """Describes how a replay differs from the original turn: another model or another last message."""
 
     model: str = ""
     prompt: str = ""
 
     def __str__(self) -> str:
-        """Describe the change in words without the message's text, for the audit log."""
+        """Describe the change for the audit log without revealing the new message."""
         parts = [f"model={self.model}" if self.model else "", "message edited" if self.prompt else ""]
         return ", ".join(filter(None, parts))
 
@@ -51,7 +51,7 @@ _SAME = ReplayChange()
 
 
 async def select_targets(client: TurnsClient, action: str, search: Search) -> list[FoundTurn]:
-    """Return the turns that match a search and to which the action applies, oldest first.
+    """Return the turns that match a search and that allow the action, oldest first.
 
     Raises the errors of ``select``.
     """
@@ -69,7 +69,7 @@ async def carry_out_action(
     detail: str = "",
     change: ReplayChange = _SAME,
 ) -> ActionResult:
-    """Record an operator's order about one turn in the audit log, carry the order out, and return the result.
+    """Apply an operator's action to one turn and record the action in the audit log. Idempotent.
 
     Idempotent.
 
@@ -96,7 +96,7 @@ async def carry_out_action(
 
 
 async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by: str, detail: str = "") -> str:
-    """Record an operator's order to a worker in the audit log, give the order, and return the worker's full name.
+    """Send an operator's order to a worker, record the order in the audit log, and return the worker's full name.
 
     Raises the errors of ``Workers.order``.
     """
@@ -118,7 +118,7 @@ async def act_on_all(
     owner: str | None = None,
     change: ReplayChange = _SAME,
 ) -> AsyncGenerator[ActionResult]:
-    """Apply an action to each turn in sequence and yield each result; a turn that changed meanwhile is not acted on.
+    """Apply an action to each turn in sequence and yield each result; a turn that changed meanwhile is skipped.
 
     May be killed and repeated. Raises ``StoreUnavailable`` if the store fails; the yielded actions are done.
     """
@@ -132,7 +132,7 @@ async def act_on_all(
 
 
 def count_by_status(turns: list[FoundTurn]) -> list[dict[str, Any]]:
-    """Return the number of turns for each status and model, most frequent first, to show before a bulk action."""
+    """Count turns by status and model, most frequent first, so that an operator can review a bulk action."""
     found: dict[tuple[str, str], int] = {}
     for turn in turns:
         what = (turn.status, turn.model)

@@ -23,7 +23,6 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: Rights of a key: its owner's turns only, or also everybody's.
 RIGHTS = ("user", "metrics", "operator")
 PREFIX = "helix-"
 _VERSION = 1
@@ -34,7 +33,7 @@ _OWNER = re.compile(r"\b(owner[: ]|key:)([0-9a-f]{32}|[0-9a-f]{12})\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """The stored description of an API key: its hash, owner and rights, but not the secret.
+    """An API key as stored in the keys file: name, hash, owner and rights. The secret itself is not stored.
 
     Attributes:
         name: unique among the valid keys.
@@ -68,23 +67,23 @@ class ApiKey:
 
     @property
     def share(self) -> SlotShare:
-        """Return the share of the agent slots that each owner of this key gets."""
+        """Return how the agent slots are shared with each owner of this key."""
         return SlotShare(
             weight=0 if self.weight == 1 else self.weight, at_once=self.at_once, background=self.background
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the key as a dict for the keys file, without unused newer fields, which older versions refuse."""
+        """Convert the key to a dict for the keys file; newer fields with default values are left out."""
         return {name: value for name, value in asdict(self).items() if value != _LATER.get(name)}
 
 
 def hash_key(key: str) -> str:
-    """Return the SHA-256 hash under which a key is stored."""
+    """Return the SHA-256 hash of an API key."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_keys(path: Path) -> tuple[ApiKey, ...]:
-    """Return the keys in the file, or an empty tuple if the file does not exist.
+    """Return the API keys stored in the file, or an empty tuple if the file does not exist.
 
     Raises ``SettingsError`` if the file cannot be read or was not written by ``turns keys``.
     """
@@ -146,14 +145,14 @@ def read_sound_keys(path: Path) -> tuple[ApiKey, ...]:
 
 
 def explain_contradiction(key: ApiKey) -> str:
-    """Return why the rights of a key contradict each other, or an empty string if they do not."""
+    """Return why the rights of an API key contradict each other, or an empty string if they do not."""
     if key.right == "operator" and key.forwards_users and key.in_force:
         return "an operator's key cannot speak for users: each of them would see and decide everybody's turns"
     return ""
 
 
 def add_key(path: Path, key: ApiKey) -> str:
-    """Add a new key to the file and return its secret, which cannot be recovered later.
+    """Add a new key to the keys file and return its secret, which cannot be recovered later.
 
     Raises ``SettingsError`` if the name is taken, the key contradicts itself, or the file is broken.
     """
@@ -168,7 +167,7 @@ def add_key(path: Path, key: ApiKey) -> str:
 
 
 def revoke_key(path: Path, name: str) -> None:
-    """Revoke the valid key with this name; the key stays in the file.
+    """Mark the valid key with this name as revoked in the keys file.
 
     Raises ``KeyNotFound`` if no valid key has this name, ``SettingsError`` if the file is broken.
     """
@@ -197,7 +196,7 @@ def _now() -> str:
 
 
 class ApiKeyring:
-    """Holds the valid keys of a running relay, and reads the file again after a change.
+    """Provides the valid API keys to a running relay and reads the keys file again when the file changes.
 
     The constructor raises ``SettingsError`` for a broken file or key. A file that breaks later is logged and
     ignored.
@@ -210,11 +209,11 @@ class ApiKeyring:
 
     @property
     def requires_key(self) -> bool:
-        """Return True if the keys file exists; requests then need a key, even if all keys are revoked."""
+        """Return True if requests need an API key, which is the case as long as the keys file exists."""
         return self._read_stamp() is not None
 
     def valid_keys(self) -> tuple[ApiKey, ...]:
-        """Return the API keys that are valid now, after reading the keys file again if it has changed."""
+        """Return the API keys that are valid now, reading the keys file again if it has changed."""
         stamp = self._read_stamp()
         if stamp != self._seen:
             self._seen = stamp
@@ -234,7 +233,7 @@ class ApiKeyring:
 
 
 def make_token(path: Path) -> str:
-    """Return the operator's token of this installation, and create the token first if the file does not exist.
+    """Return the operator's token of this installation, creating the token file if necessary.
 
     Safe for concurrent processes. Raises ``OSError`` if the token can be neither read nor created.
     """
@@ -254,7 +253,7 @@ def make_token(path: Path) -> str:
 
 
 def read_token(path: Path) -> str:
-    """Return the operator's token in the file, or an empty string if there is no token."""
+    """Return the operator's token from the file, or an empty string if there is none."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
@@ -262,6 +261,6 @@ def read_token(path: Path) -> str:
 
 
 def token_hash(path: Path) -> str:
-    """Return the hash of the operator's token in the file, or an empty string if there is no token."""
+    """Return the hash of the operator's token in the file, or an empty string if there is none."""
     token = read_token(path)
     return hash_key(token) if token else ""

@@ -1,4 +1,4 @@
-"""A turn's whole history: as one dict for people and bug reports, and the workers that died with it."""
+"""The whole history of a turn, for people and bug reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMAT = "helix-turns.export/1"
 
 @dataclass(frozen=True, slots=True)
 class WorkerDeath:
-    """The loss of a worker process while it worked on a turn.
+    """A worker process that died or froze while it worked on a turn.
 
     Attributes:
         worker: process name, which ends with its host. during: running or validating.
@@ -38,7 +38,7 @@ class WorkerDeath:
 
 
 def find_deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[WorkerDeath]:
-    """Return a record of each time a worker was lost during the turn, oldest first; planned hand-overs do not count."""
+    """Return every death of a worker during a turn, oldest first; planned hand-overs do not count."""
     workers: dict[int, str] = {}
     found = []
     for event in events:
@@ -55,7 +55,7 @@ def find_deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> l
 
 
 async def export_turn(client: TurnsClient, turn_id: str, *, owner: str | None = None) -> dict[str, Any]:
-    """Return a turn's record, attempts and events as a JSON-ready dict, with prompts and answers.
+    """Return a turn's record, attempts and events, with prompts and answers, as a JSON-ready dict.
 
     Raises the errors of ``TurnReader.get``.
     """

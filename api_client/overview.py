@@ -1,4 +1,4 @@
-"""The operator's overview: what runs, which turns wait, how turns ended, and why they were repeated.
+"""The operators' overview: running turns, waiting turns, results, and reasons for retries.
 
 The overview page and ``turns top`` show the same ``Overview``.
 """
@@ -31,7 +31,7 @@ _WAITING = {TurnState.QUEUED.value, TurnState.SUSPENDED.value}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The data of the operators' overview page: turns, workers, figures and alerts at one moment.
+    """The data of the operators' overview page: turns, workers, statistics and alerts at one moment.
 
     Times are seconds since the epoch.
 
@@ -79,7 +79,7 @@ class Overview:
         return total.asked_again / total.turns if total.turns else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the overview as a JSON-ready dict, in which turns have no texts."""
+        """Return the overview as a JSON-ready dict that contains no texts of users."""
         lists = {name: getattr(self, name) for name in ("longest", "slowest", "latest", "dead", "suspended", "crashed")}
         return {
             **{each.name: getattr(self, each.name) for each in fields(self)},
@@ -96,7 +96,7 @@ class Overview:
 
 
 async def read_overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) -> Overview:
-    """Read the data of the overview page for a time span from the store; each list has at most ``rows`` turns.
+    """Read the data of the overview page for a period from the store; each list has at most ``rows`` turns.
 
     ``span`` is a key of ``SPANS``. Raises ``KeyError`` for an unknown span, ``StoreUnavailable`` if the store does not
     answer.

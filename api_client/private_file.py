@@ -1,4 +1,4 @@
-"""Write a file that only this user can read, as a whole or not at all."""
+"""Writes files that only this user can read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only this user can read, and sync the file to disk. A crash leaves the old file or the new one.
+    """Write a file that only this user can read, replacing an old file atomically and syncing it to disk.
 
-    Raises ``OSError`` with the file's path if it cannot be written.
+    Raises ``OSError`` with the file's path if the file cannot be written.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:

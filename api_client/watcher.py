@@ -1,6 +1,6 @@
-"""Watch an installation as a whole: monitors find troubles, and reporters report them.
+"""Watches an installation as a whole: monitors find troubles, and reporters report them.
 
-Relays do this, because they have the figures. Only one of several relays searches at a time.
+Relays do this, because they have the statistics. Only one of several relays searches at a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builds a task's Celery message (task protocol 2), so that the command that stores a turn can publish the message.
+"""Builds a task's Celery message (task protocol 2) as text, so that a store command can publish the message.
 
 The messages are built without kombu, and compared byte for byte with those of the installed Celery
 (tests/integration/test_celery_message.py). The common JSON of all messages of a task is built once (``_forms``).
@@ -34,7 +34,7 @@ def _create_uuid() -> str:
 
 
 def _reply_to() -> str:
-    """Return an id for the current thread to use as the ``reply_to`` of Celery messages."""
+    """Return the ``reply_to`` id that Celery would use for messages of the current thread."""
     return _thread_id(os.getpid(), threading.get_ident())
 
 
@@ -45,7 +45,7 @@ def _thread_id(pid: int, thread: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStamp:
-    """The fields that differ between otherwise equal Celery messages: ids, sender and time."""
+    """The values that differ from one Celery message to the next: ids, sender, clock and time."""
 
     root_id: str = field(default_factory=_create_uuid)
     next_id: str = field(default_factory=_create_uuid)
@@ -59,13 +59,13 @@ class MessageStamp:
 
     @property
     def origin(self) -> str:
-        """Return the sender's name in the form that Celery uses for clients."""
+        """Return the sender's name as Celery writes it for clients, such as ``gen42@host``."""
         return f"gen{self.pid}@{self.host}"
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """A Celery message that announces a task, and the ``task-sent`` event for monitoring tools."""
+    """A Celery message for a task, together with the ``task-sent`` event for monitoring tools."""
 
     queue: str
     message: str
@@ -76,7 +76,7 @@ class Announcement:
 def build_announcement(
     settings: Settings, link: ChainTask, turn_id: str, session_id: str, stamp: MessageStamp
 ) -> Announcement:
-    """Build the Celery message and the event that announce the task ``link`` of a turn."""
+    """Build the Celery message and the ``task-sent`` event for a task of a turn."""
     message, event = _task_templates(link)
     prefix = f"{settings.namespace}:celery:"
     given: dict[str, str | int | float] = {
@@ -101,7 +101,7 @@ def build_announcement(
 
 
 class _MessageTemplate(NamedTuple):
-    """A template for Celery messages, which ``%`` fills with the fields of one message."""
+    """A Celery message with placeholders for the values that differ from one message to the next."""
 
     body: str
     around: str
@@ -231,9 +231,9 @@ def _escape_json(text: str) -> str:
 
 
 def celery_settings(settings: Settings) -> dict[str, Any]:
-    """Return the Celery configuration for clients and workers.
+    """Return the Celery configuration shared by clients and workers.
 
-    There is no late acknowledgement and no result backend, because only the turn's record must survive.
+    Late acknowledgement and result backend are off, because only the turn's record must survive.
     """
     sentinels = SentinelAddress.parse(settings.broker_url)
     return {

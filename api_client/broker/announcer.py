@@ -39,7 +39,7 @@ class Announcer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="announce")
 
     async def announce_task(self, link: ChainTask, turn_id: str, session_id: str, *, preferred: bool = False) -> None:
-        """Publish the task ``link`` of a turn. Failures are only logged, because the turn is already stored.
+        """Publish a turn's task to Celery. Failures are only logged, because the turn is already stored.
 
         ``preferred`` turns have waited before, and precede turns that were just submitted.
         """
@@ -50,7 +50,7 @@ class Announcer:
             log.warning("turn.announce_slow", turn_id=turn_id, link=str(link), seconds=_PATIENCE_SECONDS)
 
     async def publish_probe(self, queue: str, nonce: str, *, expires: float) -> None:
-        """Publish a probe message, valid for ``expires`` seconds, to find out if a worker reads the queue."""
+        """Publish a probe message that expires after ``expires`` seconds, to find out if a worker reads the queue."""
         publishing = asyncio.get_running_loop().run_in_executor(self._thread, self._send_probe, queue, nonce, expires)
         await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
 
@@ -69,5 +69,5 @@ class Announcer:
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
 
     def close(self) -> None:
-        """Stop the thread. Turns that are not announced yet are announced later by a worker."""
+        """Stop the publishing thread. A worker announces the tasks that were not published yet."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Daily budgets: the budgets that a turn counts for, and how far each is spent. Pure. Days are days of UTC."""
+"""Rules of daily budgets: which budgets a turn counts towards, and how much of each is spent. Days are UTC days."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from api_client.contract.counters import clean_label
 from api_client.contract.owners import parse_owner
 from api_client.contract.turn import TurnRequest
 
-#: A budget counts as near from this share on.
 NEAR = 0.8
 DAY_SECONDS = 86_400
 MICRO = 1_000_000
@@ -44,27 +43,27 @@ class BudgetSpending:
 
     @property
     def charged_usd(self) -> float:
-        """Return the cost of finished turns in US dollars, without reserved amounts."""
+        """Return the cost of today's finished turns in US dollars, without reserved amounts."""
         return max(0.0, self.spent_usd - self.set_aside_usd)
 
     @property
     def share(self) -> float:
-        """Return the part of the limit that is spent, from 0 to 1 or more, without reserved amounts."""
+        """Return the spent share of the limit, where 1.0 is the whole limit; reserved amounts do not count."""
         return self.charged_usd / self.limit_usd if self.limit_usd else 1.0
 
     @property
     def state(self) -> str:
-        """Return the state of the budget: ``ok``, ``near``, ``spent`` or ``matches nobody``."""
+        """Return the budget's state: ``ok``, ``near``, ``spent`` or ``matches nobody``."""
         ok = "ok" if self.matches else "matches nobody"
         return "spent" if self.share >= 1 else "near" if self.share >= NEAR else ok
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the budget as a JSON-ready dictionary."""
+        """Return the budget as a JSON-ready dict."""
         return {**asdict(self), "state": self.state}
 
 
 def find_limits(request: TurnRequest, budgets: Mapping[str, float]) -> list[tuple[str, int]]:
-    """Return the budgets that a turn counts towards, with their limits in millionths of a US dollar."""
+    """Return each budget that a turn counts towards, with its limit in millionths of a US dollar."""
     named = {
         "owner": request.owner,
         "key": request.key and clean_label(request.key),
@@ -79,7 +78,7 @@ def find_limits(request: TurnRequest, budgets: Mapping[str, float]) -> list[tupl
 
 
 def _own_budgets(budgets: Iterable[str]) -> dict[str, str]:
-    """Map the internal name of each budget to its entry in the settings."""
+    """Map the stored name of each budget to the name that the settings use."""
     split = {entry: entry.partition(":") for entry in budgets}
     return {
         f"owner:{parse_owner(name)}" if kind == "owner" and name != EACH else entry: entry
@@ -88,12 +87,12 @@ def _own_budgets(budgets: Iterable[str]) -> dict[str, str]:
 
 
 def find_day(now: float) -> int:
-    """Return when the day that contains ``now`` begins; both times are in seconds since the epoch."""
+    """Return the start of the UTC day that contains ``now``; both are seconds since the epoch."""
     return int(now) // DAY_SECONDS * DAY_SECONDS
 
 
 def list_spending(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) -> list[BudgetSpending]:
-    """Return the spending of one day for every budget; the most used budget comes first."""
+    """Return the spending of one day for every budget, the most used budget first."""
     named = {scope: amount for scope, amount in stored.items() if "|" not in scope}
     own = _own_budgets(budgets)
     scopes = {scope: entry for scope, entry in own.items() if not entry.endswith(f":{EACH}")}
@@ -116,7 +115,7 @@ def list_spending(stored: Mapping[str, int], budgets: Mapping[str, float], day: 
 
 
 def highest_shares(spent: Iterable[BudgetSpending]) -> dict[str, float]:
-    """Return the highest spent part of the limit for each budget entry of the settings."""
+    """Return the highest spent share for each budget in the settings, where 1.0 is the whole limit."""
     shares: dict[str, float] = {}
     for each in spent:
         shares[each.budget] = max(shares.get(each.budget, 0.0), each.share)

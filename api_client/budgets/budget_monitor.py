@@ -1,4 +1,4 @@
-"""The monitor of daily budgets."""
+"""The monitor that watches daily budgets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api_client.workers.reason import Reason, Wait
 
 
 class BudgetMonitor(Monitor):
-    """Reports the spending of daily budgets, and warns about budgets that are nearly or fully spent."""
+    """Watches daily budgets and warns operators about budgets that are nearly or fully spent."""
 
     name = "budgets"
 
@@ -20,14 +20,14 @@ class BudgetMonitor(Monitor):
         self._ledger = ledger
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return a metric with the spent part of each budget in the setting HELIX_BUDGETS."""
+        """Return a metric that shows the spent share of each configured budget."""
         meaning = (
             "Part of today's budget that is spent, the highest of all it is measured for; 1: new turns are refused."
         )
         return [Gauge("helix_budget_spent_ratio", meaning, highest_shares(await self._ledger.read_today()), "budget")]
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return a report for each budget that is nearly or fully spent, at most once a day for each."""
+        """Return a warning for each budget that is nearly or fully spent, at most one a day for each budget."""
         names, now = ("scope", "spent_usd", "limit_usd", "resets_at"), time.time()
         return [
             Trouble(
@@ -42,12 +42,12 @@ class BudgetMonitor(Monitor):
         ]
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
-        """Return one explanation that new turns wait until tomorrow, if budgets are fully spent."""
+        """Return the reason why new turns wait until tomorrow, if any budget is fully spent."""
         return find_waits(await self._ledger.read_today(), now)
 
 
 def find_waits(budgets: Iterable[BudgetSpending], now: float) -> list[Wait]:
-    """Return one explanation for all fully spent budgets, or an empty list if there are none."""
+    """Return one wait reason that names all fully spent budgets, or an empty list if there are none."""
     if not (spent := [each for each in budgets if each.state == "spent"]):
         return []
     scopes = ", ".join(each.scope for each in spent[:5]) + (", ..." if len(spent) > 5 else "")

@@ -1,4 +1,4 @@
-"""The refusal of a turn because of an exhausted budget."""
+"""The error for a turn that exceeds a budget."""
 
 from __future__ import annotations
 

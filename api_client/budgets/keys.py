@@ -6,7 +6,7 @@ from api_client.contract.keys import KeyNames, named_key
 
 
 class BudgetKeys(KeyNames):
-    """The Redis key names for the budgets of an installation."""
+    """Names the Redis keys that store the budgets of an installation."""
 
     #: Redis hash: reservations of turns, by turn id (JSON).
     reservations = named_key("spending:reserved")

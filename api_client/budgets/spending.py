@@ -1,4 +1,4 @@
-"""Today's spending in the store, shared by all relays: reserved at submission, charged at the end.
+"""The store's record of today's spending, shared by all relays: reserved at submission, charged when a turn ends.
 
 A turn's record holds its true cost. Reservations are settled from the records before each new reservation and each
 report, so a dead relay leaves no gap. Nothing is charged twice, because a reservation is settled only as it was read. A
@@ -57,7 +57,7 @@ class _Reservation:
 
 
 class BudgetLedger(Admission):
-    """Checks turns against the daily budgets, and stores reserved and spent amounts."""
+    """Enforces daily budgets: reserves money when a turn is submitted and charges the real cost when it ends."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -68,7 +68,7 @@ class BudgetLedger(Admission):
         self._at_work: dict[tuple[int, str], int] = {}
 
     async def hold(self, turns: Sequence[Submission]) -> None:
-        """Reserve the highest possible cost of the turns in their budgets, for all of the turns or for none.
+        """Reserve the highest possible cost of these turns in their budgets, for all of them or for none.
 
         Raises:
             BudgetExceeded: a budget of the turns has no room.
@@ -88,7 +88,7 @@ class BudgetLedger(Admission):
             await self._reserve_turns(aside)
 
     async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
-        """Check that the turn's budgets allow another agent run, based on the real costs so far.
+        """Check that a turn's budgets allow another agent run, based on the real costs so far.
 
         A run beyond the submission's reservation is reserved now. ``model`` is the model about to run.
 
@@ -117,7 +117,7 @@ class BudgetLedger(Admission):
                 )
 
     async def _reserve_one_more(self, turn_id: str, model: str) -> int:
-        """Reserve another run of a turn if its reservation is used up; return the amount that was added."""
+        """Reserve money for another run of a turn if its reservation is used up; return the added amount."""
         record = keys_for_turn(self._store.namespace, turn_id).turn(turn_id)
         while text := await self._store.send_command("HGET", self._keys.reservations, turn_id):
             each = _parse_reservation(turn_id, text.decode())
@@ -156,13 +156,13 @@ class BudgetLedger(Admission):
         return [self._keys.spending_key(day), self._keys.reservations, self._keys.prices]
 
     async def release(self, turn: Submission) -> None:
-        """Give back the reservation of a submitted turn that was not stored."""
+        """Cancel the reservation of a submitted turn that was not stored."""
         text = self._budgets and await self._store.send_command("HGET", self._keys.reservations, turn.turn_id)
         if text and not await self._is_stored(replace(turn, idempotency_key="")):
             await self._charge_turn(_parse_reservation(turn.turn_id, text.decode()), 0, "")
 
     async def settle_reservations(self) -> None:
-        """Replace the reserved amounts of turns by the costs that the turns really had."""
+        """Replace the reserved amounts of turns by their real costs."""
         names = await self._store.read_hash(self._keys.reservations)
         if not names:
             self._days, self._at_work = {}, {}
@@ -192,7 +192,7 @@ class BudgetLedger(Admission):
                     await self._charge_turn(each, max(used, each.runs * used // runs), 0)
 
     async def read_today(self) -> list[BudgetSpending]:
-        """Return today's spending for every budget; the most used budget comes first."""
+        """Return today's spending for every budget, the most used budget first."""
         if not self._budgets:
             return []
         await self.settle_reservations()
@@ -206,7 +206,7 @@ class BudgetLedger(Admission):
 
 
 def _spending_limits(request: TurnRequest) -> dict[str, int]:
-    """Return how many agent runs a turn may have at most, and the limit of its cost."""
+    """Return the highest number of agent runs of a turn (``runs``) and the limit of its cost (``cap``)."""
     return {"runs": request.max_attempts + count_all_added_runs(request), "cap": int(request.cost_budget_usd * MICRO)}
 
 

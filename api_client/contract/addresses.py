@@ -17,7 +17,7 @@ _NEVER = tuple(
 
 
 def is_internal_address(address: str) -> bool:
-    """Return whether an IP address does not belong to the public internet."""
+    """Return True if an IP address does not belong to the public internet."""
     number = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(number, ipaddress.IPv6Address):
         if number in _NAT64:

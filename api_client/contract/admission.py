@@ -14,7 +14,7 @@ from api_client.contract.turn import TurnRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A turn that a caller submits and that is not stored yet."""
+    """A turn that a caller has submitted and that is not stored yet."""
 
     turn_id: str
     request: TurnRequest
@@ -22,7 +22,7 @@ class Submission:
 
 
 class Admission:
-    """A check that submitted turns must pass. Subclasses override the methods that they need.
+    """Base class of checks that a submitted turn must pass. Subclasses override the methods that they need.
 
     ``admit_run`` refuses with ``NotAdmitted``. A process may die after any call, and a client repeats a submit with
     the same ``turn_id``: each method must be idempotent, and whatever ``hold`` reserves must expire when no turn
@@ -30,14 +30,14 @@ class Admission:
     """
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request to store, unchanged or completed. Raises a ``HelixError`` to refuse the turn."""
+        """Return the turn's request, which the check may have completed. Raise a ``HelixError`` to refuse the turn."""
         return turn.request
 
     async def hold(self, turns: Sequence[Submission]) -> None:
-        """Reserve what the turns need, such as a part of a quota, either for all of the turns or for none."""
+        """Reserve what these turns need, such as a part of a quota, for all of them or for none."""
 
     async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
         """Allow another agent run of a stored turn with this model, or raise a ``HelixError``."""
 
     async def release(self, turn: Submission) -> None:
-        """Release what ``hold`` reserved for a turn, because the turn was not stored."""
+        """Release whatever ``hold`` reserved for a turn that could not be stored."""

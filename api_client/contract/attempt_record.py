@@ -11,7 +11,7 @@ from api_client.contract.issue import ValidationIssue
 
 @checked_frozen(slots=True, kw_only=True)
 class AttemptFacts:
-    """The record of one agent run of a turn, without its number.
+    """Describes one agent run of a turn: prompt, answer, findings, decision and usage.
 
     Attributes:
         prompt: the user's message, or the feedback on the attempt before.
@@ -58,7 +58,7 @@ class AttemptFacts:
 
 @checked_frozen(slots=True, kw_only=True)
 class AttemptRecord(AttemptFacts):
-    """The record of one agent run of a turn, with its number counted from 1."""
+    """One numbered agent run of a turn. Numbers start at 1."""
 
     number: int
 

@@ -32,10 +32,8 @@ class CallNotShowable(ValueError):
 def display_call(tool: str, arguments: Mapping[str, Any], secrets: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Return a tool's name and the arguments of a call, escaped so that a person can read them safely.
 
-    Pass ``secrets`` longest first.
-
-    Raises:
-        NotShown: the call is too long, or names a secret that cannot be masked safely.
+    Pass ``secrets`` longest first. Raises ``CallNotShowable`` if the call is too long or contains a secret that cannot
+    be masked safely.
     """
     found = {_display_name(name): _display_value(value, secrets) for name, value in arguments.items()}
     named = _display_name(tool)
@@ -45,7 +43,7 @@ def display_call(tool: str, arguments: Mapping[str, Any], secrets: Sequence[str]
 
 
 def escape_invisible(text: str) -> str:
-    """Return a text in which every invisible or misleading character is replaced by a readable escape."""
+    """Replace every invisible or misleading character of a text by a readable escape such as ``⟦U+200B⟧``."""
     alien = {at for word in _LATIN_WORD.finditer(text) for at in range(*word.span()) if _is_foreign_letter(text[at])}
     letters = (_spell_out(each) if at in alien or _is_invisible(each) else each for at, each in enumerate(text))
     return _ROW.sub(lambda row: f"⟦U+{ord(row[1]):04X} ×{len(row[0])}⟧", "".join(letters))
@@ -78,7 +76,7 @@ def _is_invisible(letter: str) -> bool:
 
 
 def _is_foreign_letter(letter: str) -> bool:
-    """Return whether a character is a non-Latin letter, such as a Cyrillic letter that looks like a Latin a."""
+    """Return True for a non-Latin letter, such as a Cyrillic letter that looks like a Latin a."""
     return letter.isalpha() and not unicodedata.name(letter, "").startswith("LATIN ")
 
 

@@ -12,7 +12,7 @@ _PACKAGE = "api_client.contract.capabilities"
 
 
 def collect_declarations(name: str) -> dict[str, Any]:
-    """Merge the mappings called ``name`` from all modules that declare capabilities.
+    """Merge the mappings called ``name`` from all capability modules.
 
     Raises:
         ValueError: two capabilities declare the same entry.

@@ -8,13 +8,12 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """The possible ways in which an agent run can end."""
+    """The ways in which an agent run can end."""
 
     #: The agent finished, so its text may be validated.
     COMPLETE = "complete"
     #: The run ended early: it died, was cut off, gave no answer, or reached the idle or total time limit.
     INCOMPLETE = "incomplete"
-    #: The run was stopped on request.
     CANCELLED = "cancelled"
     #: The model refused, or the provider's filter stopped the model.
     REFUSED = "refused"
@@ -25,7 +24,7 @@ class Verdict(StrEnum):
 
 
 class ErrorKind(StrEnum):
-    """Kinds of errors that an agent's runner can tell apart."""
+    """The kinds of agent errors, which decide whether and how a run is retried."""
 
     #: Temporary: 429, 5xx, network. Retried after a while without using up an attempt.
     TRANSIENT = "transient"
@@ -42,7 +41,7 @@ class ErrorKind(StrEnum):
 
 
 class ProviderFault(StrEnum):
-    """Reasons why a model's provider failed, after which another model may take over."""
+    """Reasons why a model's provider failed; for each of them another model may take over."""
 
     #: 429, or the account has no credit.
     LIMIT = "limit"
@@ -76,7 +75,7 @@ KILLED_BY, OTHERS = "killed_by", "others"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """The result of an agent run, with the evidence for it.
+    """The verdict on an agent run, together with the evidence for it.
 
     Attributes:
         reason: one English sentence for operators.
@@ -99,12 +98,12 @@ class Completion:
 
     @property
     def killed_from_outside(self) -> bool:
-        """Return whether the run was killed from outside, so that it says nothing about the agent."""
+        """Return True if something other than the agent or this program killed the run."""
         return self.verdict is Verdict.INCOMPLETE and self.evidence.get(KILLED_BY) == OTHERS
 
     @property
     def out_of_credit(self) -> bool:
-        """Return whether the run failed because the provider's account has no credit left."""
+        """Return True if the run failed because the provider's account has no credit left."""
         return self.kind is ErrorKind.PERMANENT and self.fault is ProviderFault.LIMIT
 
     def to_dict(self) -> dict[str, Any]:

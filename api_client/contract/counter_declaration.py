@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterDeclaration:
-    """Declares a counter of the metrics: its meaning and its labels.
+    """Declares a metrics counter with its meaning and its labels.
 
     ``always`` lists the values of the only label that /metrics shows from the start: Prometheus misses the first
     increase of an unknown series.

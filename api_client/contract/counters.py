@@ -15,7 +15,6 @@ from api_client.contract.turn import Turn
 
 #: Upper bounds of the buckets of a duration, in milliseconds; longer durations count as ``inf``.
 BOUNDS_MS = (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000)
-#: Name of the last bucket.
 BEYOND = "inf"
 #: Label for no value, such as the step of a turn without an accepted answer.
 NONE = "none"
@@ -81,7 +80,7 @@ COUNTERS: dict[str, CounterDeclaration] = {
 
 @lru_cache(maxsize=4096)  # few, and asked for again in each turn
 def counter_field(name: str, *labels: str) -> str:
-    """Return the Redis hash field for a counter with these labels, given in the order of the declaration.
+    """Return the Redis hash field that stores a counter with these labels, in the declared order.
 
     Raises ``KeyError`` for an unknown counter and ``ValueError`` for a wrong number of labels.
     """
@@ -92,7 +91,7 @@ def counter_field(name: str, *labels: str) -> str:
 
 
 def count_duration(name: str, ms: int, *labels: str) -> dict[str, int]:
-    """Return the counter increments that record one duration in milliseconds.
+    """Return the counter increments that add one duration, in milliseconds, to a histogram.
 
     Raises ``KeyError`` or ``ValueError`` for an unknown counter or wrong labels.
     """
@@ -103,13 +102,13 @@ def count_duration(name: str, ms: int, *labels: str) -> dict[str, int]:
 
 @lru_cache(maxsize=1024)
 def clean_label(text: str) -> str:
-    """Return a text as a metrics label: printable, short and without the label separator."""
+    """Convert a text to a valid metrics label: printable, short, and without the label separator ``|``."""
     clean = "".join("_" if letter == "|" or not letter.isprintable() else letter for letter in text)
     return clean[:_LONGEST_LABEL] or NONE
 
 
 def read_pending(entry: bytes) -> tuple[float, dict[str, int]]:
-    """Parse an entry of pending counters; return its time (seconds since the epoch) and the increments."""
+    """Parse a stored list of increments; return its time in seconds since the epoch and the increment of each field."""
     at, *lines = entry.decode().split("\n")
     counted: dict[str, int] = {}
     for line in lines:
@@ -119,11 +118,11 @@ def read_pending(entry: bytes) -> tuple[float, dict[str, int]]:
 
 
 def parse_field(field: str) -> tuple[str, tuple[str, ...]]:
-    """Split the Redis hash field of a counter into the counter's name and its labels."""
+    """Split a counter's Redis hash field into the counter's name and its labels."""
     name, *labels = field.split("|")
     return name, tuple(labels)
 
 
 def model_label(turn: Turn) -> str:
-    """Return the metrics label of the model that works on the turn."""
+    """Return the metrics label for the model that currently works on a turn."""
     return clean_label(turn.stage_model or turn.request.model)

@@ -39,7 +39,7 @@ DEFAULTS = (DecisionKind.REJECT.value, DecisionKind.APPROVE.value)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnDecision:
-    """A person's decision about a suspended turn.
+    """A decision about a suspended turn, made by a person, a program or the time-out.
 
     Attributes:
         by: ``key:...``, user@host, or ``timeout``.
@@ -62,7 +62,7 @@ class TurnDecision:
 
     @property
     def timed_out(self) -> bool:
-        """Return whether nobody decided in time, so that a default was applied."""
+        """Return True if nobody decided in time, so that the default decision was applied."""
         return self.by in {"", "timeout"}
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class TurnDecision:
 
     @classmethod
     def from_json(cls, text: str) -> TurnDecision | None:
-        """Decode a stored decision; return None for an empty text or object.
+        """Decode a stored decision; return None if nothing is stored.
 
         Raises ``ValueError`` if the text is not JSON.
         """

@@ -34,7 +34,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
 
 
 def error_words(code: str, locale: str) -> tuple[str, str]:
-    """Return two sentences in the user's language: what happened, and what to do about it.
+    """Return what happened and what to do about it, as two sentences in the language of ``locale``.
 
     Raises ``KeyError`` for an unknown code.
     """

@@ -64,7 +64,7 @@ class IdempotencyConflict(HelixError):
 
 
 class SessionBusy(HelixError):
-    """Raised when the session still works on another turn and the request should be rejected in that case."""
+    """Raised when a session still works on another turn and the caller asked not to wait for it."""
 
     code = "session_busy"
 
@@ -75,7 +75,7 @@ class SessionBusy(HelixError):
 
 
 class NotAdmitted(HelixError):
-    """Raised when an admission check refuses a turn. ``seconds`` says when to try again; 0 means never.
+    """Raised when an admission check refuses a turn. ``seconds`` is the delay before a retry; 0 means never.
 
     ``kind``: what the turn was refused for, in a word; empty where the code says it all. ``resets_at``: when there is
     room again at the latest, in seconds since the epoch; 0: not known.
@@ -91,7 +91,7 @@ class NotAdmitted(HelixError):
 
 
 class TurnNotFinished(HelixError):
-    """Raised when a request needs a finished turn, or a turn in the dead-letter list, and the turn is neither."""
+    """Raised when an action needs a finished turn or a dead letter and the turn is neither."""
 
     code = "turn_not_finished"
 
@@ -110,7 +110,7 @@ class KeyNotFound(HelixError):
 
 
 class TurnNotSuspended(HelixError):
-    """Raised when a decision arrives for a turn that does not wait for a decision.
+    """Raised when a decision arrives for a turn that does not wait for one.
 
     ``why`` describes the turn's state.
     """

@@ -15,13 +15,13 @@ from api_client.contract.interruption import MAX_WAIT_SECONDS
 from api_client.contract.turn import TurnRequest
 
 MAX_RUNS = 10
-#: Its name among the parts attached to a request.
+#: Name of the escalation among the parts attached to a request.
 NAME = "escalation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalation:
-    """Steps after all attempts of a turn failed: another model tries, then a person decides.
+    """Describes how to escalate a turn after all its attempts failed: to another model, then to a person.
 
     Attributes:
         model: model of HELIX_MODELS for stage 1; empty skips the stage.
@@ -38,23 +38,23 @@ class Escalation:
 
     @classmethod
     def from_request(cls, request: TurnRequest) -> Escalation | None:
-        """Return the escalation attached to a request; None if there is none."""
+        """Return the escalation attached to a request, or None if there is none."""
         data = request.attached.get(NAME)
         return cls.from_dict(data) if data else None
 
     @property
     def attached(self) -> dict[str, Any]:
-        """Return the escalation in the form in which it is attached to a request."""
+        """Return the escalation as the part of a request to attach."""
         return {NAME: asdict(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Escalation:
-        """Create an escalation from its stored form and ignore fields of newer versions."""
+        """Create an escalation from its stored form, ignoring fields of newer versions."""
         return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 
 
 def check_escalation(escalation: Escalation, models: Mapping[str, str]) -> None:
-    """Check an escalation against known models and limits. Raises ``BadRequest``, which names the invalid field."""
+    """Check an escalation against the known models and the limits. Raises ``BadRequest``."""
     if escalation.model and escalation.model not in models:
         known = ", ".join(models)
         message = f"escalation: unknown model {escalation.model[:80]!r}; known: {known}"

@@ -88,17 +88,17 @@ class Event:
 
     @property
     def at_ms(self) -> int:
-        """Return the time of the event in milliseconds since the epoch."""
+        """Return the event's time in milliseconds since the epoch."""
         return round(self.at * 1000)
 
     @property
     def final(self) -> bool:
-        """Return whether this is the turn's last event."""
+        """Return True if this is the turn's last event."""
         return self.kind == TurnFinished.KIND
 
     @property
     def body(self) -> Body:
-        """Return the content of the event as an instance of the class for its kind."""
+        """Return the event's content as an instance of its event class, such as ``TurnQueued``."""
         if self._body is None:
             object.__setattr__(self, "_body", body_of(self.kind, self.data))
         return cast("Body", self._body)
@@ -124,7 +124,7 @@ class Event:
 
     @classmethod
     def decode_entry(cls, entry: str | bytes) -> list[Event]:
-        """Create the events of one log entry, which holds one event per line. Unreadable lines are skipped."""
+        """Parse a log entry that holds one event per line, skipping unreadable lines."""
         found, text = list[Event](), entry.decode("utf-8", "replace") if isinstance(entry, bytes) else entry
         for line in text.split("\n"):
             with suppress(ValueError):
@@ -133,12 +133,12 @@ class Event:
 
 
 def reset_event(reason: str) -> Event:
-    """Return an event that tells a reader to discard all earlier events of the turn."""
+    """Build the event that tells a reader to discard all earlier events of the turn."""
     return Event(seq=0, epoch="", at=time.time(), kind=RESET, data={"reason": reason})
 
 
 def final_event(turn: Turn) -> Event:
-    """Build the last event of a finished turn from its record, for readers whose log cannot be read."""
+    """Build a finished turn's last event from its record, for readers who cannot read the event log."""
     said = TurnFinished(
         outcome=turn.outcome or "",
         success=turn.success,
@@ -154,7 +154,7 @@ def final_event(turn: Turn) -> Event:
 
 
 def read_event_id(text: str) -> tuple[int, str, int]:
-    """Split an event id into the event's number, epoch and time in milliseconds (0 if the id has no time).
+    """Split an event id into the event's number, its epoch, and its time in milliseconds (0 if missing).
 
     Raises ``ValueError`` if the text is not an event id.
     """
@@ -164,7 +164,7 @@ def read_event_id(text: str) -> tuple[int, str, int]:
 
 
 def body_of(kind: str, data: Mapping[str, Any]) -> Body:
-    """Create the content of an event from its kind and data; the result is ``Unknown`` for unknown kinds."""
+    """Convert an event's data to the class of its kind, or to ``UnknownEvent`` if the kind or version is unknown."""
     found = _CLASSES.get(kind)
     if found is None or data.get("version", 1) != found.VERSION:
         return UnknownEvent(KIND=kind, data=data)
@@ -177,7 +177,7 @@ def body_of(kind: str, data: Mapping[str, Any]) -> Body:
 
 
 def data_of(body: Body) -> dict[str, Any]:
-    """Return the content of an event as a JSON-ready dictionary."""
+    """Convert the content of an event to a JSON-ready dictionary."""
     if isinstance(body, UnknownEvent):
         return dict(body.data)
     data: dict[str, Any] = {"version": body.VERSION} if body.VERSION != 1 else {}

@@ -46,7 +46,7 @@ class FailpointError(Exception):
 
 
 class _ProcessFailpoint:
-    """A failpoint that is armed for one process by an environment variable."""
+    """A failpoint that an environment variable arms for one process."""
 
     def __init__(self, spec: str) -> None:
         self._name, _, order = spec.partition("=")
@@ -55,7 +55,7 @@ class _ProcessFailpoint:
         self._lock = threading.Lock()
 
     def next_action(self, name: str) -> str:
-        """Count that the process reached a failpoint; return the action to carry out, or an empty string."""
+        """Count one pass of the failpoint ``name``; return the action to carry out, or an empty string."""
         if name != self._name:
             return ""
         with self._lock:
@@ -64,13 +64,13 @@ class _ProcessFailpoint:
 
 
 class _FolderFailpoints:
-    """Failpoints that are armed by files and whose passes are counted over all processes."""
+    """Failpoints that are armed by files in a folder; passes are counted over all processes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def next_action(self, name: str) -> str:
-        """Count that a process reached a failpoint; return the action to carry out, or an empty string."""
+        """Count one pass of the failpoint ``name``; return the action to carry out, or an empty string."""
         try:
             action, _, at = (self._folder / name).read_text().partition("@")
         except FileNotFoundError:
@@ -100,7 +100,7 @@ _points = _read_failpoint(os.environ.get("HELIX_FAILPOINT", ""))
 
 
 def pass_failpoint(name: str) -> None:
-    """Mark a place in the code as a failpoint, where tests can inject a fault.
+    """Carry out the action that a test has armed for the failpoint ``name``, such as killing the process.
 
     Raises ``FailpointError`` if the action is ``raise``, ``ValueError`` if the action is unknown.
     """
@@ -109,7 +109,7 @@ def pass_failpoint(name: str) -> None:
 
 
 async def pass_failpoint_async(name: str) -> None:
-    """Mark a place in a coroutine as a failpoint, where tests can inject a fault."""
+    """Carry out the action that a test has armed for the failpoint ``name`` without blocking the event loop."""
     if _points is None or not (action := _points.next_action(name)):
         return
     if action.partition(":")[0] in {"sleep", "meet"}:
@@ -124,7 +124,7 @@ def _run_action(name: str, action: str) -> None:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            # To this very thread: another thread would take the signal a little later, while this one went on.
+            # Signal this very thread: another thread would receive SIGSTOP later, while this thread went on.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case "raise":
             raise FailpointError(name)

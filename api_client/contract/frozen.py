@@ -1,4 +1,4 @@
-"""A dataclass that the type checker treats as frozen; Python itself does not enforce it.
+"""Dataclasses that the type checker treats as frozen, although Python itself does not enforce it.
 
 For values that are created many times in each turn: creating a really frozen dataclass takes more than twice as
 long, which was a tenth of a worker's loop time per turn. Types that plug-ins use are really frozen dataclasses.
@@ -15,5 +15,5 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def checked_frozen(*, slots: bool = False, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
-    """Return a decorator for dataclasses that are compared and hashed like frozen ones."""
+    """Return a dataclass decorator that makes instances hashable and lets the type checker treat them as frozen."""
     return dataclasses.dataclass(slots=slots, kw_only=kw_only, unsafe_hash=True)

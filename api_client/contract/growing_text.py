@@ -1,4 +1,4 @@
-"""Show an answer that is still being written without its step markers.
+"""Hides step markers in an answer that is still being written.
 
 A draft is not final, and its end decides which markers count. So all markers are hidden, except in fences, code
 spans and quotes, where no marker counts. The accepted answer corrects whatever was hidden by mistake.
@@ -17,14 +17,14 @@ _QUOTE = re.compile(r" {0,3}>")
 
 
 class _LineScanner:
-    """Splits a growing text into lines, and joins lines that share a step marker."""
+    """Splits a growing text into lines, keeping lines together that share a step marker."""
 
     def __init__(self) -> None:
         self._fence = ""
         self.held = ""  # lines that may end inside a marker, with their line ends
 
     def add_line(self, line: str) -> list[tuple[str, bool]]:
-        """Add a line; return the lines that are complete now, each with a flag for code or quotes."""
+        """Add a line and return the lines that are complete now, each with True if it is code or a quote."""
         line = self.held + line
         if self._may_continue(line):
             self.held = f"{line}\n"
@@ -44,12 +44,12 @@ class _LineScanner:
         self._fence, in_code = fence_after(self._fence, first)
         if shared or not line_end:
             return [(line, in_code)]
-        # No marker after all: return the lines one by one.
+        # There was no marker after all, so return the lines one by one.
         return [(first, in_code), *(whole for other in rest.split("\n") for whole in self.add_line(other))]
 
 
 def fence_after(fence: str, line: str) -> tuple[str, bool]:
-    """Return the code fence that is open after ``line``, and whether the line is code or a quote."""
+    """Return the code fence that is open after ``line``, and True if the line is code or a quote."""
     match = _FENCE.match(line)
     if fence:
         closes = match and match[1].startswith(fence) and not match[2].strip()
@@ -59,7 +59,7 @@ def fence_after(fence: str, line: str) -> tuple[str, bool]:
 
 
 def _strip_markers(line: str) -> str:
-    """Return a line without its step markers, except inside inline code."""
+    """Return a line without its step markers; markers in inline code stay."""
     parts: list[str] = []
     end = ticks = 0
     for match in PATTERN.finditer(line):
@@ -70,7 +70,7 @@ def _strip_markers(line: str) -> str:
 
 
 class VisibleText:
-    """Hides step markers, and text that may become a marker, while an answer is still being written.
+    """Filters step markers out of an answer while the answer is still being written.
 
     Text behind a possible marker is held back until its line ends, trailing white space until more text comes. The
     result does not depend on how the text is cut into pieces.
@@ -84,7 +84,7 @@ class VisibleText:
         self._space = ""
 
     def feed(self, piece: str) -> str:
-        """Add a piece of the raw answer and return the text that becomes visible."""
+        """Add a piece of the raw answer and return the text that can now be shown."""
         self._line += piece
         *ended, self._line = self._line.split("\n") if "\n" in piece else [self._line]
         parts = [self._show_closed_line(*whole) for line in ended for whole in self._lines.add_line(line)]

@@ -1,4 +1,4 @@
-"""Planned hand-overs of a turn, as opposed to worker deaths: words for operators."""
+"""Planned hand-overs of a turn to another worker, with their explanations for operators."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _BECAUSE = {
 
 
 def is_hand_over(during: str) -> bool:
-    """Return whether a worker lost an attempt by handing it over, rather than by dying or freezing."""
+    """Return True if a worker gave an attempt back on purpose, rather than dying or freezing."""
     return during not in {"running", "validating", ""}
 
 
 def describe_hand_over(during: str) -> str:
-    """Return a description of a hand-over for operators, such as ``handed over: its worker was stopped``."""
+    """Describe a hand-over for operators, such as ``handed over: its worker was stopped``."""
     return f"handed over: {_BECAUSE.get(during, 'its worker gave it back')}"

@@ -1,4 +1,4 @@
-"""Images of a user's message: their form in a turn, and how a text names them.
+"""Images in a user's message, and the names by which the message refers to them.
 
 The relay reads an image from the request, the worker writes it to the session's ``input/``, and the message names
 the file. The name is derived from the content, so an image keeps its name when a chat sends it again.
@@ -23,19 +23,19 @@ _PATH = re.compile(r"\binput/(image-[0-9a-f]{16}\.(?:png|jpg|gif|webp))")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that a user sent: its file name and its content in base64."""
+    """An image in a user's message: a file name derived from the content, and the content in base64."""
 
     name: str
     data: str
 
     @property
     def content(self) -> bytes:
-        """Return the decoded content of the image file."""
+        """Return the decoded bytes of the image."""
         return b64decode(self.data)
 
     @property
     def path(self) -> str:
-        """Return the path under which the agent finds the image, relative to the session's folder."""
+        """Return the image's path in the session's folder, such as ``input/image-0123456789abcdef.png``."""
         return f"input/{self.name}"
 
 
@@ -59,12 +59,12 @@ def read_image(url: str) -> Image:
 
 
 def format_data_url(name: str, content: bytes) -> str:
-    """Return an image file as a ``data:`` URL."""
+    """Encode an image file as a ``data:`` URL."""
     return f"data:{_MEDIA[name.rpartition('.')[2]]};base64,{b64encode(content).decode()}"
 
 
 def find_image_names(text: str) -> list[str]:
-    """Return the names of image files that a text mentions, each name once."""
+    """Return the names of the image files that a text mentions, without repetitions."""
     return list(dict.fromkeys(_PATH.findall(text)))
 
 

@@ -12,7 +12,7 @@ from api_client.contract.plugins import WORK_KIND, UnusablePlugin, find_plugins,
 
 @cache
 def installed_kinds() -> Mapping[str, Any]:
-    """Load the plug-ins that define kinds of work, and return them by name.
+    """Load the plug-ins that define kinds of work and return them by name.
 
     A kind that cannot be loaded is left out with a warning, so that turns of other kinds still run.
     """

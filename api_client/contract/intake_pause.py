@@ -6,7 +6,7 @@ from api_client.contract.errors import HelixError
 
 
 class IntakePaused(HelixError):
-    """Raised when an operator has paused the acceptance of new turns. ``until`` is in seconds since the epoch."""
+    """Raised when an operator has paused the acceptance of new turns; ``until`` is in seconds since the epoch."""
 
     code = "intake_paused"
 

@@ -17,7 +17,7 @@ _WORD = re.compile(r"[a-z][a-z0-9_]{0,39}", re.ASCII)
 
 
 class Answerer(StrEnum):
-    """Person or group that may answer the question of a suspended turn."""
+    """The people who may answer the question of a suspended turn."""
 
     #: The turn's owner, operators, and anyone with the link that the owner's chat shows.
     OWNER = "owner"
@@ -28,7 +28,7 @@ class Answerer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """A question for a person that suspends a turn, together with its answer once there is one.
+    """A question that suspends a turn until it is answered; also holds the answer.
 
     Attributes:
         kind: name of the kind of question; see ``api_client/interruptions``.
@@ -57,13 +57,13 @@ class Interruption:
             raise ValueError("kind and silence of an interruption are words of small letters, digits and _")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all non-empty fields as a JSON-ready dictionary."""
+        """Return the non-empty fields as a JSON-ready dictionary."""
         found = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) not in ("", 0)}
         return found | {"asked": dict(self.asked)}
 
     @property
     def problem(self) -> str:
-        """Return why the question cannot be stored; an empty string if it can."""
+        """Return why the question cannot be stored, or an empty string if it can be stored."""
         try:
             too_long = len(self.to_json()) > MAX_ASKED_BYTES
         except TypeError as error:

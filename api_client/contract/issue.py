@@ -14,11 +14,9 @@ from api_client.contract.json_readers import READ
 
 
 class Severity(StrEnum):
-    """Seriousness of an issue: errors prevent the acceptance of an answer, warnings do not."""
+    """The severities of an issue: errors prevent the acceptance of an answer, warnings do not."""
 
-    #: The answer cannot be accepted; causes a retry.
     ERROR = "error"
-    #: Reported, but never causes a retry.
     WARNING = "warning"
 
 
@@ -62,7 +60,7 @@ class ValidationIssue:
 
     @property
     def is_error(self) -> bool:
-        """Return whether the issue prevents the answer from being accepted."""
+        """Return True if the issue prevents the answer from being accepted."""
         return self.severity == Severity.ERROR
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,7 +70,7 @@ class ValidationIssue:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ValidationIssue:
-        """Create an issue from its JSON form and ignore unknown keys.
+        """Create an issue from its JSON form, ignoring unknown keys.
 
         A missing key, or one of another type, gets its field's default or an empty text. An unknown severity means
         error.
@@ -99,10 +97,10 @@ def read_issues(value: Any) -> tuple[ValidationIssue, ...]:
 
 
 def issues_to_dicts(issues: Iterable[ValidationIssue]) -> list[dict[str, Any]]:
-    """Return issues as a JSON-ready list of dictionaries."""
+    """Convert issues to a JSON-ready list of dictionaries."""
     return [issue.to_dict() for issue in issues]
 
 
 def error_codes(issues: Iterable[ValidationIssue]) -> tuple[str, ...]:
-    """Return the codes of all issues that are errors, each code once, in order of appearance."""
+    """Return the distinct codes of all issues that are errors, in order of appearance."""
     return tuple(dict.fromkeys(issue.code for issue in issues if issue.is_error))

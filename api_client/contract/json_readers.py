@@ -1,4 +1,4 @@
-"""Read JSON values by the annotation of their field. A value of another type becomes the type's empty value."""
+"""Readers of JSON values, chosen by the type of a field. A value of another type becomes an empty value."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
 
 
 def named_key(name: str) -> cached_property[str]:
-    """Declare an attribute that holds the Redis key with this name."""
+    """Declare a class attribute that holds the Redis key ``name``."""
     return cached_property(lambda keys: f"{keys.prefix}{name}")
 
 
 def named_keys(before: str, after: str = "", *, hashed: bool = False) -> cached_property[Callable[..., str]]:
-    """Declare an attribute that builds Redis keys from variable names, with the prefix ``before``."""
+    """Declare a class attribute that is a function building Redis keys from ids, such as ``keys.turn(turn_id)``."""
 
     def make_key_function(keys: KeyNames) -> Callable[..., str]:
         def make_key(*names: str) -> str:
@@ -42,7 +42,7 @@ def named_keys(before: str, after: str = "", *, hashed: bool = False) -> cached_
 
 @dataclass(frozen=True)
 class KeyNames:
-    """Base class for groups of Redis key names that belong to one installation."""
+    """Base class for the Redis key names of one installation."""
 
     namespace: str
     prefix: str = field(init=False, repr=False, compare=False)
@@ -51,12 +51,12 @@ class KeyNames:
         object.__setattr__(self, "prefix", f"{self.namespace}:{{{self.namespace}}}:")
 
     def key_named(self, name: str) -> str:
-        """Return the Redis key with this name, including the installation's prefix."""
+        """Return the full Redis key for ``name``, including the installation's prefix."""
         return self.prefix + name
 
 
 class Keys(KeyNames):
-    """The Redis key names of turns, queues, workers and counters."""
+    """Names the Redis keys of turns, queues, workers and counters."""
 
     #: Hash: the turn's record.
     turn = named_keys("turn:")
@@ -89,7 +89,7 @@ class Keys(KeyNames):
     unfinished = named_keys("unfinished:", hashed=True)
 
     def browser_key(self, token: str) -> str:
-        """Return the key for a browser's sign-in. The key contains only a hash of the token."""
+        """Return the Redis key for a browser's sign-in, which contains only a hash of the token."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
         return f"{self.prefix}browser:{digest}"
 
@@ -117,7 +117,7 @@ class Keys(KeyNames):
     probe = named_keys("probe:")
     #: String: proof that the store accepts writes; expires after a minute.
     written = named_key("written")
-    #: Hash: each worker process's last report on itself (JSON), by process name.
+    #: Hash: the last report (JSON) of each worker process, by process name.
     workers = named_key("workers")
     #: Channel: workers listen to it while the store takes no reports; ``sign`` is time, ``:``, name.
     alive = named_keys("alive:")
@@ -144,7 +144,7 @@ class Keys(KeyNames):
 
     @property
     def of_all_turns(self) -> tuple[str, ...]:
-        """Return the keys that a change of any turn may touch, in the order that ``store/lua/record.lua`` expects."""
+        """Return the keys that a change of any turn may touch, in the order that the Lua scripts expect."""
         return (self.due, self.finished, self.dead, self.suspended, self.pending, self.pauses, self.held)
 
     #: String: how often pending counters were added to the metrics hashes.
@@ -158,18 +158,18 @@ class Keys(KeyNames):
         return f"{self.prefix}metrics:{size}:{int(at) // seconds * seconds}"
 
     def metrics_keys(self, at: float) -> list[str]:
-        """Return the four keys whose counters a change at the time ``at`` adds to: total, minute, hour and day."""
+        """Return the keys of the counters to which a change at the time ``at`` adds: total, minute, hour and day."""
         return [self.totals, *(self.bucket_key(size, at) for size in BUCKETS)]
 
 
 def session_digest(session_id: str) -> str:
-    """Return a fixed-length hash of a session id, for use in keys and object names."""
+    """Return a hash of fixed length that stands for a session id in keys and object names."""
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 @lru_cache(maxsize=256)  # asked for again with each command of a turn in flight: a process works on fewer
 def keys_for_turn(namespace: str, turn_id: str) -> Keys:
-    """Return the Redis key names for a turn. Raises ``ValueError`` if the id is not a turn id."""
+    """Return the Redis key names for a turn. Raises ``ValueError`` if ``turn_id`` is not a valid turn id."""
     check_turn_id(turn_id)
     return _keys_of_namespace(namespace)
 

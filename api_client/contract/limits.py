@@ -1,4 +1,4 @@
-"""Limits of one turn, for settings, requests, policies and all kinds of work."""
+"""The highest values that a turn's limits may have."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ MAX_ATTEMPTS = 20
 #: Longest wall time over all attempts, in seconds: a week.
 MAX_DEADLINE_SECONDS = 604_800
 MAX_TOKENS = 10**9
-#: In US dollars.
+#: Highest cost of a turn, in US dollars.
 MAX_COST_USD = 10**6

@@ -25,14 +25,14 @@ _WORDS = load_word_table(__file__)
 
 
 def format_issue(issue: ValidationIssue) -> str:
-    """Format an issue as one line of text: its code, its place in a file if known, and its message."""
+    """Format an issue as one line: its code, its file and line if known, and its message."""
     file, line, message = issue.file, issue.line, issue.message
     place = f"{file}:{line}: " if file and line else f"{file}: " if file and file not in message else ""
     return f"{issue.code}: {place}{message}"
 
 
 def explain_break(why: str, locale: str, reason: str) -> str:
-    """Return a sentence in the user's language that explains why an agent run gave no answer."""
+    """Explain to the user in one sentence why an agent run gave no answer."""
     if locale != "de":
         return error_words(why, locale)[0] if why in {"transient", "permanent", "no_credit"} else reason
     known = _WORDS.get(f"broken_off_{why}")
@@ -45,7 +45,7 @@ def explain_break(why: str, locale: str, reason: str) -> str:
 
 
 def ending_message(outcome: str, locale: str, lines: list[str], code: str = "") -> str:
-    """Return the message to the user about a turn without an answer, with the reasons ``lines``.
+    """Return the message that tells the user why a turn ended without an answer; ``lines`` are the reasons.
 
     ``code`` is the kind of error, whose advice is more precise: a temporary error needs no administrator.
     """
@@ -56,7 +56,7 @@ def ending_message(outcome: str, locale: str, lines: list[str], code: str = "") 
 
 
 def rejection_message(locale: str, lines: list[str], *, note: str, timed_out: bool) -> str:
-    """Return the message to the user about a turn that a person rejected or nobody decided in time."""
+    """Return the message that tells the user that a person rejected the result, or that nobody decided in time."""
     if timed_out:
         why = _translate("nobody_decided", locale)
     elif said := note.strip():
@@ -67,7 +67,7 @@ def rejection_message(locale: str, lines: list[str], *, note: str, timed_out: bo
 
 
 def escalation_prompt(prompt: str, locale: str, hints: list[str]) -> str:
-    """Return the prompt for another model after the first model failed: the task and the known problems.
+    """Return the prompt that gives a failed task and its known problems to another model.
 
     The other model starts afresh and must give a whole answer.
     """
@@ -76,7 +76,7 @@ def escalation_prompt(prompt: str, locale: str, hints: list[str]) -> str:
 
 
 def review_prompt(note: str, locale: str, hints: list[str]) -> str:
-    """Return the prompt with which an agent tries again after a person's ``note``."""
+    """Return the prompt with which an agent tries again, built from a person's ``note`` and the open problems."""
     lines = [_translate("person_says", locale), "", note.strip()]
     return "\n".join(
         lines + (["", _translate("still_open", locale), *(f"- {hint}" for hint in hints)] if hints else [])

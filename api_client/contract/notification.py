@@ -1,8 +1,8 @@
-"""Notifications: what an outside system must learn at once, as one type and one wire form.
+"""Notifications that the product sends to outside systems, with their wire form.
 
 The wire form is that of OpenAI's webhooks, body and signature, so that their SDK verifies ours. Senders put a
-notification into the outbox (``api_client.notices.Notices``); a worker delivers it. Notifications hold ids, numbers
-and names, never prompts or answers.
+notification into the outbox (``api_client.notifications.outbox``); a worker delivers it. Notifications hold ids,
+numbers and names, never prompts or answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from api_client.contract.catalogue import collect_declarations
 
-#: What a notice may be about: kind -> when it is sent.
+#: Kind of notification -> when it is sent.
 KINDS: Mapping[str, str] = {
     "response.completed": "A response that was asked for with `background` has its answer.",
     "response.failed": "Such a response ended without one.",
@@ -27,7 +27,7 @@ KINDS: Mapping[str, str] = {
     "worker.gone": "A worker process is silent, did not sign off, and no other took its place.",
     "queue.stuck": "Turns that could run do not.",
 } | collect_declarations("NOTICE_KINDS")
-#: A notice that was put once is not put again for this long, in seconds; and this long it is tried.
+#: How long a repeated notification is dropped as a duplicate, and how long delivery is attempted, in seconds.
 REMEMBERED_SECONDS, TRIED_SECONDS = 8 * 86_400.0, 86_400.0
 #: Delay between two deliveries: starts at the first value and doubles up to the second, in seconds.
 _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 5.0, 3600.0
@@ -35,7 +35,7 @@ _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 5.0, 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A notification about an event that somebody should know of, such as a failed turn.
+    """A message to an outside system about an event, such as a failed turn.
 
     Attributes:
         kind: one of ``KINDS``.
@@ -58,11 +58,11 @@ class Notification:
 
     @property
     def notice_id(self) -> str:
-        """Return the id by which receivers recognise repeated deliveries of the same notification."""
+        """Return the id by which receivers recognise repeated deliveries of one notification."""
         return "evt_" + hashlib.sha256(f"{self.kind}\n{self.subject}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def to_body(self) -> str:
-        """Return the notification as JSON in the form of OpenAI's webhook events."""
+        """Encode the notification as JSON in the form of OpenAI's webhook events."""
         data: dict[str, Any] = {
             "id": self.notice_id,
             "object": "event",
@@ -75,7 +75,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxEntry:
-    """A notification that waits in the outbox for its delivery.
+    """A notification that waits in the outbox until it is delivered.
 
     Attributes:
         body: the JSON to send.
@@ -97,22 +97,22 @@ class OutboxEntry:
 
     @property
     def delay(self) -> float:
-        """Return how many seconds to wait before the next attempt to deliver; the wait grows with each attempt."""
+        """Return the seconds to wait before the next delivery; the wait doubles with each failed delivery."""
         return min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** max(0, self.tries - 1))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry as a JSON-ready dict."""
+        """Return the entry as a JSON-ready dict for operators."""
         data = {"notice_id": self.notice_id, "kind": self.kind, "put_at": self.put_at, "tries": self.tries}
         return {**data, "error": self.error, "body": self.body}
 
     def to_json(self) -> str:
-        """Return the entry as JSON for the store."""
+        """Encode the entry as JSON for the store."""
         data = {"body": self.body, "put_at": round(self.put_at * 1000), "tries": self.tries, "error": self.error}
         return json.dumps({**data, "taken": list(self.taken)})
 
     @classmethod
     def from_json(cls, notice_id: str, text: bytes) -> OutboxEntry:
-        """Create an entry from its id and the JSON that ``stored`` returned."""
+        """Create an entry from its id and the JSON that the store holds."""
         data: dict[str, Any] = json.loads(text)
         return cls(
             notice_id=notice_id,
@@ -125,7 +125,7 @@ class OutboxEntry:
 
 
 def sign_headers(secret: str, notice_id: str, body: str, now: float) -> dict[str, str]:
-    """Return the HTTP headers for delivering a webhook, with a signature if there is a secret.
+    """Return the HTTP headers for a webhook delivery, including a signature if there is a secret.
 
     ``secret`` is ``whsec_`` and base64, or any text. ``notice_id`` is the same for each delivery. ``now`` is in
     seconds since the epoch; receivers refuse old ones. Raises ``ValueError`` if the text after ``whsec_`` is not

@@ -12,26 +12,26 @@ LINK_HOLDER = "anyone who has the link"
 
 @dataclass(slots=True)
 class PlacedOrder:
-    """An operator's order that is being carried out; ``refused`` says why it failed, and is empty on success."""
+    """An order that is being carried out; ``refused`` is set to the reason if the order fails."""
 
     refused: str = ""
 
 
 class Orders(Protocol):
-    """Records the orders of operators. Each method raises ``StoreUnavailable`` if the store does not answer."""
+    """Records the orders that operators give. Methods raise ``StoreUnavailable`` if the store does not answer."""
 
     def place_order(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
     ) -> AbstractAsyncContextManager[PlacedOrder]:
-        """Record an order that the body of ``async with`` carries out; if the body raises, record the reason too."""
+        """Record an order before the ``async with`` block carries it out, and record the reason if the block fails."""
 
     async def write_line(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
         """Record an order and return the id of the record."""
 
     async def add_refusal(self, recorded: str, why: str | Exception) -> None:
-        """Add to the record of an order why the order was not carried out."""
+        """Add the reason why an order was not carried out to the order's record."""
 
 
 def name_caller(owner: str) -> str:
-    """Return a short name for a caller of the API, made from its owner id."""
+    """Return a short display name for a caller, made from its owner id."""
     return f"key:{owner[:12]}"

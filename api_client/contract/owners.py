@@ -1,4 +1,4 @@
-"""Owners: the hashes that records keep instead of keys, names and users."""
+"""Owner ids: hashes that stand for API keys, key names and users in records."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def owner_of_user(owner: str, user: str) -> str:
 
 
 def parse_owner(said: str) -> str:
-    """Return the owner id for what an operator typed: a key's name, an owner id, or an owner as displayed."""
+    """Convert what an operator typed (a key's name, an owner id, or a displayed owner) to an owner id."""
     last = said.rpartition("/")[2]
     return last if _HASH.fullmatch(last) else said if said in {"", LOCAL_OWNER} else owner_of_name(said)
 
 
 def format_owner(owner: str, holder: str) -> str:
-    """Format an owner for operators: the key's name, followed by the owner id for one of several users.
+    """Format an owner for operators: the key's name, followed by the owner id if the key serves several users.
 
     ``holder`` is the owner that the turn's key names; empty without a key.
     """

@@ -20,24 +20,24 @@ MAX_PHASES = 200
 
 @dataclass(frozen=True, slots=True)
 class QualityGate:
-    """An automatic check of a phase's result, selected by its name and configured by options."""
+    """An automatic check of a phase's result, chosen by name and configured by options."""
 
     type: str
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Return the criteria that the check leaves to the verifying agent, one sentence each."""
+        """Return the criteria that this check leaves to the verifying agent, one sentence each."""
         return tuple(self.options.get("criteria", ()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the check as it is written in phases.yaml."""
+        """Return the check in the form of phases.yaml."""
         return {"type": self.type, **self.options}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One phase of a workflow.
+    """One phase of a workflow: a task for an agent, and the checks that its result must pass.
 
     Attributes:
         id: unique in its file; names the phase in commands, folders and events.
@@ -64,7 +64,7 @@ class Phase:
 
     @property
     def model(self) -> str:
-        """Return the model that carries out the phase; an empty string stands for the caller's model."""
+        """Return the model that works on the phase, or an empty string for the caller's model."""
         return str(self.config.get("model", ""))
 
     @property
@@ -73,7 +73,7 @@ class Phase:
         return tuple(criterion for gate in self.quality_gates for criterion in gate.criteria)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the phase as a JSON-ready dictionary in the form of phases.yaml."""
+        """Return the phase as a dictionary in the form of phases.yaml."""
         return {
             "id": self.id,
             "name": self.name or self.id,
@@ -89,7 +89,7 @@ class Phase:
 
     @classmethod
     def from_dict(cls, data: object) -> Phase:
-        """Create a phase from its dictionary form. Raises ``PhaseError``, which names every problem."""
+        """Create a phase from its form in phases.yaml. Raises ``PhaseError``, which names every problem."""
         found = Findings()
         found.read_part(PHASE, data)
         if found.problems:
@@ -109,7 +109,7 @@ def read_phases(data: object) -> tuple[Phase, ...]:
 
 
 def read_phases_kind(data: object) -> tuple[Phase, ...]:
-    """Parse the content of a phases.yaml file. Raises ``Invalid``, which holds every problem."""
+    """Parse the content of a phases.yaml file. Raises ``InvalidValue``, which holds every problem."""
     found, prefix, seen = Findings(), list[str](), dict[str, int]()
     if isinstance(data, Mapping):
         known, prefix = ("phases", "name", "description"), ["phases"]
@@ -134,7 +134,7 @@ def read_phases_kind(data: object) -> tuple[Phase, ...]:
 
 
 def _build_phase(data: Any) -> Phase:
-    """Create a phase from checked data; keys without a value are ignored."""
+    """Create a phase from data that was checked before; keys without a value are ignored."""
     data = {key: value for key, value in data.items() if value is not None}
     name = spell_id(data["id"])
     gates = list_gates(data.get("quality_gate"))

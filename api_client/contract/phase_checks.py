@@ -1,4 +1,4 @@
-"""Kinds that check the values of phases.yaml. Each problem is one sentence. Reads no files."""
+"""Checks of the values in phases.yaml. Each problem is one sentence. No files are read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 
 
 class PhaseError(BadRequest):
-    """Raised for phases that cannot be carried out; ``problems`` lists everything that is wrong."""
+    """Raised when phases cannot be carried out; ``problems`` lists everything that is wrong."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)), param="phases", code="invalid_phases")
@@ -48,13 +48,13 @@ class PhaseError(BadRequest):
 
 
 def spell_id(value: object) -> str:
-    """Return a phase's id as text, because YAML reads ``id: 1`` as a number."""
+    """Return a phase's id as text, because YAML reads ``id: 1`` as a number; return an empty text if it is neither."""
     number = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if number or isinstance(value, str) else ""
 
 
 def list_gates(value: Any) -> list[Any]:
-    """Return the quality gates of a phase as a list of mappings; a gate may be written as a plain name."""
+    """Return the quality gates of a phase as a list of mappings; a plain name ``x`` becomes ``{"type": "x"}``."""
     entries = value if isinstance(value, list) else [] if value is None else [value]
     return [{"type": entry} if isinstance(entry, str) else entry for entry in entries]
 
@@ -105,7 +105,7 @@ def _read_seconds(value: object) -> float:
 
 
 def explain_bad_path(value: object) -> str:
-    """Return why a value is not a valid path below a folder; an empty string if it is valid."""
+    """Return why a value is not a valid relative path of a file, or an empty string if it is valid."""
     if not isinstance(value, str):
         return f"must be a path, not {describe_type(value)}"
     if not value.strip() or len(value) > MAX_PATH or not value.isprintable():
@@ -123,7 +123,7 @@ def explain_bad_path(value: object) -> str:
 
 
 def explain_bad_folder(value: str) -> str:
-    """Return why a folder cannot be used for phases; an empty string if it can."""
+    """Return why a folder cannot hold phases, or an empty string if it can."""
     path = PurePosixPath(value)
     if not value or path.is_absolute() or ".." in path.parts or "\\" in value or not value.isprintable():
         return f"must be relative to HELIX_ROOT, not {value[:80]!r}"
@@ -154,7 +154,7 @@ def _read_output(value: object) -> str:
 
 
 def _paths_kind(kind: Kind) -> Kind:
-    """Return a parser for lists of paths that can exist together, in which no file is also a folder."""
+    """Return a parser for a list of paths that rejects duplicates and a file that is also a folder."""
     listed = list_kind(kind, "paths", MAX_PATHS)
 
     def read_paths(value: Any) -> tuple[str, ...]:
@@ -196,7 +196,7 @@ _PROGRAM = {
 }
 _CRITERIA = {"criteria": _TEXTS}
 
-#: Gate -> kinds of its options.
+#: Gate -> parsers of its options.
 GATES: Mapping[str, Mapping[str, Kind]] = {
     "files_exist": {"files": _paths_kind(_read_output), **_CRITERIA},
     "syntax": {"ignore": _TEXTS, **_CRITERIA},
@@ -228,7 +228,7 @@ def _read_gates(value: Any) -> Any:
     return list_kind(_read_gate, "gates", MAX_GATES)(entries) if isinstance(value, list) else _read_gate(entries[0])
 
 
-#: Kind that reads one phase.
+#: Parser of one phase.
 PHASE = record_kind(
     {
         "id": _read_id,

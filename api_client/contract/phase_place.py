@@ -1,12 +1,8 @@
-"""The folder and the session of a directory's phases, separate for each owner.
+"""The folder and the session in which the phases of a directory run, separate for each owner.
 
-A caller without a key on this machine, such as the command line, uses the directory itself:
-
-  DIRECTORY/phases/<id>/                        session: from the directory
-
-An owner with a key has a private folder, which no agent of another owner may read:
-
-  projects/phases/<session>/<id>/               session: from the owner and the directory
+A caller without a key on this machine, such as the command line, uses the directory itself: ``DIRECTORY/phases/<id>/``.
+An owner with a key has a private folder, which no agent of another owner may read: ``projects/phases/<session>/<id>/``;
+its session depends on the owner and the directory.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ def phase_session(directory: str, owner: str = LOCAL_OWNER) -> str:
 
 
 def phases_folder(request: TurnRequest) -> PurePosixPath:
-    """Return the folder with the results of a request's phases, relative to HELIX_ROOT; each phase has a subfolder."""
+    """Return the folder for the results of all phases of a request's directory, relative to HELIX_ROOT."""
     if request.owner == LOCAL_OWNER:
         return PurePosixPath(phases_directory(request)) / PHASES
     return PurePosixPath(PRIVATE) / phase_session(phases_directory(request), request.owner)
@@ -52,12 +48,12 @@ def locate_input_file(root: Path, request: TurnRequest, path: str) -> Path:
 
 
 def phases_directory(request: TurnRequest) -> str:
-    """Return the folder that holds the phases.yaml of a request, relative to HELIX_ROOT."""
+    """Return the folder that holds the request's phases.yaml, relative to HELIX_ROOT."""
     return str(request.work_data.get("directory", ""))
 
 
 def explain_bad_directory(root: Path, directory: str) -> str:
-    """Return why phases cannot run in a directory; an empty string if they can.
+    """Return why phases cannot run in a directory, or an empty string if they can.
 
     ``directory`` is relative to ``root``, which is HELIX_ROOT.
     """
@@ -70,7 +66,7 @@ def explain_bad_directory(root: Path, directory: str) -> str:
 
 
 def find_input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnRequest]) -> list[Problem]:
-    """Return a problem for each input file of the phases that is a folder, a link or a pipe."""
+    """Return a problem for each input file that exists but is not a plain file."""
     return [
         Problem(("phases", number, "input_files", place), problem)
         for number, (phase, request) in enumerate(zip(phases, requests, strict=True))
@@ -80,7 +76,7 @@ def find_input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[
 
 
 def explain_bad_input(root: Path, request: TurnRequest, path: str) -> str:
-    """Return why a path cannot be an input file; an empty string for a plain file or a file that is still missing."""
+    """Return why a path cannot be an input file, or an empty string if it is a plain file or does not exist yet."""
     place = locate_input_file(root, request, path)
     if ".helix" in place.relative_to(root).parts:
         return f"{path[:80]!r} is part of the installation, not of the project"
@@ -89,7 +85,7 @@ def explain_bad_input(root: Path, request: TurnRequest, path: str) -> str:
 
 
 def file_kind(root: Path, path: str) -> str:
-    """Return what is at a path below ``root``, such as ``a plain file``; an empty string if nothing is there."""
+    """Return what exists at a path below ``root``, such as ``a plain file``, or an empty string for nothing."""
     place, kind = root, "a folder"
     for part in PurePosixPath(path).parts:
         if kind != "a folder":

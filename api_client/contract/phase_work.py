@@ -25,17 +25,17 @@ AFTER = "after"
 
 
 def make_work_data(phase: Phase, directory: str) -> dict[str, Any]:
-    """Return the data to attach to a turn that runs a workflow phase; ``directory`` is relative to HELIX_ROOT."""
+    """Return the data that makes a turn run a phase; ``directory`` is relative to HELIX_ROOT."""
     return {"phase": phase.id, "directory": directory, "definition": phase.to_dict()}
 
 
 def read_turn_phase(request: TurnRequest) -> Phase:
-    """Return the workflow phase that a request runs. Raises ``PhaseError`` if the phase cannot be read."""
+    """Return the phase that a request runs. Raises ``PhaseError`` if the phase is invalid."""
     return Phase.from_dict(request.work_data.get("definition"))
 
 
 class PhaseWork(WorkKind):
-    """Turns that run one phase of a workflow and whose result is a set of files."""
+    """The kind of work whose turns run one phase of a workflow and produce files."""
 
     name = PHASE
     tasks: Mapping[str, TaskDeclaration] = {
@@ -47,7 +47,7 @@ class PhaseWork(WorkKind):
     waits_long = hands_on = hands_on_incomplete = has_fixed_codes = True
 
     def check(self, request: TurnRequest) -> None:
-        """Raise ``PhaseError`` if the request's phase is invalid."""
+        """Check the request's phase. Raises ``PhaseError`` if the phase is invalid."""
         read_turn_phase(request)
 
     def locate_folder(self, request: TurnRequest) -> PurePosixPath:
@@ -55,14 +55,14 @@ class PhaseWork(WorkKind):
         return phases_folder(request) / str(request.work_data["definition"]["id"])
 
     def describe(self, request: TurnRequest) -> str:
-        """Return a short description of the turn for people: the phase and its directory."""
+        """Describe the turn for people by its phase and directory, such as ``build of projects/shop``."""
         return f"{request.work_data.get('phase')} of {request.work_data.get('directory')}"
 
     def prepare_replay(self, request: TurnRequest) -> TurnRequest:
-        """Return the request for a replay of the turn, without its dependency on the preceding turn."""
+        """Return the request for replaying the turn, without its dependency on the preceding turn."""
         data = {name: value for name, value in request.work_data.items() if name != AFTER}
         return replace(request, work_data=data)
 
     def count_judged(self, decision: str) -> Mapping[str, int]:
-        """Return the counter increments for a verified phase result, by decision."""
+        """Return the counter increment for a decision about a verified phase result."""
         return {counter_field("phase.judged", decision): 1}

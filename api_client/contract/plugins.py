@@ -1,4 +1,4 @@
-"""Plug-ins that installed packages add by entry points, and the packages of this project that add them."""
+"""Plug-ins that installed packages add through entry points, including the packages of this project."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from api_client.contract.catalogue import collect_declarations
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-#: The distribution whose entry points no other one replaces.
+#: Name of this project's distribution. Its entry points win over those of other packages.
 _OURS = "helix-turns"
 RUNNER = "helix_turns.runners"
-#: A mapping from the name to where the command is and its line in the list of commands.
+#: Mapping of command names to the command's location and its line in the list of commands.
 COMMAND = "helix_turns.commands"
-#: ``(settings, connection) -> Watcher | None``: what each worker process looks at besides its turns.
+#: ``(settings, connection) -> Watcher | None``: background work of each worker process beside its turns.
 WATCHER = "helix_turns.watchers"
-#: ``(settings) -> Iterator[Finding]``: what ``turns doctor`` looks at.
+#: ``(settings) -> Iterator[Finding]``: a check that ``turns doctor`` carries out.
 CHECK = "helix_turns.checks"
-#: ``(output, since, model, redact) -> None``: what ``turns export`` writes of many turns.
+#: ``(output, since, model, redact) -> None``: writes an export of many turns for ``turns export``.
 EXPORT = "helix_turns.exports"
 #: Rules for policy files: classes derived from ``worker.enforcement.rules.Rule``.
 RULE = "helix_turns.rules"
-#: What stores sessions' files, by the scheme of HELIX_FILES: see ``contract.session_files``.
+#: Stores of session files, by the scheme of HELIX_FILES; see ``contract.session_files``.
 SESSION_FILES = "helix_turns.session_files"
 #: Kinds of work: classes derived from ``contract.work.WorkKind``.
 WORK_KIND = "helix_turns.work_kinds"
-#: What a worker does for them, by the same names: classes derived from ``worker.turns.work.TurnWork``.
+#: Worker side of each kind of work, by the same names: classes derived from ``worker.turns.work.TurnWork``.
 WORK = "helix_turns.work"
-#: ``(store) -> contract.admission.Admission``: what a turn passes before it is stored.
+#: ``(store) -> contract.admission.Admission``: a check that a turn passes before it is stored.
 ADMISSION = "helix_turns.admissions"
 #: Readers of the event log: classes as ``worker.observers.Observer`` describes them.
 OBSERVER = "helix_turns.observers"
 
-#: Group -> what its entry points are.
+#: Entry point group -> what a plug-in of the group is called in messages.
 GROUPS: Mapping[str, str] = {
     RUNNER: "runner",
     COMMAND: "command",
@@ -50,7 +50,7 @@ GROUPS: Mapping[str, str] = {
     RULE: "rule",
     SESSION_FILES: "store of session files",
 }
-#: What our own plug-ins add to a group, each name with its package: one that is missing can then be named.
+#: Group -> this project's own plug-ins, each with its package, so that messages can name a missing package.
 PACKAGES: Mapping[str, Mapping[str, str]] = {
     f"helix_turns.{group}": {name: f"worker.plugins.{package}" for name, package in names.items()}
     for group, names in collect_declarations("PLUGINS").items()
@@ -58,7 +58,7 @@ PACKAGES: Mapping[str, Mapping[str, str]] = {
 
 
 class UnusablePlugin(LookupError):
-    """Raised when a plug-in is not installed or cannot be imported; the message says which and why."""
+    """Raised when a plug-in is not installed or cannot be imported; the message says which one and why."""
 
 
 def find_plugins(group: str) -> Mapping[str, EntryPoint]:
@@ -79,12 +79,12 @@ def _is_ours(entry: EntryPoint) -> bool:
 
 
 def is_known(group: str, name: str) -> bool:
-    """Return whether an installed plug-in, or a plug-in package of this project, has this name."""
+    """Return True if a plug-in with this name is installed or belongs to this project."""
     return name in PACKAGES.get(group, {}) or name in find_plugins(group)
 
 
 def why_missing(group: str, name: str) -> str:
-    """Return why one of this project's own plug-ins cannot be used; an empty string if there is no problem."""
+    """Return why a plug-in of this project cannot be used, or an empty string if it is available."""
     from importlib.util import find_spec
 
     package = PACKAGES.get(group, {}).get(name)

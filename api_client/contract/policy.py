@@ -1,4 +1,4 @@
-"""A policy: which rules check which turns and what follows from their errors; its hash, and its effect on one turn.
+"""A policy: the rules that check turns and the reactions to their errors, its hash, and its effect on one turn.
 
 ``worker.enforcement.policies`` reads the file that docs/policy.md describes and builds the validators of its rules.
 """
@@ -22,17 +22,16 @@ VERSION = 1
 
 
 class Action(StrEnum):
-    """Reactions to the errors that a validator finds; a policy lists them in order for each validator."""
+    """What to do about the errors that a validator finds. A policy lists these actions in order for each validator."""
 
     #: Repair the answer by the validator's fallback before anything else is tried.
     REPAIR = "repair"
     #: Run the agent again with feedback, while attempts are left.
     RETRY = "retry"
-    #: Repair the best answer by the fallbacks.
+    #: Repair the best answer with the fallbacks.
     FALLBACK = "fallback"
     #: End the turn as failed, and ask a person.
     ESCALATE = "escalate"
-    #: End the turn as failed.
     FAIL = "fail"
     #: Accept the answer and turn the errors into warnings.
     WARN = "warn"
@@ -47,7 +46,7 @@ CHAT = "chat"
 
 
 class OnError(StrEnum):
-    """Treatment of an answer if a validation rule fails to run or takes too long."""
+    """How to treat an answer when a validation rule itself fails or takes too long."""
 
     #: Counts as an error of the rule.
     FAIL = "fail"
@@ -56,7 +55,7 @@ class OnError(StrEnum):
 
 
 class Content(StrEnum):
-    """Kinds of content that an answer can contain, such as code."""
+    """The kinds of content that a policy can tell apart in an answer."""
 
     ADR = "adr"
     CODE = "code"
@@ -75,7 +74,7 @@ class PolicySubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliesTo:
-    """The conditions under which a policy rule applies; an empty condition is always met.
+    """The conditions under which a policy rule applies to a turn; an empty condition is always met.
 
     Models and owners may contain ``*``.
     """
@@ -88,7 +87,7 @@ class AppliesTo:
     languages: tuple[str, ...] = field(default=(), metadata={"what": "Languages of the answer, such as de."})
 
     def matches(self, subject: PolicySubject) -> bool:
-        """Return whether the rule applies to a turn, judging by the facts known before the answer exists.
+        """Return True if the rule applies to a turn, judging by the facts known before the answer exists.
 
         Other kinds of work have their own checks: a rule applies to them only if ``kinds`` names them.
         """
@@ -107,7 +106,7 @@ class AppliesTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRule:
-    """A rule of a policy file that checks the answers of turns.
+    """One rule of a policy file: a check of answers, and what to do about its errors.
 
     Attributes:
         rule: a rule with options, a built-in validator, or an installed package's validator.
@@ -137,7 +136,7 @@ class PolicyRule:
 
     @property
     def order(self) -> tuple[Action, ...]:
-        """Return the reactions to errors of this rule; a rule of severity warning only warns."""
+        """Return the actions to take about this rule's errors, in order; a rule of severity warning only warns."""
         return (Action.WARN,) if self.severity is Severity.WARNING else self.reactions
 
     def to_dict(self) -> dict[str, Any]:
@@ -177,7 +176,7 @@ class PolicyFile:
     tools: tuple[ToolRule, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the policy as a JSON-ready dictionary, which is equal for files with the same meaning."""
+        """Return the policy as a JSON-ready dictionary; policies with the same meaning give the same dictionary."""
         data = {
             "version": VERSION,
             "max_attempts": self.max_attempts,
@@ -188,7 +187,7 @@ class PolicyFile:
 
     @cached_property
     def hash(self) -> str:
-        """Return 16 hexadecimal digits that identify the meaning of the policy."""
+        """Return a hash of the policy's meaning, 16 hexadecimal digits long."""
         text = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -207,7 +206,7 @@ class PolicyFile:
 def settings_policy(
     names: Iterable[str], orders: Mapping[str, Sequence[str]] | None = None, max_attempts: int = 3
 ) -> PolicyFile:
-    """Return the policy that applies without a policy file: the given validators and their reactions."""
+    """Build the policy that applies without a policy file, from validator names and the actions for each."""
     ordered = tuple((name, tuple((orders or {}).get(name, DEFAULT_ORDER))) for name in names)
     return _build_settings_policy(ordered, max_attempts)
 
@@ -218,13 +217,13 @@ def _build_settings_policy(ordered: tuple[tuple[str, tuple[str, ...]], ...], max
     return PolicyFile(tuple(rules), max_attempts)
 
 
-#: Its name among the parts attached to a request.
+#: Name of the applied policy among the parts attached to a request.
 APPLIED = "applied_policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedPolicy:
-    """The policy that a turn was submitted with. Later changes of the policy file do not affect the turn.
+    """The policy under which a turn was submitted; later changes of the policy file do not affect the turn.
 
     Attributes:
         hash: names the policy in the store.
@@ -240,7 +239,7 @@ class AppliedPolicy:
 
     @classmethod
     def from_request(cls, request: TurnRequest) -> AppliedPolicy | None:
-        """Return the policy attached to a request; None if no policy file was applied."""
+        """Return the policy attached to a request, or None if no policy file was applied."""
         data = request.attached.get(APPLIED)
         return cls.from_dict(data) if data else None
 
@@ -251,7 +250,7 @@ class AppliedPolicy:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> AppliedPolicy:
-        """Create an applied policy from its stored form and ignore unknown fields."""
+        """Create an applied policy from its stored form, ignoring unknown fields."""
         return cls(
             hash=str(data["hash"]),
             shadow=tuple(data.get("shadow", ())),

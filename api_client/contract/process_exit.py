@@ -1,4 +1,4 @@
-"""The exit of a worker process as its supervisor saw it. Shown beside dead letters."""
+"""The exit of a worker process as seen by its supervisor; shown with dead letters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST, KEEP_SECONDS = 2_000, 30 * 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessExit:
-    """A record of how and when a worker process ended.
+    """Describes how and when a worker process exited.
 
     Attributes:
         worker: process name in pages, logs and records. pid: process id on its host.
@@ -26,7 +26,7 @@ class ProcessExit:
 
     @property
     def signal(self) -> str:
-        """Return the name of the signal that killed the process; an empty string if it exited by itself."""
+        """Return the name of the signal that killed the process, or an empty string if it exited by itself."""
         if self.code >= 0:
             return ""
         try:
@@ -41,12 +41,12 @@ class ProcessExit:
         return f"killed by {self.signal}" if self.signal else f"exit code {self.code}"
 
     def to_fields(self) -> dict[str, str]:
-        """Return the fields under which the store keeps the exit."""
+        """Return the fields of the exit's entry in the Redis stream."""
         return {"worker": self.worker, "pid": str(self.pid), "code": str(self.code)}
 
     @classmethod
     def from_entry(cls, entry: bytes, fields: Mapping[bytes, bytes]) -> ProcessExit:
-        """Create an exit from a stored entry. Raises ``KeyError`` or ``ValueError`` for another kind of entry."""
+        """Create an exit from an entry of the Redis stream. Raises ``KeyError`` or ``ValueError`` for other entries."""
         return cls(
             worker=fields[b"worker"].decode("utf-8", "replace"),
             pid=int(fields[b"pid"]),

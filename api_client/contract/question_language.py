@@ -27,7 +27,7 @@ _MESSAGES, _CHARS = 8, 1_000
 
 
 def detect_language(texts: Iterable[str]) -> str:
-    """Return the language in which a user writes, ``de`` or ``en``; an empty string if the texts do not show it.
+    """Return the language that a user writes, ``de`` or ``en``, or an empty string if the texts do not show it.
 
     ``texts`` has the user's messages, newest first; the first one that shows a language decides.
     """

@@ -53,7 +53,7 @@ Reader = tuple[str, Callable[[str], Any]]
 
 
 def _make_readers(record: type[Turn | AttemptRecord]) -> dict[str, Reader]:
-    """Map the stored name of each field to the field's name and the function that parses its value."""
+    """Map the stored name of each field of a record class to the field's name and its parser."""
     return {
         _STORED_AS.get(each.name, each.name): (each.name, _READ[str(each.type)])
         for each in fields(record)
@@ -67,7 +67,7 @@ _NEEDED = frozenset(each.name for each in fields(Turn) if each.default is MISSIN
 
 
 def _read_turn_fields(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
-    """Parse the stored fields that belong to a turn, and return their values by field name."""
+    """Parse the stored fields of a turn and return their values by attribute name."""
     found = {}
     for key, value in stored.items():
         if reader := _TURN.get(key):
@@ -77,7 +77,7 @@ def _read_turn_fields(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 
 def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
-    """Build a turn from the Redis hash of its record and from its long texts, if those were fetched.
+    """Build a turn from the Redis hash of its record, merged with the hash of its long texts if that was read.
 
     Raises ``ValueError`` if the data is not a turn's record.
     """
@@ -93,7 +93,7 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
 
 
 def apply_stored_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
-    """Return a copy of an unfinished turn with newer stored fields. Raises ``ValueError`` for invalid fields."""
+    """Return a copy of a turn in which newer stored fields replace the old values."""
     try:
         return replace(turn, **_read_turn_fields(changed))
     except (AttributeError, TypeError) as error:  # JSON of another shape
@@ -101,22 +101,22 @@ def apply_stored_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
 
 
 _IN = "_in"
-#: Name that stands for the user's message, which the turn's request holds.
+#: Reference that stands for the user's message, which the turn's request holds.
 ASKED = "request"
 
 
 def has_separate_texts(stored: Mapping[bytes, bytes]) -> bool:
-    """Return whether the long texts of this turn record are stored separately."""
+    """Return True if a turn's record keeps its long texts in a separate hash."""
     return b"apart" in stored
 
 
 def reference_name(name: str) -> str:
-    """Return the name of the field that stores a reference instead of the text of field ``name``."""
+    """Return the name of the field that stores a reference in place of the text of the field ``name``."""
     return name + _IN
 
 
 def decode_attempts(stored: Mapping[bytes, bytes], asked: str = "") -> list[AttemptRecord]:
-    """Build the attempts of a turn from a Redis hash, oldest first. ``asked`` is the user's message.
+    """Build the attempts of a turn from a Redis hash, oldest first; ``asked`` is the user's message.
 
     Raises ``ValueError`` if a field has an unknown format.
     """
@@ -133,12 +133,12 @@ def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
 
 
 def build_attempts(facts: Mapping[int, Mapping[str, str]], asked: str = "") -> list[AttemptRecord]:
-    """Build attempts from their stored fields, ordered by attempt number."""
+    """Build attempts from the stored fields of each attempt number, in order of the numbers."""
     return [build_attempt(number, facts[number], asked) for number in sorted(facts)]
 
 
 def build_attempt(number: int, facts: Mapping[str, str], asked: str = "") -> AttemptRecord:
-    """Build one attempt from its stored fields. Raises ``ValueError`` if a field has an unknown format."""
+    """Build one attempt from its stored fields. Raises ``ValueError`` if a field is invalid."""
     found: dict[str, Any] = {}
     for stored, text in _resolve_texts(facts, asked).items():
         if reader := _ATTEMPT.get(stored):
@@ -148,7 +148,7 @@ def build_attempt(number: int, facts: Mapping[str, str], asked: str = "") -> Att
 
 
 def _resolve_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
-    """Return the stored fields of an attempt with references replaced by the texts they refer to."""
+    """Replace the references in an attempt's stored fields by the texts to which they refer."""
     texts = {**facts, ASKED: asked}
     found = {
         name.removesuffix(_IN): texts.get(place, "") for name, place in facts.items() if name.endswith(_IN) and place
@@ -158,7 +158,7 @@ def _resolve_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
 
 @checked_frozen(slots=True)
 class FieldChanges(Generic[T]):
-    """New values for some fields of a record. Create instances with ``changes_of``, which checks types."""
+    """New values for some fields of a record. ``changes_factory`` makes type-checked constructors."""
 
     record: Callable[..., T]
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class FieldChanges(Generic[T]):
         return FieldChanges(self.record, {**self.values, **other.values})
 
     def to_texts(self) -> dict[str, str]:
-        """Return the new values as texts for the store, by field name."""
+        """Convert the new values to texts for the store, by field name."""
         written = _field_writers(self.record)
         return {name: written.get(name, str)(value) for name, value in self.values.items()}
 
@@ -179,7 +179,7 @@ class FieldChanges(Generic[T]):
 
 
 def changes_factory(record: Callable[P, T]) -> Callable[P, FieldChanges[T]]:
-    """Return a function that takes new field values of ``record`` as keyword arguments and returns the changes."""
+    """Return a type-checked function that builds ``FieldChanges`` of ``record`` from keyword arguments."""
 
     def make_changes(*args: P.args, **values: P.kwargs) -> FieldChanges[T]:
         if args:

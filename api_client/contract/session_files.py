@@ -1,4 +1,4 @@
-"""Port: where the files of sessions lie between turns if workers share no folder. A plug-in implements it."""
+"""Port for the storage of session files when workers share no folder. A plug-in implements the port."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SessionFilesTooLarge(SessionFilesError):
 
 
 class StoredFiles(Protocol):
-    """Reads the files of one session from their storage. Paths are relative to the session's folder."""
+    """Reads the stored files of one session; paths are relative to the session's folder."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -49,7 +49,7 @@ class StoredFiles(Protocol):
 
 @dataclass(slots=True)
 class ClearedFiles:
-    """The result of a cleanup: the removed objects and bytes, and the problems with objects that were kept."""
+    """The result of a cleanup of stored session files: what was removed, and problems with what was not."""
 
     objects: int
     size: int
@@ -57,19 +57,19 @@ class ClearedFiles:
 
 
 class StoredSessions(Protocol):
-    """Reads and clears the stored files of all sessions, for relays and operators. Raises ``SessionFilesError``."""
+    """Reads and cleans up the stored files of all sessions. Methods raise ``SessionFilesError``."""
 
     async def read(self, session_id: str) -> StoredFiles:
-        """Return the stored files of a session, which are empty if nothing was stored."""
+        """Return the stored files of a session, which may be none."""
         ...
 
     async def clear(self, *, now: float, session_seconds: float, dry_run: bool) -> ClearedFiles:
-        """Delete stored files that are no longer needed, and sessions unused for ``session_seconds`` (0 for never)."""
+        """Delete stored files that are not needed, and those of sessions unused for ``session_seconds`` (0: never)."""
         ...
 
 
 def find_session_files(files: str) -> Any:
-    """Return the plug-in that stores session files as ``HELIX_FILES`` demands; None if that setting is empty.
+    """Load the plug-in that the setting HELIX_FILES names; return None if the setting is empty.
 
     It has ``read(store)`` for a ``StoredSessions``, and ``work(settings, ledger, threads)`` for what workers do.
     """

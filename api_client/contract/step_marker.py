@@ -41,7 +41,7 @@ BEGINNING = _compile_beginning()
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A step marker in an answer: the name of the step as written, and the position in the text."""
+    """A step marker found in an answer: the step as written, and its start and end in the text."""
 
     value: str
     start: int
@@ -49,23 +49,23 @@ class Marker:
 
     @property
     def step(self) -> str | None:
-        """Return the name of the step in lower case; None if there is no such step."""
+        """Return the name of the step in lower case, or None if no such step exists."""
         step = self.value.lower()
         return step if step in STEPS else None
 
 
 def format_marker(step: str) -> str:
-    """Return the HTML comment that marks an answer with this step."""
+    """Return the HTML comment that marks an answer with a step, such as ``<!-- STEP: what -->``."""
     return f"<!-- STEP: {step} -->"
 
 
 def find_markers(text: str) -> list[Marker]:
-    """Return every place in a text that looks like a step marker, in text order."""
+    """Return everything in a text that looks like a step marker, in order."""
     return [Marker(found[1].strip(), found.start(), found.end()) for found in PATTERN.finditer(text)]
 
 
 def spans_of_markers(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
-    """Return the positions of an answer's step markers. ``counting`` holds the markers that count, in text order."""
+    """Return the spans of an answer's step markers; ``counting`` are the markers outside code and quotes."""
     inner, end = list(counting), len(text)
     while inner and not text[inner[-1].end : end].strip():
         end = inner.pop().start
@@ -74,7 +74,7 @@ def spans_of_markers(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
 
 
 def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
-    """Read stored positions of step markers, and keep only positions where the text has markers.
+    """Parse stored marker spans, dropping spans that do not fit the text.
 
     If ``pairs`` is no list, the markers at the end of the text count.
     """

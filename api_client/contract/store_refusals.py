@@ -1,6 +1,7 @@
-"""Refusals of a store by the first word of its reply, and what to do about them.
+"""Explanations of the errors with which a store refuses commands.
 
-The words are Redis' and Valkey's own. A client library may strip the word and raise its own kind of error.
+Errors are recognised by the first word of Redis' or Valkey's reply. A client library may strip the word and raise its
+own error class.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class StoreRefusal:
-    """Explains why the store refused a command, and what an operator can do about it.
+    """A reason why the store refused a command, with advice for operators.
 
     Attributes:
         word: a key of ``REFUSALS``. message: its meaning. fix: what to do. said: the server's own text.
@@ -74,7 +75,7 @@ class StoreRefusal:
 
 
 def find_refusal(error: BaseException) -> StoreRefusal | None:
-    """Return why the store refused a command, based on the client's error; None if the error is not a refusal."""
+    """Return why the store refused a command, or None if the client's error is not a refusal."""
     text = str(error)
     kind, found = type(error).__name__, _WORD.search(text)
     word = _KINDS.get(kind, found[1] if found else "")

@@ -15,7 +15,8 @@ RETRY = "turn.retry"
 FALLBACK = "turn.fallback"
 FAIL = "turn.fail"
 RESUME = "turn.resume"
-#: Belongs to no turn: a worker that runs this task proves that it takes messages (``api_client/workers/fleet.py``).
+#: A task outside of turns: a worker that runs this task proves that it reads messages
+#: (``api_client/workers/fleet.py``).
 PROBE = "worker.probe"
 
 #: Queue of agent runs and other long work, many at once: commands, and agents that verify.
@@ -30,7 +31,7 @@ CHECK_QUEUE = "helix.check"
 
 @dataclass(frozen=True, slots=True)
 class TaskDeclaration:
-    """Declares a Celery task that moves turns from one state to the next.
+    """Declares a Celery task that takes turns from one state to the next.
 
     Attributes:
         queue: queue of its messages. purpose: what it does, for operators.
@@ -51,7 +52,6 @@ _AGAIN = "Run the agent again, with feedback on the attempt before."
 _VALIDATE = "Judge the answer with the active validators and decide the next link."
 _FALLBACK = "Repair the best answer without the agent, and judge it again."
 _RESUME = "Carry out what was decided: publish what was accepted, ask again, or end."
-#: The kernel's own tasks.
 TASKS = {
     RUN: TaskDeclaration(RUN_QUEUE, "Run the agent for the user's message.", judged_by=VALIDATE, begins=True),
     RETRY: TaskDeclaration(RUN_QUEUE, _AGAIN, follows="asked again", judged_by=VALIDATE),
@@ -70,17 +70,17 @@ def all_tasks() -> Mapping[str, TaskDeclaration]:
 
 
 def find_queue(task: str) -> str:
-    """Return the name of the queue for a task. Raises ``KeyError`` if the task is unknown."""
+    """Return the queue for messages of a task. Raises ``KeyError`` if the task is unknown."""
     return all_tasks()[task].queue
 
 
 def runs_agent(task: str) -> bool:
-    """Return whether a task runs an agent whose result another task checks afterwards."""
+    """Return True if a task runs an agent, so that another task checks the result."""
     return bool(all_tasks()[task].judged_by)
 
 
 class ChainTask(NamedTuple):
-    """A task to be carried out for one attempt of a turn."""
+    """A task together with the number of the turn's attempt for which it runs, such as ``turn.run/1``."""
 
     task: str
     attempt: int
@@ -98,21 +98,21 @@ class ChainTask(NamedTuple):
 
     @property
     def begins(self) -> bool:
-        """Return whether this is the first task of a turn."""
+        """Return True if this is the first task of a turn."""
         return self.attempt == 1 and all_tasks()[self.task].begins
 
 
-#: All queues that workers consume besides their own.
+#: All queues that workers share; each worker process also has its own.
 ALL_QUEUES = (RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE)
 
 
 def own_queue(worker: str) -> str:
-    """Return the name of the queue that only this worker process reads."""
+    """Return the queue that only this worker process reads."""
     return OWN_QUEUE + worker
 
 
 def choose_queue(link: ChainTask, *, preferred: bool = False, worker: str = "") -> str:
-    """Return the name of the queue that a task is sent to.
+    """Return the queue to which a task is sent.
 
     ``preferred``: the turn has waited before, as for each retry. ``worker``: the process that should run the task.
     """
@@ -125,7 +125,7 @@ def choose_queue(link: ChainTask, *, preferred: bool = False, worker: str = "") 
 def build_chain(
     link: ChainTask, turn_id: str, session_id: str, *, preferred: bool = False, worker: str = ""
 ) -> list[dict[str, Any]]:
-    """Return the Celery tasks to send for a turn: the given task and, after an agent run, the checking task.
+    """Return the Celery tasks to send for a turn: the task itself, followed by a checking task after an agent run.
 
     Each item has the keyword arguments of one immutable signature. Task arguments are ids, never prompts: operators
     read them in Flower.

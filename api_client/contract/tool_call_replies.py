@@ -1,4 +1,4 @@
-"""Replies to an agent about a tool call that does not run, or that a person was asked about."""
+"""Replies to an agent about a tool call that does not run, or about which a person was asked."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from api_client.contract.tool_calls import MAX_QUESTIONS, ToolQuestion
 
 
 def reply_denied(locale: str) -> str:
-    """Return the reply that tells the agent that the policy denies its tool call."""
+    """Return the reply that tells the agent that the policy denies a tool call."""
     return _translate("tool_denied", locale)
 
 
 def reply_not_asked(locale: str, reason: str) -> str:
-    """Return the reply that tells the agent why its tool call was refused without asking a person."""
+    """Return the reply that tells the agent why a tool call was refused without asking a person."""
     return _translate(f"tool_{reason}", locale, most=MAX_QUESTIONS)
 
 
@@ -29,7 +29,7 @@ def reply_unused(locale: str, question: ToolQuestion) -> str:
 
 
 def reply_answered(locale: str, answered: Interruption) -> str:
-    """Return the reply that gives the agent a person's answer about its tool call. No answer in time means no."""
+    """Return the reply that tells the agent what a person decided about a tool call. No answer in time means no."""
     question, yes = ToolQuestion.from_interruption(answered), answered.answer == DecisionKind.APPROVE
     if question.refused:
         return reply_not_asked(locale, question.refused)

@@ -1,4 +1,4 @@
-"""Agents' tool calls that a policy runs, denies, or submits to a person, with the question and its answer.
+"""Tool calls of agents: policy rules that run or deny them, and questions that ask a person to approve them.
 
 Independent of any agent's tool names: a runner reports a call as a name and arguments.
 """
@@ -24,7 +24,7 @@ _MOST_NAME = 100
 
 
 class Reaction(StrEnum):
-    """Reaction to a tool call that a policy rule matches."""
+    """What to do with a tool call that matches a policy rule."""
 
     #: Run the call, unless the agent's own permissions forbid it.
     RUN = "run"
@@ -36,7 +36,7 @@ class Reaction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRule:
-    """A rule of a policy file that allows, denies or suspends matching tool calls."""
+    """A policy rule that runs, denies or asks a person about matching tool calls."""
 
     tool: str = field(default="*", metadata={"what": "Name of the tool; * fits any characters."})
     do: Reaction = field(default=Reaction.ASK, metadata={"what": "run, ask or deny."})
@@ -60,12 +60,12 @@ class ToolRule:
                 raise ValueError(f"arguments: the pattern of {name!r} must be a text")
 
     def matches(self, model: str, owner: str) -> bool:
-        """Return whether the rule applies to turns of this model and owner."""
+        """Return True if the rule applies to turns of this model and owner."""
         wanted = ((self.models, model), (self.owners, owner))
         return all(not names or any(fnmatchcase(value, name) for name in names) for names, value in wanted)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields that differ from their defaults as a JSON-ready dictionary."""
+        """Return the fields that differ from their defaults as a JSON-ready dictionary."""
         plain = ToolRule()
         data = {each.name: getattr(self, each.name) for each in fields(self)}
         given = {name: value for name, value in data.items() if value != getattr(plain, name)}
@@ -74,7 +74,7 @@ class ToolRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCall:
-    """A tool call that an agent may make only after a person approves it.
+    """A tool call that waits for a person's approval.
 
     Attributes:
         call: the agent's own id of the call, used once.
@@ -92,7 +92,7 @@ class WaitingCall:
     who: str = Answerer.OWNER
 
     def to_interruption(self, secrets: Sequence[str] = ()) -> Interruption:
-        """Return the question that asks a person about the call; a call that cannot be shown safely is refused.
+        """Build the question that asks a person about the call. A call that cannot be shown safely is refused at once.
 
         ``secrets`` has the values to mask, longest first.
         """
@@ -116,7 +116,7 @@ class WaitingCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolQuestion:
-    """The question whether an agent may make a tool call.
+    """The content of a question about a tool call, as shown to a person.
 
     Attributes:
         arguments: all arguments, complete, as ``call_display`` writes them.
@@ -138,18 +138,18 @@ class ToolQuestion:
 
     @classmethod
     def from_interruption(cls, interruption: Interruption) -> ToolQuestion:
-        """Create the tool question from a stored interruption. Raises ``TypeError`` for another kind of question."""
+        """Create the question from a stored interruption. Raises ``TypeError`` for an interruption of another kind."""
         asked = interruption.asked
         return cls(**{each.name: asked[each.name] for each in fields(cls) if each.name in asked})
 
     @property
     def text(self) -> str:
-        """Return the tool's name and one line for each argument of the call."""
+        """Return the call as text: the tool's name, then each argument on a new line."""
         lines = [f"{name}: {value}".replace("\n", "\n    ") for name, value in self.arguments.items()]
         return "\n".join([self.tool, *lines])
 
     @property
     def words(self) -> str:
-        """Return the tool's name and the arguments of the call on one line."""
+        """Return the call on one line: the tool's name and its arguments."""
         said = ", ".join(f"{name}: {value}" for name, value in self.arguments.items())
         return f"{self.tool} ({said})".replace("\n", "⟦U+000A⟧") if said else self.tool

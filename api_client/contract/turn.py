@@ -52,7 +52,7 @@ class TurnState(OpenEnum):
 
 
 class Outcome(OpenEnum):
-    """The possible results of a finished turn; each finished turn has exactly one outcome."""
+    """The possible results of a finished turn; each finished turn has exactly one of them."""
 
     PASSED = "passed"
     PASSED_AFTER_RETRY = "passed_after_retry"
@@ -75,7 +75,7 @@ class Outcome(OpenEnum):
 
     @property
     def success(self) -> bool:
-        """Return whether the turn's answer was accepted, by all active validators or by a person."""
+        """Return True if the answer was accepted, either by all validators or by a person."""
         return self in _SUCCESSES
 
 
@@ -85,7 +85,7 @@ _SUCCESSES = frozenset(
 
 
 class DoubleText(StrEnum):
-    """Treatment of a message that arrives while its session still works on another turn."""
+    """What to do with a message that arrives while its session still works on another turn."""
 
     QUEUE = "queue"
     REJECT = "reject"
@@ -93,7 +93,7 @@ class DoubleText(StrEnum):
 
 
 class Priority(StrEnum):
-    """Rank of a waiting turn: turns of people who wait start before turns of programs."""
+    """The priorities of waiting turns: turns of people start before turns of programs."""
 
     INTERACTIVE = "interactive"
     BACKGROUND = "background"
@@ -169,7 +169,7 @@ class TurnRequest:
 
     @property
     def reserve(self) -> tuple[int, int]:
-        """Return the tokens and millionths of a US dollar charged for a lost run, whose usage is unknown."""
+        """Return the cost charged for a run that was lost: tokens, and millionths of a US dollar."""
         return self.token_budget // self.max_attempts, int(self.cost_budget_usd * 1e6) // self.max_attempts
 
     def with_attachment(self, name: str, data: object) -> TurnRequest:
@@ -191,7 +191,7 @@ class TurnRequest:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TurnRequest:
-        """Decode a stored request and ignore fields of newer versions. Raises ``ValueError`` if the text is invalid."""
+        """Decode a stored request, ignoring fields of newer versions. Raises ``ValueError`` if the text is invalid."""
         data = json.loads(text)
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         known["messages"] = tuple(known.get("messages", ()))
@@ -206,7 +206,7 @@ class TurnRequest:
 
 @checked_frozen(slots=True, kw_only=True)
 class SlotShare:
-    """The share of agent slots that an owner may use.
+    """Limits how many agent slots an owner may use compared with other owners.
 
     Attributes:
         weight: slots relative to an owner of weight 1; 0 means 1. at_once: agents at once; 0: as the settings say.
@@ -256,7 +256,7 @@ class PendingFailure:
 
 @checked_frozen(slots=True, kw_only=True)
 class Progress:
-    """The fields of a turn's record that only the worker which holds the turn may change.
+    """The fields of a turn's record that only the worker holding the turn's lease may change.
 
     Attributes:
         agent_session: the agent's own session, which the next attempt continues; empty for a fresh one.
@@ -338,7 +338,7 @@ class Turn(Progress):
 
     @property
     def models(self) -> str:
-        """Return the models that failed to answer, each with its fault, followed by the turn's current model."""
+        """Return the models that failed to answer, each with its fault, followed by the current model."""
         name, said = self.request.model, list[str]()
         while len(said) < len(self.fell) and (fell := self.fell.get(name)):
             said.append(f"{name} ({fell['fault']})")
@@ -347,7 +347,7 @@ class Turn(Progress):
 
     @property
     def success(self) -> bool:
-        """Return whether the turn ended with an accepted answer."""
+        """Return True if the turn ended with an accepted answer."""
         return self.outcome is not None and self.outcome.success
 
     @property
@@ -356,7 +356,7 @@ class Turn(Progress):
         return self.allowed or self.request.max_attempts
 
     def has_ended_with(self, seq: int, at_ms: int = 0) -> bool:
-        """Return whether the turn has finished and its last event has this number and time (0 if unknown)."""
+        """Return True if the turn has finished and its last event has this number and time (0 matches any time)."""
         finished = self.state is TurnState.FINISHED and seq == self.seq
         return finished and at_ms in {0, round(self.finished_at * 1000)}
 

@@ -1,4 +1,4 @@
-"""Why a turn ended without an answer: in its record, its last event, the HTTP API and ``--json``."""
+"""The error of a turn that ended without an answer, as stored, published and shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api_client.contract.json_readers import READ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnError:
-    """The error that explains why a turn ended without an answer.
+    """Explains to users and operators why a turn ended without an answer.
 
     Attributes:
         code: stable code (docs/errors.md).
@@ -33,7 +33,7 @@ class TurnError:
 
     @classmethod
     def from_dict(cls, data: Any) -> TurnError | None:
-        """Create an error from its dictionary form; return None for an empty object or another type.
+        """Create an error from its dictionary form; return None for an empty value or another type.
 
         Missing fields and fields of another type become empty: another version may have written them.
         """
@@ -52,5 +52,5 @@ class TurnError:
 
 
 def error_to_dict(error: TurnError | None) -> dict[str, Any]:
-    """Return a turn's error as a JSON-ready dictionary, which is empty if there is no error."""
+    """Return a turn's error as a JSON-ready dictionary, which is empty for None."""
     return error.to_dict() if error else {}

@@ -20,7 +20,7 @@ BUILT_IN = ("step_marker", "adr_structure", "file_existence")
 
 
 def installed_validators() -> Mapping[str, EntryPoint]:
-    """Return the entry points of installed validator packages by validator name, without the built-in names."""
+    """Return the entry points of installed validators by name; built-in names are left out."""
     return _load_installed(tuple(sys.path))
 
 
@@ -30,12 +30,12 @@ def _load_installed(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
 
 
 def offered_validators() -> tuple[str, ...]:
-    """Return the names of all validators available here: the built-in ones first, then the installed ones."""
+    """Return the names of all available validators: built-in ones first, then installed ones."""
     return (*BUILT_IN, *installed_validators())
 
 
 def requestable_validators(active: Collection[str]) -> tuple[str, ...]:
-    """Return the validator names that a request may use: those available here and those active by the settings.
+    """Return the validator names that a request may use: available ones, and those active by the settings.
 
     An operator may activate a validator on a relay that lacks its package; the workers then offer it.
     """
@@ -43,5 +43,5 @@ def requestable_validators(active: Collection[str]) -> tuple[str, ...]:
 
 
 def describe_unknown_validator(name: str, offered: Sequence[str]) -> str:
-    """Return the error message about an unknown validator; it suggests the closest name and lists all names."""
+    """Return the error message about an unknown validator, with the closest name and a list of all names."""
     return f"unknown validator {name[:80]!r}{suggest_name(name, offered)} (offered: {', '.join(offered) or 'none'})"

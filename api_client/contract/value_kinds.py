@@ -1,8 +1,8 @@
-"""Read files and values that users write against a declaration, and report all problems at once.
+"""Parsers for files and values that users write; all problems are reported at once.
 
-A *kind* is a function that converts a value from YAML, TOML or JSON into the value that the program uses. A kind
-raises ``ValueError`` with a message such as "must be ...", or ``Invalid`` with several problems. ``record``,
-``each`` and ``kind_of`` build kinds. ``Problem`` is one reported problem with its place.
+A *kind* is a function that converts a value from YAML, TOML or JSON into the value that the program uses. A kind raises
+``ValueError`` with a message such as "must be ...", or ``InvalidValue`` with several problems. ``record_kind``,
+``list_kind`` and ``kind_of`` build kinds. ``Problem`` is one reported problem with its place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Kind: TypeAlias = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem found while reading a structured value, such as a settings file.
+    """A problem found while parsing a structured value, such as a settings file.
 
     ``of_key``: the key is wrong, not its value.
     """
@@ -35,7 +35,7 @@ class Problem:
 
     @property
     def path(self) -> str:
-        """Return the path to the wrong value as people write it, for example ``rules[2].name``."""
+        """Return the path to the wrong value as people write it, such as ``rules[2].name``."""
         return "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in self.where).lstrip(".")
 
     def __str__(self) -> str:
@@ -52,21 +52,21 @@ class InvalidValue(ValueError):
 
 
 class PlainScalar(str):
-    """A YAML scalar that was written without quotes, so that it may be a text, a number or a boolean."""
+    """A YAML scalar written without quotes, which may mean a text, a number or a boolean."""
 
 
 class Findings:
-    """Collects the problems that are found while reading the parts of a value."""
+    """Collects problems while the parts of a value are parsed, so that all of them are reported at once."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
     def add_problem(self, message: str, *where: str | int, of_key: bool = False) -> None:
-        """Record a problem of the part at the path ``where`` or, with ``of_key``, of that part's key."""
+        """Add a problem with the part at the path ``where`` or, with ``of_key``, with that part's key."""
         self.problems.append(Problem(where, message, of_key))
 
     def read_part(self, kind: Kind, value: Any, *where: str | int) -> Any:
-        """Parse the part at path ``where`` with ``kind``; return None and record a problem if the part is invalid."""
+        """Parse the part at the path ``where`` with ``kind``; if it is invalid, add a problem and return None."""
         try:
             return kind(value)
         except InvalidValue as error:
@@ -76,7 +76,7 @@ class Findings:
         return None
 
     def raise_problems(self) -> None:
-        """Raise ``Invalid`` if any problem was recorded."""
+        """Raise ``InvalidValue`` if any problem was added."""
         if self.problems:
             raise InvalidValue(self.problems)
 
@@ -88,12 +88,12 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
 
 
 def describe_unknown_key(name: object, known: Collection[str]) -> str:
-    """Return the error message about an unknown key, with the most similar known key or all known keys."""
+    """Return the error message about an unknown key, with the most similar known key or a list of all keys."""
     return "no such key" + (suggest_name(str(name), known) or f"; there are: {', '.join(known)}")
 
 
 def describe_type(value: object) -> str:
-    """Return a phrase for a value's type to use in error messages, such as ``a number``."""
+    """Describe a value's type for an error message, such as ``a number``."""
     nouns = {bool: "true or false", int: "a number", float: "a number", dict: "a mapping", list: "a list"}
     if isinstance(value, str):
         return "a text"
@@ -103,7 +103,7 @@ def describe_type(value: object) -> str:
 def record_kind(
     kinds: Mapping[str, Kind], needed: Collection[str] = (), noun: str = "it", *, blank: bool = False
 ) -> Kind:
-    """Return a parser for mappings that have the keys ``kinds``, each with its own parser.
+    """Return a parser for mappings that parses each key's value with the parser that ``kinds`` names for the key.
 
     With ``blank``, a key without a value counts as missing; otherwise the key's kind gets None.
     """
@@ -128,7 +128,7 @@ def record_kind(
 
 
 def list_kind(kind: Kind, noun: str = "", most: int = 0, *, single: bool = False) -> Kind:
-    """Return a parser for lists whose entries are parsed by ``kind``; ``single`` allows a value without a list."""
+    """Return a parser for lists that parses each entry with ``kind``; ``single`` also accepts one plain value."""
 
     def read_list(value: Any) -> tuple[Any, ...]:
         if single and (value is None or isinstance(value, str)):
@@ -200,7 +200,7 @@ def field_default(one: Field[Any]) -> Any:
 
 
 def dataclass_kind(made: type[Any]) -> Kind:
-    """Return a parser for mappings with the settable fields of a dataclass, converted by their types."""
+    """Return a parser for mappings that hold settable fields of a dataclass, converted to the types of the fields."""
     hints = typing.get_type_hints(made)
     return record_kind({name: kind_of(hints[name]) for name in settable_fields(made)})
 
@@ -232,7 +232,7 @@ _FLOAT = re.compile(r"[-+]?(?:(?:0|[1-9]\d{0,15})(?:\.\d{0,15})?|\.\d{1,15})(?:[
 
 
 def resolve_scalars(value: Any) -> Any:
-    """Replace every unquoted YAML scalar in a value by the boolean, number or text that it spells."""
+    """Convert every unquoted YAML scalar in a value to the boolean, number or text that it spells."""
     if isinstance(value, Mapping):
         return {key: resolve_scalars(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Tables of words: a TOML file beside the module that reads it, with each sentence in German and English."""
+"""Tables of texts for users: a TOML file beside a module, with each sentence in German and English."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from typing import Any
 
 
 def load_word_table(module: str) -> dict[str, dict[str, Any]]:
-    """Load the TOML file with texts for users that lies beside a module, given the module's ``__file__``."""
+    """Load the TOML file with texts for users that lies beside a module, given as the module's ``__file__``."""
     return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))

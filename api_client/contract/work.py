@@ -1,4 +1,4 @@
-"""Kinds of work: the purpose of a turn, as every process sees it. One half of the port *Work*.
+"""Kinds of work that turns can do: the half of the port that every process needs.
 
 The worker's half is ``worker.turns.work``. docs/ARCHITECTURE.md says how to add a kind.
 """
@@ -15,7 +15,7 @@ from api_client.contract.turn import TurnRequest
 
 
 class WorkKind:
-    """A kind of work that turns can do. This base class describes chat messages; subclasses override what differs.
+    """A kind of work that turns do. The base class describes chat messages; subclasses override what differs.
 
     Attributes:
         name: its name in requests, policy files and traces.
@@ -44,7 +44,7 @@ class WorkKind:
         """Check that a request is valid for this kind of work. Raises ``BadRequest`` or another ``HelixError``."""
 
     def locate_folder(self, request: TurnRequest) -> PurePosixPath | None:
-        """Return the folder for the work's files, relative to HELIX_ROOT; None means the session's folder."""
+        """Return the folder for the work's files, relative to HELIX_ROOT, or None for the session's folder."""
         return None
 
     def describe(self, request: TurnRequest) -> str:
@@ -61,7 +61,7 @@ class WorkKind:
 
 
 class UnknownWork(WorkKind):
-    """Stands for a kind of work that is not installed here: its turns can be shown, but neither submitted nor run."""
+    """Stands for a kind of work that is not installed: its turns can be shown, but neither submitted nor run."""
 
     name = "unknown"
     in_session = answers_in_text = False
@@ -75,6 +75,6 @@ CHAT, UNKNOWN = WorkKind(), UnknownWork()
 
 
 def find_work(request: TurnRequest) -> WorkKind:
-    """Return the kind of work that a request asks for; ``UNKNOWN`` if that kind is not installed here."""
+    """Return the kind of work that a request asks for, or ``UNKNOWN`` if that kind is not installed."""
     kind = installed_kinds().get(request.work) if request.work else CHAT
     return kind if isinstance(kind, WorkKind) else UNKNOWN

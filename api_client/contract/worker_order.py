@@ -1,4 +1,4 @@
-"""Orders of an operator to a worker process, which reads them with each heartbeat."""
+"""Orders to worker processes, which read them with each heartbeat."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class WorkerOrder(StrEnum):
-    """Orders that an operator gives to a worker process. A process without an order accepts turns."""
+    """An operator's order to a worker process. A process without an order accepts turns."""
 
     #: Take no new turns and finish those in progress, until resumed.
     QUIET = "quiet"

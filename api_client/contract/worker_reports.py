@@ -1,4 +1,4 @@
-"""Reports of worker processes, their wire form, and how to find missing workers."""
+"""Reports of worker processes about themselves, and the search for missing workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEARD_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """The latest report of a worker process about itself. Times are in seconds since the epoch.
+    """A worker process's latest report about itself. Times are in seconds since the epoch.
 
     Attributes:
         name: process name in Flower, logs, pages and records. On the wire it is the key, not a field.
@@ -62,7 +62,7 @@ class WorkerReport:
 
     @property
     def worker(self) -> str:
-        """Return the name of the worker that the process belongs to, without the process number."""
+        """Return the name of the worker to which the process belongs, without the process number."""
         return worker_name(self.name)
 
     def free_slots(self, queue: str) -> int:
@@ -70,7 +70,7 @@ class WorkerReport:
         return self.check_free if queue == CHECK_QUEUE else self.free
 
     def explain_cannot_run(self, model: str) -> str:
-        """Return why the process cannot run agents of a model; an empty string if it can or does not say."""
+        """Return why the process cannot run agents of a model, or an empty string if it can or does not say."""
         if not (self.models or self.cannot) or any(clean_label(name) == model for name in self.models):
             return ""
         why = next((str(text) for name, text in self.cannot.items() if clean_label(name) == model), "")
@@ -96,14 +96,14 @@ class WorkerReport:
 
 
 def recent_reports(reports: Iterable[WorkerReport]) -> list[WorkerReport]:
-    """Return the reports that are about as recent as the latest report."""
+    """Return the reports that are at most 15 seconds older than the latest one."""
     known = list(reports)
     last = max((each.at for each in known), default=0.0)
     return [each for each in known if last - each.at < HEARD_SECONDS]
 
 
 def worker_name(name: str) -> str:
-    """Return the name of the worker that a process belongs to, without the process number."""
+    """Return the name of the worker to which a process belongs, without the process number."""
     process, at, host = name.partition("@")
     worker, dash, number = process.rpartition("-")
     return f"{worker}{at}{host}" if dash and number.isdecimal() and worker else name

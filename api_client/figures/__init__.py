@@ -1,4 +1,4 @@
-"""Figures of a time span: turns, rules and durations. ``rollup`` computes them from counters.
+"""Statistics about turns, validation rules and durations over a period.
 
 Rates without any counts are None, never 0. Money is in US dollars, times in seconds.
 """
@@ -23,7 +23,7 @@ def ratio(part: float, whole: float) -> float | None:
 
 @dataclass(slots=True, kw_only=True)
 class TurnRow:
-    """Statistics of the finished turns of one group, such as a model or an outcome, with the usage of their agents.
+    """Statistics of the finished turns of one group, such as a model or an outcome.
 
     Attributes:
         name: outcome, model, step or flow version; ``total`` for all turns.
@@ -132,7 +132,7 @@ class PhaseRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """A histogram of one duration: ``count`` measurements that sum up to ``seconds``.
+    """A histogram of one measured duration, such as the waiting time of turns.
 
     ``buckets`` are pairs of upper bound in seconds and count within that bucket alone; the last bound is infinite.
     """
@@ -148,7 +148,7 @@ class Duration:
         return ratio(self.seconds, self.count)
 
     def quantile(self, part: float) -> float | None:
-        """Estimate a quantile of the duration in seconds, such as the median for ``part`` 0.5; None without data."""
+        """Estimate a quantile of the duration in seconds, such as the median for 0.5; return None without data."""
         wanted, seen, low = part * self.count, 0, 0.0
         for bound, count in self.buckets:
             if count and seen + count >= wanted:
@@ -204,7 +204,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Statistics of one section of a longer period, which begins at ``start`` (seconds since the epoch)."""
+    """Statistics of one section of a longer period; ``start`` is in seconds since the epoch."""
 
     start: float
     seconds: float
@@ -213,7 +213,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryShare:
-    """One row of a retry rate: how many of the validated attempts or turns of a group were ``rejected``.
+    """The share of a group's validated attempts or turns that were rejected.
 
     Rows of a validator or code count attempts, other rows count turns.
     """
@@ -224,13 +224,13 @@ class RetryShare:
 
     @property
     def rate(self) -> float | None:
-        """Return the share that was rejected, 0 to 1, or None if nothing was validated."""
+        """Return the rejected share from 0 to 1, or None if nothing was validated."""
         return ratio(self.rejected, self.validated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryRate:
-    """The rate at which answers were rejected and agents asked again.
+    """The rate at which validators rejected answers so that agents were asked again.
 
     ``rate`` is turns with at least one validation retry ÷ finished turns. A row by validator or code is rejected
     attempts ÷ validated attempts, any other row is turns again. Deliveries lost to crashes do not count.

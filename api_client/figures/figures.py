@@ -1,4 +1,4 @@
-"""The figures of a time span, in total and in equal sections, from one read of the counters."""
+"""Statistics of a period, in total and in equal sections, from one read of the counters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DAY, _WEEK_DAYS = 86_400, 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Statistics of a time span, in total and in sections, with an earlier span for comparison.
+    """Statistics of a period, in total and in sections, with an earlier period for comparison.
 
     Attributes:
         pieces: sections of the span by validator, oldest first; the last one is still running.
@@ -40,12 +40,12 @@ class Figures:
         return tuple(row for row in self.whole.rows if isinstance(row, RuleRow))
 
     def earlier_rate(self, rule: str) -> float | None:
-        """Return a validator's rejection rate in the earlier span, or None if the validator checked nothing then."""
+        """Return a validator's rejection rate in the earlier period, or None if it checked nothing then."""
         return next((row.rate for row in self.earlier.rows if isinstance(row, RuleRow) and row.name == rule), None)
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """Return the number of finished turns per outcome, successful outcomes first, without zeros."""
+        """Return the number of finished turns per outcome, successes first, without outcomes that did not occur."""
         return {outcome: count for outcome, count in self.whole.outcomes.items() if count}
 
     def to_dict(self) -> dict[str, Any]:

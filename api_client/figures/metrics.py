@@ -1,4 +1,4 @@
-"""Read the counters of turns: choose the buckets and add them up."""
+"""Reads the counters of turns from the store, chooses the buckets and adds them up."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def choose_buckets(since: float, until: float, now: float, lives: dict[str, floa
 
 
 async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[str]]:
-    """Return the counters of each requested bucket, including counts that still wait to be added up."""
+    """Return the counters of each given bucket, including counts that are not added up yet."""
     found, pending = await _read_hashes(store, [store.keys.bucket_key(size, at) for size, at in wanted])
     for at, counted in pending:
         for place, (size, start) in enumerate(wanted):
@@ -70,7 +70,7 @@ async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBalance:
-    """The balance of all turns ever acknowledged: a turn that has neither ended nor is in progress was lost."""
+    """The balance of all acknowledged turns: a turn that neither ended nor is in progress was lost."""
 
     acknowledged: int
     ended: int
@@ -78,12 +78,12 @@ class TurnBalance:
 
     @property
     def lost(self) -> int:
-        """Return the number of acknowledged turns that have neither ended nor are in progress."""
+        """Return the number of acknowledged turns that neither ended nor are in progress."""
         return max(0, self.acknowledged - self.ended - self.going_on)
 
 
 async def _read_hashes(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]], list[Pending]]:
-    """Read the counters in the named hashes, and the counters that are not added up yet, in one transaction."""
+    """Read the counters in the named hashes and the counters that are not added up yet, in one transaction."""
     pipe = store.redis.pipeline(transaction=True)
     pipe.lrange(store.keys.pending, 0, -1)
     for name in names:
@@ -121,7 +121,7 @@ async def _read_sections(
 
 
 async def _count_by_session(store: Store, since_seconds: float) -> list[RetryShare]:
-    """Return one row per session with its retried and finished turns, read from the turns' records."""
+    """Count retried and finished turns for each session, read from the turns' records."""
     turns: Counter[str] = Counter()
     retried: Counter[str] = Counter()
     since_ms = int((time.time() - since_seconds) * 1000)
@@ -170,12 +170,12 @@ async def rows_by_account(store: Store, since: float, until: float, by: str) -> 
 
 
 def _may_have_failed(turn: Sequence[bytes | None]) -> bool:
-    """Return True if the turn may have runs whose answer was not accepted."""
+    """Return True if some of the turn's runs may have given no accepted answer."""
     return int(turn[3] or 0) > 0 or int(turn[-1] or 0) > 1 or turn[2] != b"passed"
 
 
 def _add_failed_runs(row: TurnRow, facts: Sequence[bytes | None]) -> None:
-    """Add a turn's runs whose answer was not accepted to a row; ``facts`` has the stored ``_FACTS`` of each run."""
+    """Add a turn's runs without an accepted answer to a row; ``facts`` has the stored ``_FACTS`` of each run."""
     for decision, completion, usage in zip(*[iter(facts)] * len(_FACTS), strict=True):
         if decision == b"accept":
             continue
@@ -186,7 +186,7 @@ def _add_failed_runs(row: TurnRow, facts: Sequence[bytes | None]) -> None:
 
 
 class FigureReader:
-    """Reads the statistics of turns from the store's counters.
+    """Reads statistics about turns from the store's counters.
 
     Each method raises ``StoreUnavailable`` when the store does not answer.
     """
@@ -195,7 +195,7 @@ class FigureReader:
         self._store = store
 
     async def count_pending(self) -> int:
-        """Return the number of counter updates that wait to be added up."""
+        """Return the number of counter updates that are not added up yet."""
         return int(await self._store.send_command("LLEN", self._store.keys.pending))
 
     async def read_retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
@@ -246,7 +246,7 @@ class FigureReader:
         return total
 
     async def read_balance(self) -> TurnBalance:
-        """Return how many turns were ever acknowledged, how many have ended and how many are in progress."""
+        """Return how many turns were ever acknowledged, how many have ended, and how many are in progress."""
         counted: Counter[str] = Counter()
         pipe, keys = self._store.redis.pipeline(transaction=True), self._store.keys
         pipe.lrange(keys.pending, 0, -1)
@@ -262,7 +262,7 @@ class FigureReader:
         return TurnBalance(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
 
     async def read_span(self, span: str) -> Figures:
-        """Return the statistics of a time span (a key of ``SPANS``), in total and in sections.
+        """Return the statistics of a period, given as a key of ``SPANS``, in total and in sections.
 
         Raises ``KeyError`` for an unknown span.
         """

@@ -1,4 +1,4 @@
-"""Compute figures from counters, without reading anything."""
+"""Computes statistics from counters, without reading anything."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def compute_stats(counters: Mapping[str, int], *, since: float, until: float, by
 
 
 def _sum_by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[str, int]:
-    """Sum a counter by the value of its one label, and return the sums under the given names."""
+    """Sum a counter by the value of its only label, under the names that ``names`` gives to the values."""
     found = dict.fromkeys(names.values(), 0)
     for name, labels, value in parsed:
         if name == counter and labels[0] in names:
@@ -79,7 +79,7 @@ def _sum_by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dic
 
 
 def _make_turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
-    """Return statistics of turns by outcome, model, step, flow or policy; without ``by``, one row named ``total``."""
+    """Compute statistics of turns by outcome, model, step, flow or policy, or in total if ``by`` is empty."""
     rows: dict[str, TurnRow] = {}
 
     def get_row(name: str) -> TurnRow:
@@ -105,13 +105,13 @@ def _make_turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
 
 
 def _name_labels(name: str, labels: tuple[str, ...]) -> dict[str, str]:
-    """Return the labels of a counter as a dict from label name to value, empty for an unknown counter."""
+    """Return the labels of a counter as a dict from label name to value; empty for an unknown counter."""
     entry = COUNTERS.get(name)
     return dict(zip(entry.labels, labels, strict=False)) if entry else {}
 
 
 def add_turns(row: TurnRow, label_values: Mapping[str, str], turns: int) -> None:
-    """Add a number of turns that share an outcome to a row of statistics."""
+    """Add turns with the same outcome to a row of statistics."""
     outcome = label_values["outcome"]
     row.turns += turns
     row.asked_again += turns * (label_values["asked_again"] == "1")
@@ -123,7 +123,7 @@ def add_turns(row: TurnRow, label_values: Mapping[str, str], turns: int) -> None
 
 
 def _make_rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, RuleRow]:
-    """Return statistics by validator, by issue code, or by validator and model.
+    """Compute statistics by validator, by issue code, or by validator and model.
 
     Each of ``names`` gets a row even without counts.
     """
@@ -181,7 +181,7 @@ BOUNDS = (*map(str, BOUNDS_MS), BEYOND)
 
 
 def bound_seconds(bound: str) -> float:
-    """Return the upper bound of a histogram bucket in seconds."""
+    """Convert the label of a histogram bucket to its upper bound in seconds."""
     return math.inf if bound == BEYOND else int(bound) / 1000
 
 

@@ -1,4 +1,4 @@
-"""Time spans as people write them: 90s, 30m, 24h, 7d, 2w."""
+"""Time spans as people write them, such as 90s, 30m, 24h, 7d and 2w."""
 
 from __future__ import annotations
 

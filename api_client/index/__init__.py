@@ -1,5 +1,4 @@
-"""Read many turns at once: unfinished turns, pages of finished turns, and search results.
+"""Reads many turns at once: unfinished turns, pages of finished turns, and search results.
 
-No command scans the keys: unfinished turns are in ``due``, finished ones in ``finished``. Lua matches a few hundred
-records a command, so that no command blocks the store.
+No command scans all keys. Lua matches a few hundred records per command, so that no command blocks the store.
 """

@@ -1,7 +1,7 @@
-"""Shorten the retention of finished turns to the current settings.
+"""Shortens the retention of finished turns to the current settings.
 
-The keys of a finished turn expire by the settings of that time. Clearing applies the present settings and never
-prolongs anything. Unfinished and suspended turns and dead letters do not expire.
+A finished turn expires by the settings in force when it finished. Clearing applies the current settings and never
+prolongs anything. Unfinished turns, suspended turns and dead letters do not expire.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from api_client.store import Store
 async def clear(
     store: Store, *, dry_run: bool, events: float | None = None, attempts: float | None = None
 ) -> dict[str, int]:
-    """Apply shorter retention to finished turns, and return the numbers of deleted records, logs, attempts, policies.
+    """Apply shorter retention to finished turns; return how many records, logs, attempts and policies were deleted.
 
-    ``events`` and ``attempts`` are seconds after the turn's end; None means that of the record. May be killed and
-    repeated:
-    each command is independent. Raises the errors of ``Store.ask``.
+    ``events`` and ``attempts`` are seconds after the turn's end; None means as long as the record. May be killed and
+    repeated. Raises the errors of ``Store.send_command``.
     """
     now, settings = time.time(), store.settings
     lives = {
@@ -69,7 +68,7 @@ async def _shorten(
 
 
 async def _keep_answers(store: Store, turns: list[FoundTurn]) -> None:
-    """Copy long answers of turns from the attempts to the records, because attempts expire first."""
+    """Copy long answers of turns from the attempts to the records, because the attempts expire first."""
     looks = store.redis.pipeline(transaction=False)
     for turn in turns:
         looks.hget(keys_for_turn(store.namespace, turn.turn_id).turn(turn.turn_id), "response_in")

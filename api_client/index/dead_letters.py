@@ -1,4 +1,4 @@
-"""Dead letters: turns that repeatedly killed their workers. They stay until an operator drops them."""
+"""Dead letters: turns that repeatedly killed their workers and wait for an operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DROP = Path(__file__).with_name("lua") / "drop.lua"
 
 
 class DeadLetters:
-    """Lists dead letters, which are turns that repeatedly killed their workers, and drops them on request.
+    """Lists and drops dead letters: turns that repeatedly killed their workers.
 
     Each method raises ``StoreUnavailable`` when the store does not answer.
     """
@@ -34,9 +34,9 @@ class DeadLetters:
         return sorted(found, key=lambda turn: turn.finished_at)
 
     async def drop_letter(self, turn_id: str) -> None:
-        """Remove a turn from the dead letter list, so that the turn expires like other finished turns. Idempotent.
+        """Remove a turn from the dead letters, so that it expires like other finished turns. Idempotent.
 
-        Raises ``NotFinished`` if the turn is not a dead letter, ``TurnNotFound`` if it does not exist.
+        Raises ``TurnNotFinished`` if the turn is not a dead letter, ``TurnNotFound`` if it does not exist.
         """
         turn = await self._reader.read_turn(turn_id)
         [said] = await self._store.run_command(

@@ -1,4 +1,4 @@
-"""Read many turns at once: unfinished turns, pages of finished turns, and dead letters."""
+"""Reads many turns at once: unfinished turns, pages of finished turns, and dead letters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Batches = AsyncGenerator[tuple[list[Cursor], Cursor]]
 
 
 class TurnLists:
-    """Reads lists of turns from the store. The turns have no answers, which may be long.
+    """Reads lists of turns from the store. The turns come without their answers, which may be long.
 
     Each method raises ``StoreUnavailable`` when the store does not answer.
     """
@@ -44,7 +44,7 @@ class TurnLists:
         self._select = store.redis.register_script((_LUA / "select.lua").read_text())
 
     async def list_unfinished(self, search: Search) -> list[FoundTurn]:
-        """Return the unfinished turns that match a search, oldest first, of the first ``LOOK_AT_MOST`` that are due."""
+        """Return the unfinished turns that match a search, oldest first, among the first ``LOOK_AT_MOST`` turns."""
         ids = [raw.decode() for raw in await self._ask(self._redis.zrange(self._keys.due, 0, LOOK_AT_MOST - 1))]
         found = await self._match_turns(ids, search)
         known = {*STATUSES["unfinished"]}  # due may still name a turn that has just finished
@@ -53,7 +53,7 @@ class TurnLists:
     async def read_page(
         self, search: Search, *, after: Cursor | None = None, count: int = 50, seconds: float = LOOK_SECONDS
     ) -> Page:
-        """Return the next page of turns that match a search, after the place ``after``.
+        """Return the page of turns that match a search and follow the position ``after``.
 
         The search stops after about ``seconds``, with a page that may have less than ``count`` turns.
         """
@@ -88,7 +88,7 @@ class TurnLists:
         return Page(turns=tuple(found), next=None)
 
     async def _read_unfinished_batches(self, search: Search, after: Cursor | None) -> _Batches:
-        """Yield batches of matching unfinished turns in order, each with the position where the batch ends."""
+        """Yield batches of matching unfinished turns in order, each with the position at which it ends."""
         found = [
             Cursor("u", each.created_at, each.turn_id)
             for each in await self.list_unfinished(search)
@@ -101,7 +101,7 @@ class TurnLists:
             yield batch, batch[-1]
 
     async def _read_finished_batches(self, search: Search, after: Cursor | None) -> _Batches:
-        """Yield batches of matching finished turns in order, each with the position where the batch ends."""
+        """Yield batches of matching finished turns in order, each with the position at which it ends."""
         async with aclosing(self._read_batches(search, after)) as batches:
             async for batch in batches:
                 matching = {
@@ -114,7 +114,7 @@ class TurnLists:
                 yield [], batch[-1]
 
     async def find_ids(self, text: str, *, owner: str = "") -> list[str]:
-        """Return up to two turn ids that begin with ``text``, of one owner or of all owners."""
+        """Return up to two ids of turns that begin with ``text``, of one owner or of all owners."""
         found: list[str] = []
         for name in (self._keys.due, self._keys.finished, self._keys.dead):
             cursor = 0
@@ -129,7 +129,7 @@ class TurnLists:
         return found
 
     async def list_newest_finished(self, search: Search, *, since: float, at_most: int) -> list[FoundTurn]:
-        """Return up to ``at_most`` matching turns that finished after ``since`` (Unix time, seconds), newest first."""
+        """Return up to ``at_most`` matching turns that finished after ``since`` (epoch seconds), newest first."""
         found: list[FoundTurn] = []
         async with aclosing(self._read_batches(replace(search, since=since), None)) as batches:
             async for batch in batches:
@@ -139,7 +139,7 @@ class TurnLists:
         return found[:at_most]
 
     async def read_dead(self, count: int) -> tuple[int, list[Turn]]:
-        """Return the number of all dead letters, and the newest ``count`` of them."""
+        """Return the number of dead letters, and the newest ``count`` of them."""
         return await self._read_first(self._keys.dead, count, newest=True)
 
     async def list_dead_letters(self, search: Search) -> list[FoundTurn]:
@@ -148,11 +148,11 @@ class TurnLists:
         return await self._match_turns(ids, search)
 
     async def is_dead_letter(self, turn_id: str) -> bool:
-        """Return True if a turn is on the dead letter list; dropped and replayed turns are not."""
+        """Return True if a turn is a dead letter that was neither dropped nor replayed."""
         return await self._ask(self._redis.zscore(self._keys.dead, turn_id)) is not None
 
     async def read_suspended(self, count: int) -> tuple[int, list[Turn]]:
-        """Return the number of all suspended turns, and the ``count`` that have waited longest."""
+        """Return the number of suspended turns, and the ``count`` turns that have waited longest."""
         return await self._read_first(self._keys.suspended, count, newest=False)
 
     async def _read_first(self, name: str, count: int, *, newest: bool) -> tuple[int, list[Turn]]:
@@ -160,7 +160,7 @@ class TurnLists:
         return await self._ask(self._redis.zcard(name)), await self.read_turns(raw.decode() for raw in first)
 
     async def read_turns(self, turn_ids: Iterable[str]) -> list[Turn]:
-        """Return the turns with these ids in the given order; ids whose turn no longer exists are left out."""
+        """Return the turns with these ids in the given order, leaving out turns that no longer exist."""
         pipe = self._redis.pipeline(transaction=False)
         for turn_id in turn_ids:
             keys = keys_for_turn(self._namespace, turn_id)
@@ -177,7 +177,7 @@ class TurnLists:
         return turns
 
     async def read_attempts(self, turns: Sequence[Turn]) -> list[list[AttemptRecord]]:
-        """Return the attempts of each turn, oldest first; the list is empty if they have expired."""
+        """Return the attempts of each turn, oldest first; the list of a turn is empty if its attempts have expired."""
         pipe = self._redis.pipeline(transaction=False)
         for turn in turns:
             pipe.hgetall(keys_for_turn(self._namespace, turn.turn_id).attempts(turn.turn_id))
@@ -185,7 +185,7 @@ class TurnLists:
         return [decode_attempts(each, turn.request.prompt) for turn, each in zip(turns, found, strict=True)]
 
     async def read_attempt_starts(self, turns: Iterable[Turn]) -> dict[str, float]:
-        """Return when the current attempt of each turn began, in seconds since the epoch, or 0 if none has begun."""
+        """Return when the current attempt of each turn began (seconds since the epoch, 0 if it has not), by turn id."""
         turns = list(turns)
         pipe = self._redis.pipeline(transaction=False)
         for turn in turns:
@@ -199,7 +199,7 @@ class TurnLists:
         low, high = str(int(search.since * 1000)), f"({int(search.until * 1000)}" if search.until else "+inf"
         if after:
             low, high = (str(after.at), high) if oldest else (low, str(after.at))
-        # same: yielded members of last's millisecond
+        # Number of turns already yielded whose time is the same millisecond as that of ``last``.
         last, same, size = after, 0, _FIRST
         while True:
             (begin, end), most = ((low, high) if oldest else (high, low)), size + same

@@ -1,4 +1,4 @@
-"""A search in the list of turns, and a place in that list."""
+"""A search for turns, and positions in the list of its results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Part = Literal["u", "f"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """The filters and the order of a search for turns.
+    """A search for turns: filters that must all match, and the order of the results.
 
     Empty fields match all turns; all fields must match.
 
@@ -53,7 +53,7 @@ class Search:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the states and outcomes that the search asks for; an empty tuple means all."""
+        """Return the states and outcomes for which to search; an empty tuple means all."""
         return tuple(dict.fromkeys(word for status in self.statuses for word in STATUSES[status]))
 
     @property
@@ -88,7 +88,7 @@ class Search:
         return " ".join([*self.statuses, *(f"{name}={value}" for name, value in filters.items() if value)])
 
     def contains_time(self, at: float) -> bool:
-        """Return True if a time (seconds since the epoch) is within the bounds of the search."""
+        """Return True if a time (seconds since the epoch) is within the period of the search."""
         return self.since <= at and not 0 < self.until <= at
 
     def matches_text(self, turn: Turn) -> bool:
@@ -97,7 +97,7 @@ class Search:
 
 
 class Cursor(NamedTuple):
-    """A position in a list of turns: the part of the list, a turn's time in milliseconds, and the turn's id."""
+    """A position in a list of turns, after which the next page begins."""
 
     part: Part
     at: int
@@ -108,10 +108,7 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Parse the text form of a position in a list.
-
-        Raises ``ValueError`` for any other text.
-        """
+        """Parse a cursor from its text form. Raises ``ValueError`` if the text is invalid."""
         part, (at, _, turn_id) = text[:1], text[1:].partition(".")
         if part not in {"u", "f"} or not (at.isascii() and at.isdecimal() and len(at) <= 15):
             raise ValueError(f"not a place in the list: {text[:80]!r}")
@@ -140,7 +137,7 @@ _FIELDS = (
 
 
 class FoundTurn(NamedTuple):
-    """The summary of a turn that matches a search.
+    """A turn that matches a search, in summary. Times are in milliseconds since the epoch.
 
     Times are milliseconds, 0 if unset; ``strikes`` counts lost workers.
     """
@@ -155,7 +152,7 @@ class FoundTurn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page of a list of turns; ``next`` is the position of the next page, None on the last page.
+    """One page of a list of turns; ``next`` is the position of the next page, or None on the last page.
 
     A page that took too long ends before it is full.
     """

@@ -1,4 +1,4 @@
-"""Select all turns that match a search, for bulk actions and for clearing up.
+"""Selects all turns that match a search, for bulk actions and cleanup.
 
 Reads in batches and never scans all keys.
 """

@@ -1,4 +1,4 @@
-"""Format a turn as one row of a list, without its texts."""
+"""Formats a turn as one row of a list."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PROMPT = 200
 
 
 def turn_row(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> dict[str, Any]:
-    """Return a turn as a JSON-ready row of a list, with the beginning of its message and the reason if it waits."""
+    """Return a turn as a JSON-ready row of a list, with the beginning of its message and why it waits."""
     return {
         "turn_id": turn.turn_id,
         "session_id": turn.request.session_id,

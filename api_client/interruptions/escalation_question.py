@@ -15,13 +15,13 @@ _WORDS = load_word_table(__file__)
 
 
 class VerdictQuestion(QuestionKind):
-    """Asks a person to approve, change or reject the best answer of a turn."""
+    """Asks a person to accept, edit, repeat or reject the best answer of a failed turn."""
 
     name = VERDICT
     proposes = True
 
     def show_question(self, asked: Interruption, locale: str) -> QuestionView:
-        """Return the question as shown to a person next to the proposed answer."""
+        """Return the question with its choices, as shown to a person next to the proposed answer."""
         in_text = asked.asked.get("in_text", True)
         edit = translate_text(_WORDS, "edit" if in_text else "edit_phase", locale)
         return QuestionView(

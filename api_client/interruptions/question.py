@@ -65,14 +65,14 @@ class QuestionView:
     elsewhere: str = ""
 
     def find_choice(self, decision: str) -> Choice:
-        """Return the choice for this decision, or a plain choice if the question no longer offers the decision."""
+        """Return the choice for a decision, or a plain choice if the question does not offer the decision."""
         return next(
             (each for each in self.choices if each.decision == decision), Choice(decision=decision, label=decision)
         )
 
 
 class QuestionKind:
-    """Shows questions of one kind and checks their answers. The base class handles unknown kinds as yes or no."""
+    """Shows questions of one kind and checks their answers. The base class asks yes-or-no questions."""
 
     name = ""
     #: Whether the question proposes an answer of the agent (``turns/proposal.py``).
@@ -116,7 +116,7 @@ class QuestionKind:
 
 
 def yes_no_choices(locale: str) -> tuple[Choice, Choice]:
-    """Return the two choices of a yes-or-no question."""
+    """Return the two choices of a yes-or-no question, in the language of ``locale``."""
     yes, no = DecisionKind.APPROVE.value, DecisionKind.REJECT.value
     return (
         Choice(
@@ -135,6 +135,6 @@ def yes_no_choices(locale: str) -> tuple[Choice, Choice]:
 
 
 def translate_text(words: Mapping[str, Mapping[str, str]], name: str, locale: str, **values: object) -> str:
-    """Return the text called ``name`` in a language, or in English if there is no translation."""
+    """Return the text called ``name`` in the language of ``locale``, or in English if there is no translation."""
     found = words[name].get(locale, words[name]["en"])
     return found.format(**values) if values else found

@@ -26,7 +26,7 @@ def find_question_kind(name: str) -> QuestionKind:
 
 @functools.cache
 def load_installed_kinds() -> dict[str, QuestionKind]:
-    """Load the kinds of questions that installed packages provide, and return them by name."""
+    """Load the kinds of questions that installed packages provide and return them by name."""
     found = {}
     for entry in entry_points(group=GROUP):
         try:
@@ -42,7 +42,7 @@ def count_all_added_runs(request: TurnRequest) -> int:
 
 
 def show_question(asked: Interruption, locale: str = "en") -> QuestionView:
-    """Return a question in the form in which it is shown to people."""
+    """Return the question of a suspended turn as shown to people."""
     return find_question_kind(asked.kind).show_question(asked, locale)
 
 

@@ -1,1 +1,1 @@
-"""Notifications: the outbox, and its place among the monitors and reporters of an installation."""
+"""Notifications to outside systems: their outbox and its monitor."""

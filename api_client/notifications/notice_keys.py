@@ -1,4 +1,4 @@
-"""The keys of notices."""
+"""The Redis keys of notifications."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from api_client.contract.keys import KeyNames, named_key, named_keys
 
 
 class NoticeKeys(KeyNames):
-    """The Redis key names for the notifications of an installation."""
+    """Names the Redis keys that store the notifications of an installation."""
 
-    #: Hash: notices that are to be sent or were given up, by id.
+    #: Hash: notifications that wait to be sent or were given up, by id.
     notices = named_key("notices")
-    #: Sorted set: when each of them is to be tried, in milliseconds.
+    #: Sorted set: waiting notifications by the time of the next delivery, in milliseconds.
     due = named_key("notices:due")
-    #: Sorted set: those that were given up, by when.
+    #: Sorted set: notifications that were given up, by the time of giving up.
     dead = named_key("notices:dead")
-    #: Sorted set: every notice that was put, by when, so that none is put twice.
+    #: Sorted set: every notification by the time it was put, so that none is put twice.
     said = named_key("notices:said")
-    #: String: the process that sends notices now; lives a minute.
+    #: String: the process that sends notifications now; expires after a minute.
     sender = named_key("notices:sender")
     #: String: a relay has just looked for troubles of this monitor.
     watched = named_keys("notices:watched:")
 
     def looked(self, listed: str) -> str:
-        """Return the key of the time up to which a list of turns was searched for notifications."""
+        """Return the key of the time up to which a list of turns has been searched for events to report."""
         return self.key_named(f"notices:looked:{listed.rpartition(':')[2]}")

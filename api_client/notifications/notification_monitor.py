@@ -1,4 +1,4 @@
-"""The outbox as a monitor, and as a reporter of what other monitors find."""
+"""The monitor of the outbox, and the reporter that turns troubles into notifications."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = ModuleLog(__name__)
 
 
 class NotificationMonitor(Monitor):
-    """Reports how many notifications wait to be sent, and how many were given up."""
+    """Reports how many notifications wait to be sent and how many were given up."""
 
     name = "notifications"
 
@@ -23,7 +23,7 @@ class NotificationMonitor(Monitor):
         self._outbox = outbox
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return metrics with the number of notifications that wait and that were given up."""
+        """Return metrics with the number of notifications that wait and of those that were given up."""
         counts = await self._outbox.counts()
         return [
             Gauge("helix_notices_waiting", "Notices (webhooks, command) that are to be sent.", {"": counts.waiting}),
@@ -32,14 +32,14 @@ class NotificationMonitor(Monitor):
 
 
 class NotificationReporter(TroubleReporter):
-    """Stores a notification for each reported trouble, while a worker sends notifications."""
+    """Stores a notification for each reported trouble if a worker sends notifications."""
 
     def __init__(self, store: Store, outbox: Notices) -> None:
         self._store, self._outbox = store, outbox
         self._url = store.settings.public_url.rstrip("/")
 
     async def begin_look(self, name: str, seconds: float) -> bool:
-        """Return whether this process should look for troubles: notifications are sent, and nobody else looks."""
+        """Return True if this process should look for troubles, because notifications are sent and no other looks."""
         if not await self._outbox.are_sent():
             return False
         key = NoticeKeys(self._store.namespace).watched(name)

@@ -1,7 +1,7 @@
-"""Calls for help: the outbox of notices, which relays and workers fill and one worker empties (docs/webhooks.md).
+"""The outbox of notifications, which relays and workers fill and one worker empties (docs/webhooks.md).
 
-An entry leaves the outbox when every target took it. After a day it is given up, into a list that people see. Any
-process may die at any line: repeating a method does no harm.
+An entry leaves the outbox when every target has accepted the notification. After a day it is given up and moved to a
+list that people see. Any process may die at any line: every method may be repeated.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from api_client.store import Store
 from api_client.store.commands import REMOVE_OWN
 
 _PUT = Path(__file__).with_name("notify.lua")
-#: The sender's right lives so long without being renewed, in ms: longer than one delivery takes.
+#: Lifetime of the sender's right without renewal, in milliseconds: longer than one delivery takes.
 _RIGHT_MS = 15_000
-#: Of those given up this many are kept.
+#: Most notifications that are kept after being given up.
 _MOST_DEAD = 10_000
-#: Turns that are looked at together; when the clock was set back, those of so long before once more, in ms.
+#: Turns read at once, and the time that is searched again if the clock was set back, in milliseconds.
 _BATCH, _OVERLAP_MS = 200, 60_000
 _FIELDS = ("outcome", "model", "session_id", "error", "attempt", "suspended_at", "finished_at", "state")
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
@@ -33,7 +33,7 @@ _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeCounts:
-    """The number of notifications that wait to be sent, and the number given up after a day."""
+    """The number of notifications that wait to be sent, and of those given up after a day."""
 
     waiting: int = 0
     given_up: int = 0
@@ -58,9 +58,9 @@ class Notices:
         return bool(await self._store.await_reply(self._put(keys=names, args=args)))
 
     async def new_turns(self, *, suspended: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
-        """Yield the id and record of each turn that ended, or was suspended, since the previous call.
+        """Yield the id and record of each turn that ended or was suspended since the previous call.
 
-        The time moves on after the caller took them. The first time nothing is yielded, and the time is noted.
+        The position moves on only after the caller has taken the turns. The first call yields nothing.
         """
         ask, redis, keys = self._store.await_reply, self._store.redis, self._store.keys
         listed = keys.suspended if suspended else keys.finished
@@ -72,7 +72,7 @@ class Notices:
             return
         since = now - _OVERLAP_MS if since > now else since
         while True:
-            # Up to now, exclusively: a turn that comes in this very millisecond must not be left out.
+            # Exclude the current millisecond: a turn that arrives within it must not be missed.
             found: Any = await ask(redis.zrangebyscore(listed, since, f"({now}", start=0, num=_BATCH, withscores=True))
             if not found:
                 break
@@ -97,7 +97,7 @@ class Notices:
         return found
 
     async def are_sent(self) -> bool:
-        """Return whether a worker currently sends notifications."""
+        """Return True if a worker currently sends notifications."""
         return bool(await self._store.await_reply(self._store.redis.exists(self._keys.sender)))
 
     async def counts(self) -> NoticeCounts:
@@ -109,17 +109,17 @@ class Notices:
         return NoticeCounts(waiting=waiting, given_up=given_up)
 
     async def waiting(self, most: int = -1) -> list[OutboxEntry]:
-        """Return at most ``most`` notifications that wait to be sent, next one first; -1 returns all."""
+        """Return up to ``most`` notifications that wait to be sent, the next one first; -1 returns all."""
         return await self._read(self._store.redis.zrange(self._keys.due, 0, _last(most)))
 
     async def given_up(self, most: int = -1) -> list[OutboxEntry]:
-        """Return at most ``most`` notifications that were given up, newest first; -1 returns all."""
+        """Return up to ``most`` notifications that were given up, newest first; -1 returns all."""
         return await self._read(self._store.redis.zrevrange(self._keys.dead, 0, _last(most)))
 
     async def send_again(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Try to send notifications that were given up for another day, all if no ids are named; return their ids.
+        """Put notifications that were given up back into the queue, all of them without ids; return their ids.
 
-        Raises ``BadRequest``: one was not given up.
+        Raises ``BadRequest`` for an id that was not given up.
         """
         entries = await self._chosen(notice_ids)
         now = time.time()
@@ -134,7 +134,7 @@ class Notices:
         return [entry.notice_id for entry in entries]
 
     async def drop(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Delete notifications that were given up, all if no ids are named; return their ids."""
+        """Delete notifications that were given up, all of them without ids; return the ids of the deleted ones."""
         entries = await self._chosen(notice_ids)
         pipe = self._store.redis.pipeline(transaction=True)
         for entry in entries:
@@ -145,7 +145,7 @@ class Notices:
         return [entry.notice_id for entry in entries]
 
     async def may_send(self) -> bool:
-        """Return whether this process is the only process that may send notifications now."""
+        """Return True if this process holds the right to send notifications, acquiring the right if nobody has it."""
         ask, key = self._store.await_reply, self._keys.sender
         return bool(
             await ask(self._store.redis.set(key, self._right, nx=True, px=_RIGHT_MS))
@@ -157,7 +157,7 @@ class Notices:
         await self._store.await_reply(self._release(keys=[self._keys.sender], args=[self._right]))
 
     async def due(self, count: int) -> list[OutboxEntry]:
-        """Return at most ``count`` notifications whose time to be sent has come, oldest first."""
+        """Return up to ``count`` notifications that are due to be sent, oldest first."""
         now, redis = int(time.time() * 1000), self._store.redis
         ids: Sequence[bytes] = await self._store.await_reply(
             redis.zrangebyscore(self._keys.due, "-inf", now, start=0, num=count)
@@ -177,7 +177,7 @@ class Notices:
         await self._store.await_reply(pipe.execute())
 
     async def failed(self, entry: OutboxEntry, taken: Sequence[str], error: str) -> bool:
-        """Record that a target refused a notification; return True if the notification is given up."""
+        """Record that a delivery failed and schedule the next one; return True if the notification is given up."""
         entry = replace(entry, tries=entry.tries + 1, taken=(*entry.taken, *taken), error=error[:300])
         now = time.time()
         dead = now - entry.put_at + entry.delay > TRIED_SECONDS
@@ -192,7 +192,7 @@ class Notices:
         return dead
 
     async def forget_old(self) -> None:
-        """Delete the oldest of the notifications that were given up, above the limit."""
+        """Delete the oldest notifications that were given up, keeping the newest 10,000."""
         old = await self._store.await_reply(self._store.redis.zrange(self._keys.dead, 0, -_MOST_DEAD - 1))
         if old:
             pipe = self._store.redis.pipeline(transaction=True)
@@ -213,7 +213,7 @@ class Notices:
         if not ids:
             return []
         texts = await self._store.await_reply(self._store.redis.hmget(self._keys.notices, list(ids)))
-        # An id without an entry is what a kill left of one that was sent: its sender takes it out.
+        # An id without an entry is left over from a killed sender that had sent the notification; ``due`` removes it.
         return [
             OutboxEntry.from_json(name.decode(), text)
             for name, text in zip(ids, texts, strict=True)

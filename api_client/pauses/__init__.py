@@ -1,1 +1,1 @@
-"""What keeps turns from starting: operators' pauses, circuit breakers of models, rate limits of services."""
+"""Obstacles that keep turns from starting: operators' pauses, circuit breakers, and rate limits of services."""

@@ -1,4 +1,4 @@
-"""Pauses: their subject, reason and end. Pure. ``api_client/store/lua/pauses.lua`` enforces them."""
+"""Pauses: their targets, reasons and ends. ``api_client/store/lua/pauses.lua`` enforces them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONGEST_REASON, _LONGEST_SECONDS = 200, 366 * 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A pause that keeps turns from starting, or a circuit breaker or limit that acts like a pause.
+    """A pause that keeps turns from starting; circuit breakers and rate limits are stored as pauses too.
 
     Attributes:
         what: a key of ``WHATS``, ``breaker`` or ``limit``.
@@ -52,7 +52,7 @@ class Pause:
 
     @property
     def field(self) -> str:
-        """Return the field of the Redis hash that stores the pause."""
+        """Return the Redis hash field that stores the pause."""
         return self.what if self.what == "intake" else f"{self.what}|{clean_label(self.name)}"
 
     @property
@@ -71,7 +71,7 @@ class Pause:
 
 
 def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
-    """Parse stored pauses; return those active at ``now``, together with all circuit breakers and limits."""
+    """Parse stored pauses and return those active at ``now``, together with all circuit breakers and limits."""
     found = []
     for field, text in sorted(stored.items()):
         what, _, name = field.decode("utf-8", "replace").partition("|")
@@ -98,7 +98,7 @@ def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
 
 
 def check_subject(what: str, name: str, settings: Settings) -> None:
-    """Raise ``BadRequest`` if there is nothing of this kind and name that can be paused."""
+    """Raise ``BadRequest`` unless the installation has a model, queue, key or owner of this name to pause."""
     if what not in WHATS:
         raise BadRequest(f"what must be one of {', '.join(WHATS)}, not {what[:80]!r}", param="what")
     if bool(name) == (what == "intake"):

@@ -1,4 +1,4 @@
-"""The monitor of pauses, breakers and limits."""
+"""The monitor of pauses, circuit breakers and limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from api_client.workers.reason import Obstacle, Wait
 
 
 class PauseMonitor(Monitor):
-    """Reports active pauses and open circuit breakers, and explains why turns wait for them."""
+    """Reports active pauses and open circuit breakers, and explains which turns wait for them."""
 
     name = "pauses"
 
@@ -21,7 +21,7 @@ class PauseMonitor(Monitor):
         self._pauses = pauses
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return metrics with the number of pauses of each kind and of the turns that wait for a pause."""
+        """Return metrics with the number of active pauses of each kind and the number of turns that they hold back."""
         kinds, held = dict.fromkeys([*WHATS, BREAKER, LIMIT, "credit"], 0), await self._pauses.count_held()
         for each in await self._pauses.list_active():
             kinds["credit" if each.spent else each.what] += 1
@@ -31,7 +31,7 @@ class PauseMonitor(Monitor):
         ]
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return a report for each open circuit breaker and for each model service without credit."""
+        """Return a report for each open circuit breaker and each model service without credit."""
         found, now = [], time.time()
         for each in await self._pauses.list_active():
             kind = "breaker.opened" if each.what == BREAKER else "service.no_credit" if each.spent else ""
@@ -43,9 +43,9 @@ class PauseMonitor(Monitor):
         return found
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
-        """Return why turns wait because of paused intake, open circuit breakers or services without credit."""
+        """Return the reasons why turns wait: paused intake, open circuit breakers and services without credit."""
         return find_waits(await self._pauses.list_active(now), now)
 
     async def read_obstacle(self, now: float) -> Obstacle:
-        """Read the pauses that are active at ``now``, to check which turns have to wait for them."""
+        """Return the pauses active at ``now`` as an object that decides which turns they hold back."""
         return PauseObstacle(await self._pauses.list_active(now))

@@ -1,4 +1,4 @@
-"""Explains which turns wait for a pause, a breaker or a service's limit. Pure."""
+"""Explains which turns wait for a pause, a circuit breaker or a service's limit."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from api_client.workers.reason import Obstacle, Reason, UnfinishedTurn, Wait
 
 
 class PauseObstacle(Obstacle):
-    """Checks which turns have to wait for the pauses, circuit breakers and limits of one moment."""
+    """Decides which turns have to wait for the pauses, circuit breakers and limits of one moment."""
 
     def __init__(self, pauses: Iterable[Pause]) -> None:
         self._pauses = {each.field: each for each in pauses}
 
     def explain_hold(self, row: UnfinishedTurn, at: float) -> Wait | None:
-        """Return why a turn has to wait because of a pause or a busy service; None if nothing keeps it back."""
+        """Return why a turn has to wait because of a pause or a busy service, or None if nothing holds it back."""
         return None if row.stop else self._find_pause(row, at) or _find_full_service(row, at)
 
     def _find_pause(self, row: UnfinishedTurn, at: float) -> Wait | None:
-        """Return which pause a turn has to wait for; None if no pause applies to the turn."""
+        """Return the pause for which a turn has to wait, or None if no pause applies."""
         names = ["queue|check"]
         if row.state is TurnState.QUEUED:
             limit = row.held_back.partition(" ")[0]  # only the workers' settings may name the service
@@ -48,13 +48,13 @@ def _find_full_service(row: UnfinishedTurn, at: float) -> Wait | None:
 
 
 def find_waits(pauses: Iterable[Pause], at: float) -> list[Wait]:
-    """Return why turns wait because of paused intake, open circuit breakers or services without credit."""
+    """Return the reasons why turns wait: paused intake, open circuit breakers and services without credit."""
     shown = [each for each in pauses if each.what in {BREAKER, INTAKE} or each.spent]
     return [wait_for(each, at) for each in sorted(shown, key=lambda each: each.field)]
 
 
 def wait_for(pause: Pause, at: float) -> Wait:
-    """Return the explanation shown for turns that wait for a pause, circuit breaker or limit."""
+    """Explain the wait of turns that a pause, circuit breaker or limit holds back."""
     limit = Reason.CREDIT if pause.spent else Reason.LIMIT
     reason, subject = {
         BREAKER: (Reason.BREAKER, pause.name),

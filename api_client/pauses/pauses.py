@@ -1,4 +1,4 @@
-"""Sets, ends and lists pauses, which are in the store and apply to all hosts."""
+"""Sets, ends and lists pauses, which the store holds for all hosts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Pauses:
         self._change = store.redis.register_script(_CHANGE.read_text())
 
     async def set_pause(self, pause: Pause, *, seconds: float = 0.0) -> Pause:
-        """Start a pause, or replace an earlier pause of the same target, and return the stored pause.
+        """Start a pause, replacing an earlier pause of the same target, and return the stored pause.
 
         The pause lasts ``seconds``, or until ``pause.until``, or until somebody resumes.
 
@@ -54,7 +54,7 @@ class Pauses:
         return pause
 
     async def end_pause(self, what: str, name: str = "", *, by: str) -> bool:
-        """End a pause, a limit or a model's circuit breaker; return whether there was anything to end.
+        """End a pause, a limit or a model's circuit breaker; return False if there was nothing to end.
 
         Raises ``BadRequest``, which names the field.
         """
@@ -73,14 +73,14 @@ class Pauses:
         return ended
 
     async def end_all(self, *, by: str) -> list[Pause]:
-        """End every pause and close every circuit breaker; return the pauses that were ended."""
+        """End every pause and close every circuit breaker; return the ended pauses."""
         found = await self.list_active()
         for pause in found:
             await self.end_pause("model" if pause.what == BREAKER else pause.what, pause.name, by=by)
         return found
 
     async def list_active(self, now: float = 0.0) -> list[Pause]:
-        """Return all pauses, circuit breakers and limits that are active at ``now`` (0 for the current time)."""
+        """Return all pauses, circuit breakers and limits that are active at ``now`` (0 means the current time)."""
         now = now or await self._store.read_clock_ms() / 1000
         found = read_pauses(await self._store.read_hash(self._store.keys.pauses), now)
         order = [*WHATS, BREAKER, LIMIT]

@@ -1,4 +1,4 @@
-"""The policy files of the settings: loaded at the start, reloaded when they change, and applied to requests."""
+"""Policy files: read at the start, read again when they change, and applied to requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class _ReadFile:
-    """A policy file as it was last read: the last valid content, and the problems found since then."""
+    """A policy file as last read: its last valid content, and the problems found since then."""
 
     stamp: tuple[int, ...]
     text: str
@@ -37,7 +37,7 @@ class _ReadFile:
 
 
 class PolicyFiles:
-    """Reads the policy files that the settings name. If a file becomes invalid, its last valid content stays active.
+    """Reads the policy files named by the settings, keeping the last valid content of a file that becomes invalid.
 
     Attributes:
         named: whether the settings name any policy file.
@@ -50,11 +50,7 @@ class PolicyFiles:
         self._by_hash: dict[str, PolicyFile] = {}
 
     def check_files(self) -> None:
-        """Read every policy file. Raises ``SettingsError``, which holds the problems of all files.
-
-        Raises:
-            SettingsError: the problems of all files, each with file, line and column.
-        """
+        """Read every policy file. Raises ``SettingsError`` with the file, line and column of each problem."""
         problems: list[str] = []
         for path in self._settings.policy_files:
             try:
@@ -75,12 +71,12 @@ class PolicyFiles:
         return [problem for seen in self._seen.values() for problem in seen.problems]
 
     def find_text(self, policy_hash: str) -> str | None:
-        """Return the text of the policy with this hash; None if this process has not read such a policy."""
+        """Return the text of the policy with this hash, or None if this process has not read such a policy."""
         file = self._by_hash.get(policy_hash)
         return file.text if file else None
 
     def find_policy(self, model: str, owner: str = "", flow: str = "") -> PolicyFile | None:
-        """Return the current policy for a model, owner and flow version; None if no policy file applies.
+        """Return the current policy for a model, owner and flow version, or None if no policy file applies.
 
         Raises:
             SettingsError: the file was never usable.
@@ -109,7 +105,7 @@ class PolicyFiles:
         return apply_policy_file(request, file, owner=owner, route=route, named=named) if file else request
 
     def complete_request(self, request: TurnRequest) -> TurnRequest:
-        """Return a program's request completed by its policy file; fields that the program set stay unchanged."""
+        """Return a program's request completed by its policy file, without changing fields that the program set."""
         if AppliedPolicy.from_request(request) or not self.named:
             return request
         named = {name for name, default in _DEFAULTS.items() if getattr(request, name) != default}
@@ -153,14 +149,7 @@ class PolicyFiles:
 
 @dataclass(frozen=True, slots=True)
 class CallerPolicy:
-    """Applies the policy files to the requests of one caller.
-
-    Attributes:
-        policies: all policy files.
-        owner: see ``Policies.apply``.
-        route: see ``Policies.apply``.
-        flows: the active flow versions.
-    """
+    """Applies the policy files to the requests of one caller."""
 
     policies: PolicyFiles
     owner: str
@@ -168,7 +157,7 @@ class CallerPolicy:
     flows: Mapping[str, int]
 
     def list_askable(self, model: str) -> tuple[str, ...]:
-        """Return the rules that a request for the model may select; empty without a policy file.
+        """Return the rules that a request for the model may select, or an empty tuple without a policy file.
 
         Raises:
             SettingsError: the file was never usable.
@@ -184,7 +173,7 @@ class CallerPolicy:
 def apply_policy_file(
     request: TurnRequest, file: PolicyFile, *, owner: str, route: str, named: Collection[str]
 ) -> TurnRequest:
-    """Return the request completed by the rules and limits of a policy file."""
+    """Return the request completed with the rules and limits of a policy file."""
     kind = find_work(request)
     rules = file.active_rules(PolicySubject(model=request.model, owner=owner, route=route, kind=kind.name))
     given = tuple(each.name for each in rules if not each.shadow)
@@ -223,7 +212,7 @@ def apply_policy_file(
 
 
 def parse_policy_file(text: str, name: str) -> PolicyFile:
-    """Parse the text of a policy file; error messages call the file ``name``.
+    """Parse the text of a policy file; error messages use ``name`` for the file.
 
     Raises:
         SettingsError: lists each problem with the file's name, line and column.

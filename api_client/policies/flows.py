@@ -1,4 +1,4 @@
-"""Assigns flow versions to new turns, by the configured shares and without rolled-back versions (ADR-034)."""
+"""Flow versions: assigns them to new turns by their configured shares, and rolls them back (ADR-034)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GUARD = "guard"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """A record that a flow version was rolled back, so that it gets no new turns, or was resumed.
+    """Records that a flow version was rolled back, so that it gets no new turns, or that it was resumed.
 
     Attributes:
         at: the time of the rollback in seconds since the epoch.
@@ -55,7 +55,7 @@ class Rollback:
 
 
 def active_versions(versions: Mapping[str, int], rolled_back: Collection[str]) -> dict[str, int]:
-    """Return the flow versions that get new turns, with their weights.
+    """Return the flow versions that may get new turns, with their weights, leaving out rolled-back versions.
 
     If no version with a weight is left, the versions of weight 0 serve as a fallback. If all versions are rolled back,
     the settings apply.
@@ -67,7 +67,7 @@ def active_versions(versions: Mapping[str, int], rolled_back: Collection[str]) -
 
 
 def choose_flow(session_id: str, versions: Mapping[str, int]) -> str:
-    """Return the flow version for a session, chosen at random by weight but always the same for the session.
+    """Choose a flow version for a session at random by weight; a session always gets the same version.
 
     Uses weighted rendezvous hashing (Schindelhauer and Schomaker, 2005): a change of weights or versions moves no more
     sessions than necessary.
@@ -79,7 +79,7 @@ def choose_flow(session_id: str, versions: Mapping[str, int]) -> str:
 
 
 def set_flow(request: TurnRequest, version: str) -> TurnRequest:
-    """Return a copy of the request with a flow version; an empty ``version`` removes the version."""
+    """Return a copy of the request with this flow version; an empty text removes the version."""
     return replace(request, labels={**request.labels, FLOW: version})
 
 
@@ -107,11 +107,11 @@ class FlowVersions:
         return self._active
 
     async def assign_flow(self, request: TurnRequest) -> TurnRequest:
-        """Return the request with a flow version; a missing version is chosen by the request's session."""
+        """Return the request with a flow version, chosen by its session unless the request has one."""
         return request if request.labels.get(FLOW) else set_flow(request, await self.find_flow(request))
 
     async def find_flow(self, request: TurnRequest) -> str:
-        """Return the flow version of a request; a missing version is chosen by the request's session."""
+        """Return the flow version of a request, chosen by its session unless the request has one."""
         return request.labels.get(FLOW) or choose_flow(request.session_id, await self.read_active())
 
     async def read_rolled_back(self) -> dict[str, Rollback]:
@@ -153,7 +153,7 @@ class FlowVersions:
         return version
 
     async def read_all(self) -> dict[str, Rollback]:
-        """Return all stored rollbacks and resumptions by flow version, including versions no longer configured."""
+        """Return all stored rollbacks by flow version, including resumed and no longer configured versions."""
         stored: Mapping[bytes, bytes] = await self._store.await_reply(self._store.redis.hgetall(self._key))
         found = {}
         for version, text in stored.items():

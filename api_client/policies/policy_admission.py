@@ -1,4 +1,4 @@
-"""Admissions that choose and store a turn's policy, flow version and session template."""
+"""Admissions that choose and store the policy, flow version and session template of a turn."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PolicyChoice(Admission):
         self._settings, self.policies, self.flows = settings, policies, flows
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request with the rules and limits of its policy."""
+        """Return the request completed with the rules and limits of its policy file."""
         request = turn.request
         flow = request.labels.get(FLOW)
         if REPLAY_OF in request.labels and flow and flow not in await self.flows.read_active():
@@ -55,7 +55,7 @@ class PolicyChoice(Admission):
         return request
 
     async def renew_replay(self, request: TurnRequest) -> TurnRequest:
-        """Return the request of a replay with a current flow version and a current policy."""
+        """Return a replay's request with a current flow version and a current policy."""
         request = await self.flows.assign_flow(set_flow(replace(request, template=""), ""))
         if AppliedPolicy.from_request(request) is None:
             return request
@@ -66,7 +66,7 @@ class PolicyChoice(Admission):
 
 
 class PolicyKeeper(Admission):
-    """Stores the policy and the session template of each submitted turn, for use when the turn runs."""
+    """Stores the policy and the session template of each submitted turn, so that workers can load them."""
 
     def __init__(self, store: Store, choice: PolicyChoice, check: Admission, prompts: SessionTemplates) -> None:
         """Create the admission; ``check`` validates a replay that gets a current policy."""
@@ -86,7 +86,7 @@ class PolicyKeeper(Admission):
         return request
 
     async def _store_policy(self, turn: Submission, applied: AppliedPolicy) -> TurnRequest:
-        """Store the turn's policy and return the request; if the policy is lost, a replay gets the current policy."""
+        """Store the turn's policy and return its request; a replay whose policy is lost gets the current policy."""
         policy = applied.hash
         if await store_policy(self._store, policy, self._policies.find_text(policy)):
             return turn.request
@@ -109,7 +109,7 @@ class PolicyKeeper(Admission):
 
 
 def hash_policy(request: TurnRequest, settings: Settings) -> str:
-    """Return the hash of the policy that applies to a request; an empty string if no policy applies."""
+    """Return the hash of the policy that applies to a request, or an empty string if no policy applies."""
     applied = AppliedPolicy.from_request(request)
     if applied or not find_work(request).answers_in_text:
         return applied.hash if applied else ""
@@ -118,9 +118,9 @@ def hash_policy(request: TurnRequest, settings: Settings) -> str:
 
 
 def check_validators(names: Collection[str], settings: Settings) -> None:
-    """Raise ``BadRequest`` if a name is not the name of a validator available in this installation."""
+    """Raise ``BadRequest`` if a name is not the name of an available validator."""
     for name in names:
-        # Installed packages are asked last, for names that neither we nor the settings know.
+        # Look for installed packages last: doing so is slow.
         if not (name in BUILT_IN or name in settings.validators or name in installed_validators()):
             message = describe_unknown_validator(name, requestable_validators(settings.validators))
             raise BadRequest(message, param="validators", code="unknown_validator")

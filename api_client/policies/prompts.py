@@ -1,4 +1,4 @@
-"""Session templates: chooses the template of a turn, and hashes templates for the store."""
+"""Session templates: chooses the template of a turn, and reads changed template files again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SessionTemplate:
 
 
 class SessionTemplates:
-    """Reads session templates and reads changed files again.
+    """Provides session templates, reading changed files again and keeping the last text of unreadable files.
 
     If a file becomes unreadable, its last text stays in use.
     """
@@ -42,7 +42,7 @@ class SessionTemplates:
         self._shipped = {name: SessionTemplate.of_text(read_shipped_template(name)) for name in SHIPPED}
 
     def find_template(self, model: str, flow: str, locale: str) -> SessionTemplate:
-        """Return the session template for a model and flow version, by default the built-in one for the language.
+        """Return the session template for a model and flow version, or the built-in one for the language.
 
         Raises:
             SettingsError: the template's file was never readable.
@@ -53,11 +53,7 @@ class SessionTemplates:
         return self._shipped.get(named or locale) or (self._read_file(named) if named else self._shipped["en"])
 
     def check_templates(self) -> None:
-        """Read the templates of all models and flow versions. Raises ``SettingsError``, which holds all problems.
-
-        Raises:
-            SettingsError: lists the unreadable files.
-        """
+        """Read the templates of all models and flow versions. Raises ``SettingsError`` that lists unreadable files."""
         problems: dict[str, None] = {}
         for model in self._settings.models:
             for flow in self._settings.flow_version:

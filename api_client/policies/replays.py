@@ -14,7 +14,7 @@ MOST = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyReplay:
-    """The stored result of comparing a policy with decisions that were made earlier.
+    """A stored comparison of what a policy would decide with the decisions that were made.
 
     Attributes:
         replay_id: the id on the page.
@@ -38,7 +38,7 @@ class PolicyReplay:
 
 
 class PolicyReplays:
-    """Stores comparisons of policies. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Stores comparisons of policies. Methods raise ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.await_reply
@@ -46,14 +46,14 @@ class PolicyReplays:
         self._key = store.keys.key_named("policies:replays")
 
     async def store_replay(self, replay: PolicyReplay) -> None:
-        """Store the result of a comparison, and delete the oldest results above the limit."""
+        """Store a comparison and delete the oldest ones above the limit."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.lpush(self._key, json.dumps(asdict(replay)))
         pipe.ltrim(self._key, 0, MOST - 1)
         await self._ask(pipe.execute())
 
     async def list_replays(self) -> list[PolicyReplay]:
-        """Return all stored results that this version can read, newest first."""
+        """Return all stored comparisons that this version can read, newest first."""
         found = []
         for text in await self._ask(self._redis.lrange(self._key, 0, -1)):
             try:
@@ -63,5 +63,5 @@ class PolicyReplays:
         return found
 
     async def find_replay(self, replay_id: str) -> PolicyReplay | None:
-        """Return the stored result with this id, or None if there is none."""
+        """Return the stored comparison with this id, or None if there is none."""
         return next((each for each in await self.list_replays() if each.replay_id == replay_id), None)

@@ -1,4 +1,4 @@
-"""Policies and session templates in the store by hash: stored at submission, read by workers, removed when old."""
+"""Policies and session templates in the store, by hash: stored at submission, loaded by workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST = 64
 
 
 async def store_policy(store: Store, policy_hash: str, text: str | None) -> bool:
-    """Store a policy's text under its hash; return False if the store lacks the policy and ``text`` is None.
+    """Store a policy's text under its hash; return False if it is neither stored nor given.
 
     If the process dies in between, ``clear_policies`` removes the policy later. Raises ``StoreUnavailable``.
     """
@@ -68,7 +68,7 @@ async def clear_policies(store: Store, *, dry_run: bool) -> int:
 
 
 async def _find_used(store: Store) -> set[str]:
-    """Return the hashes of policies that unfinished or failed turns still need."""
+    """Return the hashes of policies and templates that unfinished turns and dead letters still need."""
     used, keys, names = set[str](), store.keys, list[bytes]()
     for listed in (keys.due, keys.dead, keys.suspended):
         names += await store.await_reply(store.redis.zrange(listed, 0, -1))
@@ -84,7 +84,7 @@ async def _find_used(store: Store) -> set[str]:
 
 
 def _find_template(request: bytes) -> str:
-    """Return the hash of the template that a stored request names, or an empty string if it names none."""
+    """Return the hash of the template that a stored request names, or an empty string."""
     try:
         return str(json.loads(request).get("template", ""))
     except (ValueError, AttributeError):
@@ -92,7 +92,7 @@ def _find_template(request: bytes) -> str:
 
 
 class StoredPolicies:
-    """Loads the policies and templates that turns were submitted with, and caches them."""
+    """Loads and caches the policies and session templates with which turns were submitted."""
 
     def __init__(self, text_of: Callable[[str], Awaitable[str]]) -> None:
         """Create an empty cache; ``text_of`` returns the stored text for a hash, or an empty string."""
@@ -101,7 +101,7 @@ class StoredPolicies:
         self._templates: OrderedDict[str, str] = OrderedDict()
 
     async def load_policy(self, turn: Turn) -> None:
-        """Load the policy of a turn into the cache, if the turn has a policy."""
+        """Load a turn's policy into the cache, if the turn has one."""
         applied = AppliedPolicy.from_request(turn.request)
         if not applied or (policy := applied.hash) in self._read:
             return
@@ -116,7 +116,7 @@ class StoredPolicies:
             self._read.popitem(last=False)
 
     async def load_template(self, turn: Turn) -> None:
-        """Load the session template of a turn into the cache, if the turn has a template."""
+        """Load a turn's session template into the cache, if the turn has one."""
         template = turn.request.template
         if template in {"", NONE} or template in self._templates:
             return
@@ -126,17 +126,17 @@ class StoredPolicies:
             self._templates.popitem(last=False)
 
     def find_template(self, turn: Turn) -> str | None:
-        """Return the loaded template of a turn: an empty string if the turn has none, None if the store lost it."""
+        """Return a turn's template from the cache: an empty string for no template, None if the store lost it."""
         return "" if turn.request.template == NONE else self._templates.get(turn.request.template)
 
     def find_problem(self, turn: Turn) -> str:
-        """Return why this worker cannot read the policy of a turn; an empty string if there is no problem."""
+        """Return why this worker cannot read the policy of a turn, or an empty string if it can."""
         applied = AppliedPolicy.from_request(turn.request)
         found = self._read.get(applied.hash) if applied else None
         return found if isinstance(found, str) else ""
 
     def find_rules(self, turn: Turn) -> set[str]:
-        """Return the names of the rules that check a turn; an empty set if the turn's policy cannot be read."""
+        """Return the names of the rules that check a turn, or an empty set if its policy cannot be read."""
         applied = AppliedPolicy.from_request(turn.request)
         names = {*turn.request.validators, *(applied.shadow if applied else ())}
         try:
@@ -147,11 +147,11 @@ class StoredPolicies:
         return {called.get(name, name) for name in names}
 
     def find_plain_rules(self, turn: Turn) -> tuple[str, ...]:
-        """Return the validators of a turn that has no policy file; an empty tuple for other turns."""
+        """Return the validators of a turn without a policy file; an empty tuple for other turns."""
         return () if AppliedPolicy.from_request(turn.request) else turn.request.validators
 
     def find_policy(self, turn: Turn) -> PolicyFile | None:
-        """Return the loaded policy of a turn; None if the turn has no policy.
+        """Return a turn's policy from the cache, or None if the turn has no policy.
 
         Raises:
             ValueError: the store lacks the policy, or this worker cannot read it.

@@ -1,4 +1,4 @@
-"""Replays: a finished turn submitted again as a new turn, to the same or another model."""
+"""Replays: a finished turn is submitted again as a new turn, to the same or another model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from api_client.policies.flows import FLOW
 
 #: The label of a turn that names the repeated turn.
 REPLAY_OF = "replay_of"
-#: Request fields, each with the setting that completes it.
+#: Fields of a request that settings complete, each with the name of its setting.
 _FILLED = {"validators": "validators", "max_attempts": "max_attempts", "policy": "policy_orders"}
 
 
 def derive_replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
-    """Return the id of the turn that replays a turn, optionally with another model or prompt.
+    """Derive the id of the turn that replays a turn, so that repeating the same replay gives the same turn.
 
     The id is derived from the arguments, so that repeated replays make a single turn.
 
@@ -35,18 +35,9 @@ def derive_replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
 def build_replay_request(
     turn_id: str, request: TurnRequest, settings: Settings, policies: PolicyFiles, *, model: str = "", prompt: str = ""
 ) -> TurnRequest:
-    """Return the request that submits a turn again, optionally with another model or prompt.
+    """Build the request that submits a turn again, optionally with another model or last message.
 
-    Args:
-        turn_id: the repeated turn.
-        request: the request of the repeated turn.
-        settings: the settings of the installation.
-        policies: the policy files.
-        model: another model to ask.
-        prompt: replaces the last message.
-
-    Raises:
-        BadRequest, SettingsError: see ``Policies.apply``.
+    Raises ``BadRequest`` or ``SettingsError`` like ``PolicyFiles.apply_policy``.
     """
     labels = {REPLAY_OF: turn_id, FLOW: request.labels.get(FLOW, "")}
     request = replace(find_work(request).prepare_replay(request), traceparent="", labels=labels)
@@ -62,7 +53,7 @@ def build_replay_request(
 
 
 def _for_model(request: TurnRequest, settings: Settings, model: str) -> tuple[TurnRequest, set[str]]:
-    """Return the request for another model, and the names of fields that its policy file may fill in.
+    """Return the request for another model, and the names of fields that a policy file may fill in.
 
     Rules and attempts that came from the old model's settings are replaced by the new model's; the caller's own stay.
     """

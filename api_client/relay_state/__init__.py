@@ -1,1 +1,1 @@
-"""State shared by relays in the store: rate limits, open questions, sign-ins, links, Open WebUI requests."""
+"""State that relays share in the store: rate limits, open questions, sign-ins, links, Open WebUI requests."""

@@ -1,4 +1,4 @@
-"""Limits on an owner's submissions: turns per minute, stored bytes, and unfinished turns.
+"""Limits on the submissions of an owner: turns per minute, stored bytes, and unfinished turns.
 
 The limits are in the store, shared by all relays. Rate and bytes are leaky buckets, each stored as the time at which
 the bucket is full again (generic cell rate algorithm). Unfinished turns are a set of ids, which is cleaned only when
@@ -43,7 +43,7 @@ class OwnerLimits:
 
 @dataclass(frozen=True, slots=True)
 class LimitRefusal:
-    """A refusal: the exhausted limit (``rate``, ``bytes`` or ``unfinished``), and the seconds to wait."""
+    """A refused submission: the exhausted limit (``rate``, ``bytes`` or ``unfinished``) and the seconds to wait."""
 
     limit: str
     seconds: float
@@ -67,9 +67,9 @@ class SubmissionLimits:
         size: int = 0,
         cost: float = 1.0,
     ) -> LimitRefusal | None:
-        """Count ``count`` turns towards an owner's limits; return None, or the refusal if a limit is exhausted.
+        """Count ``count`` turns towards an owner's limits; return the refusal if a limit is exhausted, else None.
 
-        Turns with known ids are noted as unfinished at once; for others call ``note`` after storing.
+        Turns with known ids are noted as unfinished at once; for others call ``note_unfinished`` after storing.
         """
         refusal = None
         with self._store.tolerate_failures("allowance"):

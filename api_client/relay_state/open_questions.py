@@ -11,7 +11,7 @@ from api_client.store.commands import REMOVE_OWN
 
 
 class OpenQuestions:
-    """Remembers which turn answers a chat question, so that repeated requests find the same turn."""
+    """Remembers which turn answers a chat question, so that repeated requests join the same turn."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.await_reply
@@ -25,7 +25,7 @@ class OpenQuestions:
         return earlier.decode() if earlier else turn_id
 
     async def replace_turn(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> None:
-        """Register ``turn_id`` as the turn that answers the question, in place of an earlier turn."""
+        """Register ``turn_id`` as the turn that answers the question, replacing an earlier turn."""
         await self._ask(self._redis.set(self._keys.asked(owner, question), turn_id, px=int(keep_seconds * 1000)))
 
     async def forget_question(self, owner: str, question: str, turn_id: str) -> None:

@@ -15,7 +15,7 @@ _EVERY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRequest:
-    """Tells which features a request from Open WebUI used.
+    """The features that a request from Open WebUI used.
 
     Attributes:
         task: whether the header that marks background requests was present, even if empty.
@@ -33,7 +33,7 @@ class SeenRequest:
 
 
 class OpenWebUIRequests:
-    """Stores the features of the latest request from Open WebUI."""
+    """Stores which features the latest request from Open WebUI used."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.await_reply
@@ -41,7 +41,7 @@ class OpenWebUIRequests:
         self._last: tuple[SeenRequest | None, float] = (None, 0.0)
 
     async def record_request(self, seen: SeenRequest) -> None:
-        """Store the features of a request from Open WebUI. Raises ``StoreUnavailable``."""
+        """Store which features a request from Open WebUI used. Raises ``StoreUnavailable``."""
         last, at = self._last
         if seen == last and time.monotonic() - at < _EVERY_SECONDS:
             return
@@ -50,7 +50,7 @@ class OpenWebUIRequests:
         self._last = (seen, time.monotonic())
 
     async def read_last(self) -> tuple[SeenRequest, float] | None:
-        """Return the latest stored request and its time in seconds since the epoch; None if there is none."""
+        """Return the latest stored request and its time in seconds since the epoch, or None."""
         found = {name.decode(): int(value) for name, value in (await self._ask(self._redis.hgetall(self._key))).items()}
         if not found:
             return None

@@ -1,4 +1,4 @@
-"""Remembers which browser is signed in with which key, as a small string per browser with a time to live."""
+"""Remembers which browser is signed in with which API key."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _TRIES, _WAIT_SECONDS = 3, 0.3
 
 
 class SignIns:
-    """Stores which browsers are signed in. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Stores which browsers are signed in. Methods raise ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.await_reply
         self._keys = Keys(store.namespace)
 
     async def sign_in(self, token: str, key_hash: str, *, keep_seconds: int) -> None:
-        """Sign a browser in for ``keep_seconds``: link its token to the hash of an API key.
+        """Sign a browser in for ``keep_seconds`` by storing the hash of an API key for the browser's token.
 
         A busy store is retried, because the user would have to type the key again.
         """
@@ -35,7 +35,7 @@ class SignIns:
                 return
 
     async def find_key_hash(self, token: str) -> str:
-        """Return the hash of the API key that a browser is signed in with, or an empty string."""
+        """Return the hash of the API key with which a browser is signed in, or an empty string if it is not."""
         found = await self._ask(self._redis.get(self._keys.browser_key(token)))
         return found.decode() if found else ""
 

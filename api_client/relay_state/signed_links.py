@@ -1,4 +1,4 @@
-"""Links that open one thing for a limited time, signed with a key in the store."""
+"""Links that give access to one thing for a limited time, signed with a key in the store."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _KEY_BYTES = 32
 
 
 class SignedLinks:
-    """Signs links and checks their signatures. Methods raise ``StoreUnavailable`` if the store does not answer."""
+    """Signs links and checks signatures. Methods raise ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.await_reply
         self._name = Keys(store.namespace).link_key
 
     async def sign_link(self, *what: str, until: int) -> str:
-        """Return the signature of a link to ``what`` that is valid until a time in seconds since the epoch."""
+        """Return the signature of a link to ``what`` that expires at ``until`` (seconds since the epoch)."""
         return _compute_signature(await self._load_key(), what, until)
 
     async def is_valid(self, signature: str, *what: str, until: int) -> bool:
-        """Return whether ``signature`` belongs to a link to exactly ``what`` that has not expired."""
+        """Return True if the signature belongs to a link to exactly ``what`` that has not expired."""
         return await self.is_authentic(signature, *what, until=until) and time.time() < until
 
     async def is_authentic(self, signature: str, *what: str, until: int) -> bool:
-        """Return whether ``signature`` belongs to a link to exactly ``what``, which may have expired."""
+        """Return True if the signature belongs to a link to exactly ``what``, even if the link has expired."""
         right = _compute_signature(await self._load_key(), what, until)
         return hmac.compare_digest(right.encode(), signature.encode("utf-8", "surrogatepass"))
 

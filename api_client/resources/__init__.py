@@ -1,1 +1,1 @@
-"""The resources that operators list: one module for each, which command line, API and pages find here."""
+"""The resources that operators list on the command line, in the API and on web pages, one module for each."""

@@ -1,4 +1,4 @@
-"""The place of the audit log in the navigation."""
+"""The audit log's entry in the navigation."""
 
 from __future__ import annotations
 

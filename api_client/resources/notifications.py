@@ -1,4 +1,4 @@
-"""The notifications that wait to be sent, and those that were given up, as resources."""
+"""Notifications that wait to be sent or were given up, as commands, API and page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOTICE: tuple[Column[OutboxEntry], ...] = (
 
 
 def _named(fields: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the id of the notification that a submitted form names; an empty tuple means all notifications."""
+    """Return the id of the notification named in a submitted form; an empty tuple means all notifications."""
     return (fields["notice"],) if fields.get("notice") else ()
 
 

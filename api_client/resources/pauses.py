@@ -1,4 +1,4 @@
-"""Pauses, open breakers and limits of services as a resource."""
+"""Pauses, open circuit breakers and limits of services, as a command, API and page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def _in_force(client: TurnsClient, _most: int) -> Listed[Pause]:
 
 
 def held_back(facts: Mapping[str, Any]) -> str:
-    """Return a sentence about how many turns wait because of pauses."""
+    """Return a phrase with the number of turns that pauses hold back, such as ``3 turns held back``."""
     return f"{facts['held_turns']:,} turn{'' if facts['held_turns'] == 1 else 's'} held back"
 
 

@@ -1,4 +1,4 @@
-"""The place of flow versions and policies in the navigation."""
+"""The entry of flow versions and policies in the navigation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The resources of an installation and their pages: what the modules of this package declare."""
+"""Collects the resources and pages that the modules of this package declare."""
 
 from __future__ import annotations
 

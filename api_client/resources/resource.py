@@ -1,4 +1,4 @@
-"""A resource that operators list, declared once: rows, columns, buttons, and who may read them.
+"""A kind of thing that operators list, declared once: rows, columns, buttons, and who may read them.
 
 Its command with ``--json``, its ``GET`` and its page follow from the declaration.
 """
@@ -17,7 +17,7 @@ Listed: TypeAlias = tuple[Sequence[Row], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class CellContext:
-    """Data that a table cell needs besides its row: the current time, and the names of owners and keys."""
+    """Data that a table cell needs besides its row: the current time, and a lookup of names for owners and keys."""
 
     now: float
     named: Callable[[str], str]
@@ -48,7 +48,7 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True, kw_only=True)
 class Button(Generic[Row]):
-    """A button on the page of a resource that operators press to change something."""
+    """A button on a resource's page with which operators change something."""
 
     name: str
     words: str
@@ -63,7 +63,7 @@ async def _nothing(_client: TurnsClient) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Resource(Generic[Row]):
-    """A kind of thing that operators can list, such as workers or pauses.
+    """Declares a kind of thing that operators can list, such as workers or pauses.
 
     Attributes:
         read: returns rows, at most the number given (-1: all), and facts about all of them.
@@ -92,7 +92,7 @@ class Resource(Generic[Row]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcePage:
-    """A web page for operators that shows the tables of resources.
+    """Declares a web page for operators that shows the tables of resources.
 
     Pages are in the navigation by ``position``.
     """

@@ -1,4 +1,4 @@
-"""The worker processes of the last day as a resource."""
+"""The worker processes of the last day, as a command, API and page."""
 
 from __future__ import annotations
 

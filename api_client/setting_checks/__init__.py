@@ -1,1 +1,1 @@
-"""Checks of settings against what they name: one module for each kind of setting."""
+"""Checks whether what settings name exists, one module for each kind of setting."""

@@ -1,4 +1,4 @@
-"""Budgets that are about nobody: they would hold nobody back."""
+"""The check for budgets that apply to nobody."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from api_client.setting_checks.registry import SettingFault
 def unmatched_budgets(settings: Settings) -> dict[str, str]:
     """Return the entries of HELIX_BUDGETS that apply to nobody, each with the reason.
 
-    A key that was revoked still counts: a restart must not fail for it. Nobody has a list of the owners behind a hash,
-    which may be a user's; and without any key there is one owner only, whose keys are made later.
+    A revoked key still counts, because a restart must not fail after a revocation. Owners given as a hash are not
+    checked: the hash may be a user's.
     """
     if not settings.budgets:  # then the store's client is not loaded: a supervisor stays small
         return {}
@@ -37,6 +37,6 @@ def unmatched_budgets(settings: Settings) -> dict[str, str]:
 
 
 def find_faults(settings: Settings) -> Iterator[SettingFault]:
-    """Yield a fault for each budget in the settings that applies to nobody."""
+    """Yield a fault for each configured budget that applies to nobody."""
     for entry, why in unmatched_budgets(settings).items():
         yield SettingFault("budgets", f"HELIX_BUDGETS={entry!r} matches nobody: {why}", "correct the name")

@@ -1,4 +1,4 @@
-"""The faults of settings that only what they name shows: every module of this package looks for its own."""
+"""Runs the setting checks of all modules in this package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SettingFault:
 
 
 def find_setting_faults(settings: Settings) -> Iterator[SettingFault]:
-    """Yield the faults that all modules with setting checks find in the settings."""
+    """Yield the faults that all setting checks find."""
     for find_faults in collect_parts("api_client.setting_checks", "find_faults"):
         yield from find_faults(settings)
 

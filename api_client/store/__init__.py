@@ -1,4 +1,4 @@
-"""The store: connections in all their forms, commands, the log of orders, and logging.
+"""The store: connections of all kinds, commands, the audit log, and logging.
 
 Attributes:
     Store: the store as one event loop uses it.

@@ -1,7 +1,7 @@
 """The audit log: who ordered which action on which turn, and when.
 
-A line is written before its action, so no action lacks a line. The result of an action is in the turn's record and
-events.
+An entry is written before its action, so that every action has an entry. The result of an action is in the turn's
+record and events.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.orders import Orders, PlacedOrder
 from api_client.store import Store
 
-#: Most lines read by one query.
+#: Most entries read by one query.
 _MOST = 10_000
 #: Most turns named for a bulk action.
 MOST_NAMED = 20
@@ -49,11 +49,7 @@ class AuditLine:
 class AuditGroup:
     """Entries of the audit log that belong together: those of one bulk action, or a single entry.
 
-    Attributes:
-        first: the newest line.
-        count: the number of lines.
-        refused: the number of refused lines.
-        turn_ids: the turns of the first ``MOST_NAMED`` lines.
+    ``first`` is the newest entry; ``turn_ids`` has the turns of the first ``MOST_NAMED`` entries.
     """
 
     first: AuditLine
@@ -75,7 +71,7 @@ def group_lines(lines: Iterable[AuditLine]) -> list[AuditGroup]:
 
 
 class AuditLog(Orders):
-    """Writes and reads the audit log. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Writes and reads the audit log. Methods raise ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.await_reply
@@ -84,7 +80,7 @@ class AuditLog(Orders):
         self._keep = store.settings.audit_seconds
 
     async def write_line(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
-        """Write an entry and return its id; entries older than the setting ``audit_seconds`` are dropped."""
+        """Write an entry and return its id, dropping entries older than the setting ``audit_seconds``."""
         return await self._append_entry(
             {"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]}
         )
@@ -93,7 +89,7 @@ class AuditLog(Orders):
     async def place_order(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
     ) -> AsyncIterator[PlacedOrder]:
-        """Write an entry before the action in the block; if the action fails, add the reason to the entry."""
+        """Write an entry before the action in the ``async with`` block; if the action fails, add the reason."""
         line, order = await self.write_line(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail), PlacedOrder()
         try:
             yield order

@@ -36,7 +36,7 @@ Address = tuple[str, int]
 
 
 class SlotAway(RedisConnectionError):
-    """Raised when the asked node does not serve the cluster slot, or when the slot has no master at the moment."""
+    """Raised when a cluster node does not serve the requested slot, or when the slot has no master."""
 
 
 _UNKNOWN = "no node of the cluster knows the master of our keys' slot"
@@ -58,7 +58,7 @@ def find_slot(namespace: str) -> int:
 
 
 def find_master(slots: Iterable[Any], slot: int, asked: str) -> Address | None:
-    """Return the address of a slot's master from a CLUSTER SLOTS reply of the host ``asked``; None without a master."""
+    """Return the address of a slot's master from a CLUSTER SLOTS reply, or None if the slot has no master."""
     for first, last, master, *_ in slots:
         if first <= slot <= last:
             host = _decode_text(master[0])
@@ -67,7 +67,7 @@ def find_master(slots: Iterable[Any], slot: int, asked: str) -> Address | None:
 
 
 def list_nodes(slots: Iterable[Any]) -> list[Address]:
-    """Return the address of every node that a CLUSTER SLOTS reply names."""
+    """Return the addresses of all nodes in a CLUSTER SLOTS reply."""
     found = [(_decode_text(node[0]), int(node[1])) for _, _, *nodes in slots for node in nodes]
     return list(dict.fromkeys(each for each in found if each[0] not in {"", "?"}))
 
@@ -77,7 +77,7 @@ def _decode_text(name: Any) -> str:
 
 
 class _Nodes:
-    """Remembers the nodes of a Redis Cluster, and asks recently successful nodes first for a slot's master."""
+    """Remembers the nodes of a Redis Cluster in the order in which to ask them for a slot's master."""
 
     def __init__(self, cluster: ClusterAddress, namespace: str, options: Mapping[str, Any]) -> None:
         self._named, self._known = cluster.nodes, list[Address](cluster.nodes)
@@ -88,7 +88,7 @@ class _Nodes:
         return tuple(dict.fromkeys((*self._known, *self._named)))
 
     def _accept_reply(self, node: Address, replies: tuple[Mapping[str, str], Sequence[Any]]) -> Address | None:
-        """Return the slot's master if the node belongs to the cluster's majority; other nodes may be outdated."""
+        """Return the slot's master from a node's replies; return None if the node may be outdated."""
         state, slots = replies
         found = find_master(slots, self._slot, node[0]) if state["cluster_state"] == "ok" else None
         if found:
@@ -100,10 +100,10 @@ class _Nodes:
 
 
 class Nodes(_Nodes):
-    """Finds the master of a Redis Cluster slot, for programs without an event loop."""
+    """Finds the master of an installation's Redis Cluster slot, for programs without an event loop."""
 
     def find_slot_master(self) -> Address:
-        """Return the address of the slot's master. Raises ``SlotAway`` if no node of the majority answers."""
+        """Return the address of the slot's master. Raises ``SlotAway`` if no node knows the master."""
         for node in self._ordered_nodes():
             with redis.Redis(host=node[0], port=node[1], **self._options) as asked, suppress(RedisError, OSError):
                 pipe: Any = asked.pipeline(transaction=False)
@@ -114,10 +114,10 @@ class Nodes(_Nodes):
 
 
 class AsyncNodes(_Nodes):
-    """Finds the master of a Redis Cluster slot, for programs with an event loop."""
+    """Finds the master of an installation's Redis Cluster slot, for programs with an event loop."""
 
     async def find_slot_master(self) -> Address:
-        """Return the address of the slot's master. Raises ``SlotAway`` if no node of the majority answers."""
+        """Return the address of the slot's master. Raises ``SlotAway`` if no node knows the master."""
         for node in self._ordered_nodes():
             async with aioredis.Redis(host=node[0], port=node[1], **self._options) as asked:
                 with suppress(RedisError, OSError):

@@ -1,4 +1,4 @@
-"""Connections that ask the cluster's nodes for the master before each connect."""
+"""Connections that ask a cluster's nodes for the master before each connect."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _AsyncTls(_AsyncToMaster, aioredis.SSLConnection):
 
 
 def pool_options(cluster: ClusterAddress, namespace: str, options: Mapping[str, Any], *, loop: bool) -> dict[str, Any]:
-    """Return options for a redis-py pool, so that its connections go to the master of the installation's slot.
+    """Return redis-py pool options whose connections go to the master of the installation's cluster slot.
 
     ``options`` are the options of a pool for the first node.
     """

@@ -1,4 +1,4 @@
-"""Builds and calls the Lua commands that change a turn.
+"""Builds the Lua scripts that change a turn, and their keys and arguments.
 
 A command's file declares its arguments once: ``-- args: token nth# ...`` (``#``: a number, ``...``: any further texts).
 The whole script consists of the settings as constants, the needed part of the common files, and the command. The script
@@ -29,7 +29,6 @@ from api_client.contract.tasks import RUN_QUEUE, ChainTask
 Word: TypeAlias = str | bytes | int
 
 _LUA = Path(__file__).with_name("lua")
-#: The common files: around each command, and inside its function, in this order.
 _AROUND, _INSIDE = _LUA / "record.lua", (_LUA / "line.lua", _LUA / "turn.lua", _LUA / "pauses.lua")
 COMMON = (_AROUND, *_INSIDE)
 
@@ -45,9 +44,9 @@ ELSEWHERE_MS = 5_000
 
 #: Removes a key only if the key still has this value.
 REMOVE_OWN = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-#: The answer of ``line_up.lua`` after which the caller announces the turn.
+#: Reply of ``line_up.lua`` after which the caller announces the turn.
 BEGUN = "begun"
-#: The script whose answer is a ``ReleaseReply``.
+#: Script whose reply is a ``ReleaseReply``.
 RELEASE = _LUA / "release.lua"
 #: Scripts used by clients and workers: clients submit and cancel turns, reapers cancel interrupted turns.
 CANCEL, LINE_UP = _LUA / "cancel.lua", _LUA / "line_up.lua"
@@ -55,15 +54,10 @@ CANCEL, LINE_UP = _LUA / "cancel.lua", _LUA / "line_up.lua"
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A Lua script that changes or reads keys of the store in one atomic step.
+    """A Lua script that reads or changes keys of the store in one atomic step.
 
-    Attributes:
-        name: the name of the file.
-        text: the whole text.
-        sha: the hash for EVALSHA.
-        arguments: the argument names, in order.
-        rest: whether further texts may follow.
-        keys: the number of ``turn_keys`` needed.
+    ``rest`` allows further arguments after the named ones; ``keys`` is the number of ``turn_keys`` that the script
+    needs.
     """
 
     name: str
@@ -74,10 +68,9 @@ class Script:
     keys: int = 20
 
     def build_argv(self, turn_id: str, values: dict[str, Word], rest: Sequence[Word] = ()) -> tuple[Word, ...]:
-        """Return the script's arguments (ARGV) for a turn; ``values`` are named, and ``rest`` follows unnamed.
+        """Return the script's ARGV for a turn: the turn id, the named ``values``, and then ``rest``.
 
-        Raises:
-            TypeError: an argument is missing, or not declared in the command's header.
+        Raises ``TypeError`` for an argument that is missing or not declared in the script's header.
         """
         if wrong := values.keys() ^ self.arguments or (rest and not self.rest):
             named = ", ".join(sorted(wrong)) if isinstance(wrong, set) else "no rest"
@@ -86,12 +79,12 @@ class Script:
 
 
 def load_script(path: Path, settings: Settings) -> Script:
-    """Read a Lua script from a file and add the constants that depend on the settings."""
+    """Load a Lua script from a file, adding shared functions and constants that depend on the settings."""
     return _build_script(path, _format_constants(settings))
 
 
 def load_queue_script(path: Path, settings: Settings) -> Script:
-    """Build a Lua script about the fair queue, including the functions that it needs from ``lua/line.lua``."""
+    """Load a Lua script about the fair queue, adding the functions that it needs from ``lua/line.lua``."""
     own = path.read_text()
     common = [*_format_constants(settings).splitlines(), *_declarations(_AROUND), *_declarations(_INSIDE[0])]
     text = "\n".join(["#!lua", *_select_needed(common, own), own])
@@ -99,7 +92,7 @@ def load_queue_script(path: Path, settings: Settings) -> Script:
 
 
 def find_queue(settings: Settings) -> str:
-    """Return the key of the agents' message queue if it is in the store's database, otherwise an empty string."""
+    """Return the key of the agents' message queue if the store holds the queues, otherwise an empty string."""
     return f"{settings.namespace}:celery:{RUN_QUEUE}" if settings.has_queues else ""
 
 
@@ -124,12 +117,12 @@ class ReleaseReply:
 
 
 def release_keys(keys: Keys, queue: str) -> tuple[str, ...]:
-    """Return the keys (KEYS) for ``release.lua``; placeholders stand for the keys of a single turn."""
+    """Return the KEYS of ``release.lua``, with placeholders for the keys of a single turn."""
     return (*[keys.due] * 5, *_shared_keys(keys), *line_keys(keys, queue))
 
 
 def load_plain_script(path: Path) -> Script:
-    """Read a Lua script that needs no constants or shared functions."""
+    """Load a Lua script that needs no constants or shared functions."""
     text = path.read_text()
     return Script(path.stem, text, _hash_text(text), (), rest=True)
 
@@ -199,7 +192,7 @@ def _declared_names(text: str) -> frozenset[str]:
 
 
 def _find_fields(needed: Sequence[str], own: str) -> list[str]:
-    """Return the names of the record fields that a script reads, from its header or its code."""
+    """Return the names of the record fields that a script reads, taken from its header or its code."""
     if declared := re.search(r"^-- reads: (.*)$", own, re.MULTILINE):
         return sorted({"seq", *declared[1].split()})
     code = _COMMENT.sub("", "\n".join([*needed, own]))
@@ -249,7 +242,7 @@ def _breaker_of(settings: Settings) -> list[int]:
 
 
 def _format_constant(name: str, value: object) -> str:
-    """Return the Lua declaration of a constant. Tables become functions, because most scripts do not use them."""
+    """Return the Lua declaration of a constant; a table becomes a function, because most scripts do not use it."""
     if isinstance(value, int):
         return f"local {name} = {value}"
     return f"local function {name}() return {_format_literal(value)} end"
@@ -267,12 +260,9 @@ def _format_literal(value: object) -> str:
 
 @lru_cache(maxsize=256)  # the same for all commands of a turn, like `keys_of`
 def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") -> tuple[str, ...]:
-    """Return the keys (KEYS) that scripts about a turn expect, in the order of ``lua/record.lua`` and ``lua/line.lua``.
+    """Return the KEYS of scripts about a turn, in the order that the scripts expect.
 
-    ``queue`` is the result of ``queue_in``.
-
-    Raises:
-        ValueError: ``turn_id`` has the wrong form.
+    ``queue`` is the result of ``find_queue``. Raises ``ValueError`` if ``turn_id`` is not a turn id.
     """
     keys = keys_for_turn(namespace, turn_id)
     own = (keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
@@ -286,6 +276,6 @@ def _shared_keys(keys: Keys) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def line_keys(keys: Keys, queue: str) -> tuple[str, ...]:
-    """Return the fair queue's part of a script's keys. Without ``queue``, an unused key takes its position."""
+    """Return the keys of the fair queue among a script's KEYS, with a placeholder if ``queue`` is empty."""
     owners = keys.turns_of("interactive"), keys.turns_of("background")
     return (keys.waiting, keys.places, *owners, keys.let_go, keys.at_work, queue or keys.places)

@@ -1,4 +1,4 @@
-"""Connects to the store in each of its forms: a single server (TCP, TLS, unix socket), Sentinel, or a cluster.
+"""Opens connections to the store, which may be a single server (TCP, TLS, unix socket), Sentinel, or a cluster.
 
 All connections are made here. This module contains all uses of undocumented parts of redis-py;
 tests/integration/test_connection.py lists them.
@@ -51,13 +51,10 @@ def open_store(
     resends: int = 0,
     single: bool = False,
 ) -> aioredis.Redis:
-    """Return a pool of asynchronous connections to the store, for use in one event loop.
+    """Return a redis-py client for one event loop, with connections to the configured store.
 
-    ``answer_seconds`` also limits the login and questions to Sentinel. With ``single`` the pool has one connection, for
-    which all callers queue.
-
-    Raises:
-        SettingsError: no store is configured.
+    ``answer_seconds`` also limits the login and questions to Sentinel. With ``single`` all callers share one
+    connection. Raises ``SettingsError`` if no store is configured.
     """
     retry = AsyncRetry(ExponentialBackoff(cap=0.2, base=0.02), resends)
     options = _options(connect_seconds, answer_seconds, retry)
@@ -76,10 +73,9 @@ def open_store(
 
 
 def open_blocking_store(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3) -> Any:
-    """Return a pool of blocking connections to the store, for threads and for programs without an event loop.
+    """Return a blocking redis-py client for the configured store, for threads and programs without an event loop.
 
-    Raises:
-        SettingsError: no store is configured.
+    Raises ``SettingsError`` if no store is configured.
     """
     retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), resends)
     options = _options(min(2.0, answer_seconds), answer_seconds, retry)
@@ -107,7 +103,7 @@ def _options(connect_seconds: float, answer_seconds: float, retry: Any) -> dict[
 
 
 def _parse_address(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the connection options of an address; ``credential_provider`` names a class that supplies credentials."""
+    """Convert parsed address options; ``credential_provider`` names a class that supplies credentials."""
     found = dict(options)
     if name := found.pop("credential_provider", None):
         try:
@@ -123,7 +119,7 @@ def _master_options(sentinels: SentinelAddress, kind: type) -> dict[str, Any]:
 
 
 class _Pool(aioredis.ConnectionPool):
-    """Keeps only a few idle connections open, so that a burst of streams leaves no connections behind."""
+    """Connection pool that keeps only a few idle connections, so that a burst of streams leaves none behind."""
 
     def make_connection(self) -> Any:
         """Create a connection that packs commands with hiredis, which is faster than redis-py."""
@@ -132,7 +128,7 @@ class _Pool(aioredis.ConnectionPool):
         return made
 
     async def release(self, connection: Any) -> None:
-        """Return a connection to the pool, and close idle connections above the limit."""
+        """Return a connection to the pool and close idle connections above the limit."""
         await super().release(connection)
         while len(self._available_connections) > _KEPT_CONNECTIONS:
             # Removed first, so that no caller gets the closing connection.
@@ -147,7 +143,7 @@ def _pack_words(by_redis: Callable[..., Any], *words: Any) -> Any:
 
 
 class _SentinelPool(_Pool, SentinelConnectionPool):
-    """A pool of connections to the master that Redis Sentinel names."""
+    """Connection pool for the master that Redis Sentinel names."""
 
 
 class _Single(aioredis.BlockingConnectionPool):
@@ -180,14 +176,7 @@ class _AsyncOfSentinel(AsyncSentinelManagedConnection):
 
 
 class OpenedConnection:
-    """A connection that redis-py opened and authenticated, and whose transport is used directly.
-
-    redis-py's own reading and packing would cost more than all other work with the store.
-
-    Attributes:
-        transport: the transport for commands.
-        reader: parses replies.
-    """
+    """A connection that redis-py opened and authenticated, but whose transport is used directly for speed."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection  # keeps the writer alive, which would close the transport on collection
@@ -202,5 +191,5 @@ class OpenedConnection:
 
 
 def get_socket(connection: Any) -> Any:
-    """Return the socket of a blocking connection, to read replies that redis-py cannot parse."""
+    """Return the socket of a blocking connection, for reading replies that redis-py cannot parse."""
     return connection._sock  # noqa: SLF001

@@ -24,7 +24,7 @@ from api_client.store.connecting import NOT_YET, OpenedConnection, open_store
 
 
 class Connection:
-    """A connection to the store that all coroutines of one event loop share.
+    """A connection to the store that all coroutines of an event loop share, reconnecting after a loss.
 
     ``connect_seconds`` limits each step of connecting and logging in, ``answer_seconds`` the silence of the store while
     a reply is due.
@@ -38,10 +38,9 @@ class Connection:
         self._opening: asyncio.Task[_Pipeline] | None = None
 
     def send_command(self, *words: Word) -> Awaitable[Any]:
-        """Send one command to the store and return its future reply.
+        """Send one command to the store and return an awaitable for its reply.
 
-        Raises:
-            RedisError: the store does not answer, or answers with an error.
+        Raises ``RedisError`` if the store does not answer, or answers with an error.
         """
         line = self._line
         return line.send_command(words) if line and line.usable else self._send_on_new(words)
@@ -52,8 +51,7 @@ class Connection:
     async def open_another(self) -> OpenedConnection:
         """Open and return another connection to the same store, for example for a subscription.
 
-        Raises:
-            RedisError: the store does not answer.
+        Raises ``RedisError`` if the store does not answer.
         """
         made = self._pool.make_connection()
         try:
@@ -70,7 +68,7 @@ class Connection:
             self._line.close_failed(RedisConnectionError("closed"))
 
     async def _shared_pipeline(self) -> _Pipeline:
-        """Return a new connection. Callers share the connection; cancelling one caller does not cancel the others."""
+        """Open a new connection that concurrent callers share; cancelling one caller does not cancel the others."""
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self._open_pipeline(), name="store connection")
         return await asyncio.shield(self._opening)
@@ -83,8 +81,7 @@ class Connection:
 class SingleConnection(Connection):
     """A store connection that sends one command after the other, for programs that poll.
 
-    Attributes:
-        redis: the same connection as a redis-py client.
+    ``redis`` is the same connection as a redis-py client.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -106,7 +103,7 @@ class SingleConnection(Connection):
 
 
 class _Pipeline(asyncio.Protocol):
-    """One open connection that pipelines commands until it is lost; ``lost`` holds the error that ended it."""
+    """One open connection that pipelines commands; ``lost`` is the error that ended it, or None."""
 
     def __init__(self, connection: OpenedConnection, answer_seconds: float) -> None:
         self.lost: Exception | None = None
@@ -122,7 +119,7 @@ class _Pipeline(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Return whether the connection can still be used by the running event loop."""
+        """Return True if the connection is open and belongs to the running event loop."""
         return self.lost is None and self._loop is asyncio.get_running_loop()
 
     def send_command(self, words: tuple[Word, ...]) -> asyncio.Future[Any]:
@@ -192,23 +189,22 @@ class _Pipeline(asyncio.Protocol):
 
 
 class Listener(Protocol):
-    """Receives what happens to a subscription. The methods are called in the subscription's event loop."""
+    """Receives the messages of a subscription. Methods are called in the subscription's event loop."""
 
     def on_subscribed(self, channel: bytes) -> None:
-        """Handle the confirmation of a subscription: no message of the channel is missed from now on."""
+        """Handle the store's confirmation of a subscription, from which on no message of the channel is missed."""
 
     def on_message(self, channel: bytes, data: bytes) -> None:
         """Handle a message that arrived on a channel."""
 
     def on_lost(self, error: Exception) -> None:
-        """Handle the loss of the connection and thereby of all channels. Called at most once, and not after ``end``."""
+        """Handle the loss of the connection and all its channels. Called at most once, and never after ``end``."""
 
 
 class Subscription(asyncio.Protocol):
-    """A pub/sub connection to the store, usable until it is lost or closed.
+    """A pub/sub connection to the store that passes messages to a listener until it is lost or ended.
 
-    Attributes:
-        heard_at: when the store last sent data, by the loop's clock.
+    ``heard_at`` is the loop's time at which the store last sent data.
     """
 
     def __init__(self, connection: OpenedConnection, listener: Listener) -> None:
@@ -223,11 +219,11 @@ class Subscription(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Return whether neither the subscription nor its event loop has ended."""
+        """Return True if the subscription is open and belongs to the running event loop."""
         return not self._ended and self._loop is asyncio.get_running_loop()
 
     def subscribe(self, channel: bytes) -> None:
-        """Subscribe to a channel. ``Listener.subscribed`` is called when the store confirms the subscription."""
+        """Subscribe to a channel. ``Listener.on_subscribed`` is called when the store confirms the subscription."""
         self._unconfirmed[channel] += 1
         self._transport.write(hiredis.pack_command((b"SUBSCRIBE", channel)))  # type: ignore[arg-type]
 

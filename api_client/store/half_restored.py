@@ -1,4 +1,4 @@
-"""Refuses to start on a store while a backup is being restored into the store."""
+"""Refuses to start while a backup is being restored into the store."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ RESTORING = "restoring"
 
 
 def refuse_half_restored(settings: Settings) -> None:
-    """Raise an error if a restore of the store was begun but not finished. A store that does not answer is only logged.
+    """Raise ``SettingsError`` if a restore into the store has begun but not finished.
 
-    Raises:
-        SettingsError: the restore has not finished.
+    A store that does not answer is only logged.
     """
     try:
         with open_blocking_store(settings, answer_seconds=2.0, resends=0) as store:

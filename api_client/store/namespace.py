@@ -1,4 +1,4 @@
-"""Copies and checks all keys of an installation, for backups and server checks. Blocking."""
+"""Copies and checks all keys of an installation, for backups and server checks. All functions block."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def write_mark(store: redis.Redis, namespace: str) -> None:
 
 
 def dump_key(store: redis.Redis, namespace: str) -> bytes:
-    """Return a test key as serialised by the store's server, to try if another server can read its format."""
+    """Write a test key and return its serialised form, to find out if another server can read the format."""
     write_mark(store, namespace)
     return cast("bytes", store.dump(Keys(namespace).written))
 
 
 def try_key(target: redis.Redis, namespace: str, key: bytes) -> None:
-    """Restore a serialised key for a moment. Raises ``ResponseError`` if the target server cannot read the key."""
+    """Restore a serialised test key and delete it. Raises ``ResponseError`` if the server cannot read the format."""
     name = Keys(namespace).probe("restore")
     target.restore(name, 1000, key, replace=True)
     target.delete(name)
 
 
 def require_room(target: redis.Redis, namespace: str, digest: str) -> None:
-    """Raise ``RestoreRefused`` if a store holds turns, unless a restore of the same backup was interrupted there."""
+    """Raise ``RestoreRefused`` unless a store is empty or holds an interrupted restore of the same backup."""
     keys = Keys(namespace)
     begun = target.hget(keys.installation, RESTORING)
     if begun is not None:
@@ -69,10 +69,8 @@ def _escape_pattern(namespace: str) -> str:
 def copy_keys(source: redis.Redis, target: redis.Redis, namespace: str, digest: str) -> int:
     """Copy every key of an installation from a backup's server into the store; return the number of keys.
 
-    During the copy the store is marked with the digest of the backup.
-
-    Raises:
-        RestoreRefused: the store's server cannot read the keys.
+    During the copy the store is marked with the digest of the backup. Raises ``RestoreRefused`` if the store's server
+    cannot read the keys.
     """
     keys = Keys(namespace)
     target.hset(keys.installation, RESTORING, digest)

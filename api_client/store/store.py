@@ -1,4 +1,4 @@
-"""The store as an event loop uses it: commands with timeouts, and named errors."""
+"""The store client of an event loop: commands with timeouts and named errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _PATIENCE_SECONDS = 4.0
 
 
 class Store:
-    """Sends commands to the Redis store from one event loop. Failed requests raise ``StoreUnavailable``.
+    """Client for the Redis store, used by one event loop. Failed requests raise ``StoreUnavailable``.
 
     Frequent commands share one connection (``send_command``, ``run_command``), at a third of the processor time. Other
     commands use a connection each, and may block (WAIT), listen, or return megabytes.
@@ -73,7 +73,7 @@ class Store:
 
     @property
     def has_queues(self) -> bool:
-        """Return whether Celery's queues are in the store's database, so that one command can change both."""
+        """Return True if the store also holds Celery's queues, so that one command can change both."""
         return self.settings.has_queues
 
     @property
@@ -87,10 +87,9 @@ class Store:
         await self.redis.aclose()
 
     async def await_reply(self, answer: Awaitable[Any]) -> Any:
-        """Wait a few seconds for a reply of the client ``redis``, and return the reply.
+        """Wait a few seconds for a reply of the client ``redis`` and return the reply.
 
-        Raises:
-            StoreUnavailable: no reply, or an error.
+        Raises ``StoreUnavailable`` for an error or a missing reply.
         """
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -100,10 +99,9 @@ class Store:
 
     @contextlib.contextmanager
     def tolerate_failures(self, what: str) -> Iterator[None]:
-        """Log errors of housekeeping inside the block instead of raising them, so that submissions do not fail.
+        """Log errors of housekeeping in the ``with`` block instead of raising them, so that submissions do not fail.
 
-        Raises:
-            StoreUnavailable: the store does not answer.
+        Raises ``StoreUnavailable`` if the store does not answer.
         """
         self.troubles.pop(what, None)
         try:
@@ -119,9 +117,7 @@ class Store:
     async def read_memory(self) -> dict[str, Any]:
         """Return the memory figures of the store's server (``INFO memory``).
 
-        Raises:
-            StoreUnavailable: see ``await_reply``.
-            ResponseError: the store's user lacks the permission.
+        Raises ``StoreUnavailable``, or ``ResponseError`` if the store's user lacks the permission.
         """
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -141,7 +137,7 @@ class Store:
         return (await self.await_reply(self.redis.hget(self.keys.installation, field)) or b"").decode()
 
     def load_command(self, path: Path) -> Script:
-        """Load the Lua script in a file, for use with ``change``."""
+        """Load a Lua script from a file, for use with ``run_command``."""
         return load_script(path, self.settings)
 
     async def run_command(
@@ -153,25 +149,25 @@ class Store:
         return await self._get_reply(words, command.text)
 
     async def send_command(self, *words: Word) -> Any:
-        """Send one command and return its raw reply. After a lost connection the command may be executed twice."""
+        """Send one command and return its raw reply. The command may be executed twice if the connection is lost."""
         return await self._get_reply(words)
 
     async def read_hash(self, key: str) -> dict[bytes, bytes]:
-        """Return all fields of a Redis hash; an empty dict if the key does not exist. Raises ``StoreUnavailable``."""
+        """Return all fields of a Redis hash, or an empty dict for a missing key. Raises ``StoreUnavailable``."""
         reply = await self.send_command("HGETALL", key)
         return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))  # RESP3, RESP2
 
     async def read_clock_ms(self) -> int:
-        """Return the time of the store's clock in milliseconds since the epoch. Raises ``StoreUnavailable``."""
+        """Return the store's time in milliseconds since the epoch. Raises ``StoreUnavailable``."""
         seconds, micros = await self.send_command("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def run_script(self, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
-        """Run a self-contained Lua script and return its reply. After a lost connection the script may run twice."""
+        """Run a Lua script and return its reply. The script may be executed twice if the connection is lost."""
         return await self._get_reply(("EVALSHA", script.sha, len(keys), *keys, *arguments), script.text)
 
     async def _get_reply(self, words: tuple[Word, ...], script: str = "") -> Any:
-        """Send a command and return its reply; load the Lua ``script`` first if the store does not know it."""
+        """Send a command and return its reply, loading the Lua ``script`` first if the store does not know it."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 try:
@@ -189,7 +185,7 @@ class Store:
         return await self._send_with_retry(words)
 
     async def open_subscription(self, listener: Listener) -> Subscription:
-        """Open a pub/sub connection that reports to ``listener``. Raises ``RedisError``."""
+        """Open a pub/sub connection that passes messages to ``listener``. Raises ``RedisError``."""
         return Subscription(await self._connection.open_another(), listener)
 
     async def _send_with_retry(self, words: tuple[Word, ...]) -> Any:
@@ -200,7 +196,7 @@ class Store:
             return await self._connection.send_command(*words)
 
     async def await_durability(self, turn_id: str, seq: int, at_ms: int = 0) -> None:
-        """Wait until a turn's events up to ``seq`` are stored as durably as HELIX_DURABILITY demands.
+        """Wait until a turn's events up to ``seq`` are stored as durably as the setting HELIX_DURABILITY demands.
 
         ``everysec`` needs the server's kernel, ``power`` the disk, ``replicated`` the replicas. ``at_ms`` is the time
         of the event by the store's clock; 0 for now.
@@ -238,9 +234,6 @@ class Store:
 
         The server appends to its file after the reply, so this check must be a separate command. A full disk refuses
         later writes, so a later accepted write (a worker's report) proves earlier writes.
-
-        Raises:
-            StoreUnavailable: the write is in memory only, and would be lost with the server.
         """
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -259,16 +252,12 @@ class Store:
 
 
 def to_unavailable(error: BaseException) -> StoreUnavailable:
-    """Convert an error of the store's client into ``StoreUnavailable``, with the server's message if it refused."""
+    """Convert an error of the store's client to ``StoreUnavailable``, with the server's message if it refused."""
     text = " ".join(str(error).split())[:160]
     return StoreUnavailable(f"{type(error).__name__}{f': {text}' if text else ''}", find_refusal(error))
 
 
 def heed_cancellation() -> None:
-    """Raise ``CancelledError`` if the store's client swallowed a cancellation of the current task.
-
-    Raises:
-        CancelledError: the running task was cancelled.
-    """
+    """Raise ``CancelledError`` if the store's client swallowed a cancellation of the current task."""
     if (task := asyncio.current_task()) and task.cancelling():
         raise asyncio.CancelledError

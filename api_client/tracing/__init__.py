@@ -1,4 +1,4 @@
-"""Builds the spans of a finished turn, below the caller's span from the W3C header ``traceparent``."""
+"""Builds the trace spans of a finished turn, below the caller's span from the W3C header ``traceparent``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAMPLED = 1
 
 
 class CallerSpan(NamedTuple):
-    """The ids of the trace and span in which the caller requested the turn."""
+    """The trace and span in which the caller requested the turn."""
 
     trace_id: int
     span_id: int
@@ -42,13 +42,12 @@ def caller_span(traceparent: str) -> CallerSpan | None:
 
 
 def select_traceparent(given: Sequence[str]) -> str:
-    """Return the ``traceparent`` header of a request; an empty string unless there is exactly one valid header."""
+    """Return a request's ``traceparent`` header, or an empty string unless there is exactly one valid header."""
     return given[0] if len(given) == 1 and caller_span(given[0]) else ""
 
 
 Value = str | int | float | bool | tuple[str, ...]
 
-#: Outcomes without a fault: cancelled turns.
 _NO_ERROR = frozenset({Outcome.CANCELLED})
 #: Event fields copied to spans, without texts written by anybody.
 _ATTRIBUTES = ("attempt", "delivery", "during", "silent_ms", "reason", "stage", "kind", "model", "delay_seconds")
@@ -64,7 +63,7 @@ _MOST_NOTES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanNote:
-    """A timestamped event within a trace span."""
+    """An event at one moment within a trace span."""
 
     name: str
     at: float
@@ -75,15 +74,8 @@ class SpanNote:
 class Span:
     """A trace span for a part of a turn. Times are in seconds since the epoch.
 
-    Attributes:
-        key: the span's name within its turn, such as ``attempt 2``; turn id and key give the span's id.
-        name: the displayed name.
-        start: the start time.
-        end: the end time.
-        parent: the key of the parent span; None for the turn's own span.
-        attributes: the span's attributes.
-        error: the ``error.type`` from a closed set; empty without an error.
-        notes: moments within the span.
+    ``key`` names the span within its turn, such as ``attempt 2``; turn id and key give the span's id. ``parent`` is the
+    key of the parent span, None for the turn's own span. ``error`` is the ``error.type``, from a closed set.
     """
 
     key: str
@@ -103,12 +95,12 @@ def find_trace_id(turn: Turn) -> int:
 
 
 def derive_span_id(turn: Turn, key: str) -> int:
-    """Return the id of a turn's span, which is always the same for the same turn and ``key``."""
+    """Derive the id of a turn's span, which is always the same for the same turn and ``key``."""
     return int.from_bytes(hashlib.sha256(f"{turn.turn_id} {turn.epoch} {key}".encode()).digest()[:8], "big")
 
 
 def build_spans(turn: Turn, events: Iterable[Event], providers: Mapping[str, str]) -> list[Span]:
-    """Return the trace spans of a finished turn, beginning with the span of the whole turn.
+    """Build the trace spans of a finished turn from its events, beginning with the span of the whole turn.
 
     ``providers`` maps models to ``gen_ai.provider.name``. A turn without a log (``turns gc --events``) has only its own
     span.
@@ -121,7 +113,7 @@ def build_spans(turn: Turn, events: Iterable[Event], providers: Mapping[str, str
 
 @dataclass(slots=True)
 class _AttemptTrace:
-    """Collects what the events of a turn tell about one attempt, to build the attempt's span."""
+    """Collects what a turn's events say about one attempt, to build the attempt's span."""
 
     number: int
     model: str
@@ -143,7 +135,7 @@ class _AttemptTrace:
 
 
 class _LogWalk:
-    """Builds trace spans while it reads the events of a turn in order."""
+    """Builds trace spans while reading a turn's events in order."""
 
     def __init__(self, turn: Turn, providers: Mapping[str, str]) -> None:
         self._turn, self._providers = turn, providers
@@ -248,7 +240,7 @@ class _LogWalk:
         self._checks.append(made)
 
     def _add_validator_checks(self, attempt: _AttemptTrace, at: float, issues: Sequence[ValidationIssue]) -> None:
-        """Add a span for each validator that checked the answer of an attempt."""
+        """Add a span for each validator that checked an attempt's answer."""
         if not find_work(self._turn.request).answers_in_text:
             return
         for name in self._turn.request.validators:

@@ -13,7 +13,7 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 
 
 def find_endpoint(environ: Mapping[str, str]) -> str:
-    """Return the trace receiver that OpenTelemetry's variables name; an empty string if tracing is off."""
+    """Return the trace receiver that OpenTelemetry's variables name, or an empty string if tracing is off."""
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     exporters = environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",")
     if off or not {"", "otlp"} & set(exporters):
@@ -22,7 +22,7 @@ def find_endpoint(environ: Mapping[str, str]) -> str:
 
 
 def explain_off(environ: Mapping[str, str]) -> str:
-    """Return why no traces are sent and how to change that; an empty string if traces are sent."""
+    """Return why no traces are sent and how to change that, or an empty string if traces are sent."""
     if not find_endpoint(environ):
         return "no receiver: set OTEL_EXPORTER_OTLP_ENDPOINT=http://host:4318 (docs/operations.md)"
     protocol = _first_set(environ, _PROTOCOLS)

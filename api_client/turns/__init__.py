@@ -1,1 +1,1 @@
-"""Operations on one turn: submit, read, follow, cancel and decide."""
+"""Operations on single turns: submit, read, follow, cancel and decide."""

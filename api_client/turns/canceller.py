@@ -14,7 +14,7 @@ log = ModuleLog(__name__)
 
 
 class Canceller:
-    """Cancels turns, and starts the next turn of the same session."""
+    """Cancels turns on request, so that the next turn of the same session can start."""
 
     def __init__(self, store: Store, reader: TurnReader, announcer: Announcer) -> None:
         self._store = store
@@ -25,9 +25,8 @@ class Canceller:
     async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
         """Cancel a turn in any state and return its record. A finished turn stays unchanged.
 
-        Raises:
-            TurnNotFound: the turn does not exist or has another owner.
-            StoreUnavailable: the store does not answer.
+        Raises ``TurnNotFound`` if the turn does not exist or has another owner, ``StoreUnavailable`` if the store does
+        not answer.
         """
         turn = await self._reader.read_turn(turn_id, owner=owner)
         if turn.state is not TurnState.FINISHED:

@@ -1,4 +1,4 @@
-"""Wake-up channels of followed turns: pub/sub over one connection, shared by all readers of a client.
+"""Wake-up channels of followed turns: all readers of a client share one pub/sub connection.
 
 A message is only a hint; after silence or an overflow the reader reads the log (``stream.py``).
 """
@@ -35,8 +35,7 @@ class ChannelSubscriber:
     async def next_event(self, seconds: float) -> bytes | None:
         """Return the next event, ``LOOK`` if the log must be read again, or None after ``seconds`` of silence.
 
-        Raises:
-            RedisError, OSError: the connection was lost, and events with it.
+        Raises ``RedisError`` or ``OSError`` if the connection was lost, and events with it.
         """
         if not self._heard and self._lost is None:
             self._rung.clear()
@@ -50,7 +49,7 @@ class ChannelSubscriber:
         return None
 
     def deliver(self, data: bytes) -> None:
-        """Hand an event to the reader; if too many events wait, tell the reader to read the log instead."""
+        """Pass an event to the reader, or ``LOOK`` if too many events are waiting."""
         if len(self._heard) >= _MOST:
             self._heard.clear()
             data = LOOK
@@ -70,7 +69,7 @@ class _Channel:
 
 
 class ChannelHub:
-    """Shares one pub/sub connection of a client among all readers that wait for events of turns."""
+    """Shares one pub/sub connection among all readers that wait for events of turns."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -80,10 +79,9 @@ class ChannelHub:
 
     @asynccontextmanager
     async def subscribe(self, name: str) -> AsyncIterator[ChannelSubscriber]:
-        """Subscribe to the channel ``name`` and yield the subscription, which ends with the block.
+        """Subscribe to the channel ``name`` within the ``async with`` block, and yield the subscription.
 
-        Raises:
-            RedisError, OSError: the store does not answer.
+        Raises ``RedisError`` or ``OSError`` if the store does not answer.
         """
         line = self._line
         if line is None or not line.usable:
@@ -110,7 +108,7 @@ class ChannelHub:
         self.on_lost(RedisConnectionError("the client was closed"))
 
     async def _shared_connection(self) -> Subscription:
-        """Return a new connection. Callers share the connection; cancelling one caller does not cancel the others."""
+        """Open a new connection that concurrent callers share; cancelling one caller does not cancel the others."""
         if self._opening is None or self._opening.done() or self._opening.get_loop() is not asyncio.get_running_loop():
             self._opening = asyncio.create_task(self._open_connection(), name="bells")
         return await asyncio.shield(self._opening)

@@ -1,4 +1,4 @@
-"""The fair queue of turns that never ran, for submitting and cancelling."""
+"""The fair queue of turns that have not run yet, as submitting and cancelling use it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_client.store.commands import LINE_UP, RELEASE, ReleaseReply, find_queue
 
 
 class FairQueue:
-    """Starts waiting turns so that owners take turns. Each method may raise ``StoreUnavailable``."""
+    """Queues turns that have not run yet, so that owners take turns. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, announcer: Announcer) -> None:
         self._store = store
@@ -20,7 +20,7 @@ class FairQueue:
         self._release = load_queue_script(RELEASE, store.settings)
 
     async def queue_turn(self, turn_id: str, session_id: str, since: float = 0.0) -> None:
-        """Put a session's next turn into the fair queue. Turns that ran before are left to the recovery of due turns.
+        """Put a session's next turn into the fair queue, unless the turn has no task left.
 
         ``since`` is the creation time of the preceding turn in seconds since the epoch, from which the session has
         waited.

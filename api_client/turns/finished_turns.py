@@ -1,4 +1,4 @@
-"""Reads finished turns in the order of their ends, with a cursor in the store for each reader.
+"""Reads finished turns in the order in which they ended, with a stored cursor for each reader.
 
 The cursor advances after the reader has processed a batch, so a killed reader receives the last batch again and misses
 nothing.
@@ -18,14 +18,14 @@ _IDLE_MS = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedBatch:
-    """A batch of finished turns, which all ended before ``until`` (milliseconds of the store's clock)."""
+    """A batch of finished turns, all of which ended before ``until`` (milliseconds of the store's clock)."""
 
     turn_ids: tuple[str, ...]
     until: int
 
 
 class FinishedTurns:
-    """Reads finished turns in batches, and remembers the position in the store.
+    """Reads finished turns in batches, remembering the position in the store. Methods raise ``StoreUnavailable``.
 
     Methods may raise ``StoreUnavailable``.
     """
@@ -37,7 +37,7 @@ class FinishedTurns:
         self._life = int(store.settings.retention_seconds)
 
     async def start_reading(self, since_seconds: float | None = None) -> None:
-        """Start reading at turns that finished ``since_seconds`` ago; None continues at the stored position."""
+        """Start with turns that finished ``since_seconds`` ago; None continues at the stored position."""
         now = await self._clock_ms()
         if since_seconds is None:
             await self._ask(self._redis.set(self._cursor, now, nx=True, ex=self._life))
@@ -69,12 +69,12 @@ class FinishedTurns:
         await self._store_cursor(batch.until)
 
     async def count_waiting(self, longer_than: float) -> int | None:
-        """Count unread turns that ended more than ``longer_than`` seconds ago; None if reading has never begun."""
+        """Count unread turns that ended more than ``longer_than`` seconds ago; return None if reading never began."""
         until = await self._clock_ms() - round(longer_than * 1000)
         if not (since := await self._ask(self._redis.get(self._cursor))):
             return None
         return int(await self._ask(self._redis.zcount(self._keys.finished, int(since), f"({until}")))
 
     async def _store_cursor(self, until: int) -> None:
-        """Store the reading position; it expires like a turn, so that an abandoned reader leaves nothing behind."""
+        """Store the reading position, which expires like a turn so that an abandoned reader leaves nothing behind."""
         await self._ask(self._redis.set(self._cursor, until, ex=self._life))

@@ -1,4 +1,4 @@
-"""The inbox: suspended turns that wait for a person, and decisions about them."""
+"""The inbox: suspended turns that wait for a person's decision."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DECIDE = Path(__file__).with_name("lua") / "decide.lua"
 
 
 class Inbox:
-    """Lists turns that wait for a person's decision, and stores decisions.
+    """Lists turns that wait for a person's decision and stores decisions. Methods raise ``StoreUnavailable``.
 
     Every method raises ``StoreUnavailable`` if the store does not answer.
     """
@@ -38,7 +38,7 @@ class Inbox:
         self._decide = store.load_command(_DECIDE)
 
     async def list_suspended(self, *, owner: str | None = None) -> list[Turn]:
-        """Return the suspended turns of ``owner``, or of all owners; the longest waiting turn comes first."""
+        """Return the suspended turns of ``owner``, or of all owners, longest waiting first."""
         found: list[Turn] = []
         for turn_id in await self._ask(self._redis.zrange(self._store.keys.suspended, 0, -1)):
             with suppress(TurnNotFound):  # the turn was decided and deleted meanwhile, or has another owner
@@ -60,16 +60,12 @@ class Inbox:
         suspended_at: float = 0.0,
         how: str = "inbox",
     ) -> Turn:
-        """Answer the open question of a suspended turn with the choice ``kind``, and return the turn's new record.
+        """Answer the open question of a suspended turn with the choice ``kind``; return the turn's new record.
 
-        The order is recorded first. Repeating the call with the same ``decision_id`` is safe. ``by``
-        is the verified identity of the person, ``name`` the unverified name, ``text`` an edited answer,
-        ``suspended_at`` identifies the question (0 for any), and ``how`` describes the order for the record.
-
-        Raises:
-            TurnNotFound: the turn does not exist.
-            BadRequest: the decision is invalid for the question.
-            NotSuspended: the turn waits for no decision.
+        The order is recorded first. Repeating the call with the same ``decision_id`` is safe. ``by`` is the verified
+        identity of the person, ``name`` the unverified name, ``text`` an edited answer, ``suspended_at`` identifies the
+        question (0 for any), and ``how`` describes the order for the record. Raises ``TurnNotFound``, ``BadRequest``
+        for a decision that does not fit the question, or ``TurnNotSuspended``.
         """
         turn = await self._reader.read_turn(turn_id, owner=owner)
         asked, at = (turn.interruption, turn.suspended_at) if turn.state is TurnState.SUSPENDED else (None, 0.0)

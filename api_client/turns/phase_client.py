@@ -1,4 +1,4 @@
-"""Submits the phases of a phases.yaml, and remembers the folders in which phases ran."""
+"""Submits the phases of a phases.yaml and remembers the folders in which phases ran."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from api_client.turns.submitter import Submitter
 
 
 class PhaseSubmitter:
-    """Submits the phases of a workflow as turns.
+    """Submits the phases of a workflow as turns. Methods raise ``StoreUnavailable``.
 
     Every method raises ``StoreUnavailable`` if the store does not answer.
     """
@@ -30,17 +30,10 @@ class PhaseSubmitter:
     ) -> list[str]:
         """Store one turn per phase, to run one after the other, and return the ids of the turns.
 
-        A failed phase stops the later phases.
-
-        Repeating the call with the same ``idempotency_key`` finds the stored turns and stores the missing turns.
-        All phases are admitted, or none is stored. Raises the errors of ``Submitter.submit``; their ``turn_ids`` are
-        the stored turns.
-
-        Args:
-            phases: the phases, in order.
-            directory: the folder of the phases.yaml, relative to HELIX_ROOT.
-            idempotency_key: identifies repeated calls.
-            more: further arguments of ``requests_of``.
+        A failed phase stops the later phases. Repeating the call with the same ``idempotency_key`` stores only the
+        missing turns. Either all phases are admitted or none is stored. Raises the errors of ``Submitter.submit``,
+        whose ``turn_ids`` are the stored turns. ``directory`` is relative to HELIX_ROOT, and ``more`` holds further
+        arguments of ``build_requests``.
         """
         requests = build_requests(phases, self._store.settings, directory=directory, **more)
         new = {self._submitter.create_turn_id(): request for request in requests}

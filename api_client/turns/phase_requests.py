@@ -18,10 +18,9 @@ from api_client.contract.turn import SlotShare, TurnRequest
 
 
 def normalise_folder(directory: str) -> str:
-    """Normalise the path of a folder that holds a phases.yaml; the path is relative to HELIX_ROOT.
+    """Return the normalised path of a folder that holds a phases.yaml, relative to HELIX_ROOT.
 
-    Raises:
-        BadRequest: phases may not use a folder of this name.
+    Raises ``BadRequest`` if phases may not use a folder of this name.
     """
     if problem := explain_bad_folder(directory):
         raise BadRequest(f"directory: {problem}", param="directory")
@@ -29,7 +28,7 @@ def normalise_folder(directory: str) -> str:
 
 
 def is_granted(settings: Settings, directory: str, holder: str) -> bool:
-    """Return whether the setting HELIX_PHASE_DIRECTORIES lets the owner ``holder`` run phases in this folder."""
+    """Return True if HELIX_PHASE_DIRECTORIES lets the owner ``holder`` run phases in this folder."""
     path = PurePosixPath(directory)
     grants = (entry.partition("=") for entry in settings.phase_directories)
     return any(path.is_relative_to(folder.strip()) and owner.strip() in {"*", holder} for folder, _, owner in grants)
@@ -50,13 +49,10 @@ def build_requests(
     key: str = "",
     share: SlotShare | None = None,
 ) -> list[TurnRequest]:
-    """Build one turn request per workflow phase, in the order of the phases.
+    """Build one turn request for each phase of a workflow, in order.
 
-    ``deadline_seconds`` counts for each phase from its first start; see ``TurnRequest`` for ``attached``. ``operator``
-    says that the caller has operator rights, so that gates may run programs without a sandbox.
-
-    Raises:
-        BadRequest: phases may not use a folder of this name.
+    ``deadline_seconds`` counts for each phase from its first start. ``operator`` says that the caller has operator
+    rights, so that gates may run programs without a sandbox. Raises ``BadRequest`` if phases may not use the folder.
     """
     folder, share = normalise_folder(directory), share or SlotShare()
     return [

@@ -1,4 +1,4 @@
-"""The proposal that a person decides on."""
+"""The proposal about which a person decides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from api_client.interruptions.registry import find_question_kind
 
 
 def build_proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
-    """Return the answer proposed to the person who decides about a suspended turn: attempt, text, issues and files.
+    """Return the answer about which a person decides: its attempt, text, issues and folder of files.
 
     ``files`` is relative to HELIX_ROOT, and empty without files. The decision ``edit`` accepts the folder's content at
     that time.

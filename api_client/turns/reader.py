@@ -1,4 +1,4 @@
-"""Reads turns: records, attempts and events, now or until a turn has finished."""
+"""Reads turns, their attempts and events, once or until a turn has finished."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BATCH = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOutline:
-    """The events of a turn without the pieces of output, and the number of pieces that were left out."""
+    """The events of a turn without its pieces of output, which are only counted."""
 
     events: tuple[Event, ...]
     pieces: int
@@ -50,7 +50,7 @@ class TurnReader:
         self._outline = store.redis.register_script(_OUTLINE.read_text())
 
     async def read_turn(self, turn_id: str, *, owner: str | None = None) -> Turn:
-        """Return the record of a turn. Raises ``TurnNotFound``."""
+        """Return the record of a turn. Raises ``TurnNotFound`` if it does not exist or has another owner."""
         try:
             keys = keys_for_turn(self._store.namespace, turn_id)
         except ValueError as error:
@@ -97,7 +97,7 @@ class TurnReader:
                 self._confirmed.pop(next(iter(self._confirmed)))
 
     async def read_attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
-        """Return the records of the turn's attempts, oldest first."""
+        """Return the records of a turn's attempts, oldest first."""
         turn = await self.read_turn(turn_id, owner=owner)
         key = keys_for_turn(self._store.namespace, turn_id).attempts(turn_id)
         found = decode_attempts(await self._ask(self._redis.hgetall(key)), turn.request.prompt)
@@ -112,13 +112,13 @@ class TurnReader:
         )
 
     async def read_events(self, turn_id: str, *, owner: str | None = None) -> list[Event]:
-        """Return all events that the turn has stored so far, without waiting for more."""
+        """Return all events that a turn has stored so far, without waiting for more."""
         await self.read_turn(turn_id, owner=owner)
         found: list[Event] = await self._ask(read_log(self._redis, self._store.namespace, turn_id))
         return [await self._complete_event(turn_id, event) for event in found]
 
     async def read_outline(self, turn_id: str, *, owner: str | None = None) -> LogOutline:
-        """Return the turn's events so far without the pieces of output, which are only counted."""
+        """Return a turn's events so far without its pieces of output, which are only counted."""
         await self.read_turn(turn_id, owner=owner)
         log_key, ask = keys_for_turn(self._store.namespace, turn_id).log(turn_id), self._ask
         events: list[Event] = []
@@ -136,7 +136,7 @@ class TurnReader:
         await self._bells.close()
 
     async def count_followers(self, turn_id: str) -> int:
-        """Return how many clients follow the turn now; several readers in one client count once."""
+        """Return how many clients follow a turn now; several readers in one client count once."""
         bell = keys_for_turn(self._store.namespace, turn_id).bell(turn_id)
         [(_, count)] = await self._ask(self._redis.pubsub_numsub(bell))
         return int(count)
@@ -152,23 +152,12 @@ class TurnReader:
         ping_seconds: float | None = None,
         new: bool = False,
     ) -> AsyncGenerator[Event | None]:
-        """Yield every event of the turn after number ``after``, once and in order, until the turn has finished.
+        """Yield every event of a turn after number ``after``, once and in order, until the turn has finished.
 
-        Yields ``None`` after each ``ping_seconds`` of silence. If ``epoch`` or ``after`` belong to another history, all
-        events are sent from the start. An event ``log.reset`` means that the store lost events, and that all events
-        follow again.
-
-        Args:
-            turn_id: the turn.
-            after: the number of the last event seen.
-            epoch: the epoch of the last event seen (``read_event_id``).
-            at_ms: the time of the last event seen (``read_event_id``).
-            owner: restricts the call to turns of this owner.
-            ping_seconds: the interval of pings.
-            new: the caller has just submitted the turn, so the record need not be read.
-
-        Raises:
-            StoreUnavailable: the store was away for more than a minute.
+        Yields None after each ``ping_seconds`` of silence. ``after``, ``epoch`` and ``at_ms`` describe the last event
+        seen (``read_event_id``); if they belong to another history, all events follow from the start. An event
+        ``log.reset`` means that the store lost events and that all events follow again. ``new`` says that the caller
+        has just submitted the turn. Raises ``StoreUnavailable`` if the store was away for more than a minute.
         """
         behind, ping = Position(0), ping_seconds or self._store.settings.ping_seconds
         if not new:
@@ -194,11 +183,10 @@ class TurnReader:
             yield final_event(await self.read_turn(turn_id))
 
     async def await_result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109
-        """Wait until the turn has finished, and return its record.
+        """Wait until a turn has finished and return its record.
 
-        Raises:
-            TimeoutError: the turn did not finish within ``timeout`` seconds.
-            StoreUnavailable: the store was away for more than a minute.
+        Raises ``TimeoutError`` after ``timeout`` seconds, ``StoreUnavailable`` if the store was away for more than a
+        minute.
         """
         async with asyncio.timeout(timeout):
             async for _ in self.follow_turn(turn_id, owner=owner):

@@ -25,10 +25,7 @@ class RequestCheck(Admission):
         self._settings = settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Check a submission and return its request unchanged.
-
-        Raises ``BadRequest`` if the request can never succeed.
-        """
+        """Return the submitted request unchanged. Raises ``BadRequest`` if the request can never succeed."""
         check_request(turn.request, self._settings)
         return turn.request
 
@@ -36,9 +33,7 @@ class RequestCheck(Admission):
 def check_request(request: TurnRequest, settings: Settings) -> None:
     """Raise ``BadRequest`` for a request that can never succeed, such as a request for an unknown model.
 
-    Raises:
-        BadRequest: names the invalid field.
-        HelixError: the kind of work refuses its data.
+    The kind of work may raise another ``HelixError``.
     """
     if request.model not in settings.models:
         known = ", ".join(settings.models)

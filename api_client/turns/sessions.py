@@ -14,7 +14,7 @@ from api_client.workers.reports import count_messages
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """The place of a waiting turn in its queue.
+    """The position of a waiting turn in its queue.
 
     Attributes:
         before: the unfinished turns of its session ahead of the turn.
@@ -26,7 +26,7 @@ class QueuePlace:
 
 
 class Sessions:
-    """Reads which turns of a session are unfinished.
+    """Reads which turns of a session are unfinished. Methods raise ``StoreUnavailable``.
 
     Every method raises ``StoreUnavailable`` if the store does not answer.
     """
@@ -36,7 +36,7 @@ class Sessions:
         self._place = load_queue_script(_PLACE, store.settings)
 
     async def find_position(self, turn_id: str, session_id: str) -> QueuePlace:
-        """Return the place of a waiting turn, within its session or among all turns that wait for an agent."""
+        """Return the position of a waiting turn, within its session or among all turns that wait for an agent."""
         found = await self._store.await_reply(self._store.redis.lpos(self._session_key(turn_id, session_id), turn_id))
         if found:
             return QueuePlace(int(found), 0)
@@ -46,19 +46,16 @@ class Sessions:
         return QueuePlace(0, lengths[RUN_QUEUE] + lined_up)
 
     async def list_unfinished(self, turn_id: str, session_id: str) -> list[str]:
-        """Return the ids of a session's unfinished turns, in order.
-
-        ``turn_id`` may be the id of any turn in the session.
-        """
+        """Return the ids of a session's unfinished turns, in order; ``turn_id`` may be any turn of the session."""
         found = await self._store.await_reply(self._store.redis.lrange(self._session_key(turn_id, session_id), 0, -1))
         return [each.decode() for each in found]
 
     async def has_unfinished(self, session_id: str) -> bool:
-        """Return whether a session has unfinished turns."""
+        """Return True if a session has unfinished turns."""
         return bool(await self._store.await_reply(self._store.redis.llen(self._store.keys.session(session_id))))
 
     async def close_agent(self, session_id: str) -> str:
-        """Request that the session's idle agent is stopped; return its worker's name, or an empty string."""
+        """Ask for the session's idle agent to be stopped; return its worker's name, or an empty string."""
         key = self._store.keys.affinity(session_id)
         found: bytes | None = await self._store.await_reply(self._store.redis.getdel(key))
         return (found or b"").decode()

@@ -38,7 +38,7 @@ _RECONNECT_SECONDS = 0.25
 
 
 class Position(NamedTuple):
-    """The last event that a reader saw: its number and its time in milliseconds (0 if unknown)."""
+    """The position of the last event that a reader saw; ``at`` is in milliseconds, 0 if unknown."""
 
     seq: int
     at: int = 0
@@ -55,14 +55,11 @@ class EndUnreadable(Exception):
 async def follow_events(
     ask: Ask, bells: ChannelHub, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
-    """Yield every event of a turn after position ``after``, once and in order; None after ``ping_seconds`` of silence.
+    """Yield every event of a turn after position ``after``, once and in order; None for each silent ``ping_seconds``.
 
-    An event ``log.reset`` says that the store lost events, and that all events follow from the start.
-
-    Raises:
-        StoreUnavailable: the store was away for more than a minute.
-        TurnNotFound: the store no longer has the turn.
-        EndUnreadable: the remaining events cannot be read.
+    An event ``log.reset`` says that the store lost events, and that all events follow from the start. Raises
+    ``StoreUnavailable`` if the store was away for more than a minute, ``TurnNotFound`` if it lost the turn,
+    ``EndUnreadable`` if the remaining events cannot be read.
     """
     position, away_since = after, 0.0
     while True:
@@ -91,7 +88,7 @@ async def follow_events(
 async def _follow_connection(
     ask: Ask, bell: ChannelSubscriber, namespace: str, turn_id: str, position: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
-    """Yield a turn's events over one connection: stored events first, then live events.
+    """Yield a turn's events over one connection: stored events first, then live ones.
 
     Gaps are filled from the log.
     """

@@ -1,4 +1,4 @@
-"""Builds the arguments of ``submit.lua``. Pure except for the random epoch of the turn."""
+"""Builds the arguments of the Lua script ``submit.lua``."""
 
 from __future__ import annotations
 
@@ -25,12 +25,8 @@ def build_arguments(
 ) -> dict[str, Word]:
     """Return the named arguments of the Lua script ``submit.lua``, which stores a request as a turn.
 
-    Args:
-        request: the request of the turn.
-        settings: the settings of the installation.
-        link: the turn's first task.
-        pushed: the message that the script itself publishes, if the queues are in the same server.
-        keyed: whether the caller gave an idempotency key.
+    ``pushed`` is the message that the script itself publishes if the queues are in the same server; ``keyed`` says that
+    the caller gave an idempotency key.
     """
     cost_budget = int(request.cost_budget_usd * 1e6)
     tokens, cost = request.reserve

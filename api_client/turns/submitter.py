@@ -37,7 +37,7 @@ class Submitter:
         admissions: Sequence[Admission],
         closed: Callable[[str, float], HelixError],
     ) -> None:
-        """Create a submitter; ``closed`` builds the error that says why, and until when, new turns are refused."""
+        """Create a submitter; ``closed`` builds the error that refuses new turns from a reason and an end time."""
         self._store, self._admissions, self._closed = store, admissions, closed
         self._settings = store.settings
         self._line = FairQueue(store, announcer)
@@ -50,7 +50,7 @@ class Submitter:
         return new_turn_id()
 
     async def submit(self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "") -> str:
-        """Store and announce a turn, and return its id. A repeated idempotency key returns the id of the earlier turn.
+        """Store and announce a turn, and return its id; a repeated idempotency key gives the id of the earlier turn.
 
         Repeating the call with the same ``turn_id`` is safe. After the return the turn survives the death of any
         process, and with ``HELIX_DURABILITY=power`` a loss of power.

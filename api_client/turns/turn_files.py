@@ -53,7 +53,7 @@ class FileMissing(HelixError):
 
 @dataclass(frozen=True, slots=True)
 class TurnFile:
-    """A file that belongs to the answer of a turn.
+    """A file that belongs to the answer of a turn; ``path`` is relative to the output folder.
 
     Attributes:
         path: the path relative to the output folder.
@@ -67,13 +67,13 @@ class TurnFile:
 
     @property
     def is_image(self) -> bool:
-        """Return whether the file is an image that every browser can show."""
+        """Return True if the file is an image that every browser can show."""
         return self.type in IMAGES.values()
 
 
 @dataclass(frozen=True, slots=True)
 class LinkedFile:
-    """A file of an answer with a signed download link.
+    """A file of an answer with a signed download link that expires at ``until`` (seconds since the epoch).
 
     Attributes:
         file: the file.
@@ -86,14 +86,14 @@ class LinkedFile:
     until: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the file as a JSON-ready dictionary."""
+        """Return the file and its link as a JSON-ready dictionary."""
         file = self.file
         return {"path": file.path, "size": file.size, "type": file.type, "link": self.link, "expires_at": self.until}
 
 
 @dataclass(frozen=True, slots=True)
 class _FileFolder:
-    """A folder that may contain files of an answer: ``parts`` names it below the folder ``base``.
+    """A folder that may contain files of an answer.
 
     From earlier attempts (``beside``) only additional files count; the accepted attempt names the answer's own files.
     """
@@ -136,7 +136,7 @@ class _FileFolder:
 
 
 async def find_snapshot_files(sessions: StoredSessions | None, turn: Turn) -> StoredFiles | None:
-    """Return the stored files of the turn's session; None if the session's files are on a local disk."""
+    """Return the stored files of the turn's session, or None if the session's files are on a local disk."""
     in_session = find_work(turn.request).in_session
     return await sessions.read(turn.request.session_id) if sessions and in_session else None
 
@@ -144,7 +144,7 @@ async def find_snapshot_files(sessions: StoredSessions | None, turn: Turn) -> St
 def list_files(
     settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], kept: StoredFiles | None = None
 ) -> list[TurnFile]:
-    """Return the files of a turn's accepted answer, sorted by name: at most ``MOST_FILES``, none before acceptance."""
+    """Return the files of a turn's accepted answer, sorted by path; the list is empty before acceptance."""
     found: dict[str, TurnFile] = {}
     for place in _file_folders(settings, turn, attempts):
         with suppress(OSError):
@@ -178,10 +178,7 @@ def media_type(path: str) -> str:
 
 
 def _file_folders(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> Iterator[_FileFolder]:
-    """Yield the folders that may contain the answer's files.
-
-    If two folders have the same file, the first folder wins.
-    """
+    """Yield the folders that may contain the answer's files; the first folder that has a file wins."""
     if not turn.success:
         return
     by_code_or_person = turn.outcome in {Outcome.PASSED_BY_FALLBACK, Outcome.PASSED_BY_HUMAN}
@@ -204,7 +201,7 @@ def _file_folders(settings: Settings, turn: Turn, attempts: Sequence[AttemptReco
 
 
 def _open_folder(base: Path, parts: Sequence[str], stack: ExitStack) -> int:
-    """Open the folder ``parts`` below ``base`` without following links; the stack closes the returned descriptor.
+    """Open the folder ``parts`` below ``base`` without following links; return a descriptor that ``stack`` closes.
 
     Raises ``OSError`` if missing or behind a link.
     """
@@ -234,7 +231,7 @@ def _walk_folder(folder: int, above: str, depth: int = 0) -> Iterator[tuple[str,
 
 
 def _is_plain(facts: os.stat_result) -> bool:
-    """Return whether this is a regular file without further hard links, which may belong to another user."""
+    """Return True for a regular file without further hard links, which may belong to another user."""
     return stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1
 
 

@@ -1,1 +1,1 @@
-"""One module for each capability: what it adds to the catalogues of the contract."""
+"""One module for each capability, with the capability's entries in the catalogues."""

@@ -1,3 +1,3 @@
-"""Agents of others: their part of the catalogues."""
+"""Catalogue entries for external agents."""
 
 PLUGINS = {"runners": {name: name for name in ("acp", "codex", "command", "python")}}

@@ -1,4 +1,4 @@
-"""Backups: their part of the catalogues."""
+"""Catalogue entries for backups."""
 
 FAILPOINTS = {
     "restore.file": "restore: a file was put in its place",

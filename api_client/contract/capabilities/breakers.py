@@ -1,4 +1,4 @@
-"""Circuit breakers, and services without credit: their part of the catalogues."""
+"""Catalogue entries for circuit breakers and for model services without credit."""
 
 from api_client.contract.counter_declaration import CounterDeclaration
 

@@ -1,4 +1,4 @@
-"""Budgets: their part of the catalogues."""
+"""Catalogue entries for budgets."""
 
 NOTICE_KINDS = {
     "budget.near": "80 % of a day's budget is spent.",

@@ -1,3 +1,3 @@
-"""The certification of runners: its part of the catalogues."""
+"""Catalogue entries for the certification of runners."""
 
 PLUGINS = {"commands": {"certify-runner": "certification"}}

@@ -1,3 +1,3 @@
-"""Statements in answers that are checked against what the agent did: their part of the catalogues."""
+"""Catalogue entries for the check of statements in answers against what the agent did."""
 
 PLUGINS = {"rules": {"claims": "claims"}}

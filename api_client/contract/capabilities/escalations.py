@@ -1,4 +1,4 @@
-"""Turns that go to another model or wait for a person: their part of the catalogues."""
+"""Catalogue entries for turns that are escalated to another model or to a person."""
 
 from api_client.contract.counter_declaration import CounterDeclaration
 

@@ -1,4 +1,4 @@
-"""Policies and flow versions: their part of the catalogues."""
+"""Catalogue entries for policies and flow versions."""
 
 from api_client.contract.counter_declaration import CounterDeclaration
 

@@ -1,3 +1,3 @@
-"""The MCP server: its part of the catalogues."""
+"""Catalogue entries for the MCP server."""
 
 PLUGINS = {"commands": {"mcp": "mcp"}}

@@ -1,4 +1,4 @@
-"""Notifications: their part of the catalogues."""
+"""Catalogue entries for notifications."""
 
 NOTICE_KINDS = {
     "notice.test": "`turns notices test` sent it.",

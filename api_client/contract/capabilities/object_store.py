@@ -1,4 +1,4 @@
-"""The files of sessions in an object store: their part of the catalogues."""
+"""Catalogue entries for session files in an object store."""
 
 FAILPOINTS = {
     "files.restored": "any link: the session's folder is what its snapshot says, nothing done yet",

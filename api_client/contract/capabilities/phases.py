@@ -1,4 +1,4 @@
-"""Phases: their part of the catalogues."""
+"""Catalogue entries for phases."""
 
 from api_client.contract.counter_declaration import CounterDeclaration
 

@@ -1,4 +1,4 @@
-"""Replay, and rules in shadow: their part of the catalogues."""
+"""Catalogue entries for replays and for rules in shadow mode."""
 
 from api_client.contract.counter_declaration import CounterDeclaration
 

@@ -1,3 +1,3 @@
-"""Traces: their part of the catalogues."""
+"""Catalogue entries for traces."""
 
 PLUGINS = {"commands": {"traces": "traces"}}

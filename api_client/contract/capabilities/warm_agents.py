@@ -1,4 +1,4 @@
-"""Agents that are kept for a message to come: their part of the catalogues."""
+"""Catalogue entries for agents that stay alive between messages."""
 
 from api_client.contract.counter_declaration import CounterDeclaration
 

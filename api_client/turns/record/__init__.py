@@ -1,1 +1,1 @@
-"""The record of a turn, which workers read and change by one Lua command per change."""
+"""The record of a turn. Workers read the record and make each change with one Lua command."""

@@ -17,7 +17,7 @@ from api_client.turns.record.transition import Transition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedAnswer:
-    """An accepted answer with everything that is needed to publish it and to finish its turn.
+    """An accepted answer with everything needed to publish the answer and finish its turn.
 
     Attributes:
         move: the transition that ends the turn.
@@ -30,7 +30,7 @@ class AcceptedAnswer:
     mended: dict[str, str] = field(default_factory=dict)
 
     def to_json(self, stored: Mapping[str, str]) -> str:
-        """Encode the answer as JSON for the turn's record; ``stored`` holds the stored facts of its attempt."""
+        """Encode the accepted answer as JSON; texts in ``stored`` (facts of its attempt) become references."""
         data = {
             "move": encode_transition(self.move, stored).to_dict(),
             "delivery": self.delivery,
@@ -42,10 +42,9 @@ class AcceptedAnswer:
 
     @classmethod
     def from_json(cls, text: str, stored: Callable[[int], Mapping[str, str]]) -> AcceptedAnswer:
-        """Decode an answer from its JSON; ``stored`` returns the stored facts of an attempt by its number.
+        """Decode an accepted answer from JSON; ``stored`` returns the stored facts of an attempt by its number.
 
-        Raises:
-            ValueError: the text is not an accepted answer.
+        Raises ``ValueError`` if the text is not an accepted answer.
         """
         data = json.loads(text)
         events = [body_of(kind, facts) for kind, facts in data["events"]]

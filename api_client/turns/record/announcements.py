@@ -1,4 +1,4 @@
-"""Decides whether a queued turn needs another announcement. Pure.
+"""Decides whether a waiting turn needs another announcement.
 
 Queues are first in, first out. While the message at the head of a queue is older than a turn's announcement, the turn's
 message waits behind the head or is lost, and another announcement would not speed the turn up. All times are
@@ -27,12 +27,8 @@ _AT_REST = {TurnState.QUEUED.value, TurnState.RAN.value}
 class AnnouncedTurn:
     """A turn whose task was announced to the workers and that no worker has claimed yet.
 
-    Attributes:
-        turn_id: the turn's id.
-        score: the due time as it was read.
-        at: the time of the announcement.
-        queue: the queue of the announcement.
-        deadline_at: the deadline; 0 for none.
+    ``score`` is the due time as it was read, ``at`` the time of the announcement, and ``deadline_at`` is 0 without a
+    deadline.
     """
 
     turn_id: str
@@ -44,13 +40,13 @@ class AnnouncedTurn:
 
 @dataclass(frozen=True, slots=True)
 class QueueHead:
-    """The oldest message of a queue: its turn was announced at ``at``; None if that turn does not wait."""
+    """The oldest message of a queue. ``at`` is when its turn was announced, None if that turn does not wait."""
 
     at: int | None
 
 
 def find_announcement(turn_id: str, score: float, record: Mapping[str, str], announce_ms: int) -> AnnouncedTurn | None:
-    """Build the announced turn from its record; return None for a held, suspended, delayed or not announced turn."""
+    """Return the announced turn that a record describes, or None if the turn does not wait for a worker."""
     deadline_at = int(record.get("deadline_at") or 0)
     if record.get("token") or record.get("state") not in _AT_REST or record.get("double_text") == "interrupt":
         return None
@@ -70,7 +66,7 @@ def find_announcement(turn_id: str, score: float, record: Mapping[str, str], ann
 
 
 def next_check_at(turn: AnnouncedTurn, head: QueueHead | None, now: int, announce_ms: int) -> int | None:
-    """Return when to check a waiting turn again, or None to announce the turn now.
+    """Return when to check a waiting turn again, or None if the turn must be announced now.
 
     ``head`` is None for an empty queue.
     """

@@ -1,4 +1,4 @@
-"""Puts off turns whose announcements still wait in a queue, so that repeated announcements do not pile up."""
+"""Postpones turns whose messages still wait in a queue, so that repeated announcements do not pile up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LUA = Path(__file__).with_name("lua") / "put_off.lua"
 
 
 class Backlog:
-    """Compares due turns with the messages in Celery's queues, to find the turns whose messages still wait."""
+    """Compares due turns with the messages in Celery's queues, to find turns whose messages still wait."""
 
     def __init__(self, settings: Settings, store: Redis) -> None:
         self._settings = settings
@@ -38,7 +38,7 @@ class Backlog:
         self._script = store.register_script(_LUA.read_text())
 
     async def is_empty(self) -> bool:
-        """Return whether the store has neither unfinished turns nor counters that still must be added up.
+        """Return True if the store has neither unfinished turns nor pending counters. Raises ``RedisError``.
 
         Raises:
             RedisError: the store does not answer.
@@ -46,19 +46,17 @@ class Backlog:
         return not await self._store.exists(self._keys.due, self._keys.pending)
 
     async def list_due(self, now: int, limit: int) -> list[tuple[str, float]]:
-        """Return the ids and scores of at most ``limit`` due turns, longest waiting first. ``now`` is in milliseconds.
+        """Return the ids and due times of up to ``limit`` due turns, longest waiting first. Raises ``RedisError``.
 
-        Raises:
-            RedisError: the store does not answer.
+        Times are milliseconds of the store's clock.
         """
         found: list[Any] = await self._store.zrangebyscore(self._keys.due, "-inf", now, 0, limit, withscores=True)
         return [(turn_id.decode(), score) for turn_id, score in found]
 
     async def put_off_waiting(self, due: Sequence[tuple[str, float]], now: int) -> set[str]:
-        """Postpone the check of due turns whose messages still wait in a queue; return the ids of the other turns.
+        """Postpone due turns whose messages still wait in a queue; return the ids of the other turns.
 
-        Raises:
-            RedisError: the store does not answer.
+        Raises ``RedisError`` if the store does not answer.
         """
         others = {turn_id for turn_id, _ in due}
         turns = [turn for turn in await self._read_announced(due) if turn]
@@ -82,7 +80,7 @@ class Backlog:
         return others
 
     async def _read_announced(self, due: Iterable[tuple[str, float]]) -> list[AnnouncedTurn | None]:
-        """Return the announced turn for each due turn, in order; None if its record is damaged or not announced."""
+        """Return the announced turn for each due turn, in order; None for a damaged or not announced turn."""
         asked = list(due)
         pipe = self._store.pipeline(transaction=False)
         for turn_id, _ in asked:
@@ -117,7 +115,7 @@ class Backlog:
 
 
 def _parse_turn_id(raw: bytes) -> str:
-    """Return the turn id in a Celery message; an empty string for a message that names no turn."""
+    """Return the turn id in a Celery message, or an empty string for a message that names no turn."""
     try:
         _, kwargs, _ = json.loads(base64.b64decode(json.loads(raw)["body"]))
         return str(kwargs["turn_id"])

@@ -1,7 +1,6 @@
-"""Decides when leases may be taken: after every holder had a whole lease's time to renew (DESIGN 3).
+"""Decides when expired leases may be taken: after every holder had a whole lease's time to renew (DESIGN 3).
 
 The store remembers since when reapers have looked without a gap, so that a restarted reaper need not wait again.
-``Clocks`` is the pure part that only the reaper itself can observe.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class ClockComparison:
         self.jumped_back = False
 
     def compare_clocks(self, monotonic: float, server: float) -> bool:
-        """Record both clocks' times; return True if the store's clock did not jump within the last lease duration."""
+        """Compare both clocks; return True if the store's clock did not jump within the last lease duration."""
         if self._last is not None:
             drift = (server - self._last[1]) - (monotonic - self._last[0])
             self.jumped_back = drift < -_JUMP_SECONDS
@@ -49,7 +48,7 @@ class ClockComparison:
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The time of the store's clock, and for how long worker failures have been watched without a gap, in seconds.
+    """The store's time, and for how many seconds reapers have looked for expired leases without a gap (``calm``).
 
     ``for_all`` means that this reaper reaps on behalf of all; ``set_back`` that the clock was set back.
     """
@@ -61,7 +60,7 @@ class ClockReading:
 
 
 class CalmPeriod:
-    """Tells for how long expired leases have been checked without a gap, as recorded in the store."""
+    """Measures for how long reapers have looked for expired leases without a gap, as recorded in the store."""
 
     def __init__(self, settings: Settings, store: Redis, worker: str) -> None:
         self._key = Keys(settings.namespace).reapers
@@ -72,10 +71,9 @@ class CalmPeriod:
         self._script = store.register_script(_CALM_LUA.read_text())
 
     async def register_look(self) -> ClockReading:
-        """Record a check in the store, and return the store's time and how long checks have had no gap.
+        """Record in the store that this reaper looks now; return the store's time and the time without a gap.
 
-        Raises:
-            RedisError: the store does not answer or refuses writes, so holders could not renew either.
+        Raises ``RedisError`` if the store does not answer or refuses writes, so that holders could not renew either.
         """
         now, since, for_all, set_back = map(int, await self._script(keys=[self._key], args=self._args))
         return ClockReading(now / 1000, (now - since) / 1000, bool(for_all), bool(set_back))

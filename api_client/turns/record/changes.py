@@ -1,4 +1,4 @@
-"""The commands by which a worker reads and changes a turn's record."""
+"""The commands with which a worker reads and changes a turn's record."""
 
 from __future__ import annotations
 
@@ -103,21 +103,12 @@ class TurnCommands:
         models: str = "",
         lack: str = "",
     ) -> Exchange[LeaseClaim | ClaimRefusal]:
-        """Build the commands that claim a turn for a task; return the claim, or the reason for a refusal.
+        """Build the commands that claim a turn for a task; their result is the claim or a refusal.
 
-        Args:
-            turn_id: the turn.
-            session_id: the turn's session.
-            link: the task.
-            token: a new unique fencing token.
-            taken_at: the current ``time.monotonic()`` value.
-            alone: whether this process works on nothing else.
-            task: the id of the Celery task.
-            models: the models of this worker, ``Ability.labels``.
-            lack: why this worker cannot carry out the task; stored, and the turn is left to other workers.
-
-        Raises:
-            ValueError: ``turn_id`` has the wrong form, or the record is damaged.
+        ``token`` is a new unique fencing token, ``taken_at`` the current ``time.monotonic()`` value. ``alone`` means
+        that this process works on nothing else. ``task`` is the id of the Celery task, ``models`` names the models of
+        this worker. ``lack`` says why this worker cannot carry out the task; it is stored, and the turn is left to
+        other workers. Raises ``ValueError`` for an invalid turn id or a damaged record.
         """
         values: dict[str, Word] = {"link": str(link), "token": token, "alone": int(alone), "task": task}
         values |= {"worker": self._worker, "models": models, "lack": lack[:_LONGEST_LACK]}
@@ -145,10 +136,7 @@ class TurnCommands:
         return Command(read, ("HMGET", key, *names))
 
     def renew_lease(self, claim: LeaseClaim) -> Command[str]:
-        """Build the command that renews a lease.
-
-        Its result says why the turn must stop, and is empty if it need not stop.
-        """
+        """Build the command that renews a lease; its result says why the turn must stop, or is empty."""
 
         def read(reply: Any) -> str:
             said, stop = reply
@@ -170,18 +158,18 @@ class TurnCommands:
         return self._build_command("use_up", *_claim_ids(claim), read, {"token": claim.token, "run": run})
 
     def append_events(self, claim: LeaseClaim, events: list[Body]) -> Exchange[None]:
-        """Append events to the turn's log, in order and exactly once. Repeats earlier commands that the store lost.
+        """Append events to a turn's log, in order and exactly once, repeating earlier commands that the store lost.
 
-        Must not be used by two tasks with the same claim. Reading raises ``LeaseLost``.
+        Two tasks must not use the same claim. Raises ``LeaseLost``.
         """
         numbered: dict[str, Word] = {"token": claim.token, "nth": len(claim.outbox) + 1}
         command = self._build_command("append", *_claim_ids(claim), _read_refusal, numbered, flatten_events(events))
         yield from self._send_numbered(claim, command)
 
     def commit_transition(self, claim: LeaseClaim, move: Transition, files: str = "") -> Exchange[CommitResult]:
-        """Store a state transition and release the turn. ``files`` is the new place of the session's files, if any.
+        """Store a state transition and release the turn. ``files`` names the new snapshot of the session's files.
 
-        Reading raises ``LeaseLost``, or ``JudgingHeldBack`` for a run that was validated at once.
+        Raises ``LeaseLost``, or ``JudgingHeldBack`` for a run that was validated at once.
         """
 
         def read(reply: Any) -> LostCommands | HeldBack | CommitResult:
@@ -199,14 +187,8 @@ class TurnCommands:
         """Store a state transition and claim the turn's next task with the same lease, in one command.
 
         The result is the next claim, or a ``CommitResult`` if the turn ended, must wait or is suspended. Raises the
-        errors of ``commit``.
-
-        Args:
-            claim: the current claim.
-            move: the transition to store.
-            taken_at: the current ``time.monotonic()`` value, when the new lease begins.
-            task: the Celery id of the next task.
-            files: the new place of the session's files, if any.
+        errors of ``commit_transition``. ``taken_at`` is the current ``time.monotonic()`` value, when the new lease
+        begins; ``task`` the Celery id of the next task; ``files`` names the new snapshot of the session's files.
         """
 
         def read(reply: Any) -> LostCommands | HeldBack | LeaseClaim | CommitResult:
@@ -265,7 +247,7 @@ class TurnCommands:
         return said
 
     def _send_with_texts(self, claim: LeaseClaim, command: Command[Any]) -> Exchange[Any]:
-        """Send a command after the long texts that the command refers to."""
+        """Send a command after the long texts to which the command refers."""
         if not command.ahead:
             return (yield command)
         yield Command(_ignore_reply, command.ahead)
@@ -282,7 +264,7 @@ class TurnCommands:
         return (keys_for_turn(self._settings.namespace, claim.turn.turn_id).files,) if files else ()
 
     def seal_answer(self, claim: LeaseClaim, accepted: str, files: str = "") -> Command[bool]:
-        """Build the command that seals an accepted answer before publication; it yields False for a cancelled turn.
+        """Build the command that seals an accepted answer before publication; its result is False for a cancelled turn.
 
         After the seal the turn can only end with ``accepted``, under any holder. ``files`` is the new
         place of the session's files. Reading raises ``LeaseLost``, or ``JudgingHeldBack`` if the run is not stored yet.
@@ -300,7 +282,7 @@ class TurnCommands:
         return self._build_command("seal", *_claim_ids(claim), read, words, more_keys=self._files_key(claim, files))
 
     def reap_turn(self, turn_id: str, session_id: str, *, may_take: bool) -> Command[ReapResult]:
-        """Build the command that handles a due turn; ``may_take`` allows reclaiming a turn with an expired lease."""
+        """Build the command that handles a due turn; ``may_take`` allows taking a turn whose lease has expired."""
 
         def read(reply: Any) -> ReapResult:
             return ReapResult(*(part.decode() for part in reply))
@@ -310,25 +292,18 @@ class TurnCommands:
     def queue_turn(
         self, turn_id: str, session_id: str, message: str, channel: str, event: str, since: float
     ) -> Command[str]:
-        """Build the command that puts a turn's first run into the fair queue.
+        """Build the command that puts a turn's first run into the fair queue; its result is a word of ``line_up.lua``.
 
-        Args:
-            turn_id: the turn.
-            session_id: the turn's session.
-            message: the message to publish; empty if the store does not hold the queues.
-            channel: the channel of the announcement.
-            event: the event of the announcement.
-            since: when the session's preceding turn was created, in seconds since the epoch, or 0.
-
-        Returns:
-            A command whose result is a word of ``line_up.lua``; after ``begun`` the caller announces the task.
+        After ``begun`` the caller announces the task. ``message``, ``channel`` and ``event`` are the announcement,
+        empty if the store does not hold the queues. ``since`` is when the session's preceding turn was created, in
+        seconds since the epoch, or 0.
         """
         values: dict[str, Word] = {"message": message, "channel": channel, "event": event}
         values["since"] = int(since * 1000)
         return self._build_command("line_up", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
 
     def release_turns(self, behind: str = "", ended: Sequence[str] = ()) -> Command[ReleaseReply]:
-        """Build the command that starts queued turns while slots are free; the slots ``ended`` are freed before.
+        """Build the command that frees the slots ``ended`` and starts queued turns while slots are free.
 
         The result lists occupied slots behind the slot ``behind``.
         """
@@ -362,11 +337,11 @@ class TurnCommands:
         return len(entries) == _FOLD_AT_ONCE
 
     def cancel_turn(self, turn_id: str, session_id: str) -> Command[None]:
-        """Build the command that cancels a turn because a later turn of the same session interrupts it."""
+        """Build the command that cancels a turn because a later turn of its session interrupts it."""
         return self._build_command("cancel", turn_id, session_id, _ignore_reply, {"owner": "", "reason": "cancelled"})
 
     def read_turn(self, turn_id: str) -> Exchange[Turn | None]:
-        """Read a turn's record; return None if there is no record. Raises ``ValueError`` if the record is damaged."""
+        """Read a turn's record; return None if there is none. Raises ``ValueError`` if the record is damaged."""
         record = yield Command(decode_hash, ("HGETALL", self._record_key(turn_id)))
         if not record:
             return None
@@ -392,7 +367,7 @@ class TurnCommands:
         return [claim.records[number] for number in sorted(claim.attempts)]
 
     def has_turn(self, turn_id: str) -> Command[bool]:
-        """Build the command that shows if the store has a record of this turn."""
+        """Build the command whose result tells if the store has a record of a turn."""
         return Command(bool, ("EXISTS", self._record_key(turn_id)))
 
     def _attempts_key(self, claim: LeaseClaim) -> str:

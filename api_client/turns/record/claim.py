@@ -1,4 +1,4 @@
-"""A worker's claim of a turn, and the results of the ledger's commands."""
+"""A worker's claim of a turn, and the results of commands about turns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class LeaseLost(Exception):
 
 
 class JudgingHeldBack(Exception):
-    """Raised when answers may not be validated now: the agent's answer waits in the store, and nothing was written."""
+    """Raised when validation of answers is paused: the agent's answer waits in the store, and nothing was written."""
 
 
 @dataclass(slots=True)
 class LeaseClaim:
-    """A turn that a worker holds for one of the turn's tasks.
+    """A turn that a worker holds to carry out one of its tasks.
 
     Attributes:
         turn: the turn's record.
@@ -49,11 +49,11 @@ class LeaseClaim:
     outbox: list[Command[Any]] = field(default_factory=list)
 
     def known_facts(self, attempt: int) -> dict[str, str]:
-        """Return the stored facts of an attempt that are known so far, as texts by name."""
+        """Return the stored facts of an attempt that the holder knows, as texts by name."""
         return (self.attempts or {}).get(attempt, {})
 
     def records_after(self, move: Transition) -> dict[int, AttemptRecord]:
-        """Return the attempts by number after a transition, including the attempt that the transition adds."""
+        """Return the attempts by number after a transition, including an attempt that the transition adds."""
         records = {number: record for number, record in self.records.items() if number != move.attempt}
         if move.attempt not in (self.attempts or {}):
             records[move.attempt] = AttemptRecord(number=move.attempt, **move.facts.values)
@@ -83,19 +83,19 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True)
 class LostCommands:
-    """The store's reply when earlier commands of a worker were lost; ``known`` is the last command it still has."""
+    """The store's reply that earlier commands of a worker were lost; ``known`` is the last command it has."""
 
     known: int
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """The store's reply to a command that may not be carried out now, see ``JudgingHeldBack``."""
+    """The store's reply that a command may not be carried out now; see ``JudgingHeldBack``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReapResult:
-    """Result of the Lua script ``reap.lua``: the state of a due turn, and the action taken."""
+    """The result of handling a due turn: its state, and what was done."""
 
     what: str
     link: str

@@ -1,4 +1,4 @@
-"""Encodes transitions for the store: fields, events and texts by name."""
+"""Encodes and decodes transitions for the store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SURELY_SHORT = SHORT_BYTES // 4
 
 @checked_frozen(slots=True, kw_only=True)
 class EncodedTransition:
-    """A state transition in the form that is sent to the store.
+    """A state transition in the form in which it is sent to the store.
 
     Attributes:
         move: the transition.
@@ -43,7 +43,7 @@ class EncodedTransition:
     response_in: str
 
     def build_arguments(self) -> dict[str, Word]:
-        """Return the named arguments of the Lua script ``commit.lua``; the arguments of ``rest`` follow them."""
+        """Return the named arguments of the Lua script ``commit.lua``."""
         move = self.move
         return {
             "next": str(move.next or ""),
@@ -73,7 +73,7 @@ class EncodedTransition:
         return [text for pair in pairs for text in pair] + self.texts.events
 
     def answer_fields(self) -> dict[str, str]:
-        """Return the stored fields of a finished turn's answer; an empty dict while the turn continues."""
+        """Return the stored fields of a finished turn's answer, or an empty dict while the turn continues."""
         if self.move.outcome is None:
             return {}
         return {**self._answer_texts(), "error": self.texts.error, "markers": self.texts.markers}
@@ -87,7 +87,7 @@ class EncodedTransition:
         return {"response": self.response, **place, "step": answer.step, "step_source": answer.step_source}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a final transition without its events as a JSON-ready dictionary."""
+        """Return a final transition, without its events, as a JSON-ready dictionary."""
         move, answer = self.move, self.move.answer
         return {
             "attempt": move.attempt,
@@ -116,13 +116,10 @@ class EncodedTransition:
 def encode_transition(
     move: Transition, stored: Mapping[str, str], asked: str = "", token: str = ""
 ) -> EncodedTransition:
-    """Encode a state transition, replacing long texts by references to stored facts of its attempt.
+    """Encode a state transition, replacing long texts by references to texts that are already stored.
 
-    Args:
-        move: the transition.
-        stored: the attempt's stored facts; their texts are not sent again.
-        asked: the user's message; an equal prompt is stored as a reference to the request.
-        token: the token of the claim; without a token no text is written ahead.
+    ``stored`` has the attempt's stored facts, whose texts are not sent again. ``asked`` is the user's message; an equal
+    prompt becomes a reference. ``token`` is the claim's token; without a token no text is written ahead.
     """
     response, texts = move.answer.response, move.texts
     if not stored and sum(map(len, (response, *texts.facts.values()))) <= _SURELY_SHORT:  # true for most transitions
@@ -160,12 +157,10 @@ def encode_transition(
 
 
 def decode_transition(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str]) -> Transition:
-    """Decode a final transition from the dictionary of ``EncodedMove.to_dict`` and its events.
+    """Decode a final transition from the dictionary of ``EncodedTransition.to_dict`` and its events.
 
-    ``stored`` are the facts of the attempt, which hold long texts.
-
-    Raises:
-        ValueError: the data is not a final transition.
+    ``stored`` has the facts of the attempt, which hold long texts. Raises ``ValueError`` if the data is not a final
+    transition.
     """
     texts = {**stored, **data["facts"]}
     facts = _resolve_references(data["facts"], texts)
@@ -206,7 +201,7 @@ def _resolve_references(facts: Mapping[str, str], texts: Mapping[str, str]) -> d
 
 
 def is_long(text: str) -> bool:
-    """Return whether a text is so long that it is stored separately."""
+    """Return True if a text is so long that it is stored only once and otherwise referred to."""
     return len(text) > _SURELY_SHORT and _count_bytes(text) > SHORT_BYTES
 
 
@@ -215,11 +210,11 @@ def _count_bytes(text: str) -> int:
 
 
 def find_orphaned(facts: Mapping[str, str]) -> list[str]:
-    """Return the names of facts that were written in advance for a transition which was never stored."""
+    """Return the names of facts that were written ahead for a transition which was never stored."""
     named = {place for name, place in facts.items() if name.endswith(reference_name(""))}
     return [name for name in facts if _OF in name and name not in named]
 
 
 def _format_counters(counters: dict[str, int]) -> str:
-    """Format counters as lines of name, tab and number."""
+    """Format counters for Lua, as lines of name, tab and number."""
     return "\n".join([f"{name}\t{by}" for name, by in counters.items()])

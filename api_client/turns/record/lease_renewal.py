@@ -33,21 +33,14 @@ class LeaseRenewal:
         self._script = store.register_script(read_script())
 
     def load_script(self) -> None:
-        """Connect and load the Lua script, so that the first renewal is fast.
-
-        Raises:
-            RedisError: the store does not answer.
-        """
+        """Connect and load the Lua script, so that the first renewal is fast. Raises ``RedisError``."""
         self._redis.script_load(self._script.script)
 
     def renew_leases(self, claims: Sequence[LeaseClaim]) -> dict[str, tuple[str, str]]:
-        """Renew the leases of several claimed turns in one round trip, and return the store's reply for each claim.
+        """Renew the leases of several claimed turns in one round trip, and return the store's reply by claim token.
 
-        Returns:
-            By token: ``held``, ``fenced`` or ``damaged``, and the reason why the turn must stop, or an empty string.
-
-        Raises:
-            RedisError: the store does not answer or refuses writes; the state of the leases is unknown.
+        Each reply is ``held``, ``fenced`` or ``damaged``, with the reason why the turn must stop, or an empty string.
+        Raises ``RedisError`` if the store does not answer or refuses writes; the state of the leases is then unknown.
         """
         try:
             return self._send_renewals(claims)

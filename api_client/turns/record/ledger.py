@@ -1,4 +1,4 @@
-"""The ledger: sends the commands of ``changes`` over one connection, for the coroutines of one event loop."""
+"""The ledger sends the commands of ``changes`` to the store for the coroutines of one event loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ Asked: TypeAlias = Coroutine[Any, Any, T]
 
 #: Longest outage of the store that a holder waits for, in seconds.
 _PATIENCE_SECONDS = 120.0
-#: Seconds between two attempts.
 _PAUSE_SECONDS = 0.3
 #: Errors of a store that is away, full or not the master, which may disappear.
 _PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
@@ -45,14 +44,14 @@ _DAMAGED_SECONDS = 60.0
 
 
 class Patience:
-    """Decides how long and how often one command that is safe to repeat is sent again after errors."""
+    """Decides how long a command that is safe to repeat is sent again after errors."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + _PATIENCE_SECONDS
         self._said = ""
 
     def next_delay(self, error: RedisError) -> float:
-        """Return how many seconds to wait after an error before the next attempt.
+        """Return the seconds to wait before the next attempt; raise ``error`` itself if repeating does not help.
 
         Raises:
             RedisError: ``error`` itself, if the store stayed away too long or refused the command for another reason.
@@ -91,12 +90,12 @@ def _send_patiently(
 class Ledger:
     """Reads and changes turn records in the store on behalf of one worker.
 
-    A holder's commands wait for an unavailable store as long as ``Patience`` allows, then raise
-    ``redis.exceptions.RedisError``. Commands with a claim also raise ``LeaseLost`` if this worker lost the turn;
-    nothing was written then. A reaper's commands (``list_due`` to ``server_time``) are sent once.
+    A holder's commands wait for an unavailable store as long as ``Patience`` allows, then raise ``RedisError``.
+    Commands with a claim also raise ``LeaseLost`` if this worker lost the turn; nothing was written then. A reaper's
+    commands (``list_due`` to ``server_time``) are sent once.
     """
 
-    # The commands are documented in ``Changes``.
+    # ``TurnCommands`` documents these commands.
     renew_lease = _send_once(TurnCommands.renew_lease)
     append_events = _send_patiently(TurnCommands.append_events)
     seal_answer = _send_patiently(TurnCommands.seal_answer)
@@ -129,10 +128,10 @@ class Ledger:
         models: str = "",
         lack: str = "",
     ) -> LeaseClaim | ClaimRefusal:
-        """Claim the turn for the task ``link``, if that task is next and no worker holds the turn.
+        """Claim the turn for the task ``link`` if that task is next and no worker holds the turn.
 
-        A turn one strike before its dead letter is refused with ``alone`` to processes that also do other work. See
-        ``Changes.claim`` for ``models`` and ``lack``.
+        A turn that killed workers before is refused unless this process is ``alone``, that is, works on nothing else.
+        See ``TurnCommands.claim_turn`` for ``models`` and ``lack``.
         """
         token, taken_at = secrets.token_hex(12), time.monotonic()
         claiming = self._changes.claim_turn(
@@ -141,7 +140,7 @@ class Ledger:
         return await self._run_exchange(claiming)
 
     async def set_affinity(self, turn_id: str, session_id: str, seconds: float) -> None:
-        """Record for ``seconds`` that this worker is the best one to continue the session. Store errors are ignored."""
+        """Record for ``seconds`` that this worker keeps the session's agent. Errors of the store are ignored."""
         with contextlib.suppress(RedisError):
             key, life = (
                 keys_for_turn(self._settings.namespace, turn_id).affinity(session_id),
@@ -150,26 +149,22 @@ class Ledger:
             await self._connection.send_command("SET", key, self.worker, "PX", life)
 
     async def find_affinity(self, session_id: str) -> str:
-        """Return the name of the worker that is best suited to continue the session, or an empty string."""
+        """Return the name of the worker that keeps the session's agent, or an empty string."""
         found = await self._connection.send_command("GET", self._keys.affinity(session_id))
         return found.decode() if found else ""
 
     async def clear_affinity(self, session_id: str) -> None:
-        """Delete the record that this worker is best suited to continue the session, if there is such a record."""
+        """Delete the record that this worker keeps the session's agent, if there is such a record."""
         await self._connection.send_command("EVAL", REMOVE_OWN, 1, self._keys.affinity(session_id), self.worker)
 
     async def list_other_workers(self) -> list[WorkerReport]:
-        """Return the latest reports of running worker processes, except the reports of this worker."""
+        """Return the latest reports of other running workers' processes."""
         found = await self._send_command(Command(decode_hash, ("HGETALL", self._keys.workers)), patient=True)
         reports = recent_reports(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
         return [each for each in reports if each.worker != worker_name(self.worker)]
 
     async def confirm_lease(self, claim: LeaseClaim) -> float:
-        """Renew the lease of a claimed turn, and return when this worker was confirmed to hold the turn.
-
-        Returns:
-            The ``time.monotonic()`` value of the confirmed renewal.
-        """
+        """Renew the lease of a claimed turn; return the ``time.monotonic()`` value of the confirmed renewal."""
         patience: Patience | None = None
         while True:
             asked_at = time.monotonic()
@@ -181,7 +176,7 @@ class Ledger:
                 await asyncio.sleep(patience.next_delay(error))
 
     async def find_snapshot(self, claim: LeaseClaim) -> str:
-        """Return the place where the files of the claimed turn's session are stored, or an empty string."""
+        """Return the name of the stored snapshot of the session's files, or an empty string."""
         request = claim.turn.request
         key = keys_for_turn(self._settings.namespace, claim.turn.turn_id).files
         return await self._send_command(
@@ -191,11 +186,11 @@ class Ledger:
     async def advance_turn(
         self, claim: LeaseClaim, move: Transition, task: str = "", files: str = ""
     ) -> LeaseClaim | CommitResult:
-        """Store a state transition and claim the turn's next task with the same lease; see ``Changes.advance``."""
+        """Store a state transition and claim the turn's next task; see ``TurnCommands.advance_turn``."""
         return await self._run_exchange(self._changes.advance_turn(claim, move, time.monotonic(), task, files))
 
     async def next_task(self, turn_id: str) -> ChainTask | None:
-        """Return a turn's next task; None if no task is left or the store does not answer."""
+        """Return a turn's next task, or None if no task is left or the store does not answer."""
         with contextlib.suppress(RedisError):  # a reaper announces missed turns
             link = await self._connection.send_command("HGET", self._record_key(turn_id), "next")
             return ChainTask.parse(link.decode()) if link else None
@@ -206,13 +201,13 @@ class Ledger:
         return await self._send_command(Command(decode_text, ("HGET", self._keys.policies, policy_hash)), patient=True)
 
     async def list_due(self, limit: int = 100) -> list[str]:
-        """Return the ids of at most ``limit`` turns that are due; the longest waiting turn comes first."""
+        """Return the ids of up to ``limit`` turns that are due, longest waiting first."""
         now = int(await self.server_time() * 1000)
         found = await self._connection.send_command("ZRANGEBYSCORE", self._keys.due, "-inf", now, "LIMIT", 0, limit)
         return [turn_id.decode() for turn_id in found]
 
     async def recall_turns(self) -> None:
-        """Make every unfinished turn due now. Needed after the clock was set back, which moves due times far ahead."""
+        """Make every unfinished turn due now, which is needed after the store's clock was set back."""
         if ids := await self._connection.send_command("ZRANGE", self._keys.due, 0, -1):
             now = int(await self.server_time() * 1000)
             words = [word for turn_id in ids for word in (now, turn_id)]
@@ -221,8 +216,7 @@ class Ledger:
     async def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
         """Postpone a turn whose record is damaged, so that it does not block other turns.
 
-        Raises:
-            ResponseError: the store refuses all writes, so the turn is not at fault.
+        Raises ``ResponseError`` if the store refuses all writes, so that the turn is not at fault.
         """
         if isinstance(error, _REFUSALS) or str(error).startswith("MISCONF"):
             raise error
@@ -237,12 +231,12 @@ class Ledger:
         )
 
     async def reap_turn(self, turn_id: str, *, may_take: bool) -> ReapResult:
-        """Handle one due turn and return the result; ``may_take`` allows reclaiming a turn with an expired lease."""
+        """Handle one due turn and return the result; ``may_take`` allows taking a turn whose lease has expired."""
         session_id = decode_text(await self._connection.send_command("HGET", self._record_key(turn_id), "session_id"))
         return await self._send_command(self._changes.reap_turn(turn_id, session_id, may_take=may_take))
 
     async def queue_turn(self, turn_id: str, session_id: str, link: ChainTask, since: float = 0.0) -> str:
-        """Put a turn's first run into the fair queue, which alternates between owners; see ``Changes.line_up``."""
+        """Put a turn's first run into the fair queue, which alternates between owners."""
         pushed = ("", "", "")
         if self._settings.has_queues:
             made = build_announcement(self._settings, link, turn_id, session_id, MessageStamp())
@@ -250,19 +244,19 @@ class Ledger:
         return await self._send_command(self._changes.queue_turn(turn_id, session_id, *pushed, since))
 
     async def find_ended(self, places: Sequence[str]) -> list[str]:
-        """Return those of the slots ``places`` whose turns have ended or no longer exist."""
+        """Return the slots in ``places`` whose turns have ended or no longer exist."""
         names = [each.rpartition("|")[2] for each in places]
         keys = [keys_for_turn(self._settings.namespace, turn_id).turn(turn_id) for turn_id in names]
         states = await asyncio.gather(*(self._connection.send_command("HGET", key, "state") for key in keys))
         return [each for each, state in zip(places, states, strict=True) if state in {None, b"finished"}]
 
     async def fold_counters(self) -> None:
-        """Add all pending counters to the stored totals; see ``api_client.contract.counters``."""
+        """Add all pending counters to the stored totals."""
         while await self._run_exchange(self._changes.fold_counters(), patient=False):
             pass
 
     async def lost_task(self, turn_id: str) -> tuple[str, str]:
-        """Return the Celery task and the worker from which a turn was reclaimed; two empty strings if there are none.
+        """Return the Celery task and the worker from which a turn was taken, or two empty strings.
 
         Only the first caller receives the answer.
         """
@@ -280,7 +274,7 @@ class Ledger:
         await self._connection.send_command("EXPIRE", key, 60)
 
     async def server_time(self) -> float:
-        """Return the time of the store's clock, in seconds since the epoch."""
+        """Return the store's time in seconds since the epoch."""
         seconds, micros = await self._connection.send_command("TIME")
         return int(seconds) + int(micros) / 1e6
 

@@ -1,7 +1,7 @@
-"""Store commands as values: the words to send, and a function to read the reply. Pure.
+"""Store commands as values: the words to send, and a function that reads the reply.
 
 The ledger sends the commands. A holder's commands are numbered and kept until the turn is given back, because a store
-may forget answered commands: after a power failure or a failover. The store refuses a command if its predecessor is
+may forget answered commands after a power failure or a failover. The store refuses a command if its predecessor is
 missing and reports the last known number, so that the holder sends the missing commands again.
 """
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @checked_frozen(slots=True)
 class Command(Generic[T]):
-    """A command for the store, with the function that reads its reply.
+    """A command to send to the store, with the function that reads its reply.
 
     Attributes:
         read: converts the reply; raises ``LeaseLost`` if the sender lost the turn.
@@ -35,7 +35,7 @@ class Command(Generic[T]):
     ahead: tuple[Word, ...] = ()
 
 
-#: A series of dependent commands: a generator that yields commands, receives their results and returns its own.
+#: Several dependent commands: a generator that yields commands, receives their results and returns its own.
 Exchange: TypeAlias = Generator[Command[Any], Any, T]
 
 

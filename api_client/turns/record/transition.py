@@ -1,4 +1,4 @@
-"""Transitions: changes of a turn by its holder. The ``after_*`` modules compute them."""
+"""Transitions: the changes that the holder of a turn makes. The ``after_*`` modules compute them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Answer:
 
 @checked_frozen(slots=True, kw_only=True)
 class TransitionTexts:
-    """The texts of a state transition in the form in which the store keeps them.
+    """The texts of a state transition as the store keeps them.
 
     Attributes:
         fields: the fields of the turn, by name.
@@ -102,10 +102,7 @@ class Transition:
 
     @property
     def texts(self) -> TransitionTexts:
-        """Return the transition's texts as stored.
-
-        The texts are computed once, because some transitions are written twice.
-        """
+        """Return the transition's texts as the store keeps them."""
         texts = self._texts
         if texts is None:
             answer = self.answer
@@ -148,7 +145,7 @@ def to_policy_attempts(records: Sequence[AttemptRecord]) -> list[Attempt]:
 
 
 def is_freshly_ordered(before: Sequence[AttemptRecord]) -> bool:
-    """Return whether the next attempt was requested by a person or with another model, not by automatic feedback."""
+    """Return True if the next attempt was ordered by a person or for another model, not by automatic feedback."""
     return bool(before) and before[-1].decision == HANDED_ON
 
 
@@ -168,7 +165,7 @@ def retry_event(
 
 
 def policy_retry_event(turn: Turn, link: ChainTask, reason: str, decision: Retry) -> TurnRetrying:
-    """Build the event that announces another run of the agent which the policy demands."""
+    """Build the event that announces another run of the agent after the retry policy's decision."""
     return retry_event(
         turn, link.attempt + 1, reason, codes=decision.codes, feedback=decision.feedback, goes_on=decision.goes_on
     )

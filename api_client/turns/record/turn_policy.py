@@ -1,4 +1,4 @@
-"""The policy of a turn, for its transitions and validators. Pure."""
+"""The retry policy of a turn, for its transitions and validators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from worker.enforcement.policy import Policy
 
 
 def find_turn_policy(turn: Turn) -> Policy:
-    """Return the policy that applied when the turn was submitted."""
+    """Return the retry policy under which the turn was submitted."""
     request = turn.request
     applied = AppliedPolicy.from_request(request)
     return Policy(

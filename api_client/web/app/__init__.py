@@ -1,4 +1,4 @@
-"""The relay's application and server: ``create_app`` for tests and other servers, ``serve`` for ``turns web``."""
+"""The relay's application and server: ``create_app`` for tests and other servers, ``serve_relay`` for ``turns web``."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ health_router = APIRouter()
 
 @health_router.get("/healthz", response_model=None)
 async def report_liveness() -> Response:
-    """Report that the process is alive."""
+    """Answer that the process is alive."""
     return JSONResponse({"status": "ok"})
 
 
 @health_router.get("/readyz", response_model=None)
 async def report_readiness(relay: CurrentRelay) -> Response:
-    """Report whether the store accepts writes and whether a worker answers a probe message.
+    """Answer whether the store accepts writes and whether a worker responds to a probe message.
 
     A store that refuses is reported with its reason and fix; ``why`` lists codes of problems even if the answer is
     ok.
@@ -87,7 +87,7 @@ async def report_readiness(relay: CurrentRelay) -> Response:
 
 
 def create_app(settings: Settings, client: TurnsClient | None = None, pack: BundleBuilder | None = None) -> FastAPI:
-    """Create the relay's web application; the application closes ``client`` when it stops.
+    """Create the relay's web application, which closes ``client`` when it stops.
 
     Without ``pack``, pages offer no bug reports. Raises ``SettingsError`` for an unusable store, file of keys or
     policy file.
@@ -186,13 +186,13 @@ class _Server(uvicorn.Server):
                 log.info("relay.listening", address=str(listener.getsockname()))
 
     async def main_loop(self) -> None:
-        """Run until the server is asked to exit, and update the date header once a second."""
+        """Run until the server is asked to exit, updating the date header once a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._exit_event.wait(), 1.0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle SIGTERM or SIGINT: ask the server to exit, and end all open streams."""
+        """Handle SIGTERM or SIGINT by asking the server to exit and ending all open streams."""
         super().handle_exit(sig, frame)
         app = self.config.app
         if self.started and isinstance(app, FastAPI):
@@ -201,10 +201,10 @@ class _Server(uvicorn.Server):
 
 
 def serve_relay(settings: Settings, host: str, port: int, pack: BundleBuilder | None = None) -> None:
-    """Run the relay in this process until SIGTERM or SIGINT; open streams then end with an error.
+    """Run the relay in this process until SIGTERM or SIGINT, which end open streams with an error.
 
-    Raises ``SettingsError`` as ``create_app``, or if others can reach the address without a key; ``SystemExit`` if
-    the address is taken.
+    Raises ``SettingsError`` as ``create_app``, or if others can reach the address without a key; ``SystemExit`` if the
+    address is taken.
     """
     require_fitting(settings)
     app = create_app(settings, pack=pack)

@@ -1,4 +1,4 @@
-"""Limit the time and number of client connections.
+"""Limits the time and number of client connections.
 
 Without limits, uvicorn lets a client connect and send nothing for ever; a few thousand such clients keep all others
 out.
@@ -42,7 +42,7 @@ class _Proxies(Protocol):
 
 
 class ClientConnection(H11Protocol):
-    """A client's connection, which closes unless the head of each request arrives within ``HEAD_SECONDS``.
+    """A client's connection, which is closed unless the head of each request arrives within ``HEAD_SECONDS``.
 
     At the connection limit, a new connection replaces the longest idle one of the address with the most idle
     connections, except those of trusted proxies.
@@ -58,7 +58,7 @@ class ClientConnection(H11Protocol):
 
     @classmethod
     def with_limits(cls, most: int, trusted: _Proxies) -> type[ClientConnection]:
-        """Create a subclass of this class with a connection limit and with the proxies that the limit trusts."""
+        """Create a subclass with this connection limit, from which connections of the trusted proxies are exempt."""
         return type("ClientConnection", (cls,), {"max_connections": most, "trusted_proxies": trusted, "_idle": {}})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -77,7 +77,7 @@ class ClientConnection(H11Protocol):
         self._await_head(min(FIRST_BYTE_SECONDS, HEAD_SECONDS))
 
     def close_idle(self) -> None:
-        """Close this connection, on which no request is in progress, to make room for another client."""
+        """Close this idle connection to make room for another client."""
         self._mark_busy()
         self.connections.discard(self)
         self.transport.close()

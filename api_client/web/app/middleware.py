@@ -34,7 +34,7 @@ def new_request_id() -> str:
 
 
 class ForwardedHeaders(ProxyHeadersMiddleware):
-    """Middleware that takes the client's address and scheme from trusted proxies (``HELIX_TRUSTED_PROXIES``).
+    """Middleware that takes the client's address and scheme from trusted proxies (HELIX_TRUSTED_PROXIES).
 
     An untrusted proxy is recorded for `turns doctor`.
     """
@@ -42,7 +42,7 @@ class ForwardedHeaders(ProxyHeadersMiddleware):
     _noted_at = float("-inf")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request, and record an untrusted proxy that sends forwarding headers."""
+        """Serve one request, recording an untrusted proxy that sends forwarding headers for `turns doctor`."""
         peer = (scope.get("client") or ("",))[0]
         if (
             scope["type"] == "http"
@@ -121,7 +121,7 @@ async def _serve_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) 
     begun = asyncio.Event()
 
     async def receive_or_leave() -> Message:
-        """Return the next message of the client, or a disconnect once the head of the response is sent."""
+        """Return the client's next message, or a disconnect once the head of the response is sent."""
         if not begun.is_set():
             message = await receive()
             if message["type"] == "http.disconnect" or message.get("body") or message.get("more_body"):

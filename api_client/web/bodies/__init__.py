@@ -1,1 +1,1 @@
-"""Parse and validate request bodies."""
+"""Parses and validates request bodies."""
