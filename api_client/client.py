@@ -1,7 +1,7 @@
-"""The Python client of an installation. Asynchronous; the web relay and the CLI use it.
+"""The asynchronous Python client of an installation, which the web relay and the CLI use.
 
-Its attributes are its interface. For one turn: ``submitter``, ``reader``, ``canceller``, and ``inbox`` for a turn
-that waits for a person. For many: ``phases``, ``lists``, ``sessions``, ``dead_letters``, ``workers``, ``figures``,
+Its attributes are its interface. For one turn: ``submitter``, ``reader``, ``canceller``, and ``inbox`` for a turn that
+waits for a person. For many: ``phases``, ``lists``, ``sessions``, ``dead_letters``, ``workers``, ``figures``,
 ``pauses``, ``spending``, ``flows``, ``notices``, ``audit``.
 """
 
@@ -93,7 +93,7 @@ class TurnsClient:
         self.reporters = [NotificationReporter(self.store, self.notices)]
         self.figures = FigureReader(self.store)
         self.untraced = FinishedTurns(self.store, "traces")
-        # What the relay keeps in the store besides turns.
+        # State of the relay that is in the store besides turns.
         self.allowances = SubmissionLimits(self.store)
         self.open_questions = OpenQuestions(self.store)
         self.sign_ins = SignIns(self.store)
@@ -130,9 +130,8 @@ class TurnsClient:
     async def replay_turn(self, turn_id: str, *, model: str = "", prompt: str = "") -> str:
         """Submit a finished turn again as a new turn of the same session, and return the new turn's id. Idempotent.
 
-        With ``model``, another model is asked; with ``prompt``, another message is sent. Raises ``NotFinished`` if
-        the turn has not ended, ``BadRequest`` as ``submit``, and ``TurnNotFound`` or ``StoreUnavailable`` as
-        ``get``.
+        With ``model``, another model is asked; with ``prompt``, another message is sent. Raises ``TurnNotFinished`` if
+        the turn has not ended, and the errors of ``Submitter.submit`` and ``TurnReader.read_turn``.
         """
         turn = await self.reader.read_turn(turn_id)
         if turn.state is not TurnState.FINISHED:

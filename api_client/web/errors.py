@@ -29,7 +29,7 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 408: "timeout_er
 
 
 class ApiError(Exception):
-    """An error that is sent to the client in OpenAI's format, with an HTTP status.
+    """An error for the client in OpenAI's format, with an HTTP status.
 
     Attributes:
         param: name of the invalid field, such as ``messages[0].role``; None if no field is invalid.
@@ -60,19 +60,19 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def to_body(self) -> dict[str, Any]:
-        """Return the error as OpenAI's JSON object, for a response body or for a chunk of a stream."""
+        """Return the error as OpenAI's JSON object, for a response body or a chunk of a stream."""
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error | ({"turn_ids": self.turn_ids} if self.turn_ids else {})}
 
 
 def bad_request(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
-    """Create an error with the HTTP status 400."""
+    """Build an error with the HTTP status 400."""
     return ApiError(400, message, param=param, code=code)
 
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """Collects the errors of a request; a ``with`` block collects an ``ApiError`` instead of raising it."""
+    """Collects the errors of a request; a ``with`` block adds an ``ApiError`` instead of raising it."""
 
     errors: list[ApiError] = field(default_factory=list)
 
@@ -89,7 +89,7 @@ class Problems:
         self.errors.append(error)
 
     def raise_problems(self) -> None:
-        """Raise the first collected error, with a message that lists all of them; return if there is none."""
+        """Raise the first collected error with a message that lists all of them, if there are any."""
         if not self.errors:
             return
         first = self.errors[0]
@@ -147,7 +147,7 @@ def convert_error(error: errors.HelixError, locale: str) -> ApiError:
 
 
 def internal_error(locale: str) -> ApiError:
-    """Create the error with status 500 that reports a bug; the log has the details."""
+    """Build the error with status 500 that reports a bug; the log has the details."""
     return ApiError(500, error_sentence("internal_error", locale), code="internal_error")
 
 
@@ -161,7 +161,7 @@ def describe_fault(error: BaseException) -> dict[str, Any]:
 
 
 def turn_continues_error(code: str, turn_id: str, locale: str) -> ApiError:
-    """Create the error for a client that can wait no longer while its turn continues.
+    """Build the error for a client that stops waiting while its turn continues.
 
     The error tells clients not to retry, because a repeat would be another turn.
     """
@@ -170,7 +170,7 @@ def turn_continues_error(code: str, turn_id: str, locale: str) -> ApiError:
 
 
 def printable_text(text: str, limit: int = 80) -> str:
-    """Replace unprintable characters of a text and cut the text at ``limit`` characters, for use in a message."""
+    """Replace the unprintable characters of a text and cut it at ``limit`` characters, for use in a message."""
     clean = "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:limit])
     return clean if len(text) <= limit else f"{clean}..."
 

@@ -1,4 +1,4 @@
-"""Choose the language of a turn and of errors.
+"""Chooses the language of a turn and of errors.
 
 The field ``locale`` has precedence, then the header ``X-Helix-Locale``, then the language of the question, then
 HELIX_LOCALE. Programs get errors in English.
@@ -31,12 +31,12 @@ _SELF_EXPLANATORY = frozenset(
 
 
 def is_open_webui(headers: Headers) -> bool:
-    """Return True if Open WebUI sent the request."""
+    """Return True if the headers show that Open WebUI sent the request."""
     return any(name.startswith(_OPEN_WEBUI_PREFIXES) for name in headers)
 
 
 def requested_locale(headers: Headers, default: str) -> str:
-    """Return the language that the request headers ask for, or ``default`` if they ask for none."""
+    """Return the language named in the request headers, or ``default`` if they name none."""
     asked = headers.get(LOCALE_HEADER, "").strip().lower()
     return asked if asked in LOCALES else default
 
@@ -61,7 +61,7 @@ def _user_texts(messages: list[Any]) -> Iterator[str]:
 
 
 def note_locale(request: Request, body: Mapping[str, Any]) -> None:
-    """Store the language of a request's body in the request, for use in error messages."""
+    """Remember the language of a request's body in the request, for error messages."""
     if (asked := body.get("locale")) in LOCALES:
         request.scope[_LOCALE_SCOPE_KEY] = asked
     elif is_open_webui(request.headers) and LOCALE_HEADER not in request.headers:
@@ -69,7 +69,7 @@ def note_locale(request: Request, body: Mapping[str, Any]) -> None:
 
 
 def error_language(request: Request, default: str) -> str:
-    """Return the language in which errors are shown to this caller; ``default`` is the setting HELIX_LOCALE."""
+    """Return the language in which errors are shown to the caller of a request."""
     asked = request.scope.get(_LOCALE_SCOPE_KEY)
     return str(asked or requested_locale(request.headers, default if is_open_webui(request.headers) else "en"))
 

@@ -1,4 +1,4 @@
-"""Parse the filters of a list of turns from a URL, for ``GET /v1/turns`` and the page ``/turns``."""
+"""Parses the filters of a list of turns from a URL, for ``GET /v1/turns`` and the page ``/turns``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ _MAX_CHARS = 300
 def parse_search(asked: Mapping[str, str], owner: str | None) -> Search:
     """Build a search for turns from the query parameters of a URL.
 
-    Args:
-        owner: owner whose turns the caller may see; None: all owners.
-
-    Raises ``ApiError``: 400 if a parameter is unknown or invalid.
+    ``owner`` is the owner whose turns the caller may see, None for all owners. Raises ``ApiError``: 400 if a parameter
+    is unknown or invalid.
     """
     if unknown := next((word for word in asked if word not in (*FILTERS, *_OTHER_PARAMETERS)), ""):
         known = f"no such filter; there are {', '.join(FILTERS)}"
@@ -56,7 +54,7 @@ def parse_search(asked: Mapping[str, str], owner: str | None) -> Search:
 
 
 def parse_cursor(text: str) -> Cursor | None:
-    """Return the list position that a cursor stands for, or None for an empty text, which means the beginning.
+    """Parse a cursor from a URL; return None for an empty text, which means the beginning of the list.
 
     Raises ``ApiError``: 400 if the text is not a cursor.
     """
@@ -68,7 +66,7 @@ def parse_cursor(text: str) -> Cursor | None:
 
 
 def _parse_time(name: str, text: str) -> float:
-    """Parse a time, given as a span before now (30m, 7d) or in ISO 8601, and return Unix seconds; 0 for no time."""
+    """Parse a time span before now (30m, 7d) or an ISO 8601 time to seconds since the epoch; 0 for an empty text."""
     if not text:
         return 0.0
     try:

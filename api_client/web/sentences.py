@@ -1,4 +1,4 @@
-"""Sentences that users of the relay read while a turn goes on, from the table ``sentences.toml``.
+"""Sentences that users of the relay read while a turn continues, from the table ``sentences.toml``.
 
 Errors have a table of their own (``contract/error_codes.toml``).
 """
@@ -11,6 +11,6 @@ _WORDS = load_word_table(__file__)
 
 
 def translate(name: str, locale: str, **values: object) -> str:
-    """Return the sentence called ``name`` in German or English, with ``values`` filled in."""
+    """Return the sentence called ``name`` in the language of ``locale``, with ``values`` filled in."""
     texts = _WORDS[name]
     return str(texts.get(locale, texts["en"])).format(**values)

@@ -1,4 +1,4 @@
-"""Encode the relay's output: JSON on one line, and frames of Server-Sent Events.
+"""Encodes the relay's output: JSON on one line, and frames of server-sent events.
 
 Some clients end lines at more characters than CR and LF, so every ``data`` line holds one JSON text without any line
 end.
@@ -26,10 +26,7 @@ SSE_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-
 
 
 def encode_json(value: Any) -> bytes:
-    """Encode a value as one line of JSON in UTF-8.
-
-    A lone surrogate becomes its JSON escape.
-    """
+    """Encode a value as one line of JSON in UTF-8. A lone surrogate becomes its JSON escape."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     if not text.isascii():
         for line_end, escape in _LINE_ENDS.items():  # much faster than translate(), which looks at every letter
@@ -43,7 +40,7 @@ def data_frame(value: Any) -> bytes:
 
 
 def event_frame(name: str, value: Any, event_id: str = "") -> bytes:
-    """Encode a value as a server-sent event with a name and an id, from which a reader can resume.
+    """Encode a value as a server-sent event with a name and an id from which a reader can resume.
 
     ``name`` and ``event_id`` must not contain line ends.
     """

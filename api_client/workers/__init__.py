@@ -1,1 +1,1 @@
-"""The worker processes, the work that waits for them, and their faults."""
+"""Worker processes, the turns that wait for them, and their faults."""

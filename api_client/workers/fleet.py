@@ -1,4 +1,4 @@
-"""State of the worker processes, and alerts about what keeps turns from running. Reads nothing from the store."""
+"""The state of the worker processes, and alerts about what keeps turns from running. Reads nothing from the store."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def make_fleet(reports: Iterable[WorkerReport], now: float) -> Fleet:
 
 
 def check_disk(free: int, where: str) -> Alert:
-    """Return an alert about the free disk space of the session folders, with severity ``ok`` if there is enough."""
+    """Return an alert about the free disk space of session folders; its severity is ``ok`` if there is enough."""
     said = f"{free / 2**30:.1f} GiB" if free >= 2**30 else f"{free / 2**20:.0f} MiB"
     severity = "wrong" if free < NONE else "warning" if free < LITTLE else "ok"
     return Alert("disk", f"{said} free at {where}", "make room, or run `turns gc --sessions DAYS`", severity)
@@ -102,8 +102,8 @@ def find_alerts(
     """Yield alerts about what keeps turns from running, basic causes first and without their consequences.
 
     ``overdue`` counts turns that were due long ago and that no reaper looked at. ``waits`` has the waiting turns by
-    reason (``grouped``). ``folders`` has the hosts whose workers see different session folders; empty if all see
-    the same.
+    reason (``group_by_reason``). ``folders`` has the hosts whose workers see different session folders; empty if all
+    see the same.
     """
     if facts.refusal:  # then no worker can report, and no turn can change
         yield Alert("store", str(facts.refusal), facts.refusal.fix)
@@ -156,14 +156,14 @@ def _find_worker_alerts(fleet: Fleet) -> Iterator[Alert]:
 
 
 def _describe_group(group: WaitingGroup, at: float) -> str:
-    """Describe a group of waiting turns in words: how many wait, why, and how long the first has waited."""
+    """Describe a group of waiting turns: how many wait, how long the first has waited, and why."""
     turns = "1 turn waits" if group.count == 1 else f"{group.count} turns wait"
     return f"{turns}, the longest for {max(0, int(at - group.since))} s: {group.wait.words()}"
 
 
 @dataclass(frozen=True, slots=True)
 class HeldTurn:
-    """A turn that a worker process works on, with the task and its start time (seconds since the epoch)."""
+    """A turn on which a worker process works, with its task and start time (seconds since the epoch)."""
 
     turn_id: str
     task: str
@@ -172,7 +172,7 @@ class HeldTurn:
 
 @dataclass(frozen=True, slots=True)
 class KeptAgent:
-    """An idle agent that is kept for the next message of its session, with its memory use in bytes.
+    """An idle agent that a worker keeps for the next message of its session; ``bytes`` is its memory use.
 
     ``since`` is when the agent became idle, in seconds since the epoch.
     """
@@ -234,7 +234,6 @@ class OwnerRow:
     waiting: int
 
 
-#: Most owners listed.
 _OWNERS = 10
 
 
@@ -264,7 +263,7 @@ _OVER = {"signed off", "replaced"}
 def list_workers(
     reports: Sequence[WorkerReport], rows: Iterable[UnfinishedTurn], now: float, ended: Sequence[WorkerReport] = ()
 ) -> list[WorkerRow]:
-    """Return a row for each worker process of the last day: missing workers first, replaced and exited ones last.
+    """Return a row for each worker process of the last day: missing ones first, replaced and exited ones last.
 
     ``reports`` has the last report of each worker; ``ended`` those of workers that exited cleanly; ``rows`` the
     unfinished turns; ``now`` is in seconds since the epoch.

@@ -1,4 +1,4 @@
-"""State of the installation, its workers and waiting turns: for doctor, overview, top, /readyz and /metrics."""
+"""The state of an installation, its workers and its waiting turns."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _FRESH_SECONDS, _FIRST = 2.0, 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationState:
-    """The state of an installation: its workers, its waiting turns and its alerts. Times are seconds since the epoch.
+    """The state of an installation: its workers, waiting turns and alerts. Times are seconds since the epoch.
 
     Attributes:
         at: the store's clock.
@@ -91,7 +91,7 @@ class InstallationState:
 
     @property
     def stuck(self) -> int:
-        """Return the number of turns that wait although a slot is free and no worker takes anything."""
+        """Return the number of turns that wait although a slot is free, because no worker takes anything."""
         return sum(each.count for each in self.waits if each.wait.reason is Reason.STUCK)
 
     @property
@@ -102,17 +102,17 @@ class InstallationState:
 
     @property
     def waiting_since(self) -> float:
-        """Return since when the longest waiting turn could run (seconds since the epoch), or 0 if no turn waits."""
+        """Return since when the longest waiting turn could run (seconds since the epoch), or 0 if none waits."""
         return self.waiting[0].since if self.waiting else 0.0
 
     @property
     def waiting_by_queue(self) -> dict[str, int]:
-        """Return the number of turns that a worker could take now, for each queue."""
+        """Return the number of turns that a worker could take now, by queue."""
         return {**dict.fromkeys((CHECK_QUEUE, RUN_QUEUE), 0), **Counter(each.queue for each in self.waiting)}
 
     @property
     def waits_by_reason(self) -> Counter[str]:
-        """Return the number of turns that do not run, for each reason."""
+        """Return the number of turns that do not run, by reason."""
         found = Counter({each.value: 0 for each in Reason})
         for each in self.waits:
             found[each.wait.reason.value] += each.count
@@ -120,7 +120,7 @@ class InstallationState:
 
     @property
     def slots_needed(self) -> float:
-        """Return the agent slots that turns use or could use now, divided by all slots: a figure for scaling."""
+        """Return the agent slots that turns use or could use now, divided by all slots, for autoscaling."""
         taken = self.states.get(TurnState.RUNNING, 0) + self.states.get(TurnState.VALIDATING, 0)
         return (taken + self.waiting_by_queue[RUN_QUEUE]) / max(1, self.fleet.slots)
 
@@ -131,7 +131,7 @@ class InstallationState:
 
     @property
     def free_slots(self) -> dict[str, int]:
-        """Return, for each queue, how many more turns the workers could carry out at once."""
+        """Return how many more turns the workers could carry out at once, by queue."""
         able = [each for each in self.recent_reports if not each.stalled]
         return {
             queue: sum(each.free_slots(queue) for each in able if queue in each.queues)
@@ -191,7 +191,7 @@ async def read_installation_state(
 
 
 async def _check_disk(settings: Settings) -> list[Alert]:
-    """Return an alert if the disk of this machine's HELIX_ROOT is nearly full, otherwise an empty list."""
+    """Return an alert if the disk with HELIX_ROOT is nearly full, otherwise an empty list."""
     with suppress(OSError):
         found = check_disk((await asyncio.to_thread(shutil.disk_usage, settings.root)).free, str(settings.root))
         return [found] if found.severity != "ok" else []
@@ -201,7 +201,7 @@ async def _check_disk(settings: Settings) -> list[Alert]:
 async def _read_facts(
     store: Store, prober: Prober, monitors: Sequence[Monitor]
 ) -> tuple[InstallationFacts, list[WorkerReport]]:
-    """Read the information about the installation that concerns every turn, and the reports of workers that ended."""
+    """Read the facts that concern every waiting turn, and the reports of workers that ended."""
     refusal, keys = await _read_refusal(prober), store.keys
     pipe = store.redis.pipeline(transaction=False)
     pipe.time()
@@ -239,21 +239,18 @@ async def _read_refusal(prober: Prober) -> StoreRefusal | None:
 
 
 class Workers:
-    """Reads the state of worker processes and waiting turns, and gives orders to workers.
-
-    Each method raises ``StoreUnavailable`` when the store does not answer.
-    """
+    """Reads the state of worker processes and waiting turns, and orders workers. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, prober: Prober, monitors: Sequence[Monitor] = ()) -> None:
         self._store, self._prober, self._monitors = store, prober, monitors
         self._why: tuple[float, tuple[str, ...]] = (float("-inf"), ())
 
     async def read_state(self) -> InstallationState:
-        """Read and return the present state of the installation."""
+        """Read and return the current state of the installation."""
         return await read_installation_state(self._store, self._prober, self._monitors)
 
     async def explain_waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
-        """Return the reason why each of these turns does not run, by turn id."""
+        """Return why each of these turns does not run, by turn id."""
         unfinished = [each for each in turns if each.state is not TurnState.FINISHED]
         if not unfinished:
             return {}
@@ -272,10 +269,7 @@ class Workers:
         return found
 
     async def read_faults(self) -> tuple[str, ...]:
-        """Return the codes of alerts and wait reasons, computed from the turns that are due first.
-
-        The result is reused for some seconds.
-        """
+        """Return the codes of alerts and wait reasons for the turns that are due first; reused for some seconds."""
         at, found = self._why
         if time.monotonic() - at > _FRESH_SECONDS:
             found = (await read_installation_state(self._store, self._prober, self._monitors, _FIRST)).why
@@ -288,13 +282,13 @@ class Workers:
         return found
 
     async def count_queued(self) -> dict[str, int]:
-        """Return how many turns wait in the fair queue for their first run, for each priority."""
+        """Return how many turns wait in the fair queue for their first run, by priority."""
         names, key = [each.value for each in Priority], self._store.keys.waiting
         return {name: await self._store.send_command("ZLEXCOUNT", key, f"[{name}|", f"({name}}}") for name in names}
 
     async def read_reports(self) -> list[WorkerReport]:
         """Return the last report of each worker process."""
-        # A store that accepts no writes accepts no reports: then channel names say which workers live.
+        # A store that accepts no writes has no new reports; channel names then show which workers live.
         keys = self._store.keys
         stored = await self._store.await_reply(self._store.redis.hgetall(keys.workers))
         return parse_reports(stored, await self._store.await_reply(self._store.redis.pubsub_channels(keys.alive("*"))))
@@ -304,7 +298,7 @@ class Workers:
         return int(await self._store.send_command("ZCARD", self._store.keys.due))
 
     async def order_worker(self, name: str, what: WorkerOrder) -> str:
-        """Store an operator's order, which the worker reads with its next heartbeat; return the process's full name.
+        """Store an operator's order, which the worker reads with its next heartbeat; return the worker's full name.
 
         ``name`` may be the beginning of the process name. Idempotent. Raises ``BadRequest`` if no name or several names
         begin like this.

@@ -1,4 +1,4 @@
-"""The port of monitors: a capability's gauges, its troubles, and the turns that it holds back."""
+"""The port of monitors, which report a capability's metrics, its troubles, and the turns that it holds back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_client.workers.reason import Obstacle, Wait
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A gauge of the page ``/metrics``, with one value per value of ``label``, or a single value without a label."""
+    """A metric of the page ``/metrics``, with one value for each value of its label, or a single value."""
 
     name: str
     meaning: str
@@ -21,7 +21,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """A problem that is reported to an outside system, once per kind and subject.
+    """A problem to report to an outside system, once for each kind and subject.
 
     ``kind`` is one of ``contract.notices.KINDS``; ``page`` is the address of the page that shows more.
     """
@@ -43,15 +43,15 @@ class Monitor:
     look_seconds = 5.0
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return the gauges that this monitor adds to ``/metrics``; every series has a value from the start."""
+        """Return the metrics that this monitor adds to ``/metrics``; every series has a value from the start."""
         return ()
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return the problems that exist now."""
+        """Return the problems that exist now and that somebody must learn of."""
         return ()
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
-        """Return the reasons that keep turns waiting or refuse new ones, even if no turn waits yet.
+        """Return the reasons why turns wait or are refused, even if no turn waits yet.
 
         ``now`` is the time of the store's clock.
         """
@@ -63,13 +63,10 @@ class Monitor:
 
 
 class TroubleReporter(Protocol):
-    """Interface for a destination of reported troubles.
-
-    Each method raises ``StoreUnavailable`` when the store does not answer.
-    """
+    """Passes troubles to an outside system. Methods raise ``StoreUnavailable``."""
 
     async def begin_look(self, name: str, seconds: float) -> bool:
-        """Return True if this process should search now because no other process has searched within ``seconds``."""
+        """Return True if this process should search for troubles, because no other did within ``seconds``."""
 
     async def report_trouble(self, trouble: Trouble) -> None:
-        """Report a trouble, unless the same trouble was reported before."""
+        """Report a trouble unless the same trouble was reported before."""

@@ -1,4 +1,4 @@
-"""What a worker process keeps of itself in the store: its report, its sign of life, and its orders from operators."""
+"""A worker process's own entries in the store: its report, its sign of life, and its orders from operators."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ _FORGET_SECONDS, _REMEMBERED = 86_400.0, 1000
 
 
 class OwnReport:
-    """Reads and writes the entries of one worker process in the store: its report, sign of life and orders.
-
-    Each method raises ``RedisError`` when the store does not answer.
-    """
+    """Reads and writes the entries of one worker process in the store. Methods raise ``RedisError``."""
 
     def __init__(self, settings: Settings, name: str, redis: Any) -> None:
         self._name, self._keys = name, Keys(settings.namespace)
@@ -29,7 +26,7 @@ class OwnReport:
         self._kept_at = float("-inf")
 
     async def read_clock(self) -> float:
-        """Return the time of the store's clock in seconds since the epoch."""
+        """Return the store's time in seconds since the epoch."""
         seconds, micros = await self._redis.time()
         return int(seconds) + int(micros) / 1e6
 
@@ -39,7 +36,7 @@ class OwnReport:
         return (found or b"").decode()
 
     async def write_report(self, report: WorkerReport) -> None:
-        """Write the report of this process; once an hour, also delete reports of workers that are gone for a day.
+        """Write the report of this process; once an hour, also delete reports of workers that are long gone.
 
         Raises ``ResponseError`` if the store refuses the write.
         """
@@ -61,16 +58,13 @@ class OwnReport:
         await self._sign.subscribe(self._keys.alive(f"{at}:{self._name}"))
 
     async def read_others(self) -> list[WorkerReport]:
-        """Return the recent reports of all other workers.
-
-        Also raises ``ValueError``.
-        """
+        """Return the recent reports of all other workers. Raises ``ValueError`` for an invalid report."""
         found: Mapping[bytes, bytes] = await self._redis.hgetall(self._keys.workers)
         reports = recent_reports(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
         return [each for each in reports if each.worker != worker_name(self._name)]
 
     async def sign_off(self, last: WorkerReport) -> None:
-        """Move the report of this worker to the list of ended workers, where it stays for a day."""
+        """Move the report of this worker to the ended workers, where it stays for a day."""
         await self._sign.aclose()
         pipe = self._redis.pipeline(transaction=False)
         pipe.hset(self._keys.ended_workers, self._name, last.to_json())

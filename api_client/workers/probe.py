@@ -1,7 +1,7 @@
-"""Readiness: publish a probe like a turn's task, and expect a worker to take it within seconds.
+"""Readiness: publishes a probe message like a turn's task, and expects a worker to take it within seconds.
 
-A live process may still consume no messages. So the probe takes the way of a turn (broker, Celery, a slot's thread,
-the store), without a record, an event, a counter or an entry in Flower.
+A live process may still consume no messages. So the probe takes the way of a turn (broker, Celery, a slot's thread, the
+store), without a record, an event, a counter or an entry in Flower.
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ class QueueProbe:
 
 
 class Prober:
-    """Publishes probe messages, which show whether workers take messages from their queues.
-
-    Each method raises ``StoreUnavailable`` when the store does not answer.
-    """
+    """Publishes probe messages to find out whether workers read their queues. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, announcer: Announcer) -> None:
         self._store = store
@@ -71,10 +68,7 @@ class Prober:
             self._written = time.monotonic()
 
     async def is_ready(self, seconds: float) -> bool:
-        """Return True if workers take messages from every queue within ``seconds``.
-
-        Concurrent callers share one probe.
-        """
+        """Return True if workers take messages from every queue within ``seconds``; callers share one probe."""
         async with self._lock:
             at, last = self._last
             if not (last and time.monotonic() - at < _FRESH_SECONDS):
@@ -86,7 +80,7 @@ class Prober:
             return True
 
     async def send_probes(self, seconds: float) -> tuple[QueueProbe, ...]:
-        """Publish a probe message to each queue, wait for workers to take them, and return the result per queue."""
+        """Publish a probe message to each queue, wait for workers to take them, and return one result per queue."""
         nonce, began = secrets.token_hex(8), time.monotonic()
         key = Keys(self._store.namespace).probe(nonce)
         queues = (RUN_QUEUE, CHECK_QUEUE)

@@ -1,7 +1,7 @@
-"""Why a turn does not run: one answer for list, show, doctor, pages, top, /readyz and chats. Reads nothing.
+"""Explains why a turn does not run: one answer for all interfaces. Reads nothing from the store.
 
-``why`` decides from a turn's record and the facts of the moment; ``reason.toml`` has the words. The first turn of a
-session waits for a worker from the moment it became due: at its submit, at the end of the turn before, after its
+``explain_wait`` decides from a turn's record and the facts of the moment; ``reason.toml`` has the words. The first turn
+of a session waits for a worker from the moment it became due: at its submit, at the end of the turn before, after its
 delay, after a lost worker, or after a person's decision.
 """
 
@@ -41,7 +41,7 @@ _DOUBLINGS = 6
 
 
 class Reason(StrEnum):
-    """A kind of reason why a turn does not run.
+    """The kinds of reasons why a turn does not run.
 
     ``BUDGET`` and ``INTAKE`` hold back no stored turn: they refuse new ones.
     """
@@ -128,15 +128,15 @@ class Wait:
 
 
 class Obstacle(Protocol):
-    """Interface for a condition, such as a pause, that keeps turns from starting."""
+    """A condition that keeps turns from starting, such as a pause."""
 
     def explain_hold(self, row: UnfinishedTurn, at: float) -> Wait | None:
-        """Return why a turn must wait, or None if the turn may start."""
+        """Return why a turn has to wait, or None if this obstacle does not concern the turn."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InstallationFacts:
-    """Information about an installation at one moment, from which the reasons for waiting turns are derived.
+    """The facts about an installation at one moment from which the reasons of waiting turns are derived.
 
     Attributes:
         reports: the last report of each worker process. ended: names of those that signed off.
@@ -163,7 +163,7 @@ class InstallationFacts:
         return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
 
     def find_taker(self, queue: str, model: str, lacks: str) -> Wait | float:
-        """Return why no worker takes a turn from ``queue``, or the time when a suitable free worker last took one."""
+        """Return why no worker takes a turn from ``queue``, or when a suitable free worker last took a turn."""
         key = (queue, model, lacks)
         if key not in self._takers:
             self._takers[key] = self._compute_taker(*key)
@@ -262,7 +262,7 @@ def read_row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Unfini
 
 
 def _waits_since(head: UnfinishedTurn, facts: InstallationFacts) -> float:
-    """Return the time in seconds when a session's first turn became due, computed from its announcements.
+    """Return when a session's first turn became due (seconds since the epoch), computed from its announcements.
 
     Each announcement is repeated after a delay that doubles. A near deadline shortens the last delay, so the result
     may be early by at most the time waited. A turn in the fair queue has waited since its submit.
@@ -335,7 +335,7 @@ def find_heads(rows: Iterable[UnfinishedTurn]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingGroup:
-    """A group of turns that wait for the same reason, described by the turn that has waited longest.
+    """Turns that wait for the same reason; ``turn_id`` is the turn that has waited longest.
 
     ``queue`` is the queue of the worker they need. ``since`` is in seconds since the epoch.
     """

@@ -1,4 +1,4 @@
-"""Read workers' reports, exits of their processes, and the length of the broker's queues."""
+"""Reads workers' reports, exits of their processes, and the length of the broker's queues."""
 
 from __future__ import annotations
 
@@ -20,21 +20,18 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 
-#: A supervisor sees an end, and reaches the store, within this many seconds of the last beat.
+#: A supervisor sees an exit, and reaches the store, within this many seconds of the last heartbeat.
 _EARLY, _LATE = 5.0, 60.0
 
 
 async def read_written_reports(redis: Redis, namespace: str) -> list[WorkerReport]:
-    """Return the stored reports of all worker processes.
-
-    Raises ``RedisError`` when the store does not answer.
-    """
+    """Return the stored reports of all worker processes. Raises ``RedisError`` if the store does not answer."""
     stored: Any = await redis.hgetall(Keys(namespace).workers)
     return parse_reports(stored)
 
 
 def parse_reports(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> list[WorkerReport]:
-    """Decode the stored reports of worker processes and skip invalid ones.
+    """Decode the stored reports of worker processes, skipping invalid ones.
 
     ``alive`` has the names of channels that show signs of life (``Keys.alive``).
     """
@@ -50,10 +47,7 @@ def parse_reports(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) ->
 
 
 async def store_exit(settings: Settings, ended: ProcessExit) -> None:
-    """Store how a worker process ended.
-
-    Raises ``SettingsError`` without a store, ``RedisError`` if the store does not answer.
-    """
+    """Store how a worker process ended. Raises ``SettingsError`` without a store, ``RedisError``."""
     key = Keys(settings.namespace).exits
     async with open_store(settings) as redis:
         both: Any = redis.pipeline()
@@ -63,10 +57,7 @@ async def store_exit(settings: Settings, ended: ProcessExit) -> None:
 
 
 async def read_exits(store: Store) -> list[ProcessExit]:
-    """Return the stored records of ended worker processes, oldest first.
-
-    Raises the errors of ``Store.ask``.
-    """
+    """Return the stored exits of worker processes, oldest first. Raises ``StoreUnavailable``."""
     found = []
     for entry, fields in await store.await_reply(store.redis.xrange(Keys(store.namespace).exits, count=2 * MOST)) or []:
         with suppress(KeyError, ValueError):
@@ -75,7 +66,7 @@ async def read_exits(store: Store) -> list[ProcessExit]:
 
 
 def find_exit(exits: Iterable[ProcessExit], worker: str, *, heard: float, missed: float) -> ProcessExit | None:
-    """Return the recorded exit of a worker that was last heard at ``heard`` and found missing at ``missed``, or None.
+    """Return the exit of a worker that last reported at ``heard`` and was found missing at ``missed``, or None.
 
     A restarted process has the same name, so the time (seconds since the epoch) decides.
     """
@@ -84,10 +75,7 @@ def find_exit(exits: Iterable[ProcessExit], worker: str, *, heard: float, missed
 
 
 async def count_messages(store: Store) -> dict[str, int]:
-    """Return the number of messages in each queue of the broker.
-
-    Raises ``RedisError`` if the broker does not answer.
-    """
+    """Return the number of messages in each queue of the broker. Raises ``RedisError``."""
     settings = store.settings
     if settings.broker_url == settings.store_url:
         return await _read_lengths(store.redis, settings)

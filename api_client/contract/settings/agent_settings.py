@@ -19,7 +19,7 @@ _HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]", re.ASC
 
 
 def parse_hosts(value: str) -> tuple[str, ...]:
-    """Parse comma-separated hosts in the form ``name:port``; a missing port is 443."""
+    """Parse comma-separated hosts in the form ``name:port``; the port defaults to 443."""
     hosts = []
     for item in names(value.lower()):
         bare = ":" not in item or item.endswith("]")
@@ -32,7 +32,7 @@ def parse_hosts(value: str) -> tuple[str, ...]:
 
 
 def parse_foreign_names(value: str) -> tuple[str, ...]:
-    """Parse names of environment variables for agents, which must not be settings of this program."""
+    """Parse names of environment variables to pass to agents; settings of this program are refused."""
     given = names(value)
     if any(name.startswith("HELIX_") or name == "REDIS_URL" for name in given):
         raise ValueError("must not name our settings: agents do not get them")
@@ -40,7 +40,7 @@ def parse_foreign_names(value: str) -> tuple[str, ...]:
 
 
 def parse_folders(value: str) -> tuple[str, ...]:
-    """Parse comma-separated folders, which must be relative to HELIX_ROOT and below it."""
+    """Parse comma-separated folders, each relative to HELIX_ROOT and below it."""
     given = names(value)
     if any(Path(name).is_absolute() or ".." in Path(name).parts or Path(name) == Path() for name in given):
         raise ValueError("must be folders below HELIX_ROOT, such as adr,docs/decisions")
@@ -48,7 +48,7 @@ def parse_folders(value: str) -> tuple[str, ...]:
 
 
 def parse_program(value: str) -> str:
-    """Parse a program: a plain name is later searched on PATH, a path becomes absolute."""
+    """Parse the name or path of a program; a path becomes absolute, a name is later searched on PATH."""
     return parse_path(value) if "/" in value else value
 
 

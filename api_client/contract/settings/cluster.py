@@ -29,7 +29,7 @@ class ClusterAddress:
         scheme, _, rest = url.partition("://")
         if scheme.lower() not in {"redis+cluster", "rediss+cluster"}:
             return None
-        # Not by urlsplit: newer releases of Python refuse hosts before a bracketed host.
+        # ``urlsplit`` is not used here: newer releases of Python refuse hosts before a bracketed host.
         where, behind, options = re.split(r"([/?#]|$)", rest, maxsplit=1)
         login, at, several = where.rpartition("@")
         hosts = several.split(",")

@@ -1,4 +1,4 @@
-"""Declare settings, constants and values that only the settings file can set."""
+"""Declares settings, constants and values that only the settings file can contain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def declare_setting(
     per_model: bool = False,
     pairs: bool = False,
 ) -> Any:
-    """Declare a setting with its default value, its help text and the function that parses its text.
+    """Declare a setting with its default value, its help text and the parser of its text.
 
     ``per_model`` allows it in a model's block of the settings file.
 
@@ -28,7 +28,7 @@ def declare_setting(
 
 
 def declare_constant(default: Any, parse: Callable[[str], Any], help_text: str) -> Any:
-    """Declare a constant of the program that only tests change, through the variable ``HELIX_CONSTANTS``."""
+    """Declare a constant that only tests change, through the environment variable ``HELIX_CONSTANTS``."""
     apart = {"secret": False, "masked": False, "per_model": False}
     return _make_field(default, kind="constant", parse=parse, help=help_text, **apart)
 
@@ -46,14 +46,14 @@ def _make_field(default: Any, **metadata: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsGroup:
-    """Settings of one subject; ``Settings`` inherits the fields of all groups."""
+    """Base class for the settings of one subject; ``Settings`` inherits the fields of all groups."""
 
     def find_problems(self) -> Iterator[str]:
-        """Yield one line of text for each missing or contradictory setting of the group."""
+        """Yield a message for each missing or contradictory setting of the group."""
         yield from ()
 
     def list_named_models(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each setting that refers to a model, together with that model."""
+        """Yield the name of each setting that refers to a model, together with the model."""
         yield from ()
 
 
@@ -63,12 +63,12 @@ def declared_fields(table: Any, kind: str) -> list[Field[Any]]:
 
 
 def environment_name(attribute: str) -> str:
-    """Return the name of the environment variable for a setting."""
+    """Return the name of the environment variable for a setting, such as ``HELIX_LEASE_SECONDS``."""
     return f"HELIX_{attribute.upper()}"
 
 
 def spell_value(value: Any) -> str:
-    """Format a setting's value as text in the spelling of environment variables."""
+    """Format a setting's value as text for an environment variable."""
     if isinstance(value, dict):
         return ",".join(f"{key}={item}" for key, item in value.items())
     return ",".join(value) if isinstance(value, tuple) else str(value)

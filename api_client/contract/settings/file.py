@@ -60,16 +60,16 @@ class SettingsFile:
     problems: list[str] = field(default_factory=list)
 
     def key_line(self, key: str) -> str:
-        """Return the file name and line of a key, for example ``.helix/helix.toml:12``."""
+        """Return the file name and line of a key, such as ``.helix/helix.toml:12``."""
         return f"{self.name}:{self.places[key][0]}" if key in self.places else self.name
 
     def key_place(self, key: str, *, of_key: bool) -> str:
-        """Return the file name, line and column of a key or of its value, for example ``.helix/helix.toml:12:10``."""
+        """Return the file name, line and column of a key or of its value, such as ``.helix/helix.toml:12:10``."""
         line, own, behind = self.places.get(key, (0, 0, 0))
         return f"{self.name}:{line}:{own if of_key else behind}" if line else self.name
 
     def model_setting_line(self, model: str, name: str) -> str:
-        """Return the file name and line where a model's block sets the setting ``name``."""
+        """Return the file name and line at which a model's block sets the setting ``name``."""
         keys = [
             name,
             name.removesuffix("_orders"),
@@ -103,7 +103,7 @@ def read_settings_file(path: Path, name: str, *, required: bool) -> SettingsFile
 
 
 def _fill_file(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Problem]:
-    """Store the parsed TOML ``data`` in ``file`` and return the problems that were found."""
+    """Store parsed TOML data in a settings file object and return the problems that were found."""
     found = Findings()
     blocks = {kind: found.read_part(_read_blocks, data.pop(kind, {}), kind) or {} for kind in ("model", *BLOCKS)}
     file.values = _read_values(found, data, _setting_kinds(folder))
@@ -154,7 +154,7 @@ def _read_blocks(value: Any) -> dict[str, dict[str, Any]]:
 
 
 def _setting_kinds(folder: Path, *, per_model: bool = False) -> dict[str, Kind]:
-    """Return the parser of each setting that the file may contain or, with ``per_model``, a model's block."""
+    """Return the parser of each setting that may be in the file or, with ``per_model``, in a model's block."""
     kinds: dict[str, Kind] = {}
     for each in declared_fields(Settings, "setting"):
         if each.name in _NOT_HERE or (per_model and not each.metadata["per_model"]):
@@ -168,7 +168,7 @@ def _setting_kinds(folder: Path, *, per_model: bool = False) -> dict[str, Kind]:
 
 
 def _runner_kinds(runner: str, folder: Path) -> dict[str, Kind]:
-    """Return the parsers of the keys that mean different settings depending on the model's runner."""
+    """Return the parsers of those keys in a model's block whose meaning depends on the runner."""
 
     def kind_for(key: str, kind: Kind) -> Kind:
         def read_value(value: Any) -> Any:
@@ -187,7 +187,7 @@ def _runner_kinds(runner: str, folder: Path) -> dict[str, Kind]:
 
 
 def _resolve_key(key: str, runner: str) -> str:
-    """Return the name of the setting that a key of a model's block stands for with this runner."""
+    """Return the setting that a key in a model's block stands for with this runner."""
     meanings = _BY_RUNNER.get(key, {"": key})
     return meanings.get(runner, meanings[""])
 
@@ -205,7 +205,7 @@ def _read_secret(value: Any, folder: Path, parse: Callable[[str], Any]) -> Any:
 
 
 def _find_nul(value: Any, place: str = "") -> str:
-    """Return the path of the first text with a NUL character, which no file path, address or key may contain."""
+    """Return the path of the first text with a NUL character, or an empty string if there is none."""
     match value:
         case str():
             return place if "\0" in value else ""
@@ -229,7 +229,7 @@ def _parse_value(value: Any, known: Field[Any]) -> Any:
 
 
 def _to_text(value: Any, known: Field[Any]) -> str:
-    """Return a TOML value in the spelling of environment variables.
+    """Convert a TOML value to the text that the setting's environment variable would have.
 
     Raises:
         ValueError: the value has another type than the setting.

@@ -64,7 +64,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def find_settings_file(environ: Mapping[str, str]) -> SettingsFile:
-    """Read the settings file that the environment names, or the default file below ``HELIX_ROOT``."""
+    """Read the settings file that the environment names, or the default file below HELIX_ROOT."""
     named = environ.get("HELIX_CONFIG", "")
     root = Path(environ.get("HELIX_ROOT") or ".").expanduser()
     path = Path(named).expanduser() if named else root / FILE_NAME
@@ -89,7 +89,7 @@ def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
 
 
 def _read_constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    """Return the values of constants that a test changes; problems are added to ``problems``."""
+    """Return the constants that a test changes through the environment; problems go to ``problems``."""
     known = {each.name: each.metadata["parse"] for each in declared_fields(Settings, "constant")}
     try:
         given = json.loads(environ.get(CONSTANTS) or "{}")
@@ -100,7 +100,7 @@ def _read_constants(environ: Mapping[str, str], problems: list[str]) -> dict[str
 
 
 def _read_models(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that come from the models' blocks of the settings file."""
+    """Return the settings that result from the models' blocks of the settings file."""
     if not file.models:
         return {}
     blocks = {model: block for model, block in file.model_settings.items() if block}
@@ -108,7 +108,7 @@ def _read_models(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _find_contradictions(settings: Settings, *, readable: bool) -> Iterator[str]:
-    """Yield a problem for settings that contradict each other or name unknown models."""
+    """Yield a message for each contradiction between settings and for each unknown model."""
     there = ", ".join(settings.models)
     for name, model in settings.list_named_models() if readable else ():
         if model and model not in settings.models:
@@ -118,7 +118,7 @@ def _find_contradictions(settings: Settings, *, readable: bool) -> Iterator[str]
 
 
 def _find_unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
-    """Return a problem for each environment variable that looks like a setting but is unknown."""
+    """Return a message for each environment variable that looks like a setting but is unknown."""
     constants = {environment_name(each.name): each for each in declared_fields(Settings, "constant")}
     problems = find_flag_problems(environ)
     for name in environ:
@@ -152,7 +152,7 @@ def _read_secret_files(environ: Mapping[str, str], secrets: list[str], problems:
 
 
 def read_running_installation(root: Path) -> dict[str, str]:
-    """Return the addresses and models of a ``turns up`` that runs on ``root``; an empty dict if none runs."""
+    """Return the settings that a running ``turns up`` provides for ``root``; empty if none runs."""
     return _keep_texts(_read_run_file(root))
 
 
@@ -191,7 +191,7 @@ def _keep_texts(data: Any) -> dict[str, str]:
 
 
 def _use_running_broker(settings: Settings, *, own_models: bool) -> Settings:
-    """Return the settings completed with the broker and models of a running ``turns up``, if they name none."""
+    """Fill in the broker and models of a running ``turns up`` if the settings name none."""
     if settings.broker_url and settings.store_url:
         return settings
     models = settings.models
@@ -206,7 +206,7 @@ def _use_running_broker(settings: Settings, *, own_models: bool) -> Settings:
 
 
 def require_store(settings: Settings) -> Settings:
-    """Return the settings unchanged if they name a store, else raise ``SettingsError``.
+    """Return the settings unchanged if they name a store, otherwise raise ``SettingsError``.
 
     Raises:
         SettingsError: no store is set and none runs here; the message says what to do.

@@ -49,7 +49,7 @@ class ModelBlocks(SettingsGroup):
         return {}
 
     def list_named_models(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each setting that refers to a fallback model, together with that model."""
+        """Yield the name of each setting that refers to a fallback model, together with the model."""
         yield from super().list_named_models()
         for name, block in self.model_settings.items():
             for kind, models in block.get("fallbacks", {}).items():

@@ -24,7 +24,7 @@ def parse_web_addresses(value: str) -> tuple[str, ...]:
 
 
 def parse_webhook_key(value: str) -> str:
-    """Check a key for signing webhooks, which is ``whsec_`` followed by base64, or any other text."""
+    """Check a key for signing webhooks: ``whsec_`` followed by base64, or any other text."""
     if value.startswith("whsec_"):
         try:
             base64.b64decode(value.removeprefix("whsec_"), validate=True)
@@ -68,7 +68,7 @@ class NotificationSettings(SettingsGroup):
     )
 
     def find_problems(self) -> Iterator[str]:
-        """Yield a problem if notifications are configured but the plug-in that sends them is missing."""
+        """Yield a message if notifications are configured but the plug-in that sends them is missing."""
         yield from super().find_problems()
         missing = why_missing(WATCHER, "notifier")
         for name, asked in {

@@ -13,7 +13,7 @@ from api_client.contract.settings.setting_values import integer_parser, number_p
 
 
 def parse_bucket(value: str) -> str:
-    """Check an address in an object store, such as ``s3://BUCKET/PREFIX``; an empty text is allowed."""
+    """Check an address in an object store, such as ``s3://BUCKET/PREFIX``, which may be empty."""
     parts = urlsplit(value)
     if value and (parts.scheme != "s3" or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{2,62}", parts.netloc) or parts.query):
         raise ValueError("must look like s3://bucket or s3://bucket/prefix")
@@ -42,7 +42,7 @@ class ObjectStoreSettings(SettingsGroup):
     )
 
     def find_problems(self) -> Iterator[str]:
-        """Yield a problem if the library for object stores is needed but not installed."""
+        """Yield a message if an object store is configured but its library is not installed."""
         yield from super().find_problems()
         if self.files and find_spec("obstore") is None:
             yield 'HELIX_FILES: obstore is not installed; pip install ".[s3]" in the checkout'

@@ -11,7 +11,7 @@ from api_client.contract.settings.setting_values import names, number_parser
 
 
 def parse_grants(value: str) -> tuple[str, ...]:
-    """Parse the folders in which API keys may run phases, in the form ``FOLDER=OWNER,...``."""
+    """Parse grants of folders in which owners may run phases, in the form ``FOLDER=OWNER,...``."""
     given = names(value)
     for item in given:
         folder, _, owner = (part.strip() for part in item.partition("="))
@@ -40,6 +40,6 @@ class PhaseSettings(SettingsGroup):
     )
 
     def list_named_models(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each setting that refers to a model, together with that model."""
+        """Yield the name of each setting that refers to a model, together with the model."""
         yield from super().list_named_models()
         yield "HELIX_VERIFIER_MODEL", self.verifier_model

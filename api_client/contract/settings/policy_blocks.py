@@ -16,7 +16,7 @@ BLOCKS = ("owner", "flow")
 
 
 def block_kinds(folder: Path) -> Mapping[str, Mapping[str, Kind]]:
-    """Return the parsers of the keys in each kind of block; paths in the blocks are relative to ``folder``."""
+    """Return the parsers of the keys in each kind of block; paths in blocks are relative to ``folder``."""
     owner: dict[str, Kind] = {"policy": partial(_read_policy_path, folder=folder)}
     template = {"prompt_template": partial(_read_template, folder=folder)}
     return {"owner": owner, "flow": owner | template | {"max_failure_rate": _read_failure_rate}}
@@ -34,7 +34,7 @@ def _read_policy_path(value: Any, folder: Path) -> str:
 
 
 def _read_policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
-    """Parse the path of a policy file or, in a model's block, the reactions for each validator."""
+    """Parse the path of a policy file or, in a model's block, the actions for each validator."""
     if isinstance(value, str):
         return _read_policy_path(value, folder)
     wrong = f"must name a policy file, or map validators to lists of {', '.join(Action)}"

@@ -17,19 +17,19 @@ FLAG = "HELIX_USE_LLM_FLOW"
 
 
 def find_flag_problems(environ: Mapping[str, str]) -> list[str]:
-    """Return a problem if the environment turns the feature flag off, which is no longer possible."""
+    """Return a message if the environment turns the feature flag off, which is no longer possible."""
     if environ.get(FLAG, "true").lower() in {"true", "1", ""}:
         return []
     return [f"{FLAG}: only true; the flow before ADR-034 is not here. HELIX_FLOW_VERSION compares flows"]
 
 
 def parse_template(value: str) -> str:
-    """Parse the template of a session: a built-in template's name stays unchanged, a path becomes absolute."""
+    """Parse the name or path of a session template; a path becomes absolute."""
     return value if value in (*SHIPPED, NONE) else parse_path(value)
 
 
 def parse_flow_weights(value: str) -> dict[str, int]:
-    """Parse flow versions with their weights, as in ``version=weight,...``; a missing weight is 1."""
+    """Parse flow versions with their weights, in the form ``version=weight,...``; the weight defaults to 1."""
     flows = {}
     for item in names(value):
         version, given, weight = (part.strip() for part in item.partition("="))
@@ -74,24 +74,24 @@ class PolicySettings(ModelBlocks):
     )
 
     def find_policy(self, model: str, owner: str = "", flow: str = "") -> str:
-        """Return the path of a turn's policy file: that of its owner, flow version or model, or the general one."""
+        """Return the path of the policy file for a turn, chosen by owner, flow version or model."""
         blocks = self.owner_settings.get(owner, {}), self.flow_settings.get(flow, {})
         named = (str(block.get("policy", "")) for block in blocks)
         return next(filter(None, named), "") or self.for_model(model).policy
 
     def find_template(self, model: str, flow: str = "") -> str:
-        """Return the session template for a turn: that of its flow version or model, or the general one."""
+        """Return the session template for a turn, chosen by flow version or model."""
         return str(self.flow_settings.get(flow, {}).get("prompt_template", "")) or self.for_model(model).prompt_template
 
     @property
     def policy_files(self) -> tuple[str, ...]:
-        """Return the paths of all policy files that these settings name, each path once."""
+        """Return the paths of all policy files that these settings name, without repetitions."""
         blocks = [*self.owner_settings.values(), *self.flow_settings.values(), *self.model_settings.values()]
         named = [self.policy, *(str(block.get("policy", "")) for block in blocks)]
         return tuple(dict.fromkeys(filter(None, named)))
 
     def find_problems(self) -> Iterator[str]:
-        """Yield a problem for settings of unknown flow versions, and for a missing plug-in of the flow guard."""
+        """Yield a message for settings of unknown flow versions, and for a missing plug-in of the flow guard."""
         yield from super().find_problems()
         versions = ", ".join(self.flow_version)
         for flow in self.flow_settings:

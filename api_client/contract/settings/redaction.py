@@ -1,4 +1,4 @@
-"""Remove secrets from everything that leaves the processes: log lines, bundles, findings.
+"""Removes secrets from everything that leaves the processes: log lines, bundles, findings.
 
 Two layers: the values of secret settings wherever they occur, and texts that look like credentials.
 """
@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@")
 
 
 def list_secrets(settings: Settings) -> list[str]:
-    """Return all secret values in the settings, longest first; an address contributes only its password."""
+    """Return all secret values in the settings, longest first; of an address only its password."""
     found: set[str] = set()
     secret = [field.name for field in fields(settings) if field.metadata["masked"]]
     values = [getattr(settings, name) for name in secret]
@@ -68,7 +68,7 @@ def make_redactor(settings: Settings) -> Callable[[str], str]:
 
 
 def redact_value(value: Any, redact: Callable[[str], str]) -> Any:
-    """Apply ``redact`` to every text in a JSON-like value, including the keys, and return the new value."""
+    """Return a copy of a JSON-like value with ``redact`` applied to every text, including keys."""
     match value:
         case str():
             return redact(value)

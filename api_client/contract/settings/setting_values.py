@@ -1,4 +1,4 @@
-"""Parsers that turn a setting's text into a checked value."""
+"""Parsers that convert a setting's text to a checked value."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def choice_parser(*allowed: str) -> Callable[[str], str]:
 
 
 def parse_path(value: str) -> str:
-    """Return a file path as an absolute path, because processes have different working directories."""
+    """Convert a file path to an absolute path, because processes have different working directories."""
     return str(Path(value).expanduser().absolute())
 
 
 def parse_web_address(value: str) -> str:
-    """Check the address of a website and return it. Raises ``ValueError`` for anything else."""
+    """Return the address of a website unchanged if it is valid. Raises ``ValueError`` otherwise."""
     parts = urlsplit(value)
     if not (parts.scheme in {"http", "https"} and parts.hostname):
         raise ValueError("must look like https://host or http://host:port/path")
@@ -78,5 +78,5 @@ def parse_model_runners(value: str) -> dict[str, str]:
 
 
 def names(value: str) -> tuple[str, ...]:
-    """Split a comma-separated text into its names, without spaces around them."""
+    """Split a comma-separated text into its parts, without spaces around them and without empty parts."""
     return tuple(filter(None, (part.strip() for part in value.split(","))))

@@ -22,7 +22,7 @@ def parse_directory(value: str) -> Path:
 
 
 def parse_key_prefix(value: str) -> str:
-    """Check a prefix for Redis keys, which must not contain spaces, pattern characters or braces."""
+    """Return a prefix for Redis keys unchanged if it is valid: without spaces, pattern characters or braces."""
     if not value or not value.isprintable() or not set(" {}*?[]\\").isdisjoint(value):
         raise ValueError("must be a word without spaces and without any of {}*?[]\\")
     return value
@@ -67,7 +67,7 @@ class Storage(SettingsGroup):
     )
 
     def find_problems(self) -> Iterator[str]:
-        """Yield problems with the addresses of broker and store, such as a missing password."""
+        """Yield messages about the addresses of broker and store, such as a missing password."""
         yield from super().find_problems()
         if is_cluster_address(self.broker_url or self.store_url):
             yield (

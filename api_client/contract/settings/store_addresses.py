@@ -1,4 +1,4 @@
-"""Addresses of brokers and stores: read, shown without their password, refused where anybody could run all."""
+"""Addresses of brokers and stores: parsed, shown without passwords, and refused if unprotected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_client.contract.settings.sentinels import SentinelAddress
 
 
 def parse_store_address(value: str) -> str:
-    """Check the address of a Redis server, of Redis Sentinel nodes or of a Redis Cluster, and return it."""
+    """Return the address of a Redis server, of Sentinel nodes or of a Redis Cluster unchanged if it is valid."""
     if _parse_nodes(value):
         return value
     parts = urlsplit(value)
@@ -26,7 +26,7 @@ def parse_store_address(value: str) -> str:
 
 
 def is_cluster_address(url: str) -> bool:
-    """Return whether an address is the address of a Redis Cluster."""
+    """Return True if an address is the address of a Redis Cluster."""
     return ClusterAddress.parse(url) is not None
 
 
@@ -45,12 +45,12 @@ def list_passwords(url: str) -> Iterator[str]:
 
 
 def _parse_nodes(url: str) -> SentinelAddress | ClusterAddress | None:
-    """Parse an address that names several Redis nodes; return None for an address of a single server."""
+    """Parse an address that names several Redis nodes; return None for the address of a single server."""
     return SentinelAddress.parse(url) or ClusterAddress.parse(url)
 
 
 def mask_password(url: str) -> str:
-    """Return a Redis address with its password replaced by asterisks, for use in messages."""
+    """Return a Redis address with its password replaced by asterisks, for messages."""
     scheme, _, rest = url.partition("://")
     if scheme == "sentinel" or scheme.endswith("+cluster"):  # several nodes
         login, at, rest = rest.rpartition("@")
@@ -64,7 +64,7 @@ def mask_password(url: str) -> str:
 
 
 def find_open_servers(broker_url: str, store_url: str) -> list[str]:
-    """Return a problem for each Redis address that names another machine but contains no password."""
+    """Return a message for each Redis address that names another machine but contains no password."""
     return [
         f"{name}={mask_password(url)}: a server beyond this machine needs a password: redis://user:password@host "
         "(Valkey: ACL users as in compose/broker/users.acl, or requirepass); HELIX_OPEN_BROKER=allowed accepts it"
@@ -74,7 +74,7 @@ def find_open_servers(broker_url: str, store_url: str) -> list[str]:
 
 
 def _is_protected(url: str) -> bool:
-    """Return whether a Redis server needs a password or is reachable only from this machine."""
+    """Return True if a Redis address has a password or is reachable only from this machine."""
     if several := _parse_nodes(url):
         return bool(several.password) or all(is_loopback(host) for host, _ in several.nodes)
     parts = urlsplit(url)
@@ -82,7 +82,7 @@ def _is_protected(url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is ``localhost`` or a loopback IP address."""
+    """Return True if a host is ``localhost`` or a loopback IP address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

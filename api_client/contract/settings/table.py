@@ -60,7 +60,7 @@ class Settings(
     """All settings. The environment name of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on."""
 
     def find_service(self, model: str) -> str:
-        """Return the name of the provider that serves a model, or the model's name if the provider is unknown.
+        """Return the name of the service that serves a model, or the model's own name if it is unknown.
 
         Limits of one model of a provider apply to all its models.
         """
@@ -79,7 +79,7 @@ class Settings(
 
     @cached_property
     def at_once(self) -> dict[str, int]:
-        """Return how many agents may use each provider at once, by provider; unlimited providers are left out."""
+        """Return how many agents may use each service at once, by service; unlimited services are left out."""
         found: dict[str, int] = {}
         for model in self.models:
             name, most = self.find_service(model), self.for_model(model).service_at_once
@@ -88,7 +88,7 @@ class Settings(
         return found
 
     def _find_address(self, model: str) -> tuple[str, str]:
-        """Return the address of a model's provider without login, and its API key; both empty without a provider."""
+        """Return the address of a model's service without login, and its API key; both are empty if unknown."""
         settings, runner = self.for_model(model), self.models[model].partition(":")[0]
         if runner == "scripted":
             return "", ""
@@ -100,7 +100,7 @@ class Settings(
 
     @property
     def keys_path(self) -> Path:
-        """Return the path of the file with the API keys that the command ``turns keys`` manages."""
+        """Return the path of the file with the API keys that ``turns keys`` manages."""
         return Path(self.keys_file).expanduser() if self.keys_file else self.root / STATE_DIR / "keys.json"
 
     @property
@@ -129,12 +129,12 @@ class Settings(
 
     @cached_property
     def has_queues(self) -> bool:
-        """Return whether Celery's queues are in the store's own database, so that one command can change both."""
+        """Return True if Celery's queues are in the store's own database, so that one command can change both."""
         return self.broker_url == self.store_url and "?" not in self.store_url
 
     @property
     def store_is_cluster(self) -> bool:
-        """Return whether the store's address is the address of a Redis Cluster."""
+        """Return True if the store is a Redis Cluster."""
         return is_cluster_address(self.store_url)
 
     @property

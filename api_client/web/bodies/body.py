@@ -1,7 +1,7 @@
-"""Read request bodies as strict JSON.
+"""Reads request bodies as strict JSON.
 
-The framework's own parser accepts NaN, duplicate keys, lone surrogates, UTF-16 and bodies of any size, or answers
-500. Large bodies are parsed in a thread, alternating between owners, so that no body blocks other callers.
+The framework's own parser accepts NaN, duplicate keys, lone surrogates, UTF-16 and bodies of any size, or answers 500.
+Large bodies are parsed in a thread, alternating between owners, so that no body blocks other callers.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _T = TypeVar("_T")
 
 
 class _UnfitValue:
-    """Placeholder for a JSON value that is forbidden, with the reason, until the name of its field is known."""
+    """Placeholder for a forbidden JSON value, with the reason, until the name of its field is known."""
 
     def __init__(self, why: str) -> None:
         self.reason = why
 
 
 class _ParserThread:
-    """A thread that parses large request bodies, alternating between owners."""
+    """Parses large request bodies in a thread, alternating between owners."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "body")
@@ -108,7 +108,7 @@ class _BodyMemory:
         self.bytes_by_owner[body.owner] += len(piece)
 
     def refuse_body(self, body: _BodyBuffer) -> None:
-        """Discard the bytes of a body, now and when more of them arrive."""
+        """Discard the bytes of a body that have arrived and those that still arrive."""
         body.refused = True
         self.drop_body(body)
 
@@ -121,7 +121,7 @@ class _BodyMemory:
             del self.bytes_by_owner[body.owner]
 
     def make_room(self, body: _BodyBuffer, size: int) -> bool:
-        """Return True if memory has room for ``size`` more bytes of a body.
+        """Return True if memory has room for ``size`` more bytes of a body; may refuse another owner's body.
 
         If memory is full, refuse the body of the owner with the most bytes. One owner may take half of the memory.
         """
@@ -141,15 +141,12 @@ _reading = _BodyMemory()
 
 
 async def read_object(request: Request, limit: int) -> dict[str, Any]:
-    """Read the body of a request as a JSON object.
-
-    Arguments and errors as ``read_as``.
-    """
+    """Read the body of a request as a JSON object. Raises the errors of ``read_body_as``."""
     return await read_body_as(request, limit, lambda body: body)
 
 
 async def read_body_as(request: Request, limit: int, make: Callable[[dict[str, Any]], _T]) -> _T:
-    """Read the request's body as a JSON object and return what ``make`` builds from it; large bodies use a thread.
+    """Read a request's body as a JSON object and return what ``make`` builds from the object.
 
     ``limit`` is the largest body in bytes. Raises ``ApiError`` (400, 408, 413, 415 or 429) and the errors of
     ``make``.
@@ -169,17 +166,17 @@ async def read_body_as(request: Request, limit: int, make: Callable[[dict[str, A
 
 
 def has_body(request: Request) -> bool:
-    """Return True if the request has a body, judged by its headers."""
+    """Return True if the headers of a request announce a body."""
     return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
 
 
 def body_size(request: Request) -> int:
-    """Return the size of the request's body in bytes; the body must have been read with ``read_as``."""
+    """Return the size of a request's body in bytes, after ``read_body_as`` has read the body."""
     return int(request.scope[_SIZE_SCOPE_KEY])
 
 
 async def run_off_loop(work: Callable[[], _T], owner: str = "") -> _T:
-    """Run CPU-bound work in the thread that parses large bodies, alternating between owners, and return its result."""
+    """Run CPU-bound work in the thread that parses large bodies, and return its result."""
     return await asyncio.wrap_future(_parser.submit(owner, work))
 
 
@@ -197,7 +194,7 @@ def _run_uncollected(work: Callable[[], _T]) -> _T:
 
 @asynccontextmanager
 async def limit_body_time() -> AsyncIterator[None]:
-    """Limit the time that a client has to send the request body within the block.
+    """Limit the time that a client has to send the request body within the ``async with`` block.
 
     Raises ``ApiError``: 408 ``request_timeout``.
     """
@@ -319,7 +316,7 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_values(root: Any) -> None:
-    """Raise ``ApiError`` for a forbidden value in parsed JSON, with the name of its field.
+    """Raise ``ApiError`` for a forbidden value in parsed JSON, naming its field.
 
     Iterative, because recursion would fail on deep nesting.
     """

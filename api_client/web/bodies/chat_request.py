@@ -1,4 +1,4 @@
-"""Read a chat request from the body and headers of an HTTP request."""
+"""Builds a chat request from the body and headers of an HTTP request."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _POLICY_FIELDS = ("validators", "policy", "max_attempts", "locale")
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A chat request, parsed from the body and headers of an HTTP request.
+    """A chat request, as parsed from the body and headers of an HTTP request.
 
     Attributes:
         has_page: a page of Open WebUI shows the answer as it arrives.
@@ -74,7 +74,7 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The sender of a chat request: the request's headers, and the settings and policies that apply to the sender."""
+    """The circumstances in which a request is parsed: its headers, and the caller's settings and policy."""
 
     headers: Headers
     settings: Settings
@@ -88,8 +88,8 @@ def read_chat_request(
 ) -> ChatRequest:
     """Parse a chat request from the body and headers of an HTTP request.
 
-    Raises ``ApiError`` with all problems: 400 with the field's name, 404 for an unknown model. Raises
-    ``SettingsError`` if the policy files cannot be used.
+    Raises ``ApiError`` with all problems: 400 with the field's name, 404 for an unknown model. Raises ``SettingsError``
+    if the policy files cannot be used.
     """
     context = RequestContext(headers, settings, owner, policy)
     turn_body = read_model_body(TurnBody, body, context.problems)
@@ -105,10 +105,10 @@ def build_chat_request(
     system: str | None = None,
     notes: Mapping[str, str] = {},
 ) -> ChatRequest:
-    """Build a chat request from a validated body; raises the errors of ``read_chat_request``.
+    """Build a chat request from a body whose simple fields are validated.
 
     ``conversation`` is the unvalidated conversation, ``language`` the language of the user's messages or '', ``notes``
-    the turn's metadata.
+    the turn's metadata. Raises the errors of ``read_chat_request``.
     """
     headers, policy, problems = context.headers, context.policy, context.problems
     # Open WebUI has a page for the chat if it sends a message id, or at least a chat id.
@@ -167,7 +167,7 @@ def _check_response_format(body: AnswerBody, problems: Problems) -> None:
 def _choose_validators(
     body: AnswerBody, settings: Settings, policy: CallerPolicy | None, model: str, problems: Problems
 ) -> tuple[str, ...]:
-    """Return the validators of the request, or else those of the model."""
+    """Return the validators that the request names, or else those of the model."""
     if body.validators is None:
         return settings.validators
     offered = (policy.list_askable(model) if policy else ()) or requestable_validators(settings.validators)
@@ -223,7 +223,7 @@ def _make_chat_request(
 
 
 def _restore_answers(messages: Messages) -> Messages:
-    """Undo the changes that the chat page made to earlier answers, and return the conversation."""
+    """Undo the relay's changes to earlier answers in a conversation that a chat page sent back."""
     return tuple(
         {**message, "content": unfence_headers(strip_additions(message["content"]))}
         if message["role"] == "assistant"
@@ -251,7 +251,7 @@ def _is_id(text: str) -> bool:
 
 
 def _derive_session_id(owner: str, chat_id: str, key: str) -> str:
-    """Return the id of a chat's session, which contains the owner so that no other owner can continue the session.
+    """Derive the session id from owner and chat, so that no other owner can continue the session.
 
     Without a chat, the session is new, but repeats with the same idempotency key share it.
     """

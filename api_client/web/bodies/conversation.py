@@ -1,7 +1,7 @@
-"""Read the conversation of a request: roles, texts, images, files and their limits.
+"""Reads the conversation of a request: roles, texts, images, files and their limits.
 
-Unreadable content is rejected only in the new message; in earlier messages, which a chat sends again each time, a
-note to the agent replaces the content.
+Unreadable content is rejected only in the new message; in earlier messages, which a chat sends again each time, a note
+to the agent replaces the content.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
 def read_conversation(
     raw: Any, field: str, rules: ConversationRules, problems: Problems
 ) -> tuple[Messages, tuple[Image, ...]]:
-    """Read the messages of a conversation and the images of its unanswered part; collect the errors in ``problems``.
+    """Read the messages of a conversation and its current images; errors are added to ``problems``.
 
     ``problems`` collects the errors of all messages; ``field`` is the name of the conversation in errors.
     """

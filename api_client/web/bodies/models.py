@@ -1,4 +1,4 @@
-"""Models of request bodies, which also produce the OpenAPI document.
+"""Models of request bodies, from which the OpenAPI document is built too.
 
 The functions at the end check fields whose allowed values depend on settings. Messages are declared here, and read in
 ``conversation`` and ``response_input``.
@@ -41,7 +41,7 @@ _TYPE_PHRASES = {"boolean": "true or false", "string": "a text", "object": "an o
 
 
 class StreamMode(StrEnum):
-    """Amount of a streamed answer that is shown before the answer is accepted."""
+    """The stream modes: how much of an answer a stream shows before the answer is accepted."""
 
     #: The draft as it comes, withdrawn if it becomes void; in frames that Open WebUI understands.
     LIVE = "live"
@@ -68,13 +68,13 @@ _FROM_TEXT = Field(strict=False)
 
 
 class Body(BaseModel):
-    """Base class for request bodies and for the objects inside them; a null field counts as missing."""
+    """Base class for request bodies and the objects inside them; a null field counts as missing."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
 class EscalationBody(Body):
-    """A request's choice of what to do after all attempts have failed; missing fields follow the settings."""
+    """A request's wishes about escalation; missing fields follow the settings."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -86,13 +86,13 @@ class EscalationBody(Body):
 
 
 class StreamOptions(Body):
-    """OpenAI's options of a streamed response, such as whether the stream ends with the usage."""
+    """OpenAI's options for a streamed response."""
 
     include_usage: bool | None = None
 
 
 class AnswerBody(Body):
-    """Base class for the bodies of requests for an answer, with the fields that these bodies share."""
+    """Base class for the bodies of requests that ask for an answer."""
 
     CONVERSATION_FIELD: ClassVar[str]
     TEXT_TYPES: ClassVar[tuple[str, ...]]
@@ -120,10 +120,7 @@ class AnswerBody(Body):
 
 
 class TurnBody(AnswerBody):
-    """The JSON body of a request that submits a turn or a chat conversation.
-
-    For ``/v1/turns`` and ``/v1/chat/completions``.
-    """
+    """The body of ``POST /v1/turns`` and ``POST /v1/chat/completions``."""
 
     CONVERSATION_FIELD: ClassVar[str] = "messages"
     TEXT_TYPES: ClassVar[tuple[str, ...]] = ("text",)
@@ -134,7 +131,7 @@ class TurnBody(AnswerBody):
 
 
 class ResponseBody(AnswerBody):
-    """The JSON body of a request to OpenAI's Responses API (``/v1/responses``)."""
+    """The body of a request to OpenAI's Responses API (``/v1/responses``)."""
 
     CONVERSATION_FIELD: ClassVar[str] = "input"
     TEXT_TYPES: ClassVar[tuple[str, ...]] = INPUT_TEXT_TYPES
@@ -152,9 +149,9 @@ class ResponseBody(AnswerBody):
 
 
 class DecisionBody(Body):
-    """The JSON body of a person's decision on a suspended turn.
+    """The body of ``POST /v1/inbox/{turn_id}/decision``, a person's decision about a suspended turn.
 
-    For ``/v1/inbox/{turn_id}/decision``; ``by`` is an older name of the field ``for``.
+    ``by`` is an older name of the field ``for``.
     """
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["decision"]})
@@ -172,7 +169,7 @@ _B = TypeVar("_B", bound=Body)
 
 
 def read_model_body(model: type[_B], body: Mapping[str, Any], problems: Problems | None = None) -> _B:
-    """Parse a request body into its model and return the model; invalid fields raise or are collected.
+    """Parse a request body into an instance of its model.
 
     ``problems`` collects the errors, and invalid fields then count as missing. Without ``problems``, raises
     ``ApiError``: 400 with every invalid field, its value and the allowed values.
@@ -211,7 +208,7 @@ def body_schema(model: type[Body]) -> dict[str, Any]:
 
 
 def openapi_operation(model: type[Body]) -> dict[str, Any]:
-    """Return the OpenAPI entry of a route that takes a body of this model."""
+    """Return the OpenAPI entry of a route whose body has this model."""
     schema = body_schema(model)
     required = bool(schema.get("required"))
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
@@ -256,7 +253,7 @@ def _describe_allowed(field: dict[str, Any]) -> str:
 
 
 def read_model_name(model: Any, settings: Settings) -> str:
-    """Return the model that a request names, after checking that the name is valid and configured.
+    """Return the model name in a request's body. Raises ``ApiError`` if it is invalid or not configured.
 
     Raises ``ApiError``: 400 if the value is not a name; 404 ``model_not_found``.
     """
@@ -267,10 +264,7 @@ def read_model_name(model: Any, settings: Settings) -> str:
 
 
 def require_model(model: str, settings: Settings) -> str:
-    """Return the model's name if the model is configured, otherwise raise an error.
-
-    Raises ``ApiError``: 404 ``model_not_found``.
-    """
+    """Return the model's name if the model is configured. Raises ``ApiError``: 404 ``model_not_found``."""
     if model not in settings.models:
         message = f"the model {display_value(model)} does not exist here; there is: {', '.join(settings.models)}"
         raise ApiError(404, message, param="model", code="model_not_found")
@@ -278,7 +272,7 @@ def require_model(model: str, settings: Settings) -> str:
 
 
 def read_validators(names: Sequence[Any], offered: Sequence[str], problems: Problems) -> tuple[str, ...]:
-    """Return the requested validators without duplicates; unknown names are added to ``problems`` as errors."""
+    """Return the requested validators without duplicates, adding an error to ``problems`` for each unknown name."""
     for index, name in enumerate(names):
         if name not in offered:
             wrong = (

@@ -1,4 +1,4 @@
-"""Read the body of ``/v1/responses``.
+"""Reads the body of ``/v1/responses``.
 
 Fields that change the meaning of the answer (tools, a stored conversation, a schema) are rejected; fields that only
 tune a model (temperature, reasoning effort, ...) are ignored.
@@ -19,7 +19,7 @@ from api_client.web.bodies.models import ResponseBody, read_model_body
 from api_client.web.errors import ApiError, bad_request, display_value
 from api_client.web.language import detect_body_language
 
-#: Fields that must ask for nothing -> what to do instead.
+#: Fields that must be empty -> what to do instead.
 _UNSUPPORTED_FIELDS = {
     "previous_response_id": "send the whole conversation in input",
     "conversation": "send the whole conversation in input, and name it by the field session_id",
@@ -34,7 +34,7 @@ BACKGROUND, METADATA, INSTRUCTIONS = "background", "metadata", "instructions"
 def read_response_request(
     body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: CallerPolicy | None = None
 ) -> ChatRequest:
-    """Parse a chat request from the body of a request to ``/v1/responses``.
+    """Parse a chat request from the body and headers of a request to ``/v1/responses``.
 
     Raises ``ApiError`` with all problems: 400 with the field's name, 404 for an unknown model.
     """

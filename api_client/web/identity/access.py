@@ -1,4 +1,4 @@
-"""Identify the caller of a request by its API key."""
+"""Identifies the caller of a request by its API key."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REQUESTS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The caller of a request, identified by an API key, with the caller's rights and limits.
+    """The caller of a request, identified by an API key, with rights and limits.
 
     Attributes:
         is_operator: the caller may see and change the turns of all owners.
@@ -68,17 +68,14 @@ class Caller:
 
 
 def require_operator(caller: Caller, does: str) -> None:
-    """Raise ``ApiError`` unless the caller is an operator; ``does`` completes the message "only an operator ...".
-
-    Raises ``ApiError``: 403 ``operators_only``.
-    """
+    """Raise ``ApiError`` (403) unless the caller is an operator; ``does`` completes "only an operator ..."."""
     if not caller.is_operator:
         message = f"only an operator {does}"
         raise token_required_error() if caller.keyless else ApiError(403, message, code="operators_only")
 
 
 def token_required_error() -> ApiError:
-    """Create the error that asks a caller without a key for the operator's token."""
+    """Build the error that asks a caller without a key for the operator's token."""
     message = (
         "without keys this needs the operator's token: it is in HELIX_ROOT/.helix/operator-token; send it as "
         "'Authorization: Bearer TOKEN', or sign in with it at /sign-in"
@@ -87,12 +84,12 @@ def token_required_error() -> ApiError:
 
 
 def requires_key(relay: Relay) -> bool:
-    """Return True if the relay requires API keys; this stays True after all keys are revoked."""
+    """Return True if the relay requires API keys, which remains so after all keys are revoked."""
     return bool(relay.settings.api_keys or relay.settings.forwarding_keys) or relay.keyring.requires_key
 
 
 async def identify_holder(request: Request) -> Caller:
-    """Return the owner of the API key in a request; a key may act for other users, who are not identified here.
+    """Return the caller that the API key of a request belongs to. A key may act for users, who are identified later.
 
     Raises ``ApiError``: 401 ``invalid_api_key``, 429 ``too_many_guesses``, or 403 ``loopback_only`` without keys.
     """
@@ -115,13 +112,13 @@ async def identify_holder(request: Request) -> Caller:
 async def identify_caller(request: Request, holder: Annotated[Caller, Depends(identify_holder)]) -> Caller:
     """Return the caller of a request: the key's owner, or the user for whom the key acts.
 
-    Raises ``ApiError`` as ``holder_of``, or 403 ``user_required`` if a key for several users names no user.
+    Raises ``ApiError`` as ``identify_holder``, or 403 ``user_required`` if a key for several users names no user.
     """
     return identify_user(holder, request) if holder.forwards_users else holder
 
 
 def identify_user(holder: Caller, request: Request) -> Caller:
-    """Return the caller for the user whom the request names, for a key that acts for several users.
+    """Return the caller for the user named in a request, for a key that acts for several users.
 
     If Open WebUI's secret is configured, the user must be signed; otherwise a header names the user.
 
@@ -141,9 +138,9 @@ def identify_user(holder: Caller, request: Request) -> Caller:
 
 
 async def visible_owner(caller: Annotated[Caller, Depends(identify_caller)]) -> str | None:
-    """Return the owner whose turns the caller may see, or None if the caller may see all turns.
+    """Return the owner whose turns the caller may see, or None for an operator, who may see all turns.
 
-    Raises as ``caller_of``.
+    Raises the errors of ``identify_caller``.
     """
     return None if caller.is_operator else caller.owner
 
@@ -151,7 +148,7 @@ async def visible_owner(caller: Annotated[Caller, Depends(identify_caller)]) -> 
 async def require_metrics(request: Request, holder: Annotated[Caller, Depends(identify_holder)]) -> None:
     """Raise ``ApiError`` unless the caller may read the statistics of all owners.
 
-    Raises ``ApiError``: 403 ``operators_only``; otherwise as ``holder_of``.
+    The error is 403 ``operators_only``, or an error of ``identify_holder``.
     """
     if requires_key(get_relay(request)) and not holder.may_read_metrics:
         message = "this shows all owners' turns: make a key for it with `turns keys create NAME --right metrics`"
@@ -171,7 +168,7 @@ def _read_authorization(headers: Sequence[str], request: Request, relay: Relay) 
 
 
 def find_holder(offered: str, relay: Relay) -> Caller | None:
-    """Return the owner of the API key with this hash, or None if no valid key has the hash.
+    """Return the caller whose API key has this hash, or None if no valid key has it.
 
     Without keys, only the operator's token is valid. Comparing every key hides which one matched.
     """
@@ -211,9 +208,9 @@ def find_holder(offered: str, relay: Relay) -> Caller | None:
 async def count_in_progress(
     request: Request, holder: Annotated[Caller, Depends(identify_holder)]
 ) -> AsyncIterator[None]:
-    """Count a request as in progress until its response is sent, and refuse requests from pages of other sites.
+    """Count a request as in progress until its response is sent, and refuse requests from other sites' pages.
 
-    Raises ``ApiError``: 429 ``too_many_requests``, 403 ``cross_site``; otherwise as ``caller_of``.
+    Raises ``ApiError``: 429 ``too_many_requests``, 403 ``cross_site``; otherwise the errors of ``identify_holder``.
     """
     require_own_site(request)
     owner = holder.owner

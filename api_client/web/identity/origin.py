@@ -1,4 +1,4 @@
-"""Detect requests from pages of other sites and from proxies, by their headers."""
+"""Detects requests from pages of other sites and from proxies, by their headers."""
 
 from __future__ import annotations
 
@@ -41,10 +41,7 @@ _PROXY_PREFIXES = (
 
 
 def require_own_site(request: Request) -> None:
-    """Raise ``ApiError`` for a request that a web page of another site sent.
-
-    Raises ``ApiError``: 403 ``cross_site``.
-    """
+    """Raise ``ApiError`` (403 ``cross_site``) for a request that a web page of another site sent."""
     site = request.headers.get("sec-fetch-site")
     origins = request.headers.getlist("origin")
     if site is not None and site not in _OWN_SITES:
@@ -68,10 +65,7 @@ def _make_cross_site_error(why: str) -> ApiError:
 
 
 def require_local(request: Request) -> None:
-    """Raise ``ApiError`` for a request that came from another machine or through a proxy.
-
-    Raises ``ApiError``: 403 ``loopback_only``, with the reason.
-    """
+    """Raise ``ApiError`` (403 ``loopback_only``) for a request from another machine or through a proxy."""
     if why := _explain_foreign(request.headers, request.client.host if request.client else ""):
         message = (
             f"no API key is configured, so only this machine is served, and {why}: make a key with "

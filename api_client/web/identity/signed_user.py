@@ -1,4 +1,4 @@
-"""Verify the user that Open WebUI signs in a JSON Web Token with a shared secret (HS256, RFC 7515 and 7519)."""
+"""Verifies the user that Open WebUI signs in a JSON Web Token with a shared secret (HS256, RFC 7515 and 7519)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submit a chat request as a turn, or join the turn that already answers the same question.
+"""Submits a chat request as a turn, or joins the turn that already answers the same question.
 
 The rule is in docs/open-webui.md, "An answer is never lost".
 """
@@ -37,7 +37,7 @@ TASKS_PER_TURN = 5
 
 @dataclass(frozen=True, slots=True)
 class SubmittedTurn:
-    """The id of the turn that answers a request, which may be a new turn or an earlier one.
+    """The turn that answers a request; the turn may be new or an earlier one.
 
     Attributes:
         last_seen: number of the turn's last event when a request joined the turn.
@@ -50,7 +50,7 @@ class SubmittedTurn:
 
 
 async def submit_or_join(request: Request, ask: ChatRequest, relay: Relay, caller: Caller) -> SubmittedTurn:
-    """Submit a chat request as a turn, or find the turn that already answers the same request, and return it.
+    """Submit a chat request as a turn, or find the turn that already answers the same request.
 
     Raises ``ApiError`` (429, as ``require_room``) and the errors of ``Submitter.submit``. After ``StoreUnavailable``,
     the turn may be stored; a repeat with the same idempotency key finds it.
@@ -76,10 +76,11 @@ async def submit_or_join(request: Request, ask: ChatRequest, relay: Relay, calle
 async def require_room(
     relay: Relay, caller: Caller, locale: str, turn_ids: Sequence[str] = (), *, count: int = 1, size: int = 0
 ) -> None:
-    """Check that the queue and the caller's limits have room for ``count`` turns; count ``turn_ids`` as unfinished.
+    """Check that the queue and the caller's limits have room for ``count`` turns, and count these turns.
 
-    ``size`` is the request's size in bytes. Raises ``ApiError``: 429 ``queue_full``, ``rate_limited``,
-    ``too_many_unfinished`` or ``storage_full``, with Retry-After; ``StoreUnavailable``.
+    ``turn_ids`` are noted as unfinished, ``size`` is the request's size in bytes. Raises ``ApiError``: 429
+    ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with Retry-After;
+    ``StoreUnavailable``.
     """
     most = relay.settings.max_unfinished
     if most and await relay.client.workers.count_unfinished() >= most:
@@ -93,10 +94,7 @@ async def require_room(
 
 
 async def require_rate(relay: Relay, caller: Caller) -> None:
-    """Count a background request towards the caller's rate limit, and raise ``ApiError`` if the limit is exceeded.
-
-    Raises ``ApiError`` (429 ``rate_limited``) and ``StoreUnavailable``.
-    """
+    """Count a background request towards the caller's rate limit. Raises ``ApiError`` (429) if it is exceeded."""
     if caller.limits.per_minute:
         limits = OwnerLimits(per_minute=caller.limits.per_minute)
         _raise_refusal(await relay.client.allowances.admit_turns(caller.owner, limits, cost=1 / TASKS_PER_TURN), limits)
@@ -131,7 +129,7 @@ async def note_delivery(relay: Relay, owner: str, question: str, turn_id: str) -
 
 
 async def _find_earlier(ask: ChatRequest, relay: Relay, turn_id: str) -> SubmittedTurn | None:
-    """Return an earlier turn with the same question, or None if the question needs a new turn."""
+    """Return an earlier turn that answers the same question, or None if a new turn is needed."""
     request, repeats = ask.request, relay.client.open_questions
     keep = request.deadline_seconds + relay.settings.rejoin_seconds
     earlier = turn_id

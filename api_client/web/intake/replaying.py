@@ -1,4 +1,4 @@
-"""Replay a turn for an HTTP caller, within the caller's limits and models."""
+"""Replays a turn for an HTTP caller, within the caller's limits and models."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ async def replay_for_caller(
 ) -> ActionResult:
     """Submit a finished turn again, within the caller's limits and models, and return the result.
 
-    The limits and models of ``caller`` apply; ``reach`` is the owner whose turns may be replayed, None: all owners.
-    Raises ``ApiError``: 404 ``model_not_found``, 400 if the message is too long, 429 as ``require_room``; and the
-    errors of ``act``.
+    ``reach`` is the owner whose turns may be replayed, None for all owners. Raises ``ApiError``: 404
+    ``model_not_found``, 400 if the message is too long, 429 as ``require_room``; and the errors of
+    ``carry_out_action``.
     """
     turn = await relay.client.reader.read_turn(turn_id, owner=reach)
     require_model(change.model or turn.request.model, caller.visible_settings(relay.settings))

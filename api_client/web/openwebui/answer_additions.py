@@ -1,4 +1,4 @@
-"""Add links, notes and questions to a chat answer, and remove them when the chat sends the answer back."""
+"""Adds links, notes and questions to a chat answer, and removes them when the chat sends the answer back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUESTION_COMMENT = "[//]: # (helix-question)"
 _QUESTION_BLOCK = re.compile(
     r"\n{0,2}" + re.escape(_QUESTION_COMMENT) + r"\n\n\*\*[^\n]*\n\n(`{3,})text\n.*?\n\1\n\n[^\n]*\n{0,2}", re.DOTALL
 )
-#: Longest line that a chat shows whole in a block of code; the parts that a longer line is cut into.
+#: Longest line that a chat shows uncut in a code block, and the pieces into which a longer line is cut.
 _LINE, _PART = 100, re.compile(r"⟦[^⟧]*⟧|[^⟦]{1,100}")
 _LINE_CONTINUES = "⟦…⟧"
 #: Invisible Markdown in front of a note.
@@ -52,14 +52,14 @@ def format_file_links(files: Iterable[LinkedFile], address: str) -> str:
 
 
 def strip_additions(text: str) -> str:
-    """Return an answer without the links, notes and questions that the relay added to it."""
+    """Return an answer without the links, notes and questions that the relay has added."""
     text = _NOTE_BLOCK.sub("", text) if _NOTE_COMMENT in text else text
     text = _QUESTION_BLOCK.sub("", text) if _QUESTION_COMMENT in text else text
     return _FILES_BLOCK.sub("", text) if _FILES_COMMENT in text else text
 
 
 def format_note(turn: Turn, locale: str) -> str:
-    """Return the note below an accepted answer, with the checks that it passed and the cost of its turn."""
+    """Return the note below an accepted answer, with the checks that the answer passed and the turn's cost."""
     names = [
         translate(f"rule_{name}", locale) if name in _RULES else _escape_markdown(name)
         for name in turn.request.validators
@@ -87,7 +87,7 @@ def format_note(turn: Turn, locale: str) -> str:
 
 
 def format_recap_note(turn: Turn, locale: str) -> str:
-    """Return the note about a question that the turn asked a person, or an empty string if it asked none."""
+    """Return the note about questions that the turn asked a person, or an empty string if there were none."""
     recap = summarise_turn_questions(turn, locale)
     return f"\n\n{_NOTE_COMMENT}\n\n*{recap}*\n" if recap else ""
 
@@ -98,7 +98,7 @@ def _format_number(value: float, locale: str) -> str:
 
 
 def format_question(question: QuestionView, link: str) -> str:
-    """Return Markdown that shows a question in a chat, with a link to answer it."""
+    """Return Markdown that shows a question in a chat, with a link to answer the question."""
     whole = "\n".join(map(_break_line, question.chat.split("\n")))
     fence = _choose_fence(whole, 3)
     said = f"**{question.title}**\n\n{fence}text\n{whole}\n{fence}\n\n[{question.link}]({link})"
@@ -115,7 +115,7 @@ def _break_line(line: str) -> str:
 
 
 def _choose_fence(text: str, least: int) -> str:
-    """Return a row of backticks that is longer than any in the text and has at least ``least``."""
+    """Return a row of at least ``least`` backticks that is longer than any row in the text."""
     return "`" * max(least, *(len(row) + 1 for row in re.findall("`+", text)), 0)
 
 

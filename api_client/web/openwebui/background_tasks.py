@@ -1,4 +1,4 @@
-"""Answer background requests of chat interfaces (title, tags, follow-up questions) without a turn or a model.
+"""Answers background requests of chat interfaces (title, tags, follow-up questions) without a turn or a model.
 
 The header ``X-Owui-Task`` names the kind of request (docs/open-webui.md); without the header, the beginning of the
 prompt decides.
@@ -125,7 +125,7 @@ _MAX_TAGS = 3
 
 
 def detect_task(headers: Headers, messages: tuple[dict[str, str], ...]) -> str:
-    """Return the kind of a background request, such as a request for a title, or '' for a user's message.
+    """Return the kind of a background request, such as ``title_generation``, or '' for a user's message.
 
     The header decides if it is present, even if it is empty. A prompt with the id of a chat message is a user's
     message.
@@ -178,7 +178,7 @@ def _answer_title(prompt: str) -> str:
 
 
 def _answer_librechat_title(prompt: str) -> str:
-    """Return a chat title as plain text for LibreChat, which shows the whole answer as the title."""
+    """Return a chat title as plain text, because LibreChat shows the whole answer as the title."""
     asked = prompt.partition("Conversation:\nUser: ")[2].partition("\nAI: ")[0]
     return make_title(asked) or "Chat"
 
@@ -199,7 +199,7 @@ def _answer_queries(prompt: str) -> str:
 
 
 def _answer_merge(prompt: str) -> str:
-    """Return the longest of several models' answers, since merging them would need a model."""
+    """Return the longest of several models' answers, because merging them would need a model."""
     responses = prompt.partition("Responses from models:")[2]
     begins, ends = responses.find(_QUOTES), responses.rfind(_QUOTES)
     if ends - begins < len(_QUOTES):

@@ -1,4 +1,4 @@
-"""Write the error text for a chat user as one plain paragraph, because Open WebUI shows errors in a text box.
+"""Writes the error text for a chat user as one plain paragraph, because Open WebUI shows errors in a text box.
 
 The text says what happened, what was wrong with the last answer and what to do next.
 """
@@ -20,10 +20,9 @@ _ADVICE = {"failed": "ask_differently", "incomplete": "ask_again", "expired": "a
 
 
 def format_failure(end: TurnFinished, locale: str, turn_id: str) -> str:
-    """Return the text that tells a chat user why a turn ended without an answer, and what to do next.
+    """Explain to a chat user why a turn ended without an answer, and what to do next.
 
-    Args:
-        locale: language of the text; the validation errors stay in the turn's language.
+    ``locale`` is the language of the text; validation errors stay in the turn's language.
     """
     error, outcome = end.error or TurnError(), end.outcome
     code = error.code
@@ -43,7 +42,7 @@ def format_failure(end: TurnFinished, locale: str, turn_id: str) -> str:
 
 
 def format_lost_stream(code: str, locale: str, turn_id: str) -> str:
-    """Return the text that tells a chat user why the stream ended before the turn, and how to get the answer later."""
+    """Explain to a chat user why the stream ended before the turn, and how to get the answer later."""
     if code not in {"stream_lost", "turn_suspended"}:
         return error_sentence(code, locale)
     return f"{error_words(code, locale)[0]} {translate(f'{code}_advice', locale)} {_format_names((), turn_id)}"

@@ -1,7 +1,7 @@
-"""Put the YAML headers of an answer inside code fences, because Markdown draws them as headings.
+"""Puts the YAML headers of an answer inside code fences, because Markdown draws them as headings.
 
-A header counts at the beginning of an answer; further down, only the header of another ADR counts, after an empty
-line and outside of code. The fence has four backticks, which no agent writes.
+A header counts at the beginning of an answer; further down, only the header of another ADR counts, after an empty line
+and outside of code. The fence has four backticks, which no agent writes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _find_header_end(text: str, start: int) -> tuple[int, int] | None:
 
 
 def unfence_headers(text: str) -> str:
-    """Remove the code fences that ``fenced`` put around YAML headers."""
+    """Remove the code fences that ``fence_headers`` put around YAML headers."""
     kept: list[str] = []
     done, begin = 0, _FENCED.match(text) or _FURTHER_FENCED.search(text)
     while begin:
@@ -91,7 +91,7 @@ class HeaderFencer:
         self._open_fence_mark, self._after_empty_line = "", False  # the open fence; True if the line before is empty
 
     def feed(self, piece: str) -> str:
-        """Add a piece of the text, and return the text that can be shown now."""
+        """Add a piece of the text and return the text that can be shown now."""
         if self._inside_header:
             return self._feed_header(piece)
         if self._has_begun:

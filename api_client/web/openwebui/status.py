@@ -1,7 +1,7 @@
-"""Turn a turn's events into status lines for Open WebUI, using a fixed list of sentences.
+"""Converts a turn's events to status lines for Open WebUI, using a fixed list of sentences.
 
-Open WebUI executes the content of some event types (``execute`` runs JavaScript), so other text only fills a gap in
-our sentences, cleaned and shortened.
+Open WebUI executes the content of some event types (``execute`` runs JavaScript), so other text only fills a gap in our
+sentences, cleaned and shortened.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def format_proof(end: event_kinds.TurnFinished, changes: Sequence[str], locale: 
 
 
 def format_queue_place(own: int, others: int, locale: str) -> str:
-    """Return the status line of a queued turn: its place in its session, or else in the queue for an agent."""
+    """Return the status line of a queued turn: its position in its session, or else in the queue for an agent."""
     if own:
         return translate("queued_behind_one" if own == 1 else "queued_behind", locale, position=own)
     name = {0: "queued_for_agent", 1: "queued_for_agent_one"}.get(others, "queued_for_agent_many")
@@ -84,10 +84,9 @@ def format_queue_place(own: int, others: int, locale: str) -> str:
 
 
 def format_event(event: Event, locale: str, pages: str = "") -> dict[str, Any] | None:
-    """Return the status event that Open WebUI shows for an event of the turn, or None if it shows none.
+    """Build the status event that Open WebUI shows for an event of the turn; return None if it shows none.
 
-    Args:
-        pages: address of the relay's pages, where a person can decide on a suspended turn.
+    ``pages`` is the address of the relay's pages, where a person can decide about a suspended turn.
     """
     text = _describe_event(event.body, locale, pages)
     return make_status(text, done=event.final) if text else None
@@ -196,7 +195,7 @@ _MINUTE = 60.0
 
 
 class StatusLine:
-    """The status line that one reader of a turn sees; methods return the event to send, or None for no change."""
+    """Tracks the status line that one reader of a turn sees. Methods return the event to send, None for no change."""
 
     def __init__(self, locale: str, pages: str = "", *, checked: bool = True) -> None:
         self._locale, self._pages_url, self._has_validators = locale, pages, checked
@@ -209,7 +208,7 @@ class StatusLine:
         self._changes: list[str] = []
 
     def update(self, event: Event) -> StatusEvent | None:
-        """Update the status line for an event of the turn, and return the event to send."""
+        """Update the status line for an event of the turn and return the status event to send."""
         self._track_event(event)
         body = event.body
         if isinstance(body, event_kinds.TurnFinished) and body.success:
@@ -237,7 +236,7 @@ class StatusLine:
         )
 
     def show_waiting(self, now: float, *, before: int = 0, others: int = 0, why: str = "") -> StatusEvent | None:
-        """Update the status line after a period without events, with the time waited; ``now`` is Unix time.
+        """Update the status line after a period without events, adding the time waited; ``now`` is in epoch seconds.
 
         ``before`` counts earlier unfinished turns of the session, ``others`` the turns that get an agent first,
         including this turn. ``why`` says why no worker can take the turn; empty if a worker can.
@@ -255,7 +254,7 @@ class StatusLine:
         return self._replace_current(make_status(text, done=False))
 
     def show_lost(self) -> StatusEvent | None:
-        """Change the status line to say that the connection to the turn is lost and that the turn continues."""
+        """Change the status line to say that the connection is lost and that the turn continues."""
         return self._replace_current(make_status(translate("lost_stream", self._locale), done=True))
 
     def finish_line(self) -> StatusEvent | None:

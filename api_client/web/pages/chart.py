@@ -1,4 +1,4 @@
-"""Compute bar charts as rectangles whose coordinates are percentages of the picture."""
+"""Bar charts as rectangles whose coordinates are percentages of the picture."""
 
 from __future__ import annotations
 
@@ -29,12 +29,7 @@ _BAR_SHARE = 0.78
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """A rectangle of a chart, with position and size in CSS percentages.
-
-    Attributes:
-        layer: name of the colour.
-        title: text of the tooltip.
-    """
+    """A rectangle of a chart, with position and size in CSS percentages; ``layer`` names the colour."""
 
     x: str
     y: str
@@ -74,7 +69,7 @@ def chart_outcomes(pieces: Sequence[Slice]) -> BarChart:
 
 
 def chart_rejection_rate(pieces: Sequence[Slice], validator: str) -> BarChart:
-    """Build a chart of a validator's rejection rate in each time slice; full height is 100 %."""
+    """Build a chart of a validator's rejection rate in each time slice, where full height means 100 %."""
     boxes = []
     for place, piece in enumerate(pieces):
         row = next((r for r in piece.stats.rows if isinstance(r, RuleRow) and r.name == validator), None)

@@ -1,4 +1,4 @@
-"""Compare two answers line by line, and changed lines word by word."""
+"""Compares two answers line by line, and changed lines word by word."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DiffLine:
 
 
 def compare_texts(before: str, after: str) -> list[DiffLine] | None:
-    """Compare two texts and return the changed lines, each change with two unchanged lines around it.
+    """Compare two texts; return the changed lines with their context, or None if a text is too long.
 
     Return an empty list if the texts are equal, and None if a text is too long to compare.
     """

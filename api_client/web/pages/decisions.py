@@ -1,4 +1,4 @@
-"""Decide on a suspended turn, with the form on the turn's page or through a signed link in a chat.
+"""Decisions about a suspended turn, by the form on the turn's page or through a signed link in a chat.
 
 Opening the link changes nothing, because chat and mail programs fetch the links that they show.
 """
@@ -33,7 +33,7 @@ router = page_router()
 async def show_question_page(
     request: Request, turn_id: str, relay: CurrentRelay, suspended: str = "", until: str = "", signature: str = ""
 ) -> Response:
-    """Show the page with the question of a suspended turn, or a page that says that the question is closed."""
+    """Show the question of a suspended turn to the holder of a signed link, or say that the question is closed."""
     if not requires_key(relay):
         require_local(request)
     asked = await read_question_link(relay, turn_id, suspended, until, signature)
@@ -99,7 +99,7 @@ def _question_page(asked: LinkedQuestion, said: str, status: int = 200) -> Respo
 
 @router.post("/turns/{turn_id}/decision")
 async def decide_turn(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor, form: CheckedLongForm) -> Response:
-    """Record a visitor's decision on a suspended turn and show the turn's page; repeating the form changes nothing."""
+    """Record a visitor's decision about a suspended turn and redirect to the turn's page."""
     if visitor.keyless:
         raise token_required_error()
     fields = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}

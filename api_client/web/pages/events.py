@@ -1,4 +1,4 @@
-"""Summarise an event on one line."""
+"""Summarises an event on one line."""
 
 from __future__ import annotations
 

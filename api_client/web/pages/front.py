@@ -39,7 +39,7 @@ async def open_first_page(visitor: CurrentVisitor) -> Response:
 
 @router.get("/overview")
 async def show_overview(request: Request, relay: CurrentRelay, visitor: CurrentOverseer, span: str = "24h") -> Response:
-    """Show operators the overview of the installation; redirect other visitors to the list of their turns."""
+    """Show operators the overview page of the installation, with statistics over ``span``."""
     if span not in SPANS:
         raise ApiError(404, f"there is no such span; choose one of {', '.join(SPANS)}", code="not_found")
     seen = await read_overview(relay.client, span, rows=_ROWS)
@@ -66,7 +66,7 @@ async def send_icon() -> Response:
 
 @router.get("/assets/{version}/{name}")
 async def send_asset(version: str, name: str) -> Response:
-    """Serve a static file that browsers may cache without limit, because its address changes with its content."""
+    """Serve a static file that browsers may cache for ever, because its address changes with its content."""
     if name not in ASSETS:
         raise ApiError(404, "there is nothing at this address", code="not_found")
     media_type, content = ASSETS[name]
@@ -84,7 +84,7 @@ async def show_sign_in(request: Request, relay: CurrentRelay, next: str = "") ->
 
 @router.post("/sign-in")
 async def take_key(request: Request, relay: CurrentRelay) -> Response:
-    """Sign a visitor in with an API key by setting a cookie; too many wrong keys raise an error."""
+    """Sign a visitor in with an API key by setting a cookie, or show the form again for a wrong key."""
     if not requires_key(relay):
         require_local(request)
     fields = await read_form(request)

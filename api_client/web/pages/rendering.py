@@ -1,4 +1,4 @@
-"""Render templates, with the security headers and error pages that all pages share.
+"""Renders templates, with the security headers and error pages that all pages share.
 
 Templates escape every value, and pages load nothing from other hosts.
 """
@@ -70,14 +70,14 @@ HEADERS = {
 
 
 def render_page(template: str, status: int = 200, headers: Mapping[str, str] | None = None, **values: Any) -> Response:
-    """Render a template and return the page as a response with the usual headers."""
+    """Render a template to an HTML response with the headers that all pages share."""
     html = _ENVIRONMENT.get_template(template).render({"visitor": None, "refresh": 0, "path": "", **values})
     body = html.encode("utf-8", "replace")  # a lone surrogate in an agent's answer must not break the page
     return Response(body, status, {**HEADERS, **(headers or {})}, media_type="text/html")
 
 
 def seconds(value: float) -> str:
-    """Format a duration for people, for example 0.34 s, 12.5 s, 3 min 20 s or 2 h 5 min."""
+    """Format a duration for people, such as 0.34 s, 12.5 s, 3 min 20 s or 2 h 5 min."""
     if value < 10:
         return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
     for size, unit, part, part_unit in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
@@ -88,12 +88,12 @@ def seconds(value: float) -> str:
 
 
 def ago(at: float) -> str:
-    """Format a Unix time as the time that has passed since then, such as ``5.0 s ago``."""
+    """Format a time (seconds since the epoch) as the time passed since then, such as ``5.0 s ago``."""
     return f"{seconds(max(0.0, time.time() - at))} ago" if time.time() - at >= 1 else "now"
 
 
 def moment(at: float) -> str:
-    """Format a Unix time as ISO 8601 in UTC with milliseconds."""
+    """Format a time (seconds since the epoch) as ISO 8601 in UTC with milliseconds."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -113,13 +113,13 @@ def dollars(value: float) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to one line of at most ``width`` characters, which then ends with an ellipsis."""
+    """Shorten a text to one line of at most ``width`` characters, ending with an ellipsis if it was longer."""
     line = " ".join(text[: width * 4].split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def with_code(text: str) -> Markup:
-    """Escape a text for HTML and show its parts in backticks as code."""
+    """Escape a text for HTML, showing its parts in backticks as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
@@ -210,7 +210,7 @@ def page_router() -> APIRouter:
 
 
 def render_for_visitor(template: str, request: Request, visitor: Visitor, **values: Any) -> Response:
-    """Render a page for a visitor, and set the sign-in cookie if the visitor has none yet."""
+    """Render a page for a visitor, setting the sign-in cookie if the visitor has none yet."""
     response = render_page(template, visitor=visitor, path=request.url.path, **values)
     if visitor.needs_cookie:
         set_cookie(request, response, visitor.token)
@@ -223,5 +223,5 @@ def redirect(address: str) -> Response:
 
 
 def error_page(error: ApiError, refusal: StoreRefusal | None = None) -> Response:
-    """Return a page that shows an error to the visitor, with the status of the error."""
+    """Render an error as an HTML page with the error's status."""
     return render_page("error.html", error.status, error.headers, error=error, refusal=refusal)

@@ -92,7 +92,7 @@ async def send_export(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor
 
 @router.get("/turns/{turn_id}/bundle")
 async def send_bundle(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor) -> Response:
-    """Send operators a turn's bug report as a ZIP file for download, without prompts."""
+    """Send an operator the bug report of a turn as a ZIP file for download, without prompts."""
     require_operator(visitor.caller, "downloads a bundle: it shows settings")
     if relay.build_bundle is None:
         raise ApiError(404, "this relay makes no bundles: use `turns bundle`", code="not_found")
@@ -102,7 +102,7 @@ async def send_bundle(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor
 
 
 def _compare_attempts(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[DiffLine] | None]:
-    """Compare each attempt's answer with the one before; key 0 holds the changes made by the final repair."""
+    """Compare each attempt's answer with the one before; key 0 has the changes of the final repair."""
     found = {
         after.number: compare_texts(before.answer or before.text, after.answer or after.text)
         for before, after in itertools.pairwise(attempts)
@@ -164,7 +164,7 @@ async def _replay_and_redirect(relay: Relay, visitor: Visitor, turn_id: str, cha
 
 @router.post("/turns/{turn_id}/drop")
 async def drop_turn(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor, _form: CheckedForm) -> Response:
-    """Remove a turn from the list of dead letters for an operator, and redirect to the overview."""
+    """Remove a turn from the dead letters and redirect to the overview. For operators only."""
     require_operator(visitor.caller, "drops dead letters")
     try:
         await carry_out_action(relay.client, "drop", turn_id, by=visitor.actor_name, detail="page")

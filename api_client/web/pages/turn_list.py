@@ -1,4 +1,4 @@
-"""The page that lists turns, and bulk actions on the listed turns: count first, then confirm."""
+"""The page that lists turns, with bulk actions on the listed turns: count first, then confirm."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ router = page_router()
 async def list_turns(
     request: Request, relay: CurrentRelay, visitor: CurrentVisitor, turn: str = "", cursor: str = ""
 ) -> Response:
-    """Show a page with a list of turns that match the filters, unfinished turns first.
+    """Show the turns that match the filters in the address, unfinished turns first.
 
     Filters and position are part of the address, so that people can save and share the list.
     """
@@ -88,7 +88,7 @@ class _BulkAction:
 
 @router.get("/turns/bulk")
 async def count_bulk(request: Request, relay: CurrentRelay, visitor: CurrentVisitor, action: str = "") -> Response:
-    """Show how many turns an action would change, without changing any turn."""
+    """Show how many turns a bulk action would change, without changing any turn."""
     filters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
     bulk = await _prepare_bulk(relay, visitor, action, filters)
     return _bulk_page(request, relay, visitor, bulk, bulk_id=secrets.token_hex(4))
@@ -96,7 +96,7 @@ async def count_bulk(request: Request, relay: CurrentRelay, visitor: CurrentVisi
 
 @router.post("/turns/bulk")
 async def act_in_bulk(request: Request, relay: CurrentRelay, visitor: CurrentVisitor, form: CheckedForm) -> Response:
-    """Apply a confirmed action to many turns; an interrupted request can be repeated without acting twice."""
+    """Apply a confirmed action to many turns; repeating an interrupted request acts on no turn twice."""
     bulk = await _prepare_bulk(relay, visitor, form.get("action", ""), {name: form.get(name, "") for name in FILTERS})
     bulk_id = form.get("bulk", "")
     if not (bulk_id.isalnum() and bulk_id.isascii() and len(bulk_id) <= 16):
@@ -145,7 +145,7 @@ async def _prepare_bulk(relay: Relay, visitor: Visitor, action: str, filters: di
 async def _act_on_turns(
     relay: Relay, visitor: Visitor, bulk: _BulkAction, turns: list[FoundTurn], bulk_id: str, change: ReplayChange
 ) -> tuple[list[ActionResult], str]:
-    """Apply an action to turns until time runs out; return the results and the error that stopped it early."""
+    """Apply an action to turns until time runs out; return the results, and the error that stopped it early."""
     until, done = time.monotonic() + _ACT_SECONDS, list[ActionResult]()
     detail = f"page: {bulk.search}"
     if bulk.action != "replay":

@@ -1,8 +1,8 @@
 """Sign-in for visitors of the pages: a browser exchanges an API key for a cookie.
 
 The store maps the cookie's hash to the key's hash until the sign-in expires; revoking the key ends the sign-in. Every
-form that changes something carries a token derived from the cookie. Without configured keys, the pages serve only
-this machine and show all turns; the operator's token (``api_client.api_keys``) gives an operator's rights.
+form that changes something carries a token derived from the cookie. Without configured keys, the pages serve only this
+machine and show all turns; the operator's token (``api_client.api_keys``) gives an operator's rights.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_DISCARDED_BYTES = 2 * 2**20
 
 
 class RedirectVisitor(Exception):
-    """Raised when a visitor may not see a page; the browser is then redirected to ``target``."""
+    """Raised when a visitor may not see a page; the browser is redirected to ``target``."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
@@ -86,14 +86,14 @@ class Visitor:
 
     @property
     def csrf(self) -> str:
-        """Return the token that the visitor's forms must contain, which other sites cannot know."""
+        """Return the token that the visitor's forms must contain, so that other sites cannot forge them."""
         return hmac.new(self.token.encode(), b"helix-form", hashlib.sha256).hexdigest()
 
 
 async def identify_visitor(request: Request) -> Visitor:
     """Return the visitor whom the sign-in cookie of a request identifies.
 
-    Raises ``LedElsewhere`` if keys are configured and the cookie belongs to no valid key; ``ApiError`` (403
+    Raises ``RedirectVisitor`` if keys are configured and the cookie belongs to no valid key; ``ApiError`` (403
     ``loopback_only``); ``StoreUnavailable``.
     """
     relay, token = get_relay(request), request.cookies.get(COOKIE, "")
@@ -115,10 +115,7 @@ CurrentVisitor = Annotated[Visitor, Depends(identify_visitor)]
 
 
 async def require_overseer(visitor: CurrentVisitor) -> Visitor:
-    """Return the visitor if the visitor may see all turns, otherwise redirect to the visitor's own turns.
-
-    Raises ``LedElsewhere`` for other visitors, who are redirected to their own turns.
-    """
+    """Return the visitor if the visitor may see all turns. Raises ``RedirectVisitor`` for other visitors."""
     if visitor.owner:
         raise RedirectVisitor("/turns")
     return visitor
@@ -138,7 +135,7 @@ async def create_sign_in(relay: Relay, key: str) -> str | None:
 
 
 def set_cookie(request: Request, response: Response, token: str) -> None:
-    """Set the sign-in cookie in a response; after sign-in over https, browsers send the cookie over https only."""
+    """Set the sign-in cookie in a response; over https, browsers will send the cookie over https only."""
     response.set_cookie(
         COOKIE, token, max_age=SIGNED_IN_SECONDS, httponly=True, samesite="strict", secure=request.url.scheme == "https"
     )
@@ -171,7 +168,7 @@ async def read_form(request: Request, most_bytes: int = _MAX_FORM_BYTES) -> dict
 async def read_checked_form(request: Request, visitor: CurrentVisitor) -> dict[str, str]:
     """Return the fields of a form that changes something, after checking its protection against forgery.
 
-    Raises ``ApiError``: 403 ``form_expired`` if the token is wrong; otherwise as ``form_of``.
+    Raises ``ApiError``: 403 ``form_expired`` if the token is wrong; otherwise the errors of ``read_form``.
     """
     return _check_token(await read_form(request), visitor)
 
@@ -203,7 +200,7 @@ def require_own_path(text: str) -> str:
 
 @contextmanager
 def explain_missing_token(visitor: Visitor) -> Iterator[None]:
-    """Replace ``TurnNotFound`` in the block by an error that asks a visitor without a key for the operator's token."""
+    """Replace ``TurnNotFound`` in the ``with`` block by an error that asks a keyless visitor for the token."""
     try:
         yield
     except TurnNotFound:

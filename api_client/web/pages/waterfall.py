@@ -1,4 +1,4 @@
-"""Turn a turn's events into rows of bars on a time axis."""
+"""Converts a turn's events to rows of bars on a time axis."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class WaterfallRow:
-    """A row of the time chart of a turn, which shows one run of an attempt or the repair.
+    """One row of a turn's time chart, for one run of an attempt or for the repair.
 
     Attributes:
         result: how the row ended, in words.
@@ -89,7 +89,7 @@ class _WaterfallBuilder:
 
 
 def build_waterfall(events: Iterable[Event], now: float) -> list[WaterfallRow]:
-    """Return the rows of a turn's time chart in order; unfinished periods last until ``now`` (Unix time)."""
+    """Return the rows of a turn's time chart in order; unfinished periods last until ``now`` (epoch seconds)."""
     walk: _WaterfallBuilder | None = None
     for event in events:
         if walk is None:

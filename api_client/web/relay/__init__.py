@@ -1,4 +1,4 @@
-"""Count the readers of each turn, and cancel turns whose page was closed."""
+"""Counts the readers of each turn, and cancels turns whose page was closed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TurnReaders:
 
     @contextmanager
     def track_reader(self, turn_id: str) -> Iterator[None]:
-        """Count one more reader of the turn during the block, and drop a pending cancellation of the turn."""
+        """Count one more reader of the turn within the ``with`` block, dropping a pending cancellation."""
         self._reader_counts[turn_id] += 1
         if stop := self._pending_cancels.pop(turn_id, None):
             stop.cancel()
@@ -48,7 +48,7 @@ class TurnReaders:
                 del self._reader_counts[turn_id]
 
     def reader_left(self, turn_id: str, owner: str) -> None:
-        """Cancel the turn after a grace period, unless a reader returns until then."""
+        """Cancel the turn after a grace period unless a reader returns by then."""
         if self._grace_seconds and not self.has_reader(turn_id) and turn_id not in self._pending_cancels:
             self._pending_cancels[turn_id] = asyncio.create_task(self._cancel_later(turn_id, owner))
 

@@ -1,4 +1,4 @@
-"""Group client addresses for limits."""
+"""Groups client addresses for limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1024)
 def network_of(address: str) -> str:
-    """Return the unit by which limits count clients: an IPv4 address, or the /64 network of an IPv6 address."""
+    """Return the address or network that limits count as one client: an IPv4 address, or an IPv6 /64 network."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -17,10 +17,7 @@ _FILE = "file"
 
 
 async def link_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
-    """Return the files of a successful turn, each with a signed link.
-
-    Raises as ``TurnReader.get``.
-    """
+    """Return the files of a successful turn, each with a signed link. Raises the errors of ``TurnReader.read_turn``."""
     turn = await relay.client.reader.read_turn(turn_id, owner=owner)
     if not turn.success:
         return []
@@ -36,17 +33,14 @@ async def link_files(relay: Relay, turn_id: str, owner: str | None) -> list[Link
 
 
 async def list_readable_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
-    """Return the files of a turn with links, or an empty list if the stored files are unavailable."""
+    """Return the files of a turn with signed links, or an empty list if the stored files are unavailable."""
     with suppress(SessionFilesError):
         return await link_files(relay, turn_id, owner)
     return []
 
 
 async def require_link(relay: Relay, turn_id: str, path: str, until: str, signature: str) -> None:
-    """Raise ``ApiError`` unless the signature of a link to a file is valid.
-
-    Raises ``ApiError``: 403 ``link_invalid`` if the link has expired, was changed or belongs to another file.
-    """
+    """Raise ``ApiError`` (403 ``link_invalid``) unless a link to a file has a valid signature and has not expired."""
     number = parse_integer(until)
     if not await relay.client.links.is_valid(signature, _FILE, turn_id, path, until=number):
         message = "this link has expired, or this relay did not make it"

@@ -1,4 +1,4 @@
-"""Limit wrong keys by client address: ten in a minute, then one every six seconds.
+"""Limits wrong API keys by client address: ten in a minute, then one every six seconds.
 
 Repeating the same wrong key does not count. Memory is bounded: addresses that find no room share one limit.
 """
@@ -18,7 +18,7 @@ _OTHERS = ""
 
 
 class KeyGuesses:
-    """Counts wrong API keys by client address, and limits how many a client may try."""
+    """Counts wrong API keys by client address and limits how many a client may try."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -26,10 +26,7 @@ class KeyGuesses:
         self._known_keys: dict[tuple[str, str], None] = {}  # addresses, and hashes of keys that they have sent
 
     def require_attempt(self, address: str, key_hash: str = "") -> None:
-        """Raise ``ApiError`` if the address has sent too many wrong keys; a repeated key does not count.
-
-        Raises ``ApiError``: 429 ``too_many_guesses``.
-        """
+        """Raise ``ApiError`` (429) if the address has sent too many wrong keys. A repeated key does not count."""
         if key_hash and (network_of(address), key_hash) in self._known_keys:
             return
         if seconds := math.ceil(self.seconds_to_wait(address)):
@@ -37,7 +34,7 @@ class KeyGuesses:
             raise ApiError(429, message, code="too_many_guesses", headers={"retry-after": str(seconds)})
 
     def note_attempt(self, address: str, key_hash: str, *, wrong: bool) -> None:
-        """Record that the address tried a key; the same wrong key counts once."""
+        """Record that an address tried an API key; the same wrong key counts once."""
         known = (network_of(address), key_hash)
         if wrong and known not in self._known_keys:
             self.count_wrong(address)
@@ -47,7 +44,7 @@ class KeyGuesses:
             del self._known_keys[next(iter(self._known_keys))]
 
     def seconds_to_wait(self, address: str) -> float:
-        """Return how many seconds the address must wait before it may try another key, 0 for none."""
+        """Return how many seconds an address must wait before it may try another key."""
         ahead = self._full_allowance_at.get(self._find_place(address), 0.0) - self._clock()
         return max(0.0, ahead + _SECONDS_EACH - _MOST_AT_ONCE * _SECONDS_EACH)
 

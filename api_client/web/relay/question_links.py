@@ -21,7 +21,7 @@ _QUESTION = "question"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedQuestion:
-    """The question of a suspended turn that a signed link leads to.
+    """The question of a suspended turn to which a signed link leads.
 
     Attributes:
         turn: the turn in its present state.
@@ -42,7 +42,7 @@ class LinkedQuestion:
 
 
 async def sign_question_link(relay: Relay, turn_id: str, event: Event) -> str:
-    """Return the path of the link that answers a new question, or '' if the turn's owner may not answer it.
+    """Return the path of a link for answering a new question, or '' if the turn's owner may not answer it.
 
     If a link alone is not enough, the path leads to the turn's page.
     """
@@ -58,7 +58,7 @@ async def sign_question_link(relay: Relay, turn_id: str, event: Event) -> str:
 
 
 async def read_question_link(relay: Relay, turn_id: str, suspended: str, until: str, signature: str) -> LinkedQuestion:
-    """Return the question that a signed link leads to, even if it can no longer be answered.
+    """Return the question to which a signed link leads, even if it can no longer be answered.
 
     Raises ``BadRequest`` (``link_invalid``) if this installation did not sign the link, which goes to the audit log,
     and ``TurnNotFound``.

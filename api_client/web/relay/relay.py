@@ -1,4 +1,4 @@
-"""The state of a running relay, as its routes use it."""
+"""The state of a running relay, which its routes share."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from api_client.web.errors import ApiError
 from api_client.web.relay import TurnReaders
 from api_client.web.relay.key_guesses import KeyGuesses
 
-#: Packs a turn's export (``history.export``) into a ZIP archive for a bug report.
+#: Packs a turn's export (``history.export_turn``) into a ZIP archive for a bug report.
 BundleBuilder: TypeAlias = Callable[[dict[str, Any]], bytes]
 _AGAIN_SECONDS = 1
 
 
 class RequestCounter:
-    """Counts the requests in progress of each owner, and limits them."""
+    """Counts the requests in progress of each owner, and limits their number."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
     @contextmanager
     def count_request(self, owner: str, most: int) -> Iterator[None]:
-        """Count one more request of the owner during the block; at most ``most`` may be in progress, 0: no limit.
+        """Count one more request of an owner within the ``with`` block, of which ``most`` are allowed (0: no limit).
 
         Raises ``ApiError``: 429 ``too_many_requests``.
         """
@@ -59,7 +59,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Holds what the routes of a running relay share: settings, client, keys and counters.
+    """The state that the routes of a running relay share.
 
     ``stopping`` is set once the relay is asked to stop.
     """

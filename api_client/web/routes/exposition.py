@@ -1,4 +1,4 @@
-"""Render counters and gauges in the format of Prometheus.
+"""Renders counters and gauges in the format of Prometheus.
 
 Counters come from the store, so they survive restarts, and all relays of an installation give the same values.
 """
@@ -64,10 +64,7 @@ class InstallationVitals:
 
 
 async def read_vitals(relay: Relay) -> InstallationVitals:
-    """Measure the store, the disk and the relay for the page ``/metrics``.
-
-    Raises ``StoreUnavailable``.
-    """
+    """Measure the store, the disk and the relay for the page ``/metrics``. Raises ``StoreUnavailable``."""
     client = relay.client
     memory: dict[str, Any] = {}
     with suppress(ResponseError):  # the store's user may not ask

@@ -1,4 +1,4 @@
-"""Build the objects of the Responses API, and the events of a streamed response.
+"""Builds the objects of the Responses API, and the events of a streamed response.
 
 The events derive only from the turn's log, so their order and numbers are always the same, and a reader can resume at
 any relay. Text is sent only once it is accepted.
@@ -72,7 +72,7 @@ def response_object(turn: Turn, spent: TurnUsage | None = None) -> Payload:
 
 
 class ResponseEvents:
-    """Converts the events of a turn, from the first event on, to the events of OpenAI's Responses API."""
+    """Converts the events of a turn, from its first event on, to the events of OpenAI's Responses API."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = replace(
@@ -117,7 +117,7 @@ class ResponseEvents:
         return opening + self._number_payloads(self._render_ending())
 
     def render_error(self, error: ApiError) -> Payload:
-        """Return the event that tells the reader that the stream broke off.
+        """Return the event that tells a reader that the stream broke off.
 
         The payload repeats the last event's number, so that a reader can resume after that event.
         """

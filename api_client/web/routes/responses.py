@@ -70,7 +70,7 @@ async def create_response(request: Request, relay: CurrentRelay, caller: Current
 
 
 def _answer_background_task(ask: ChatRequest) -> Response:
-    """Return the response to a background request, which needs no turn.
+    """Return the response to a background request, such as one for a chat title, which needs no turn.
 
     Open WebUI's merge view parses the stream itself and understands only chunks of chat completions.
     """
@@ -133,7 +133,7 @@ async def _read_usage(relay: Relay, turn: Turn, owner: str | None) -> TurnUsage 
 async def stream_response(
     relay: Relay, turn: Turn, owner: str | None, *, after: int = -1, reply: Reply | None = None
 ) -> AsyncIterator[bytes]:
-    """Yield the server-sent events of a response, beginning after the number ``after``.
+    """Yield the server-sent events of a response that follow the event with the number ``after``.
 
     With ``reply``, also record whether the reader leaves early or reads to the end.
     """

@@ -1,4 +1,4 @@
-"""List a turn's files and send them to the turn's owner or to holders of a signed link."""
+"""Lists a turn's files and sends them to the turn's owner or to holders of a signed link."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def _read_pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
 
 
 def _parse_range(asked: str, size: int) -> tuple[int, int]:
-    """Return the start and end of the byte range that a ``Range`` header asks for; otherwise the whole file.
+    """Return the byte range that a ``Range`` header asks for, as start and end; by default the whole file.
 
     Raises ``ApiError``: 416 ``range_not_satisfiable``.
     """

@@ -144,7 +144,7 @@ async def stream_events(turn_id: NamedTurnId, request: Request, relay: CurrentRe
 async def stream_turn(
     relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, stranger: bool
 ) -> AsyncIterator[bytes]:
-    """Yield the events of a turn as server-sent events, beginning after the event ``after``.
+    """Yield the events of a turn that follow the event ``after`` as server-sent events.
 
     A reader of another log is first told to discard its events.
     """

@@ -1,1 +1,1 @@
-"""Turn a turn's events into replies for chat clients."""
+"""Converts a turn's events to replies for chat clients."""

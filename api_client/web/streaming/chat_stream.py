@@ -1,4 +1,4 @@
-"""Stream a chat completion, with additional events for Open WebUI."""
+"""Streams a chat completion, with additional events for Open WebUI."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 def stream_page(relay: Relay, reply: Reply, mode: StreamMode, turn: SubmittedTurn) -> Response:
-    """Return the streaming response that sends a reply to the client in chunks."""
+    """Return the HTTP response that streams a turn's reply to the client."""
     headers = {"x-turn-id": turn.turn_id} | SSE_HEADERS
     return StreamingResponse(
         stream_reply(relay, make_page_reply(reply, mode), turn), media_type="text/event-stream", headers=headers
@@ -43,7 +43,7 @@ def stream_page(relay: Relay, reply: Reply, mode: StreamMode, turn: SubmittedTur
 
 
 def make_reply(relay: Relay, ask: ChatRequest, turn_id: str) -> Reply:
-    """Create the reply for a chat request, without the text of the request, which would use memory."""
+    """Create the reply for a chat request without keeping the request's texts in memory."""
     return Reply(
         turn_id=turn_id,
         model=ask.request.model,
@@ -61,7 +61,7 @@ def make_reply(relay: Relay, ask: ChatRequest, turn_id: str) -> Reply:
 
 
 def answer_background_task(ask: ChatRequest) -> Response:
-    """Return the response to a background request, such as a chat title, which needs no turn."""
+    """Return the response to a background request, such as one for a chat title, which needs no turn."""
     request, answer = ask.request, answer_task(ask.background_kind, ask.request.messages)
     name = f"task-{secrets.token_hex(12)}"
     reply = Reply(turn_id=name, model=request.model, created=int(time.time()), locale=request.locale)
@@ -76,7 +76,7 @@ def answer_background_task(ask: ChatRequest) -> Response:
 async def stream_reply(relay: Relay, page: PageReply, turn: SubmittedTurn) -> AsyncIterator[bytes]:
     """Yield a reply as server-sent events, of which the last one ends the answer or reports an error.
 
-    Events up to ``turn.seen`` are not streamed one by one: the reader gets their combined result.
+    Events up to ``turn.last_seen`` are not streamed one by one: the reader gets their combined result.
     """
     reply, seen, whole = page.reply, turn.last_seen, False
     try:

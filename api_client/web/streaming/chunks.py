@@ -14,22 +14,19 @@ OWNED_BY = "helix-turns"
 
 
 def model_object(model: str, *, vision: bool) -> Payload:
-    """Build the description of a model in OpenAI's list of models.
+    """Build the entry of a model in OpenAI's list of models; ``vision`` says that the model reads images.
 
     The entry tells Open WebUI to offer no built-in tools, because nothing would call them.
-
-    Args:
-        vision: True if the model reads images.
     """
     info = {"meta": {"capabilities": {"builtin_tools": False, "vision": vision, "usage": True}}}
     return {"id": model, "object": "model", "created": 0, "owned_by": OWNED_BY, "info": info}
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """Build the JSON object for a text in a message of the Responses API."""
+    """Build the content part of a Responses API message that holds a text."""
     return {"type": "output_text", "text": text, "annotations": []}
 
 
 def message_item(turn_id: str, status: str, *parts: dict[str, Any]) -> dict[str, Any]:
-    """Build the JSON object for a turn's answer as a message of the Responses API."""
+    """Build the Responses API message that holds a turn's answer."""
     return {"type": "message", "id": f"msg_{turn_id}", "role": "assistant", "status": status, "content": list(parts)}

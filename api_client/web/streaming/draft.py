@@ -1,4 +1,4 @@
-"""Track the draft that a page shows while its turn goes on, as a series of edits.
+"""Tracks the draft that a page shows while its turn continues, as a series of edits.
 
 Text is shown as it arrives and removed when the draft becomes void. A draft stays if it lacks only named parts (step
 marker, section, header), which code inserts (surgical retry), if a fallback repairs it, or if the next attempt
@@ -19,7 +19,7 @@ from api_client.web.streaming.reply import Reply
 
 @dataclass(frozen=True, slots=True)
 class DraftEdit:
-    """A change of the text on a page: cut the text to ``replacement`` unless that is None, then append ``appended``."""
+    """A change of the shown text: replace it by ``replacement`` unless that is None, then append ``appended``."""
 
     appended: str = ""
     replacement: str | None = None
@@ -43,7 +43,7 @@ class Draft:
         return "".join(self._shown)
 
     def apply_event(self, event: Event) -> list[DraftEdit]:
-        """Update the draft for an event of the turn, and return the edits to show, at most one."""
+        """Update the draft for an event of the turn and return the edits to show."""
         match event.body:
             case event_kinds.AttemptOutput(text=text):
                 return self._add_text(self._filter_visible(text))
@@ -94,7 +94,7 @@ class Draft:
         return [] if self._is_validated and self._only_parts_missing else self._withdraw()
 
     def append_text(self, text: str) -> list[DraftEdit]:
-        """Append a text to the draft, and return the edit that shows it."""
+        """Append a text to the draft and return the edit that shows it."""
         self._shown.append(text)
         return [DraftEdit(text)] if text else []
 

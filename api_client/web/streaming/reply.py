@@ -1,4 +1,4 @@
-"""Build the parts of an OpenAI chat completion from a turn's events."""
+"""Builds the parts of an OpenAI chat completion from a turn's events."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OUTCOME_ERRORS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The values that all parts of the reply to a chat request share, such as the model and the language.
+    """The facts about a chat request that all parts of its reply need, such as the model and the language.
 
     Attributes:
         created: Unix time in seconds.
@@ -61,7 +61,7 @@ class Reply:
     has_page: bool = False
 
     def make_chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> Payload:
-        """Build one chunk of a streamed chat completion with the given change.
+        """Build one chunk of a streamed chat completion from the changed fields of the message.
 
         Open WebUI reads an additional key ``event``; other clients ignore it.
         """
@@ -111,12 +111,12 @@ def make_opening(reply: Reply) -> list[Payload]:
 
 
 def split_text(text: str) -> list[str]:
-    """Split a text into pieces of at most ``PIECE`` characters, one for each chunk of a stream."""
+    """Split a text into pieces of at most ``MAX_CHUNK_CHARS`` characters, one for each chunk of a stream."""
     return [text[start : start + MAX_CHUNK_CHARS] for start in range(0, len(text), MAX_CHUNK_CHARS)]
 
 
 def make_ending(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
-    """Return the chunks for the last event of a turn: the answer with attachments, or the error.
+    """Return the chunks for the last event of a turn, with the answer or the error; no chunks for other events.
 
     For any other event, return an empty list.
     """
@@ -138,9 +138,9 @@ def make_ending(event: Event, reply: Reply, attached: str = "") -> list[Payload]
 
 
 def make_turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:
-    """Build the API error for a turn that ended without an answer; ``outcome`` becomes its code.
+    """Build the API error for a turn that ended without an answer.
 
-    ``outcome`` is also the error's code; ``locale`` is used if the turn recorded no message.
+    ``outcome`` becomes the error's code; ``locale`` is used if the turn recorded no message.
     """
     error = error or TurnError()
     message = error.message or _default_message(outcome, error.issues, locale)

@@ -1,6 +1,6 @@
 """The three forms of a streamed reply: validated text only, live text, and drafts as reasoning.
 
-``page_of`` creates the form for a stream mode.
+``make_page_reply`` creates the form for a stream mode.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class PageReply:
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
-        #: Status line, which only Open WebUI shows.
+        #: Status line, which only Open WebUI shows; otherwise None.
         self.status_line = (
             StatusLine(reply.locale, reply.pages_url, checked=reply.has_validators) if reply.from_open_webui else None
         )
         self._usage = TurnUsage() if reply.include_usage else None
-        #: Text to append to an answer; True if the turn was suspended.
+        #: Text to append to the answer, and whether the turn was ever suspended.
         self.additions, self.was_suspended = "", False
 
     def show_question(self, text: str) -> list[Payload]:
-        """Return the chunks that show a question to the user, before the answer."""
+        """Return the chunks that show a question to the user before the answer."""
         return [self.reply.make_chunk({"content": text})]
 
     def render(self, event: Event) -> list[Payload]:
@@ -51,18 +51,18 @@ class PageReply:
         return [*line, *make_ending(event, self.reply, self.additions)]
 
     def skip_event(self, event: Event) -> None:
-        """Take note of an event that the reader has missed; ``catch_up`` later shows the combined result."""
+        """Take note of an event that the reader has missed; ``catch_up`` shows the combined result later."""
         if self._usage:
             self._usage.add_event(event)
         if self.status_line:
             self.status_line.update(event)
 
     def catch_up(self) -> list[Payload]:
-        """Return the chunks that show the present state of the turn to a reader who came late."""
+        """Return the chunks that show the current state of the turn to a reader who came late."""
         return self.make_status(self.status_line.current) if self.status_line else []
 
     def make_status(self, status: dict[str, Any] | None) -> list[Payload]:
-        """Return a chunk that carries a status event, or an empty list if there is no status event."""
+        """Return a chunk that carries a status event, or an empty list for None."""
         return [{**self.reply.make_chunk({}), "event": status}] if status else []
 
 
@@ -157,7 +157,7 @@ class LivePage(_DraftPage):
 
 
 class ReasoningPage(_DraftPage):
-    """Converts the events of a turn to a stream that shows drafts as reasoning, and then the accepted answer."""
+    """Converts the events of a turn to a stream that shows drafts as reasoning, then the accepted answer."""
 
     def _render_edits(self, edits: list[DraftEdit]) -> list[Payload]:
         void = f"\n\n{translate('void', self.reply.locale)}\n\n"
@@ -169,6 +169,6 @@ class ReasoningPage(_DraftPage):
 
 
 def make_page_reply(reply: Reply, mode: StreamMode) -> PageReply:
-    """Create the object that converts a turn's events to the stream of the given mode."""
+    """Create the object that converts a turn's events to chunks in the given stream mode."""
     kind = {StreamMode.LIVE: LivePage, StreamMode.DRAFT: ReasoningPage, StreamMode.VALIDATED: PageReply}[mode]
     return kind(reply)

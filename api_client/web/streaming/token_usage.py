@@ -1,4 +1,4 @@
-"""Sum the usage of all attempts of a turn, in the shapes of OpenAI's two APIs.
+"""Sums the usage of all attempts of a turn, in the formats of OpenAI's two APIs.
 
 Numbers are those that the agents reported. The sum includes rejected, lost and repeated runs, for which a client also
 pays.
@@ -15,7 +15,7 @@ from api_client.web.streaming.payload import Payload
 
 
 class TurnUsage:
-    """Adds up the token usage of all attempts of a turn, from the turn's events."""
+    """Adds up the token usage of all attempts of a turn from the turn's events."""
 
     def __init__(self) -> None:
         self._reset()

@@ -1,4 +1,4 @@
-"""Follow a turn for one request until the client disconnects or the relay stops; the turn itself goes on."""
+"""Follows a turn for one request until the client disconnects or the relay stops. The turn itself continues."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _cancelled_tasks: set[asyncio.Task[None]] = set()
 
 
 class SuspendedTooLong(HelixError):
-    """Raised when a turn has waited for a person longer than the caller is willing to wait; the turn continues."""
+    """Raised when a turn waits for a person longer than the caller wants to wait; the turn continues."""
 
     code = "turn_suspended"
 
@@ -47,12 +47,10 @@ class RelayStopping(HelixError):
 async def follow_turn(
     relay: Relay, turn_id: str, owner: str | None, *, patience: float = math.inf, **start: Any
 ) -> AsyncGenerator[Event | None]:
-    """Yield the events of a turn, and None when a ping is due.
+    """Yield the events of a turn, and None when a ping is due. Close the iterator with ``aclosing``.
 
-    Close the iterator with ``aclosing``.
-
-    ``patience``: seconds that the caller waits while the turn is suspended. Raises ``RelayStopping``,
-    ``WaitsForPerson`` and the errors of ``TurnReader.follow``, whose arguments are ``start``.
+    ``patience`` is how many seconds the caller waits while the turn is suspended. Raises ``RelayStopping``,
+    ``SuspendedTooLong`` and the errors of ``TurnReader.follow_turn``, whose arguments are ``start``.
     """
     events = relay.client.reader.follow_turn(turn_id, owner=owner, ping_seconds=relay.settings.ping_seconds, **start)
     stopping = asyncio.create_task(relay.stopping.wait())
@@ -83,7 +81,7 @@ def stream_error(error: Exception, turn_id: str, locale: str) -> ApiError:
 
 
 async def read_usage(relay: Relay, turn_id: str, owner: str | None) -> TurnUsage:
-    """Wait for the end of a turn and return the turn's usage."""
+    """Wait for the end of a turn and return its token usage."""
     used = TurnUsage()
     async with aclosing(follow_turn(relay, turn_id, owner, patience=relay.settings.suspended_seconds)) as events:
         async for event in events:
@@ -98,7 +96,7 @@ async def _read_result(relay: Relay, turn_id: str, owner: str | None) -> tuple[T
 
 
 async def await_result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, TurnUsage]:
-    """Wait for the end of a turn; return the turn and its usage.
+    """Wait for the end of a turn and return its record and token usage.
 
     Raises ``ApiError`` (``stream_lost``, ``turn_suspended``) and ``ClientDisconnect``.
     """
@@ -125,9 +123,7 @@ async def await_result(request: Request, relay: Relay, turn_id: str, owner: str,
 async def answer_whole(
     request: Request, relay: Relay, reply: Reply, body: Callable[[Turn, TurnUsage], Payload | None]
 ) -> Response:
-    """Wait for the end of a turn and return its answer as one response.
-
-    Raises as ``result``.
+    """Wait for the end of a turn and return its answer as one response. Raises the errors of ``await_result``.
 
     ``body`` builds the JSON body, or returns None if the turn has no answer.
     """
@@ -146,7 +142,7 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 async def _wait_first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: asyncio.Task[None]) -> Any:
-    """Wait for a task and return its result, unless the relay stops or the client disconnects first.
+    """Wait for a task and return its result.
 
     Raises ``RelayStopping`` or ``ClientDisconnect`` if the relay stops or the client disconnects first.
     """
@@ -166,9 +162,9 @@ def _abandon_wait(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None 
 
 
 async def _cancel_until_done(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None) -> None:
-    """Cancel a task until it has ended, then close its event stream.
+    """Cancel a task repeatedly until it has ended, then close its event stream.
 
-    On Python 3.11 ``asyncio.wait_for`` may swallow a cancellation, so one is not enough.
+    On Python 3.11 ``asyncio.wait_for`` may swallow a cancellation, so that one is not enough.
     """
     while not task.done():
         task.cancel()

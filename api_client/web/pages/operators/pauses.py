@@ -19,7 +19,7 @@ router = page_router()
 
 @router.post("/paused")
 async def start_pause(relay: CurrentRelay, visitor: CurrentVisitor, form: CheckedForm) -> Response:
-    """Start the pause that an operator entered in the form, and show the list of pauses."""
+    """Start the pause that an operator entered in the form, and redirect to the list of pauses."""
     require_operator(visitor.caller, PAUSES.doing)
     try:
         seconds = parse_time_span(form["for"].strip()) if form.get("for", "").strip() else 0.0
