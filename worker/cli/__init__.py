@@ -1,4 +1,4 @@
-"""Define the ``turns`` command, which starts relay and worker and queries the store.
+"""The ``turns`` command, which starts relay and worker and queries the store.
 
 Commands are listed in a table and imported when they run, so that ``turns --help`` is fast.
 """
@@ -83,7 +83,7 @@ COMMANDS = {
 
 
 def find_plugin_commands() -> dict[str, tuple[str, str]]:
-    """Return the location and help line of each plug-in command; an unusable plug-in has its error as help line."""
+    """Return the import path and help line of each plug-in command. Unusable plug-ins have an error as help."""
     return {name: _load_plugin_command(name) for name in sorted(find_plugins(COMMAND)) if name not in COMMANDS}
 
 
@@ -99,7 +99,7 @@ class LazyGroup(click.Group):
     """A command group that imports a command only when the command runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands: built-in commands first, then those of plug-ins."""
+        """Return the names of all commands, the built-in commands before those of plug-ins."""
         return [*COMMANDS, *find_plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -126,7 +126,10 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> int:
-        """Run the command; a closed output pipe (`turns watch ... | head`) counts as success."""
+        """Run the command. A closed output pipe (`turns watch ...
+
+        head`) counts as success.
+        """
         try:
             super().invoke(ctx)
         except BrokenPipeError:
@@ -159,7 +162,7 @@ def cli(ctx: click.Context) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit the process; expected errors are printed on stderr, one line per problem."""
+    """Run the command line and exit the process. Expected errors are printed on stderr, one line per problem."""
     for stream in (sys.stdout, sys.stderr):  # replace characters that the terminal cannot show
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -193,7 +196,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _reject_non_text(arguments: list[str]) -> None:
-    """Raise ``UsageError`` for an argument that is not UTF-8."""
     for place, argument in enumerate(arguments, start=1):
         try:
             argument.encode()

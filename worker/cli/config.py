@@ -48,7 +48,7 @@ def config(markdown: bool, as_json: bool) -> None:
 
 
 def describe_settings(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return a row for each setting with its name, its value with masked secrets, its origin and its help text."""
+    """Return a row for each setting with its name, masked value, origin and help text."""
     file = find_settings_file(merge_installation(environ))
     return [
         {

@@ -1,4 +1,4 @@
-"""Write output of commands: JSON for programs, plain lines for people."""
+"""Output of commands: JSON for programs, plain lines for people."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, 
 
 
 def strip_control(text: object) -> str:
-    """Return a text without control characters, which could change the terminal; keep line ends and tabs."""
+    """Return a text without control characters, which could manipulate the terminal. Keep line ends and tabs."""
     return _UNSAFE.sub("", str(text).replace("\r\n", "\n"))
 
 
 def fit_line(text: object, width: int = 200) -> str:
-    """Shorten a text to one line of at most ``width`` characters without control characters."""
+    """Return a text as one line of at most ``width`` characters, without control characters."""
     line = " ".join(strip_control(text).split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
@@ -53,7 +53,7 @@ def write_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def write_list(as_json: bool, data: Any, none: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """Print a list as JSON or as a table with the headings ``head``; for an empty table, print the text ``none``."""
+    """Print a list as JSON or as a table with the headings ``head``. Print ``none`` for an empty table."""
     if as_json:
         write_json(data)
     elif lines := [*rows]:

@@ -94,7 +94,7 @@ def find_unenforced_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) 
 
 
 def choose_file_rules(read: PolicyFile, subject: PolicySubject, *, root: Path, locale: str = "en") -> ChosenRules:
-    """Return the rules of a policy that apply to a turn.
+    """Return the rules of a policy file that apply to a turn.
 
     Raises:
         UsageError: a rule cannot be created.

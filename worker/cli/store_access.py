@@ -1,4 +1,4 @@
-"""Give commands access to the store."""
+"""Access of commands to the store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def run_with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
-    """Open a client and run a coroutine with it; without ``settings``, use those of the environment."""
+    """Open a client and run a coroutine with it. Without ``settings``, use those of the environment."""
     settings = settings or require_store(load_settings())
     configure_logging(replace(settings, log_level="warning"))
 
@@ -29,7 +29,7 @@ def run_with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings
 
 
 def run_with_settings(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
-    """Open a client with these settings, run a coroutine with the client, and return the coroutine's result."""
+    """Open a client with these settings, run a coroutine with it, and return the result."""
     import asyncio
 
     from api_client.client import TurnsClient  # loads all of the core: what asks nothing goes without it

@@ -1,4 +1,4 @@
-"""Read input of commands: UTF-8 of limited size; and build ``--root``."""
+"""Input of commands: UTF-8 text of limited size, and the option ``--root``."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ Info = Mapping[str, Any]
 
 
 def check_brokers(settings: Settings) -> Iterator[Finding]:
-    """Yield findings about the broker and the store; a server with both roles is checked once."""
+    """Check the broker and the store, and yield findings. A server with both roles is checked once."""
     if not settings.store_url:
         yield Finding(
             "store",
@@ -55,7 +55,7 @@ def check_brokers(settings: Settings) -> Iterator[Finding]:
 
 
 def check_server(name: str, settings: Settings) -> Iterator[Finding]:
-    """Yield findings about one Redis or Valkey server: availability, version, persistence and replication."""
+    """Check one Redis or Valkey server, and yield findings about availability, version and persistence."""
     from redis.exceptions import NoPermissionError, RedisError
 
     from api_client.store.connecting import open_blocking_store
@@ -114,13 +114,13 @@ def _read_server_setting(redis: Any, name: str) -> str | None:
 
 
 def report_unread_settings(name: str, asked: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Report the server settings that could not be read because the server refuses CONFIG GET."""
+    """Yield a finding about settings that could not be read because the server refuses CONFIG GET."""
     if silent := [each for each, value in asked.items() if value is None]:
         yield Finding(f"{name} settings", "ok", f"not read, CONFIG GET is refused: {', '.join(silent)}")
 
 
 def check_submit(settings: Settings) -> Iterator[Finding]:
-    """Check that the store accepts turns, by running the commands that a submit uses."""
+    """Check that the store accepts turns by running the commands that a submit uses."""
 
     async def try_submit(client: TurnsClient) -> dict[str, str]:
         cancel, of_none = client.store.load_command(CANCEL), client.submitter.create_turn_id()
@@ -166,7 +166,7 @@ def check_append_only_files(name: str, directory: str | None, info: Info) -> Ite
 
 
 def check_mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
-    """Report whether a node of a Redis Cluster is also configured as a cluster here."""
+    """Check that a node of a Redis Cluster is also configured as a cluster here."""
     if not (info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0))):
         return
     if settings.store_is_cluster:
@@ -180,10 +180,9 @@ def check_mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
 
 
 def check_fail_over(name: str, node_timeout: str | None, settings: Settings) -> Iterator[Finding]:
-    """Report whether a worker's lease on a turn lasts longer than a fail-over of the cluster.
+    """Check that a worker's lease lasts longer than a fail-over of the cluster.
 
-    Args:
-        node_timeout: cluster-node-timeout of the server in milliseconds.
+    ``node_timeout`` is the server's cluster-node-timeout in milliseconds.
     """
     if not settings.store_is_cluster or node_timeout is None:
         return
@@ -199,7 +198,7 @@ def check_fail_over(name: str, node_timeout: str | None, settings: Settings) -> 
 def check_replication(
     name: str, info: Info, durability: str, least: str | None, *, copies: int = 1, priority: str | None = "0"
 ) -> Iterator[Finding]:
-    """Report whether a fail-over of this server can lose acknowledged writes.
+    """Check whether a fail-over of this server can lose acknowledged writes.
 
     Args:
         info: the server's INFO.
@@ -239,7 +238,7 @@ def count_online_replicas(info: Info) -> int:
 
 
 def check_clock(name: str, redis: Any) -> Finding:
-    """Report how much the server's clock differs from this machine's clock."""
+    """Compare the server's clock with this machine's clock, and return the finding."""
     before = time.time()
     seconds, micros = redis.time()
     skew = seconds + micros / 1e6 - (before + time.time()) / 2
@@ -250,7 +249,7 @@ def check_clock(name: str, redis: Any) -> Finding:
 
 
 def check_version(name: str, info: Info) -> Finding:
-    """Report whether the server's version is recent enough and has its security patches."""
+    """Check that the server's version is recent enough and has its security patches."""
     kind = "valkey" if "valkey_version" in info else "redis"
     text = str(info.get(f"{kind}_version", "0.0.0"))
     number = tuple(int(part) for part in text.split(".")[:3] if part.isdecimal())
@@ -266,7 +265,7 @@ def check_version(name: str, info: Info) -> Finding:
 
 
 def check_persistence(name: str, info: Info) -> Finding:
-    """Report whether the server writes acknowledged changes to an append-only file."""
+    """Check that the server writes acknowledged changes to an append-only file."""
     check = f"{name} persistence"
     if not int(info.get("aof_enabled", 0)):
         fix = "start it with --appendonly yes; until then its end loses turns"
@@ -282,7 +281,7 @@ def _is_embedded(settings: Settings) -> bool:
 
 
 def check_power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding]:
-    """Report whether acknowledged writes survive a power failure; ``synced`` is the server's ``appendfsync``."""
+    """Check whether acknowledged writes survive a power failure. ``synced`` is the server's ``appendfsync``."""
     if settings.durability == "power" or _is_embedded(settings) or synced not in {"everysec", "no"}:
         return
     lost = {
@@ -294,7 +293,7 @@ def check_power(name: str, synced: str | None, settings: Settings) -> Iterator[F
 
 
 def check_memory(name: str, info: Info) -> Finding:
-    """Report whether the server may evict data or is about to refuse writes."""
+    """Check whether the server may evict data or is about to refuse writes."""
     check, policy = f"{name} memory", info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         fix = "start it with --maxmemory-policy noeviction"

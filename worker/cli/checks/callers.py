@@ -19,7 +19,7 @@ _ALPHABETS = (string.digits, string.hexdigits.lower(), string.ascii_letters + st
 
 
 def check_callers(settings: Settings) -> Iterator[Finding]:
-    """Report weak API keys, and proxies of clients that the settings do not trust."""
+    """Yield findings about weak API keys, and about client proxies that the settings do not trust."""
     for name, keys in (("HELIX_API_KEYS", settings.api_keys), ("HELIX_FORWARDING_KEYS", settings.forwarding_keys)):
         if weak := sum(estimate_entropy(key) < _BITS for key in keys):
             message = f"{weak} of {len(keys)} in {name} have less than {_BITS} bits: somebody could guess them"
@@ -40,7 +40,7 @@ def check_callers(settings: Settings) -> Iterator[Finding]:
 
 
 def estimate_entropy(key: str) -> float:
-    """Return an upper bound of a key's entropy in bits."""
+    """Return an upper bound of a key's entropy in bits, or 0 for fewer than eight different characters."""
     letters = set(key)
     size = next((len(each) for each in _ALPHABETS if letters <= set(each)), len(_ALPHABETS[-1]))
     return len(key) * math.log2(size) if len(letters) >= 8 else 0.0

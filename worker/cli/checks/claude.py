@@ -17,13 +17,13 @@ from worker.cli.checks.models import _read_version
 
 #: The version whose behaviour was measured (docs/claude-cli.md).
 MEASURED = "2.1.329"
-#: An address without a service: the CLI starts, runs its hooks and fails without a model call.
+#: An address without a service, where the CLI starts, runs its hooks and fails without a model call.
 _NOWHERE = "http://127.0.0.1:9"
 _SECONDS = 60.0
 
 
 def check_claude(settings: Settings) -> Iterator[Finding]:
-    """Report whether the Claude CLI is installed, has a known version and a key, and runs its hooks."""
+    """Check the Claude CLI's installation, version, key and hooks, and yield findings."""
     from worker.runners.claude.cli_program import find_program
 
     try:
@@ -38,7 +38,7 @@ def check_claude(settings: Settings) -> Iterator[Finding]:
 
 
 def check_version(program: str) -> Finding:
-    """Report whether the installed Claude CLI has the version that this project was tested with."""
+    """Check that the installed Claude CLI has the version that this project was tested with."""
     try:
         found = _read_version(program)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -50,7 +50,7 @@ def check_version(program: str) -> Finding:
 
 
 def check_key(settings: Settings) -> Finding:
-    """Report whether the settings give agents credentials for the Claude CLI."""
+    """Check whether the settings give agents credentials for the Claude CLI."""
     if settings.claude_api_key:
         return Finding("claude key", "ok", "HELIX_CLAUDE_API_KEY, or the key of the model's block, is set")
     if given := [name for name in settings.claude_env if os.environ.get(name)]:
@@ -60,7 +60,7 @@ def check_key(settings: Settings) -> Finding:
 
 
 def check_other_service(settings: Settings) -> Iterator[Finding]:
-    """Report agents that use Bedrock or a similar service, whose calls bypass the model proxy and its call log."""
+    """Report agents that use Bedrock or a similar service, whose calls bypass the model proxy."""
     used = [name for name in settings.claude_env if name.startswith("CLAUDE_CODE_USE_") and os.environ.get(name)]
     if used:
         said = f"{used[0]} is set: its model calls do not pass the door, so no end of them is certified"
@@ -72,7 +72,7 @@ def check_other_service(settings: Settings) -> Iterator[Finding]:
 
 
 def check_hooks(settings: Settings) -> Finding:
-    """Run the Claude CLI once and report whether its hooks work; without hooks no run counts as complete."""
+    """Run the Claude CLI once and check that its hooks work. Without hooks no run counts as complete."""
     from worker.runners.base import Order
     from worker.runners.claude.runner import ClaudeCliRunner
     from worker.runners.sandbox.bubblewrap import find_obstacle
@@ -110,7 +110,7 @@ def check_hooks(settings: Settings) -> Finding:
 
 
 def report_hooks(ran: list[str], reason: str) -> Finding:
-    """Report which hooks ran in a test run of the Claude CLI; ``ran`` has the names of the events."""
+    """Return the finding about a test run of the Claude CLI in which the hooks of the events ``ran``."""
     missing = [event for event in ("SessionStart", "SessionEnd") if event not in ran]
     if not missing:
         return Finding("claude hooks", "ok", "SessionStart and SessionEnd in our run left their marks")

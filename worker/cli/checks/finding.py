@@ -1,4 +1,4 @@
-"""Define findings and print them."""
+"""The findings of ``turns doctor``, and their output."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ class Finding:
 
 
 def print_findings(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
-    """Print each finding as soon as it is known, or all findings as JSON; exit with code 1 if one is wrong.
+    """Print each finding as soon as it is known, or all findings as JSON. Exit with code 1 if one is wrong.
 
-    Args:
-        more: further entries of the JSON, which then is an object with ``wrong`` (a count) and ``findings``.
+    With ``more``, the JSON is an object with these entries, ``wrong`` (a count) and ``findings``.
     """
     findings = []
     for finding in found:

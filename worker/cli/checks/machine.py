@@ -34,7 +34,7 @@ _ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box
 
 
 def check_machine(settings: Settings) -> Iterator[Finding]:
-    """Report this machine's disk space, session folder, sandbox, validators and policies."""
+    """Check this machine's disk space, session folder, sandbox, validators and policies; yield findings."""
     room = check_disk(shutil.disk_usage(_nearest_existing(settings.sessions_dir)).free, str(settings.root))
     yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
     yield check_sessions(settings)
@@ -50,7 +50,7 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
 def group_models(
     settings: Settings, models: Iterable[str], names: Sequence[str]
 ) -> Iterator[tuple[Sequence[str], Settings]]:
-    """Group models whose values of the named settings are equal, and yield each group with its settings."""
+    """Group models with equal values of the named settings, and yield each group with its settings."""
     found: dict[str, list[str]] = {}
     for model in models:
         found.setdefault(repr([getattr(settings.for_model(model), name) for name in names]), []).append(model)
@@ -59,7 +59,7 @@ def group_models(
 
 
 def check_sessions(settings: Settings) -> Finding:
-    """Report whether sessions can be written, by writing a file to their folder or its nearest existing parent."""
+    """Check that sessions can be written, by writing a file to their folder or its nearest existing parent."""
     folder = _nearest_existing(settings.sessions_dir)
     draft, name = (folder / f".doctor-{secrets.token_hex(6)}{end}" for end in (".draft", ""))
     try:
@@ -117,7 +117,7 @@ def check_active_validators(active: tuple[str, ...], offered: tuple[str, ...]) -
 
 
 def check_policies(settings: Settings) -> Iterator[Finding]:
-    """Report whether the policy files are valid, by loading them as a relay would."""
+    """Check the policy files by loading them as a relay would, and yield findings."""
     read = PolicyFiles(settings)
     try:
         read.check_files()

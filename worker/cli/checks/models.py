@@ -24,7 +24,7 @@ _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the
 
 
 def check_models(settings: Settings) -> Iterator[Finding]:
-    """Report for each model whether its runner works; each model service is asked once for its list of models."""
+    """Check whether each model's runner works, and yield findings. Each model service is asked only once."""
     from worker.agents import list_runner_names
     from worker.agents.model_availability import (
         find_listed_name,
@@ -65,7 +65,7 @@ def list_model_problems(settings: Settings) -> list[str]:
 
 
 def check_certified_version(settings: Settings, model: str) -> Iterator[Finding]:
-    """Report a warning if an agent's program has another version than the certified one."""
+    """Yield a warning if the installed version of an agent's program is not the certified version."""
     from worker.agents.model_availability import find_certified_program
 
     program, wanted = find_certified_program(settings, model)
@@ -97,7 +97,7 @@ def _suggest_fix(runner: str, known: tuple[str, ...]) -> str:
 
 
 def list_service_models(url: str, key: str) -> Finding | frozenset[str] | None:
-    """Return the models that a model service lists, None if it has no list, or a finding if the request fails."""
+    """Return the models that a model service lists, None if it has no list, or a finding about an error."""
     request = urllib.request.Request(f"{url.rstrip('/')}/models")  # noqa: S310 - the operator's own address
     if key:
         request.add_header("Authorization", f"Bearer {key}")
@@ -122,7 +122,7 @@ def list_service_models(url: str, key: str) -> Finding | frozenset[str] | None:
 def check_listed(
     model: str, option: str, url: str, found: Finding | frozenset[str] | None, spec: str = "openai_http"
 ) -> Finding:
-    """Report whether a model service lists the configured model."""
+    """Check that a model service lists the configured model, and return the finding."""
     check = f"model {model}"
     match found:
         case Finding():

@@ -29,7 +29,7 @@ def check_plugins() -> Iterator[Finding]:
 
 
 def run_plugin_checks(settings: Settings) -> Iterator[Finding]:
-    """Run the checks that plug-ins add, and yield their findings; a check that crashes becomes a finding."""
+    """Run the checks that plug-ins add, and yield their findings. A check that crashes becomes a finding."""
     for name in sorted(find_plugins(CHECK)):
         try:
             yield from load_plugin(CHECK, name)(settings)

@@ -21,7 +21,7 @@ from worker.cli.store_access import run_with_settings
 from worker.turns.loops.rounds import SLOW_SHARE
 
 _PROBE_SECONDS = 5.0
-#: Seconds after which a finished turn should have been sent as a trace.
+#: Seconds within which a finished turn should be sent as a trace.
 _UNTRACED_SECONDS = 120.0
 _SLOTS: dict[str, Callable[[WorkerReport], tuple[int, int]]] = {
     RUN_QUEUE: lambda each: (each.slots, each.free),
@@ -30,7 +30,7 @@ _SLOTS: dict[str, Callable[[WorkerReport], tuple[int, int]]] = {
 
 
 def check_workers(settings: Settings) -> Iterator[Finding]:
-    """Report the state of the workers, also by sending a probe message through the broker."""
+    """Check the workers, also by sending a probe message through the broker, and yield findings."""
     if not settings.store_url:
         return
     try:
@@ -69,7 +69,7 @@ async def _read_state(
 
 
 def report_alerts(standing: InstallationState) -> Iterator[Finding]:
-    """Report alerts, causes first, then free slots and waiting turns, in the words of the overview page."""
+    """Report alerts (causes first), free slots and waiting turns in the words of the overview page."""
     for alert in standing.alerts:
         if alert.check != "disk":  # the check of the disk reports this
             yield Finding(alert.check, "warning" if alert.severity == "warning" else "wrong", alert.message, alert.fix)
@@ -99,7 +99,7 @@ def report_alerts(standing: InstallationState) -> Iterator[Finding]:
 
 
 def check_presence(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
-    """Report whether all workers of the last day still run."""
+    """Check that all workers of the last day still run. ``now`` is a Unix time."""
     if not reports:
         return
     lost, there = missing_workers(reports, now), sum(now - each.at < HEARD_SECONDS for each in reports)
@@ -113,7 +113,7 @@ def check_presence(reports: Sequence[WorkerReport], now: float) -> Iterator[Find
 
 
 def check_leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) -> Iterator[Finding]:
-    """Report whether each worker renews the leases on its turns in time."""
+    """Check that each worker renews the leases on its turns in time."""
     rounds = {each.name: each.lease_round for each in reports if now - each.at < HEARD_SECONDS}
     slow = sorted(f"{name} took {took:.1f} s" for name, took in rounds.items() if took > lease_seconds * SLOW_SHARE)
     if slow:
@@ -124,13 +124,13 @@ def check_leases(reports: Sequence[WorkerReport], now: float, lease_seconds: flo
 
 
 def check_shared_sessions(standing: InstallationState) -> Iterator[Finding]:
-    """Report that all workers see the same session folder, unless an alert reports the contrary."""
+    """Report that all workers use the same session folder, unless an alert reports the contrary."""
     if any(each.sessions for each in standing.reports) and "sessions shared" not in standing.why:
         yield Finding("sessions shared", "ok", "all workers see the same session folder")
 
 
 def check_same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
-    """Report whether all workers have the same validators, because each worker must be able to check any turn."""
+    """Check that all workers have the same validators, because each worker must be able to check any turn."""
     offers = {each.name: frozenset(each.validators) for each in reports if each.validators}
     everything = frozenset[str]().union(*offers.values())
     lacking = sorted(
@@ -144,7 +144,7 @@ def check_same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
 
 
 def check_turns_kept(account: TurnBalance) -> Finding:
-    """Report whether every acknowledged turn has ended or is still in progress."""
+    """Check that every acknowledged turn has ended or is still in progress."""
     said = (
         f"{count_noun(account.acknowledged, 'turn')} acknowledged: {account.ended} ended, {account.going_on} going on"
     )
@@ -177,7 +177,7 @@ def check_backlog(standing: InstallationState, messages: dict[str, int]) -> Iter
 
 
 def check_traces(untraced: int | None) -> Iterator[Finding]:
-    """Report whether finished turns wait to be sent as traces; no finding if tracing was never started."""
+    """Report how many finished turns wait to be sent as traces; nothing if tracing was never started."""
     if untraced:
         fix = "is `turns traces` running, and its receiver? its log says; turns themselves are not concerned"
         yield Finding("traces", "warning", f"{untraced} finished turns wait to be sent", fix)

@@ -23,7 +23,7 @@ from worker.cli.output import count_noun, fit_line, json_option, write_json
 from worker.cli.store_access import run_with_client
 from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, PLAIN, WARN, Line, style_line
 
-#: Switch to the alternate screen without cursor, and back; move home; clear to the end of the line, of the screen.
+#: Control sequences: enter and leave the alternate screen; move home; clear to the end of the line and of the screen.
 _ENTER, _LEAVE, _HOME, _REST_OF_LINE, _REST = (
     "\x1b[?1049h\x1b[?25l",
     "\x1b[?25h\x1b[?1049l",
@@ -162,7 +162,7 @@ def _ended_line(turn: Turn) -> Line:
 
 
 def _format_duration(seconds: float) -> str:
-    """Format a duration in seconds briefly, for example 4.2s, 41s, 3m20s or 2h05m."""
+    """Format a duration in seconds, for example as 4.2s, 41s, 3m20s or 2h05m."""
     if seconds < 10:
         return f"{max(0.0, seconds):.1f}s"
     whole = int(seconds)

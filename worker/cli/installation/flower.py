@@ -1,4 +1,4 @@
-"""Run Flower with /metrics and /healthcheck behind the password, which Flower leaves open."""
+"""Runs Flower with /metrics and /healthcheck behind the password, which Flower leaves open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker.app import app
 
 
 def main() -> None:
-    """Run Flower with its options from FLOWER_* variables and its password from FLOWER_BASIC_AUTH or from a file."""
+    """Run Flower with its options from FLOWER_* variables and its password from a variable or a file."""
     os.umask(0o077)  # its history names users' sessions
     if path := os.environ.pop("FLOWER_BASIC_AUTH_FILE", ""):
         os.environ["FLOWER_BASIC_AUTH"] = Path(path).read_text().strip()

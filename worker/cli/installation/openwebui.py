@@ -102,12 +102,12 @@ def check(
 
 
 def add_version(url: str) -> str:
-    """Return a URL of the relay with the path /v1 appended if the URL has no path."""
+    """Return the relay's URL with the path /v1 appended if the URL has no path."""
     return f"{url.rstrip('/')}/v1" if urlsplit(url).path in {"", "/"} else url
 
 
 def find_relay_address(settings: Settings) -> str:
-    """Return the URL of the relay on this machine, taken from a running `turns up` with the same store if possible."""
+    """Return the URL of the relay on this machine: of a running `turns up` if possible, else the default."""
     installation = read_running_installation(settings.root)
     if "web_url" in installation and installation.get("redis_url") == settings.store_url:
         return f"{installation['web_url']}/v1"
@@ -115,7 +115,7 @@ def find_relay_address(settings: Settings) -> str:
 
 
 def find_key(settings: Settings) -> str:
-    """Return an API key for Open WebUI; without keys return a placeholder, or Open WebUI would hide the models."""
+    """Return an API key for Open WebUI. Without keys return a placeholder, or Open WebUI would hide the models."""
     if settings.forwarding_keys or settings.api_keys:
         return (*settings.forwarding_keys, *settings.api_keys)[0]
     return NO_KEY if settings.keys_path.exists() else "none-is-asked-for"
@@ -138,7 +138,7 @@ def build_environment(settings: Settings, url: str, key: str) -> dict[str, str]:
 
 
 def render_env_file(settings: Settings, url: str | None, key: str | None) -> str:
-    """Return Open WebUI's environment variables as a file for a shell (`set -a; . FILE`) or Compose's `env_file`."""
+    """Return Open WebUI's environment variables as a file for a shell or Compose's ``env_file``."""
     values = build_environment(settings, url or find_relay_address(settings), key or find_key(settings))
     head = [
         f"# Open WebUI {SEEN} in front of helix-turns. Save as open-webui.env, then: set -a; . ./open-webui.env",
@@ -186,7 +186,7 @@ def render_compose_file(settings: Settings, url: str | None, key: str | None) ->
 
 
 def build_model_entry(model: str, settings: Settings) -> dict[str, Any]:
-    """Build the description of a model for Open WebUI's import, readable by all users.
+    """Return the description of a model for Open WebUI's import, readable by all users.
 
     Its capabilities replace those from the relay, so they disable the built-in tools again.
     """
@@ -209,7 +209,7 @@ def build_model_entry(model: str, settings: Settings) -> dict[str, Any]:
 
 
 def draw_icon(model: str, size: int = 64) -> bytes:
-    """Return a PNG icon in a colour derived from the model's name; Open WebUI accepts no SVG here."""
+    """Return a PNG icon in a colour derived from the model's name, because Open WebUI accepts no SVG here."""
     red, green, blue = (64 + part % 128 for part in zlib.crc32(model.encode()).to_bytes(4, "big")[:3])
     middle = (size - 1) / 2
 

@@ -1,4 +1,4 @@
-"""Check the relay with requests like Open WebUI's, and evaluate the last request of the real Open WebUI."""
+"""Checks the relay with requests like Open WebUI's, and evaluates the last request of the real Open WebUI."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RelayAddress:
 
 
 def check_open_webui(settings: Settings, relay: RelayAddress, model: str, *, ask: bool) -> Iterator[Finding]:
-    """Check that the relay answers like Open WebUI expects, and yield findings; stop at the first failure."""
+    """Check that the relay answers as Open WebUI expects, and yield findings. Stop at the first failure."""
     try:
         with relay.open_request("/models") as answer:
             models = [entry["id"] for entry in json.load(answer)["data"]]
@@ -70,7 +70,7 @@ def check_open_webui(settings: Settings, relay: RelayAddress, model: str, *, ask
 
 
 def report_unreachable(relay: RelayAddress, error: Exception, check: str = "address") -> Finding:
-    """Build the finding for a failed request to the relay."""
+    """Return the finding about a failed request to the relay."""
     if isinstance(error, urllib.error.HTTPError):
         with error:
             reason = _error_message(error.read(4096))
@@ -90,7 +90,7 @@ def _error_message(body: bytes) -> str:
 
 
 def background(relay: RelayAddress, model: str) -> Finding:
-    """Report whether a request for a chat title is answered without a turn."""
+    """Check that a request for a chat title is answered without a turn, and return the finding."""
     prompt = "### Task:\nGenerate a concise title\n<chat_history>\nUSER: Why a cache?\n</chat_history>"
     body = {"model": model, "stream": False, "messages": [{"role": "user", "content": prompt}]}
     head = {"x_owui_task": "title_generation", "x_owui_message_id": "", "x_owui_user_id": AGENT}
@@ -103,7 +103,7 @@ def background(relay: RelayAddress, model: str) -> Finding:
 
 
 def turn(relay: RelayAddress, model: str) -> Finding:
-    """Report whether a chat message gets an answer with progress, text and an end."""
+    """Check that a chat message gets an answer with progress, text and an end, and return the finding."""
     name = secrets.token_hex(6)
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Say hello in one sentence."}]}
     head = {
@@ -129,7 +129,7 @@ def turn(relay: RelayAddress, model: str) -> Finding:
 
 
 class StreamView:
-    """Collects what a user of Open WebUI would see of a streamed response: status lines, the error, the end."""
+    """Collects what a user of Open WebUI would see of a streamed response: status lines, error and end."""
 
     def __init__(self) -> None:
         self.error = ""

@@ -1,4 +1,4 @@
-"""Check that an address is free before starting anything."""
+"""The address on which the relay listens, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PORTS = click.IntRange(0, 65_535)
 
 
 class CannotStartError(HelixError):
-    """Raised when an installation cannot start; the message says what to do."""
+    """Raised when an installation cannot start. The message says what to do."""
 
     code = "cannot_start"
 

@@ -1,4 +1,4 @@
-"""Define the scenes of ``turns demo`` and check their results.
+"""The scenes of ``turns demo`` and the checks of their results.
 
 ``worker/runners/scripted/demo_de.yaml`` and ``demo_en.yaml`` hold the agent's answers.
 """
@@ -92,7 +92,7 @@ class SceneResult:
 
     @property
     def problems(self) -> list[str]:
-        """Return the differences between the result and the expectations of the scene, as sentences."""
+        """Return the differences between the result and the scene's expectations, as sentences."""
         turn, scene = self.turn, self.scene
         pairs: list[tuple[str, Any, Any]] = [
             ("outcome", turn.outcome, scene.outcome),

@@ -1,4 +1,4 @@
-"""Check store, broker and agents' programs before an installation or worker starts."""
+"""Checks of store, broker and agents' programs before an installation or worker starts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from api_client.contract.settings import Settings, mask_password
 from worker.processes.supervisor import NotReady
 
 _PAUSE_SECONDS = 0.3
-#: Error codes that waiting does not cure.
 _FOR_GOOD = {"NOAUTH", "WRONGPASS"}
 
 
 def await_store(settings: Settings, stopping: threading.Event | None = None) -> None:
-    """Wait until store and broker answer, and refuse a store that was only partly restored.
+    """Wait until store and broker answer. Refuse a store that was only partly restored.
 
     Returns early when ``stopping`` is set.
 
@@ -44,10 +43,13 @@ def await_store(settings: Settings, stopping: threading.Event | None = None) -> 
 
 
 def await_server(name: str, settings: Settings, stopping: threading.Event) -> None:
-    """Wait until a server answers, and tell the user about the wait; a server that still loads its data is accepted.
+    """Wait until a server answers, and tell the user about the wait.
+
+    A server that still loads its data counts as answering.
 
     Raises:
         StoreUnavailable: the password is refused, or there was no answer for ``store_wait_seconds``.
+        SettingsError: the server is too old.
     """
     from redis.exceptions import RedisError
 
@@ -82,11 +84,7 @@ def await_server(name: str, settings: Settings, stopping: threading.Event) -> No
 
 
 def require_version(name: str, server: Any) -> None:
-    """Raise ``SettingsError`` if a server is too old; accept a server that does not tell its version.
-
-    Raises:
-        SettingsError: the server is too old.
-    """
+    """Raise ``SettingsError`` if a server is too old. Accept a server that does not tell its version."""
     from redis.exceptions import ResponseError
 
     from worker.cli.checks.broker import check_version
@@ -101,7 +99,7 @@ def require_version(name: str, server: Any) -> None:
 
 @contextlib.contextmanager
 def blame_store(settings: Settings) -> Iterator[None]:
-    """Replace ``NotReady`` in the block by the store's own error if the store is why a worker did not become ready.
+    """Replace ``NotReady`` in the block by the store's own error if the store caused a worker not to be ready.
 
     Raises:
         SettingsError, StoreUnavailable: the store is the cause.
@@ -115,7 +113,7 @@ def blame_store(settings: Settings) -> Iterator[None]:
 
 
 class _ParentExit(threading.Event):
-    """An event that a forked child uses to end with its parent: it counts as set once the parent has ended."""
+    """An event for a forked child that counts as set once the parent process has ended."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tell the user which agents a stop waits for."""
+"""Tells the user which agents a stop waits for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from api_client.store.connecting import open_store
 from api_client.workers.reports import read_written_reports
 from worker.cli.output import count_noun
 
-#: Seconds after which the report of a worker is ignored.
+#: Seconds after which a worker's report is ignored.
 _FRESH_SECONDS = 10.0
 
 
@@ -32,7 +32,7 @@ def announce_stop(settings: Settings) -> None:
 
 
 def announce_stop_from_environment() -> None:
-    """Print how many agents a stopping worker waits for, with the settings of the environment."""
+    """Print how many agents a stopping worker waits for. Read the settings from the environment."""
     announce_stop(load_settings())
 
 

@@ -130,11 +130,7 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
 
 
 def require_models(settings: Settings) -> None:
-    """Raise ``SettingsError`` if a configured model can never work.
-
-    Raises:
-        SettingsError: lists each such model with the reason.
-    """
+    """Raise ``SettingsError`` if a configured model can never work. The error lists each such model."""
     require_fitting(settings)
     found = list_model_problems(settings) + missing_programs(settings)
     active = [name for model in settings.models for name in settings.for_model(model).validators]
@@ -147,7 +143,7 @@ def require_models(settings: Settings) -> None:
 def plan_installation(
     settings: Settings, relay: RelayBinding, processes: int | None = None, *, flower: bool = False
 ) -> Installation:
-    """Choose the programs that ``turns up`` starts: a broker if none is set, workers, the relay, Flower and traces.
+    """Choose the programs that ``turns up`` starts: a broker if none is set, workers, relay, Flower, traces.
 
     Raises:
         BrokerError: no broker is set and none can be started.
@@ -183,7 +179,7 @@ def _choose_flower_port() -> int:
 
 @contextlib.contextmanager
 def lock_installation(state: Path) -> Iterator[None]:
-    """Hold the lock of an installation during the block, so that only one `turns up` or restore runs at a time.
+    """Hold the lock of an installation during the block, so that only one `turns up` or restore runs.
 
     Raises:
         CannotStartError: `turns up` or a restore is running; names the process.

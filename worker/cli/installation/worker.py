@@ -57,7 +57,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     look_at_the_store = run_in_fork(lambda stops: await_store(settings, stops))  # meanwhile the worker processes start
 
     def announce_stop_from_child() -> None:
-        """Run the announcement of the stop in a child process, so that this process needs no further imports."""
+        """Announce the stop from a child process, so that this process needs no further imports."""
         announce = "announce_stop_from_environment"
         asks = f"from worker.cli.installation.stop_announcement import {announce}; {announce}()"
         with contextlib.suppress(OSError, subprocess.SubprocessError):  # a machine short of resources still stops

@@ -1,4 +1,4 @@
-"""Build commands that list a resource."""
+"""Builds the commands that list a resource."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from worker.cli.store_access import run_with_client
 def make_list_command(resource: Resource[Any], name: str, about: str, *, under: str = "") -> click.Command:
     """Build the command-line command that lists the rows of a resource.
 
-    Args:
-        about: help text of the command.
-        under: put the JSON's rows under this name of an object; empty: a plain list.
+    ``about`` is the help text. With ``under``, the JSON is an object with the rows under this name; otherwise a
+    list.
     """
 
     @json_option
@@ -41,7 +40,7 @@ def make_list_command(resource: Resource[Any], name: str, about: str, *, under: 
 
 
 def write_rows(columns: Sequence[Column[Any]], rows: Sequence[Any], now: float = 0.0) -> None:
-    """Print the rows of a resource as a table; ``now`` is a Unix time, 0 for the current time."""
+    """Print the rows of a resource as a table. ``now`` is a Unix time, 0 for the current time."""
     context = CellContext(now or time.time(), make_owner_namer(load_settings().keys_path))
     cells = [tuple(_format_cell(column, row, context) for column in columns) for row in rows]
     write_table([tuple(column.head for column in columns), *cells])

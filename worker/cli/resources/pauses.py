@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.5
 
 
 def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    """Parse an option that gives a time of day (14:30) or a date with time, and return the time in Unix seconds."""
+    """Parse a time of day (14:30) or a date with time, and return it in Unix seconds; 0 for an empty text."""
     if not value:
         return 0.0
     try:
@@ -39,7 +39,6 @@ def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str) -> flo
 
 
 def _resolve_name(what: str, name: str) -> str:
-    """Return the hash of an owner given by name; return any other name unchanged."""
     return parse_owner(name) if what == "owner" else name
 
 

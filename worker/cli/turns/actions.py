@@ -34,7 +34,7 @@ _STATUSES = {"cancel": STATUSES["unfinished"], "replay": ("success", "unsuccessf
 
 
 def act_on_turn(action: str, turn_id: str, as_json: bool, change: ReplayChange = ReplayChange()) -> None:  # noqa: B008
-    """Cancel, replay or drop one turn and print the result; exit with code 1 if the action was not possible."""
+    """Cancel, replay or drop one turn and print the result. Exit with code 1 if the action was not possible."""
 
     async def act_and_read(client: TurnsClient) -> tuple[ActionResult, Turn]:
         done = await carry_out_action(client, action, turn_id, by=describe_caller(), change=change)

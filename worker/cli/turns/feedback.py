@@ -25,13 +25,13 @@ from worker.cli.turns.listing import iterate_finished_chats
 
 FEEDBACK_FORMAT = "helix-turns.feedback/1"
 _FILE = "feedback.json"
-#: Longest text kept of a thumb, in characters.
+#: Longest reason or comment that is kept, in characters.
 _MOST = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thumb:
-    """A user's rating of an answer in Open WebUI, with the user's remarks; ``at`` is in seconds since the epoch."""
+    """A user's rating of an answer in Open WebUI, with the user's remarks. ``at`` is a Unix time."""
 
     message_id: str
     model: str
@@ -102,7 +102,7 @@ def import_feedback(file: str, as_json: bool) -> None:
 
 
 def parse_export(text: str, name: str) -> tuple[list[Thumb], int]:
-    """Parse the ratings in an export of Open WebUI; return the ratings, and the number of entries without one.
+    """Parse an export of Open WebUI. Return its ratings, and the number of entries without a rating.
 
     Raises:
         UsageError: the text is not an export of Open WebUI.
@@ -121,7 +121,7 @@ def parse_export(text: str, name: str) -> tuple[list[Thumb], int]:
 
 
 def assign_thumbs(thumbs: Iterable[Thumb], turn_of: dict[str, str], settings: Settings, now: float) -> JoinedFeedback:
-    """Assign ratings to turns by the message ids of Open WebUI; of several ratings for a message the last counts."""
+    """Assign ratings to turns by the message ids of Open WebUI. A message's last rating counts."""
     joined = JoinedFeedback()
     for thumb in thumbs:
         if turn_id := turn_of.get(thumb.message_id):

@@ -33,7 +33,7 @@ def add_turn_argument(*, required: bool = True) -> Callable[[Command], Command]:
 
 
 def _complete_turn_id(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """Return recent turn ids for the shell's completion, or an empty list if the store is unavailable."""
+    """Return recent turn ids for shell completion, or an empty list if the store is unavailable."""
     with contextlib.suppress(HelixError, OSError):
         page = run_with_settings(
             require_store(load_settings()), lambda client: client.lists.read_page(Search(), count=_COMPLETED)
@@ -49,17 +49,16 @@ def _resolve_turn_id(context: click.Context, _parameter: click.Parameter, text: 
 
 
 def complete_model(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """Return the configured models whose names begin with the typed text, for the shell's completion."""
+    """Return the configured models whose names begin with the typed text, for shell completion."""
     with contextlib.suppress(HelixError, OSError):
         return [name for name in load_settings().models if name.startswith(begun)]
     return []
 
 
 def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Command]:
-    """Add the filter options to a command that accepts ``**filters`` and passes them to ``search_of``.
+    """Add the filter options to a command that accepts ``**filters`` for ``build_search``.
 
-    Args:
-        statuses: states and outcomes that may be filtered; empty: no such option.
+    ``statuses`` are the states and outcomes that may be filtered; without them the option is left out.
     """
     known = list(statuses)
     options = [
@@ -102,7 +101,7 @@ _PAGE = 50
 
 
 async def iterate_finished_turns(client: TurnsClient, since: float, model: str = "") -> AsyncGenerator[Turn]:
-    """Yield chat turns that finished after ``since`` (seconds since the epoch), newest first, without answers."""
+    """Yield chat turns that finished after ``since`` (Unix time), newest first, without answers."""
     async for chats in _iterate_pages(client, since, model):
         for turn in chats:
             yield turn

@@ -1,4 +1,4 @@
-"""Format a turn's events for the terminal, as used by ``turns watch``, ``turns submit --watch`` and ``turns demo``."""
+"""Formats a turn's events for the terminal, as used by ``turns watch``, ``turns submit --watch`` and ``turns demo``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ GOOD, BAD, WARN, DIM, BOLD, PLAIN = "green", "red", "yellow", "dim", "bold", ""
 
 
 class Line(NamedTuple):
-    """A line of terminal output with its style: colours, ``bold`` or ``dim``. ``detail`` marks a continuation line."""
+    """A line of terminal output with its style: colours, ``bold`` or ``dim``.
+
+    ``detail`` marks a continuation line.
+    """
 
     text: str
     style: str = PLAIN
@@ -33,7 +36,7 @@ class Line(NamedTuple):
 
 
 def describe_event(event: Event) -> list[Line]:
-    """Describe an event in lines for the terminal; pieces of the answer and unknown events give no lines."""
+    """Return terminal lines that describe an event. Pieces of the answer and unknown events have no lines."""
     match event.body:
         case event_kinds.UnknownEvent():
             return []
@@ -46,7 +49,7 @@ def describe_event(event: Event) -> list[Line]:
 
 
 def format_issues(issues: Iterable[ValidationIssue]) -> list[Line]:
-    """Format validation issues as lines with code, place, message and validator, each followed by its fix."""
+    """Return terminal lines for validation issues: code, place, message and validator, then how to fix it."""
     lines = []
     for issue in issues:
         by = f"  ({fit_line(issue.validator)})" if issue.validator else ""
@@ -181,7 +184,7 @@ def _describe_end(body: event_kinds.TurnFinished) -> list[Line]:
 
 
 def format_error(error: TurnError | None) -> list[str]:
-    """Format the error of a turn as lines of text; no error gives no lines."""
+    """Return the error of a turn as lines of text; no error gives no lines."""
     if error is None:
         return []
     lines = [fit_line(line) for line in strip_control(error.message or error.code).splitlines() if line.strip()]
@@ -194,7 +197,7 @@ def _count_noun(number: int, one: str, many: str = "") -> str:
 
 
 def _current_activity(body: kinds.Body) -> str | None:
-    """Return the activity that begins with an event, for the progress line, or None if the activity stays the same."""
+    """Return the activity that begins with an event, or None if the activity stays the same."""
     match body:
         case event_kinds.TurnQueued():
             return "waiting for a worker"
@@ -232,7 +235,7 @@ class Timeline:
         self._details_seen: set[str] = set()
 
     def show_event(self, event: Event) -> None:
-        """Write an event to the terminal; a piece of the answer only updates the progress counter."""
+        """Write an event to the terminal. A piece of the answer only updates the progress counter."""
         body = event.body
         if isinstance(body, event_kinds.AttemptOutput):
             self._written += len(body.text)
