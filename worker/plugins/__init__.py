@@ -1,1 +1,1 @@
-"""Optional parts: each is found by its entry point in pyproject.toml, and nothing imports one."""
+"""Optional parts, which are found by their entry points in pyproject.toml and imported by nothing else."""

@@ -1,1 +1,1 @@
-"""Agents that use the Agent Client Protocol (ACP): one runner, and a declaration for each agent."""
+"""The runner for agents that speak the Agent Client Protocol (ACP), with a declaration for each agent."""

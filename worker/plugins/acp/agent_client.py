@@ -1,7 +1,8 @@
-"""The client process of one ACP agent: start the agent, send one prompt, and report events as JSON lines.
+"""The client process of an ACP agent, which starts the agent, sends one prompt, and reports events as JSON lines.
 
-Speaks protocol 1 over standard input and output. The official Python SDK (0.12.1) is not used: it rejects stop reasons
-that real agents send, and its pydantic and event loop would slow down a start that takes 20 ms. Standard library only.
+Speaks protocol 1 over standard input and output. The official Python SDK (0.12.1) is not used, because it rejects stop
+reasons that real agents send, and its pydantic and event loop would slow down a start that takes 20 ms. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _MAX_LINE = 16 * 2**20
 _LEAVE_SECONDS, _TERM_SECONDS = 5.0, 2.0
 #: Seconds between signs of life while the agent only thinks.
 _BEAT_SECONDS = 1.0
-#: Shorter texts may legitimately repeat, in characters.
+#: Texts of fewer characters may legitimately repeat.
 _LEAST_AGAIN = 20
 _METHOD_NOT_FOUND, _AUTH_REQUIRED = -32601, -32000
 
@@ -75,7 +76,7 @@ class RequestFailed(Exception):
 
 
 def find_prompt_result(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] | None:
-    """Return the result of the prompt request if the message contains it, otherwise None.
+    """Return the result of the prompt if the message contains it, otherwise None.
 
     Raises:
         RequestFailed: the prompt failed.
@@ -109,7 +110,7 @@ class EventPrinter:
         self._out.flush()
 
     def print_text(self, text: str, message: str = "") -> None:
-        """Print a piece of the answer. After a tool call or in a new message, the piece starts a new paragraph.
+        """Print a piece of the answer. A piece after a tool call or in a new message starts a new paragraph.
 
         A complete message that repeats its own pieces is not printed.
         """
@@ -130,7 +131,7 @@ class EventPrinter:
         self.print_event("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])
 
     def print_tool_end(self, name: str, call: Mapping[str, Any]) -> None:
-        """Print an event for a tool call that ended, which the worker adds to the log of tool calls."""
+        """Print an event for a tool call that has ended, which the worker adds to the log of tool calls."""
         given, kind = _as_mapping(call.get("rawInput")), _KINDS.get(str(call.get("kind")), "other")
         content = [part for part in _as_list(call.get("content")) if isinstance(part, dict)]
         if kind == "write":
@@ -161,7 +162,7 @@ class EventPrinter:
 
 
 class AcpClient:
-    """Starts an agent and talks to the agent over the Agent Client Protocol (ACP)."""
+    """Starts an agent, sends it a prompt over the Agent Client Protocol, and reports its work."""
 
     def __init__(self, given: Mapping[str, Any], reports: EventPrinter) -> None:
         self._given = given
@@ -262,7 +263,7 @@ class AcpClient:
             self._reports.print_event(**_STOPPED[str(reason)])
 
     def _find_contradiction(self, end: Mapping[str, Any]) -> str:
-        """Return an error or a running tool that contradicts the agent's claim to have finished, or an empty string."""
+        """Return an error or a running tool that contradicts the agent's reported end, or an empty string."""
         if error := _as_mapping(end.get("_meta")).get("error"):
             return f"the agent reports an error: {_as_mapping(error).get('message') or error}"
         running = [
@@ -284,7 +285,7 @@ class AcpClient:
             self._reports.print_event("usage", usage=named)
 
     def _handle_message(self, message: Mapping[str, Any]) -> None:
-        """Answer a request of the agent, or report an update of the session. Unknown messages are ignored."""
+        """Answer a request of the agent, or report an update of the session. Ignore unknown messages."""
         method, params = message.get("method"), _as_mapping(message.get("params"))
         if "id" in message and method is not None:
             if method == "session/request_permission":
@@ -342,7 +343,7 @@ class AcpClient:
                 self._answer_permission_request(message)
 
     def _answer_permission_request(self, message: Mapping[str, Any]) -> None:
-        """Answer the agent's permission request now, or after the end of a tool call that a person approved."""
+        """Answer a permission request now, or after the end of a tool call that a person approved."""
         before, params = self._asked, _as_mapping(message.get("params"))
         call = self._merge_tool_call(_as_mapping(params.get("toolCall")))
         yes = params.get("sessionId") == self.session and not self._asked and self._may_run(call)
@@ -357,7 +358,7 @@ class AcpClient:
             self._interrupt_agent()
 
     def _may_run(self, call: Mapping[str, Any]) -> bool | None:
-        """Return whether a tool call may run, or None to decide only after the approved call has ended."""
+        """Return True if a tool call may run, or None to decide only after the approved call has ended."""
         given = self._given
         word = apply_rules(call, given["rules"], given["root"], str(self._edits or "")) if given["rules"] else ""
         yes = word == "run" or (not word and is_allowed(call, given["allow"], self._edits))
@@ -376,7 +377,7 @@ class AcpClient:
         return bool(said == approval_client.YES)
 
     def _ask_approval_server(self, call: Mapping[str, Any], *, asks: bool, ended: bool = False) -> str:
-        """Ask the approval server about a tool call and return its answer. If the server fails, deny the call."""
+        """Ask the approval server about a tool call and return its answer. Deny the call if the server fails."""
         try:
             given, server = call_arguments(call) or paths_by_name(call), self._given["approval_server"]
             return str(
@@ -386,7 +387,7 @@ class AcpClient:
             return str(approval_client.NO)
 
     def _call_method(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a request to the agent, wait for the result and return it. Raises ``RequestFailed``."""
+        """Send a request to the agent, and return the result. Raises ``RequestFailed``."""
         asked = self._send_request(method, params)
         while (message := self._read_message()).get("id") != asked or "method" in message:
             self._handle_message(message)
@@ -411,7 +412,7 @@ class AcpClient:
             raise AgentGone from error
 
     def _read_message(self) -> dict[str, Any]:
-        """Return the next JSON message of the agent. Other output lines are skipped and counted."""
+        """Return the next JSON message of the agent. Skip and count other output lines."""
         while line := self._stdout.readline(_MAX_LINE):
             try:
                 message = json.loads(line)
@@ -423,7 +424,7 @@ class AcpClient:
         raise AgentGone
 
     def cancel_prompt(self) -> None:
-        """Ask the agent to stop working on the prompt. Safe to call in a signal handler."""
+        """Ask the agent to stop working on the prompt. May be called in a signal handler."""
         note = self._cancel_notification()
         if self._asking and self._lock.acquire(blocking=False):
             with contextlib.suppress(OSError, ValueError):
@@ -431,7 +432,7 @@ class AcpClient:
             self._lock.release()
 
     def _interrupt_agent(self) -> None:
-        """Ask the agent to stop because a person must decide, and terminate the agent after a time limit."""
+        """Ask the agent to stop because a person must decide. Terminate the agent after a time limit."""
         timer = threading.Timer(_LEAVE_SECONDS, self._agent.terminate)
         timer.daemon = True
         timer.start()
@@ -463,7 +464,7 @@ class AcpClient:
 
 
 def main() -> int:
-    """Run the agent that the JSON on standard input describes, and return the exit code."""
+    """Run the agent described by the JSON on standard input, and return the exit code."""
     given = json.loads(sys.stdin.buffer.read())
     reports = EventPrinter(sys.stdout.buffer)
     try:

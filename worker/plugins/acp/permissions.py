@@ -1,4 +1,4 @@
-"""Decide on an ACP agent's permission requests, by the runner's settings and the policy's rules."""
+"""Decides on an ACP agent's permission requests by the runner's settings and the policy's rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worker.runners.tool_rules.patterns import match_pattern
 
 
 def is_allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> bool:
-    """Return whether the settings allow a tool call by its kind or its paths, when no policy rule matches."""
+    """Return True if the settings allow a tool call by its kind or its paths. Policy rules come first."""
     if call.get("kind") in kinds:
         return True
     if folder is None:
@@ -68,7 +68,7 @@ def _is_inside(path: object, folder: Path) -> bool:
 
 
 def choose_option(options: object, *, yes: bool) -> dict[str, Any]:
-    """Build the answer to a permission request: allow or reject once, or cancelled if that is not offered."""
+    """Return the answer to a permission request: allow or reject once, or cancelled if that is not offered."""
     wanted = ("allow_once",) if yes else ("reject_once", "reject_always")
     for kind in wanted:
         for option in options if isinstance(options, list) else ():

@@ -1,4 +1,4 @@
-"""Run ACP agents: ``acp:opencode:MODEL``, or ``acp:FILE:MODEL`` with the user's declaration."""
+"""Runs ACP agents: ``acp:opencode:MODEL``, or ``acp:FILE:MODEL`` with the user's declaration."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class AcpEventReader(ChildEventReader):
         return None
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Return whether the run was complete, asked a person or failed, judged by the agent's own events."""
+        """Judge by the agent's own events if the run was complete, asked a person or failed."""
         if self.asks and not self.error and ending.exit.code == 0:
             reason = f"a person is asked about a call of {self.asks.get('tool')}"[:200]
             return Completion(verdict=Verdict.ASKS, reason=reason, evidence={**evidence, **self.evidence})
@@ -90,7 +90,7 @@ class AcpEventReader(ChildEventReader):
 
 
 class AcpRunner(ProgramRunner):
-    """Runs agents that speak ACP. The option names a built-in agent or the file of a declaration."""
+    """Runs agents that speak ACP. The option names a built-in agent or a declaration file."""
 
     name = "acp"
     obeys_tool_rules = True
@@ -134,7 +134,7 @@ class AcpRunner(ProgramRunner):
         return find_question(run.order, str(heard.asks.get("tool")), dict(heard.asks["arguments"]))
 
     def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
-        """Return the command that runs our ACP client process, and the mounts that the command needs."""
+        """Return the command that runs our ACP client process, and the mounts that it needs."""
         return [sys.executable, "-S", "-P", str(_CLIENT)], OUR_CODE
 
     def build_input(self, run: ProgramRun) -> bytes:

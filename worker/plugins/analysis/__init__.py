@@ -1,4 +1,4 @@
-"""Analyse recorded turns: validate with another policy, compare flow versions, export a dataset, guard versions."""
+"""Analyses recorded turns: validates with another policy, compares flow versions, exports data, guards versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = {
 
 
 def guard_flows(settings: Settings, connection: SingleConnection) -> FlowGuard | None:
-    """Create the guard that rolls back failing flow versions, or return None if no version has a failure limit."""
+    """Create the guard that rolls back failing flow versions. Return None if no version has a failure limit."""
     if not any("max_failure_rate" in block for block in settings.flow_settings.values()):
         return None
     from worker.plugins.analysis.flow_guard import FlowGuard

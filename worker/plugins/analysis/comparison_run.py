@@ -1,4 +1,4 @@
-"""Validate recorded answers again, in one process per CPU, with a limited number of pending batches."""
+"""Validates recorded answers again, in one process per CPU, with a limited number of pending batches."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ _Batch = list[tuple[RecordedTurn, PolicyShare]]
 
 
 class ValidationProcessDied(Exception):
-    """Raised when a process that validates answers died."""
+    """Raised when a process that validates answers has died."""
 
 
 class ComparisonRun:
-    """Validates recorded turns with a policy in several processes, and counts the verdicts in a comparison.
+    """Validates recorded turns with a policy in several processes, and counts the verdicts.
 
     Use as a context manager. Processes start as needed; less than one batch is validated in this process.
 
@@ -79,7 +79,7 @@ class ComparisonRun:
         """Add a recorded turn to validate, with the part of the policy that applies to the turn.
 
         Raises:
-            JudgingEnded: a process died.
+            ValidationProcessDied: a process died.
         """
         self._next.append((turn, given))
         if len(self._next) == _BATCH:
@@ -90,7 +90,7 @@ class ComparisonRun:
         """Validate and count all turns that are still waiting.
 
         Raises:
-            JudgingEnded: a process died.
+            ValidationProcessDied: a process died.
         """
         while self._under_way:
             self._receive_batch()

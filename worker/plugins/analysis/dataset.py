@@ -31,7 +31,7 @@ _REJECTED = frozenset({"retry", "fallback", "fail"})
 
 @dataclass(slots=True)
 class ExportResult:
-    """The numbers of exported turns and answers, and the gaps where old records had been removed.
+    """The numbers of exported turns and answers, and the gaps left by removed records.
 
     Attributes:
         without_attempts: ids of turns whose attempts were removed by retention.
@@ -45,13 +45,9 @@ class ExportResult:
 
 
 def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> ExportResult:
-    """Write rejected answers of turns that finished in the last ``since`` seconds as JSON lines to ``out``.
+    """Write rejected answers as JSON lines to ``out``, of turns that ended in the last ``since`` seconds.
 
-    Credentials are always masked.
-
-    Args:
-        model: only this model; empty: all.
-        redact: replace users' messages by their length.
+    Credentials are always masked. ``model`` selects one model; ``redact`` replaces users' messages by their length.
     """
     settings = load_settings()
     mask, ratings = make_redactor(settings), read_feedback(settings.root)

@@ -1,4 +1,4 @@
-"""Roll back a flow version when too many of its turns fail (ADR-034).
+"""Rolls back a flow version when too many of its turns fail (ADR-034).
 
 The settings file may limit a version's failure rate: ``[flow.v3] max_failure_rate = 0.2``. A version is rolled back
 when its rate in the last hour exceeds the limit with statistical confidence. Its running turns keep it.
@@ -25,9 +25,9 @@ from api_client.store.connection import SingleConnection
 log = structlog.get_logger()
 
 _LOOK_SECONDS, _HELD_MS = 2.0, 10_000
-#: String: the process that guards flow versions; expires after seconds.
+#: Key that names the process that guards flow versions; expires after seconds.
 _GUARD_KEY = "flows:guard"
-#: Minutes of counters that are considered.
+#: How many minutes of counters are considered.
 _MINUTES = 60
 #: Standard deviations above the limit: one false alarm in 740 checks by chance.
 _SIGMA = 3.0
@@ -43,7 +43,7 @@ def lower_failure_bound(failed: int, turns: int) -> float:
 
 
 def count_finished(counters: Mapping[str, int], version: str) -> tuple[int, int]:
-    """Return how many turns of a flow version failed and how many finished, without cancelled turns."""
+    """Return how many turns of a flow version failed, and how many finished. Cancelled turns do not count."""
     failed = turns = 0
     for field, value in counters.items():
         name, labels = parse_field(field)
@@ -95,7 +95,7 @@ class FlowGuard:
         return True
 
     async def _read_counters(self, since: float) -> Counter[str]:
-        """Return the sums of the store's counters over the last hour, but from ``since`` at the earliest."""
+        """Return the sums of the store's counters over the last hour, but not from before ``since``."""
         now = time.time() // 60 * 60
         starts = [at for at in (now - 60 * ago for ago in range(_MINUTES)) if at >= since // 60 * 60]
         return sum(await read_buckets(self._store, [("minute", int(at)) for at in starts]), Counter[str]())

@@ -1,4 +1,4 @@
-"""Compare two flow versions statistically: rates and means with confidence intervals, and tests of their differences.
+"""Compares two flow versions: rates and means with confidence intervals, and tests of their differences.
 
 The session is the unit, because it keeps its version (ADR-034, A/B). Rates are ratios of sums over sessions with the
 variance of the linearised ratio (Cochran, Sampling Techniques, 6.4); tests are corrected by Bonferroni.
@@ -82,7 +82,7 @@ _Sums = Mapping[str, tuple[int, float]]
 
 
 def compare_versions(turns: Iterable[FinishedTurn], old: str, new: str) -> VersionComparison:
-    """Compare two flow versions by their finished turns, and return the figures. Cancelled turns are left out."""
+    """Compare two flow versions by their finished turns. Cancelled turns are left out."""
     kept: dict[str, list[FinishedTurn]] = {old: [], new: []}
     for turn in turns:
         if turn.flow in kept and turn.outcome is not Outcome.CANCELLED:
@@ -135,7 +135,7 @@ def _ratio(sums: _Sums) -> float:
 
 
 def _variance(sums: _Sums, ratio: float) -> float:
-    """Return the variance of an average per turn, computed over sessions because turns of a session are dependent."""
+    """Return the variance of an average per turn, over sessions because turns of a session are dependent."""
     sessions, turns = len(sums), sum(count for count, _ in sums.values())
     if sessions < 2:
         return 0.0

@@ -1,4 +1,4 @@
-"""Back up a whole installation into one archive with a snapshot of the store and the files that belong to it."""
+"""Backs up a whole installation into one archive: a snapshot of the store and the files that belong to it."""
 
 COMMANDS = {
     "backup": (

@@ -1,4 +1,4 @@
-"""Write and read archives: compressed tar files, readable only by their owner, that end with manifest and checksum.
+"""Archives: compressed tar files, readable only by their owner, that end with manifest and checksum.
 
 A truncated archive has no manifest and is refused. A file that changed while it was read may occur twice; the manifest
 names the valid occurrence. Reading is safe for untrusted archives.
@@ -39,7 +39,7 @@ _PERMISSIONS = 0o777
 
 
 class BackupError(HelixError):
-    """Raised when a backup fails; no archive was written."""
+    """Raised when a backup fails. No archive was written."""
 
     code = "backup_failed"
 
@@ -96,7 +96,7 @@ class ArchiveWriter:
         self._draft.unlink(missing_ok=True)
 
     def add_file(self, name: str, content: IO[bytes], size: int, *, mode: int = 0o600, mtime_ns: int = 0) -> None:
-        """Add a file of exactly ``size`` bytes, whose bytes are read from ``content``."""
+        """Add a file of exactly ``size`` bytes, which are read from ``content``."""
         info = tarfile.TarInfo(name)
         info.size, info.mode, info.mtime = size, mode & 0o7777, mtime_ns // 10**9
         reading = _HashingReader(content)
@@ -178,8 +178,7 @@ class _LimitedHeader(tarfile.TarInfo):
 def read_manifest(path: Path, store: str) -> Manifest:
     """Verify all files of an archive, and return its table of contents.
 
-    Args:
-        store: name of the store's dump in the archive.
+    ``store`` is the name of the store's dump in the archive.
 
     Raises:
         RestoreRefused: the archive is truncated, damaged, or no backup.
@@ -241,7 +240,7 @@ def _verify_archive(path: Path, store: str) -> Manifest:
 
 
 def _parse_entry(data: Mapping[str, Any]) -> ArchiveEntry:
-    """Parse an entry of the table of contents. The set-uid, set-gid and sticky bits are dropped."""
+    """Parse an entry of the table of contents. Drop the set-uid, set-gid and sticky bits."""
     entry = ArchiveEntry(**data)
     if not isinstance(entry.sha256, str) or not all(
         type(number) is int and 0 <= number < _MOST_NUMBER for number in (entry.size, entry.mode, entry.mtime_ns)

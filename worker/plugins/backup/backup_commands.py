@@ -97,9 +97,9 @@ def restore(source: Path, as_json: bool) -> None:
 
 
 def _find_differing_settings(settings: Settings, before: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the settings that differ between the backup and this installation. Secrets are not shown.
+    """Return the settings that differ between the backup and this installation, without secrets.
 
-    Leaves out the store's addresses of the embedded broker, which change with every start.
+    Addresses of the embedded broker are left out, because they change with every start.
     """
     now = {row["name"]: row["value"] for row in describe_settings(load_settings(), os.environ)}
     return [

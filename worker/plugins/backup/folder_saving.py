@@ -1,4 +1,4 @@
-"""Add folders to an archive while other processes write in them."""
+"""Adds folders to an archive while other processes write in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restore a store's keys from a dump: an auxiliary server loads the dump, and each key is copied from it."""
+"""Restores a store's keys from a dump, which an auxiliary server loads."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ _REMEDY = "Put the store's own kind and version of server on PATH, where the res
 
 
 def require_empty_store(settings: Settings, digest: str) -> None:
-    """Raise an error if the store holds turns, unless the restore of this same backup was interrupted.
+    """Raise ``RestoreRefused`` if the store holds turns.
 
-    Raises:
-        RestoreRefused: the message says what to do.
+    An interrupted restore of this same backup is allowed.
     """
     with open_blocking_store(settings) as target:
         namespace.require_room(target, settings.namespace, digest)
@@ -58,7 +57,7 @@ def find_restore_server(settings: Settings, head: bytes) -> ServerBinary:
 
 
 def explain_missing_server(settings: Settings, head: bytes) -> str:
-    """Return why no server on this machine could restore such a dump; empty if a server could.
+    """Return why no server on this machine could restore such a dump, or an empty string if one could.
 
     Writes only a mark that expires after a minute.
     """

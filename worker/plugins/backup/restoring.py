@@ -1,4 +1,4 @@
-"""Restore a backup into an empty installation.
+"""Restores a backup into an empty installation.
 
 A killed restore is completed by running it again; until then marks keep workers and relay from starting.
 """
@@ -100,7 +100,7 @@ class _RestorePaths:
 
     @contextlib.contextmanager
     def open_folder(self, place: Path) -> Iterator[int]:
-        """Open a target folder and yield its descriptor. Missing folders are created, links are not followed.
+        """Open a target folder and yield its descriptor. Create missing folders, and follow no links.
 
         Raises:
             OSError: the folder cannot be created, or a link is in the way.
@@ -118,7 +118,7 @@ class _RestorePaths:
 
 
 def _check_paths(manifest: Manifest, places: _RestorePaths, *, empty: bool) -> None:
-    """Raise an error if target paths conflict or the disk is too full.
+    """Raise ``RestoreRefused`` if target paths conflict or the disk is too full.
 
     With ``empty``, existing files other than settings are an error too.
     """
@@ -203,7 +203,7 @@ def _inspectable_store(settings: Settings) -> Iterator[Settings]:
 
 @contextlib.contextmanager
 def _reachable_store(settings: Settings) -> Iterator[Settings]:
-    """Yield settings of a running store, starting the embedded broker if no store is configured."""
+    """Yield settings of a running store. Start the embedded broker if no store is configured."""
     if settings.store_url:
         yield settings
         return

@@ -1,4 +1,4 @@
-"""Back up a running installation.
+"""Backs up a running installation.
 
 The store is saved first, then the files, so every file that the store names is already there.
 """
@@ -60,8 +60,7 @@ class SavedArchive:
 def save_installation(settings: Settings, target: Path, look: Callable[[], BackupParts]) -> SavedArchive:
     """Back up an installation into a new archive, and return facts about the archive.
 
-    Args:
-        look: lists the parts besides the store; called after the store's snapshot.
+    ``look`` lists the parts besides the store, and is called after the store's snapshot.
 
     Raises:
         BackupError: the target exists, or the store provides no dump.

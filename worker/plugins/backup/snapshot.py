@@ -1,4 +1,4 @@
-"""Take a snapshot of the store like a replica does (``PSYNC``), with all acknowledged writes.
+"""Takes a snapshot of the store like a replica does (``PSYNC``), with all acknowledged writes.
 
 This needs only the right ``+psync``, and no access to the server's files.
 """

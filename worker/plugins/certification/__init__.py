@@ -1,4 +1,4 @@
-"""The certification kit: drive a runner's real program through situations, and judge its verdicts."""
+"""The certification kit, which drives a runner's real program through situations and checks its verdicts."""
 
 COMMANDS = {
     "certify-runner": (

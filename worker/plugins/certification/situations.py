@@ -1,4 +1,4 @@
-"""The situations of the kit: what happens to an agent, and which verdicts would be honest."""
+"""The situations of the certification kit: what happens to an agent, and which verdicts would be right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The four model APIs of the stub service.
+"""The four model APIs of the fake model service.
 
 Each class yields the events of a stream, with their places, and builds the unstreamed answer.
 """
@@ -75,7 +75,7 @@ def _content_block_event(index: int, what: str, **more: Any) -> dict[str, Any]:
 
 
 def parse_json(given: str) -> Any:
-    """Parse a JSON text; return an empty object for invalid JSON."""
+    """Parse a JSON text. Return an empty object for invalid JSON."""
     try:
         return json.loads(given)
     except ValueError:

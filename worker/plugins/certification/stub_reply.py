@@ -1,4 +1,4 @@
-"""A stub service's reply to one model call."""
+"""A fake model service's reply to one model call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a runner's real program in one situation, and assess its verdict."""
+"""Runs a runner's real program in one situation, and assesses the runner's verdict."""
 
 from __future__ import annotations
 
@@ -59,23 +59,23 @@ class Trial:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the agent's answer contains the complete text."""
+        """Return True if the agent's answer contains the complete text."""
         part = PART in " ".join(self.result.text.split()) and not self.repaired
         return LAST_WORDS in self.result.text and not part
 
     @property
     def ours(self) -> bool:
-        """Return whether the runner judged the answer to be complete."""
+        """Return True if the runner judged the answer to be complete."""
         return self.result.completion.verdict is Verdict.COMPLETE
 
     @property
     def without(self) -> bool:
-        """Return whether the runner would have judged "complete" without the model proxy's log of calls."""
+        """Return True if the runner would have judged "complete" without the model proxy's log of calls."""
         return self.ours or self.evidence.get("overruled") == Verdict.COMPLETE
 
     @property
     def agents(self) -> bool:
-        """Return whether the agent itself claimed to have finished, for example by exit code 0."""
+        """Return True if the agent itself reported success, for example by exit code 0."""
         return bool(self.evidence.get("agent_complete", self.evidence.get("exit_code") == 0))
 
     @property
@@ -90,22 +90,22 @@ class Trial:
         return completion.kind.value if completion.kind else completion.verdict.value
 
     def is_falsely_complete(self, complete: bool) -> bool:
-        """Return whether a verdict of "complete" is wrong, because the answer is broken or not whole."""
+        """Return True if a verdict of "complete" is wrong, because the answer is broken or not whole."""
         return complete and (self.situation.truth == "broken" or not self.is_whole)
 
     def is_lost(self, complete: bool) -> bool:
-        """Return whether a verdict wrongly rejects a whole answer."""
+        """Return True if a verdict wrongly rejects a whole answer."""
         return self.situation.truth == "whole" and self.applies and not complete
 
     @property
     def has_true_end(self) -> bool:
-        """Return whether the agent really finished with the whole answer, without being disturbed."""
+        """Return True if the agent really finished with the whole answer, without being disturbed."""
         here = self.situation
         return self.applies and (here.truth == "whole" or (here.truth == "open" and self.is_whole and not here.around))
 
     @property
     def certifiable(self) -> bool:
-        """Return whether the model proxy saw the agent's calls, if the fake service answered any."""
+        """Return True if the model proxy saw the agent's calls, or if the agent made none."""
         return not self.calls or bool((self.evidence.get("witness") or {}).get("certifiable"))
 
     @property
@@ -209,7 +209,7 @@ def _build_order(option: str, model: str, situation: Situation, root: Path) -> O
 
 
 def _disturb_agent(situation: Situation, service: StubService, mark: str, stop: _StopRequest) -> None:
-    """Send a signal to the agent or ask the runner to stop, as the situation demands, once the answer has begun."""
+    """Send the situation's signal to the agent, or ask the runner to stop, once the answer has begun."""
     if not (situation.signal or situation.stops):
         return
     service.spoke.wait()

@@ -1,4 +1,7 @@
-"""A wrapper around an agent's program: ``python -I -S around.py KIND PROGRAM ARGUMENT...``. Standard library only."""
+"""A wrapper that disturbs an agent's program: ``python -I -S wrapper.py KIND PROGRAM ARGUMENT...``.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _TO_CLOSE = 400
 
 
 def main() -> int:
-    """Run an agent's program, disturb the program in the way that the argument names, and return the exit code."""
+    """Run an agent's program, disturb it in the way that the first argument names, and return the exit code."""
     kind, *command = sys.argv[1:]
     if kind == "small-files":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -1,1 +1,1 @@
-"""The rule ``claims``: statements of an answer about its work, compared with what its runs did."""
+"""The rule ``claims``, which compares an answer's statements about the agent's work with the log of tool calls."""

@@ -1,4 +1,4 @@
-"""Comparison of an answer's statements with the tool call log. In doubt a statement counts as true."""
+"""Compares an answer's statements with the log of tool calls. In doubt a statement counts as true."""
 
 from __future__ import annotations
 

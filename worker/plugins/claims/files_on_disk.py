@@ -1,4 +1,4 @@
-"""Files on disk after a run: which of them the agent changed in this turn."""
+"""Finds out which files on disk the agent changed during a turn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from worker.enforcement.rules import ObservedRun
 from worker.enforcement.tool_call_log import OnDisk
 
-#: Files of an agent's folder that are looked at.
+#: The most files of an agent's folder that are checked.
 MOST_FILES = 2_000
 #: Folders that are not the agent's work: hook marks and leftovers of tools.
 _NOT_ITS_WORK = frozenset({"marks", "node_modules", "__pycache__"})
@@ -33,7 +33,7 @@ def find_files(run: ObservedRun, named: Sequence[str]) -> dict[str, OnDisk]:
 
 
 def _state(path: Path, roots: Sequence[Path], since: float) -> OnDisk | None:
-    """Return whether a file was changed, exists or is missing; None for a file outside all folders."""
+    """Return "changed", "there" or "missing" for a file, or None for a file outside all folders."""
     try:
         real = path.resolve()
         if not any(real.is_relative_to(root) for root in roots):
@@ -45,7 +45,7 @@ def _state(path: Path, roots: Sequence[Path], since: float) -> OnDisk | None:
 
 
 def _below(folder: Path) -> Iterator[str]:
-    """Yield the paths of at most ``MOST_FILES`` regular files below a folder. Links are not followed."""
+    """Yield the paths of at most ``MOST_FILES`` regular files below a folder, without following links."""
     left = MOST_FILES
     for base, names, files in os.walk(folder):
         names[:] = [name for name in sorted(names) if name not in _NOT_ITS_WORK and not name.startswith(".")]

@@ -1,4 +1,4 @@
-"""The rule."""
+"""The rule ``claims``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from worker.plugins.claims.statements import find_named_paths, find_statements
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimsRule(Rule):
-    """Rejects answers that claim work which the log of tool calls disproves. In doubt a claim counts as true."""
+    """Rejects answers with statements about the agent's work that the log of tool calls disproves.
+
+    In doubt a statement counts as true.
+    """
 
     kind: ClassVar[str] = "claims"
     collects: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Statements of an answer about the agent's work: files, tests and commands. German and English.
+"""Finds statements in an answer about the agent's work on files, tests and commands, in German and English.
 
 Only statements about finished work count ("I created", "all tests pass"), no plans, conditions, denials or quotes:
 rejecting one true statement costs more than passing ten untrue ones.
@@ -66,7 +66,7 @@ _PRODUCT = re.compile(r"(?:[A-Z][a-z]+\.(?:js|ts|go|py))|asp\.net|draw\.io", re.
 _INLINE = re.compile(r"(`{1,3})(?!`)([^`\n]{1,500})\1(?!`)")
 _QUOTED = re.compile('"[^"\n]{1,300}"|[“„»«][^“”„»«\n]{1,300}[”“«»]')
 _EMPHASIS = re.compile(r"\*\*|__|~~|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
-#: A clause ends here, and so does the reach of a condition or a denial.
+#: The end of a clause, which also ends the reach of a condition or a denial.
 _CLAUSE = re.compile(
     r"[.!?;](?=\s|$)|,?\s(?:but|however|though|although|aber|jedoch|allerdings|sondern|whereas|während)\s|\n\s*\|",
     re.IGNORECASE,
@@ -225,12 +225,12 @@ def find_statements(answer: str) -> list[WorkStatement]:
 
 
 def find_named_paths(answer: str) -> list[str]:
-    """Return the paths of the files that an answer claims to have created or changed."""
+    """Return the paths of the files that an answer says were created or changed."""
     return list(dict.fromkeys(claim.what for claim in find_statements(answer) if claim.subject == "file"))
 
 
 def _paragraphs(out: Outline) -> Iterator[tuple[str, int]]:
-    """Yield the text and the first line of paragraphs that may describe finished work, not quotes, code or plans."""
+    """Yield text and first line of each paragraph that may describe finished work: no quotes, code or plans."""
     hidden, ends = lines_in_spans(out.quotes, out.fenced, out.indented, out.headers, out.html), out.section_ends()
     for heading, end in zip(out.headings, ends, strict=True):
         if _AHEAD.search(heading.title):
@@ -358,7 +358,7 @@ _PROGRAMS = frozenset({
 
 
 def _is_command(text: str, *, surely: bool) -> bool:
-    """Return True if inline code is a command. ``surely`` means that the words around it say that it ran."""
+    """Return True if inline code is a command. ``surely`` means that the text around it says that it ran."""
     words = text.split()
     first = next((word for word in words if "=" not in word), "")
     known = first.rpartition("/")[2] in _PROGRAMS or first.startswith("./")

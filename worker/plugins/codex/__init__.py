@@ -1,1 +1,1 @@
-"""OpenAI's Codex CLI as an agent."""
+"""OpenAI's Codex command line as an agent."""

@@ -1,4 +1,4 @@
-"""Run Codex: one ``codex exec --json`` process per run, in a fresh HOME with the session's state.
+"""Runs Codex: one ``codex exec --json`` process per run, in a fresh HOME with the session's state.
 
 A run is complete only with exit code 0, a final ``turn.completed`` and an agent message (measured with 0.169.0,
 docs/agents.md). An ``error`` event alone means nothing, because Codex also reports reconnects this way.
@@ -80,7 +80,7 @@ class CodexEventReader:
 
     @property
     def finished(self) -> bool:
-        """Return whether Codex has reported that its work ended successfully."""
+        """Return True if Codex has reported that its work ended successfully."""
         return self._end == "turn.completed"
 
     @property
@@ -150,7 +150,7 @@ class CodexEventReader:
                 self._tool_calls.end(name, ok=ok)
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Return whether the run was complete, judged by Codex's own events and exit code."""
+        """Judge by Codex's own events and exit code whether the run was complete."""
         code, why, kind = ending.exit.code, IncompleteReason.BROKE_OFF, None
         if self._continues and not self._begun and code not in {None, 0} and "no rollout found" in ending.stderr:
             kind, reason = ErrorKind.SESSION_LOST, "Codex does not know the session that it was to continue"
@@ -179,7 +179,7 @@ class CodexEventReader:
 
 
 def _strip_shell(command: str) -> str:
-    """Return the command inside a shell call such as ``/bin/bash -lc 'pytest -q'``; other commands stay unchanged."""
+    """Return the command inside a shell call such as ``/bin/bash -lc 'pytest -q'``; keep other commands."""
     found = _SHELL.match(command)
     try:
         inside = shlex.split(command[found.end() :]) if found else []
@@ -236,7 +236,7 @@ class CodexRunner(ProgramRunner):
         return find_question(run.order, _clean_text(asks.get("tool")), asks["arguments"]) if asks else None
 
     def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
-        """Return the command that starts Codex with its mounts, and write the input file of the tool hook."""
+        """Return the command and mounts that start Codex. Write the input file of the tool hook."""
         if run.order.tools is None:
             return super().build_command(run)
         orders = run.home / _ORDERS

@@ -1,1 +1,1 @@
-"""The user's own commands as agents, each with a declaration."""
+"""The user's own commands as agents, each described by a declaration."""

@@ -1,4 +1,4 @@
-"""Run declared commands: ``command:FILE``, or ``command:FILE:MODEL`` with a value for ``{model}``."""
+"""Runs declared commands: ``command:FILE``, or ``command:FILE:MODEL`` with a value for ``{model}``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from worker.runners.base import AgentEvent
 from worker.runners.event_reader import MAX_ANSWER, AnswerTooLong, find_kill_reason, json_object
 from worker.runners.sandbox.supervision import RunEnding
 
-#: Ways to pass the prompt to a command.
 PROMPTS = ("stdin", "argument", "file")
 
 
@@ -132,19 +131,19 @@ def value_at(path: str, line: Mapping[str, Any]) -> Any:
 
 
 def has_values(line: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Return whether a JSON object has the given values at the given paths; ``1`` does not equal ``true``."""
+    """Return True if a JSON object has the given values at the given paths; ``1`` does not equal ``true``."""
     found = [(value_at(path, line), value) for path, value in values.items()]
     return all(type(there) is type(wanted) and there == wanted for there, wanted in found)
 
 
 class CommandOutputReader:
-    """Reads the output of a declared command, and judges by the declaration's rules whether the run is complete."""
+    """Reads the output of a declared command, and judges by declared rules whether the run is complete."""
 
     usage: Mapping[str, Any] = {}
     tool_calls = None
 
     def __init__(self, command: DeclaredCommand, read_file: Callable[[str], str | None]) -> None:
-        """Create a reader; ``read_file`` returns the text of a file that the command wrote, or None."""
+        """Create a reader. ``read_file`` returns the text of a file that the command wrote, or None."""
         self._command = command
         self._read_file = read_file
         self._pieces: list[str] = []
@@ -193,7 +192,7 @@ class CommandOutputReader:
         return (AgentEvent(kind="output", text=said),)
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Return whether the run was complete, judged by the declared conditions."""
+        """Judge by the declared conditions whether the run was complete."""
         rule, code, why, reason = self._command.complete, ending.exit.code, IncompleteReason.BROKE_OFF, ""
         if ended := find_kill_reason(code, "the command"):
             why, reason = ended
@@ -254,7 +253,7 @@ class CommandRunner(ProgramRunner):
 
 
 def _read_delivery_file(directory: Path, name: str) -> str | None:
-    """Return the text of a file in the delivery's folder, or None if it is missing. Links are not followed."""
+    """Return the text of a file in the delivery's folder, or None if it is missing. Follow no links."""
     try:
         with open_folder(directory) as folder:
             return read_below(name, folder, MAX_ANSWER).decode("utf-8", "replace")

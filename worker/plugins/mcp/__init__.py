@@ -1,3 +1,3 @@
-"""Serve turns as MCP tools to other agents."""
+"""Serves turns as MCP tools to other agents."""
 
 COMMANDS = {"mcp": ("worker.plugins.mcp.serving:mcp", "Serve turns as tools to agents that speak MCP.")}

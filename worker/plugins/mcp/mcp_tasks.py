@@ -1,4 +1,4 @@
-"""Implement MCP's tasks extension (SEP-2663, revision 2026-07-28), which the SDK lacks: a turn is a task.
+"""MCP's tasks extension (SEP-2663, revision 2026-07-28), which the SDK lacks: a turn is a task.
 
 No state is kept: the task id is the turn's id, and a question is named by the time of its suspension.
 """

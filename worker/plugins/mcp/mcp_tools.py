@@ -1,4 +1,4 @@
-"""Implement the tools of ``turns mcp`` by requests to the relay."""
+"""The tools of ``turns mcp``, which send requests to the relay."""
 
 from __future__ import annotations
 
@@ -48,17 +48,19 @@ class RelayError(Exception):
 
 @dataclass(frozen=True)
 class RelayAccess:
-    """Sends requests with an API key to the relay. ``patience`` is the longest outage to wait for, in seconds."""
+    """Sends requests with an API key to the relay.
+
+    ``patience`` is the longest outage to wait for, in seconds.
+    """
 
     url: str
     key: str
     patience: float
 
     async def send_request(self, method: str, path: str, body: Mapping[str, Any] | None = None, name: str = "") -> Any:
-        """Send a request to the relay and return the reply. Retries while the relay is unavailable.
+        """Send a request to the relay and return the reply. Retry while the relay is unavailable.
 
-        Args:
-            name: idempotency key of a submit.
+        ``name`` is the idempotency key of a submit.
 
         Raises:
             RelayError: the relay refuses or did not answer in time.
@@ -128,7 +130,7 @@ class TurnTools:
         self._process = secrets.token_hex(16)
 
     def idempotency_key(self, request: Any) -> str:
-        """Return a key that is the same for every repetition of a tool call, so that no turn is created twice."""
+        """Return the same key for every repetition of a tool call, so that no turn is created twice."""
         meta = request.meta if isinstance(request.meta, Mapping) else {}
         named = str(meta.get(_CALL_ID) or f"{self._process}:{request.request_id}")
         return f"mcp-{hashlib.sha256(named.encode()).hexdigest()[:40]}"
@@ -136,11 +138,11 @@ class TurnTools:
     async def submit_and_wait(
         self, request: Any, progress: Any, message: str, model: str, session: str, key: str, wait: float | None
     ) -> TurnTask:
-        """Submit a turn, wait until the turn ends or ``wait`` seconds pass, and return the state of the turn."""
+        """Submit a turn, wait until it ends or ``wait`` seconds pass, and return its state."""
         return await self.await_turn(await self.submit_turn(request, message, model, session, key), progress, wait)
 
     async def submit_turn(self, request: Any, message: str, model: str, session: str, key: str) -> str:
-        """Submit a turn to the relay and return the id of the turn."""
+        """Submit a turn to the relay and return its id."""
         body: dict[str, Any] = {"model": model or self._model, "messages": [{"role": "user", "content": message}]}
         body |= {"session_id": session} if session else {}
         turn = await self._relay.send_request(
@@ -156,7 +158,7 @@ class TurnTools:
     async def await_turn(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
         """Wait until a turn ends, needs a person, or ``wait`` seconds pass, and return its state.
 
-        The progress is reported meanwhile.
+        ``progress`` is called meanwhile.
         """
         ends, delay, looks = anyio.current_time() + (self._wait if wait is None else wait), _FIRST_LOOK, 0
         while True:
@@ -174,7 +176,7 @@ class TurnTools:
         return build_turn_task(await self.fetch_turn(turn_id))
 
     async def submit_decision(self, turn: Mapping[str, Any], decision: str) -> None:
-        """Submit a person's decision about a suspended turn. Does nothing if the turn has already continued."""
+        """Submit a person's decision about a suspended turn. Do nothing if the turn has already continued."""
         body = {"decision": decision, "suspended_at": turn["suspended_at"]}
         try:
             await self._relay.send_request("POST", f"/v1/inbox/{_quote_turn_id(turn['turn_id'])}/decision", body)

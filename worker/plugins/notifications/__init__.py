@@ -1,4 +1,4 @@
-"""Send notifications to webhooks and the operator's command.
+"""Sends notifications to webhooks and the operator's command.
 
 Notifications stay in the outbox until delivered: none is lost, but a target may receive one twice, with the same id.
 """

@@ -1,6 +1,6 @@
-"""Deliver notifications: to webhooks, or to the operator's command.
+"""Delivers notifications to webhooks or to the operator's command.
 
-Addresses of this machine or an inner network are refused unless allowed. Redirects and proxies are not used.
+Addresses of this machine or an internal network are refused unless allowed. Redirects and proxies are not used.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MOST_READ = 65_536
 
 
 class DeliveryError(Exception):
-    """Raised when a target does not accept a notification; the message gives the reason."""
+    """Raised when a target does not accept a notification. The message gives the reason."""
 
 
 def resolve_addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
-    """Resolve a host name to IP addresses. Addresses of an internal network are refused unless allowed.
+    """Resolve a host name to IP addresses. Refuse addresses of an internal network unless allowed.
 
     Raises:
         DeliveryError: the host has no address, or an address of an inner network.
@@ -75,7 +75,7 @@ def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner:
 
 
 class _PinnedConnection(http.client.HTTPConnection):
-    """An HTTP connection to an address that was checked before, but with the host's name for TLS and headers."""
+    """An HTTP connection to an address that was checked before, with the host's name for TLS and headers."""
 
     def __init__(self, host: str, port: int, address: str, *, tls: bool) -> None:
         super().__init__(host, port, timeout=_SECONDS)

@@ -1,4 +1,4 @@
-"""Find events to notify about: finished and suspended turns, missing workers, rolled back versions."""
+"""Finds events to notify about: finished and suspended turns, missing workers, rolled back versions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ def _notify_finished(settings: Settings, turn_id: str, record: dict[str, str]) -
 
 
 def _notify_suspended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notification]:
-    """Yield a notification if the turn is suspended and waits for a person."""
     if record["state"] == "suspended":
         suspended = record["suspended_at"]
         data = _build_data(settings, turn_id, record)

@@ -1,4 +1,4 @@
-"""Check the targets of notifications and undelivered notifications, without sending any."""
+"""Checks the targets of notifications and the undelivered notifications, without sending any."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def notices(settings: Settings) -> Iterator[Finding]:
 
 
 def report_outbox(waiting: list[OutboxEntry], dead: list[OutboxEntry]) -> Finding:
-    """Build a finding about notifications that wait or could not be delivered."""
+    """Return the finding about notifications that wait or could not be delivered."""
     failing = [entry for entry in waiting if entry.error]
     if dead:
         said = f"{count_noun(len(dead), 'notice')} given up after a day, the last one: {dead[0].error}"

@@ -1,4 +1,4 @@
-"""Send notifications from a worker process; one process of an installation sends at a time."""
+"""Sends notifications from a worker process; one process of an installation sends at a time."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Sessions' files in an S3-compatible object store (``HELIX_FILES``), so that workers share no folder."""
+"""Stores sessions' files in an S3-compatible object store (``HELIX_FILES``), so that workers share no folder."""
 
 from typing import Any
 
 
 class ObjectStore:
-    """Storage of session files in an S3-compatible object store, as a plug-in for relays and workers."""
+    """The plug-in that keeps session files in an S3-compatible object store, for relays and workers."""
 
     @staticmethod
     def read(store: Any) -> Any:

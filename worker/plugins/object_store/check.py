@@ -1,4 +1,4 @@
-"""Check the object store for sessions' files."""
+"""Checks the object store for sessions' files."""
 
 from __future__ import annotations
 

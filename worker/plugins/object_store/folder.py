@@ -1,4 +1,4 @@
-"""Scan a session's folder, restore it from a snapshot, and pack a new snapshot.
+"""Scans a session's folder, restores it from a snapshot, and packs a new snapshot.
 
 Only regular files with a single hard link are included; holders' folders, warm agents and recordings are left out.
 """
@@ -121,7 +121,7 @@ def _digest(name: str, folder: int) -> str:
 
 
 def bring(holder: FencedSessionFolder, manifest: SnapshotManifest, objects: ObjectStoreClient) -> int:
-    """Make a session's folder equal to a snapshot by downloading files. Return the number of downloaded files.
+    """Make a session's folder equal to a snapshot. Return the number of downloaded files.
 
     Deliveries missing from the snapshot stay, since a finished run of this machine may be adopted.
 
@@ -193,10 +193,9 @@ def _above(path: str, session: int, stack: ExitStack) -> tuple[int, str]:
 def packed(
     path: Path, session: int, name: str, base: Snapshot, *, most_bytes: int, grace: float
 ) -> tuple[Snapshot, bytes] | None:
-    """Create a new snapshot of a session's folder and its object, or return None if nothing has changed.
+    """Create a new snapshot of a session's folder and its object. Return None if nothing has changed.
 
-    Args:
-        grace: seconds for which retired objects are kept.
+    ``grace`` is the time in seconds for which retired objects are kept.
 
     Raises:
         SessionFilesTooLarge: the folder exceeds a limit.

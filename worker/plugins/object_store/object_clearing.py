@@ -16,7 +16,7 @@ from api_client.turns.sessions import session_files_key
 from worker.plugins.object_store.objects import ObjectStoreClient, StoredObject, load_snapshot
 from worker.plugins.object_store.snapshots import Snapshot
 
-#: Forgets a session, unless it is or was at work meanwhile.
+#: Script that forgets a session, unless the session was used meanwhile.
 _FORGET = """
 if redis.call('EXISTS', KEYS[2]) == 0 and redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
   redis.call('HDEL', KEYS[1], ARGV[1])

@@ -22,7 +22,7 @@ from worker.plugins.object_store.snapshots import Pointer, Snapshot, SnapshotMan
 
 T = TypeVar("T")
 
-#: Seconds for which a request is retried, and for a single answer; the shorter patience is for pages and probes.
+#: Seconds for which a request is retried, and for a single answer; pages and probes retry for a shorter time.
 _PATIENCE, _ANSWER = 20.0, 60.0
 SHORT_PATIENCE = 3.0
 #: Prefix of the objects that probe the store.
@@ -123,7 +123,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def load_snapshot(objects: ObjectStoreClient, text: str) -> Snapshot:
-    """Return the snapshot to which a pointer refers. An empty pointer yields an empty snapshot.
+    """Load the snapshot to which a pointer refers. An empty pointer yields an empty snapshot.
 
     Raises:
         SessionFilesGone: the snapshot is missing or damaged.
@@ -142,7 +142,7 @@ def load_snapshot(objects: ObjectStoreClient, text: str) -> Snapshot:
 
 
 def read_contents(objects: ObjectStoreClient, pack: str, files: list[StoredFile]) -> list[bytes]:
-    """Return the contents of files that are stored in the same object. Raises the errors of ``snapshot_at``."""
+    """Return the contents of files that are stored in the same object. Raises the errors of ``load_snapshot``."""
     found = []
     pieces = objects.read_parts(pack, [(each.at, each.length) for each in files])
     for each, piece in zip(files, pieces, strict=True):

@@ -1,4 +1,4 @@
-"""Reading and clearing of stored sessions: what relays and operators do."""
+"""Reads and clears stored sessions, for relays and operators."""
 
 from __future__ import annotations
 

@@ -52,13 +52,13 @@ class SnapshotStore:
             threads,
             objects or ObjectStoreClient(settings),
         )
-        #: Snapshots made or read by this process.
+        #: Snapshots by pointer that this process has made or read.
         self._read: RecentEntries[str, Snapshot] = RecentEntries(most=64)
         self._short = ObjectStoreClient(settings, SHORT_PATIENCE)
         self._away = False
 
     async def restore_files(self, lease: Lease) -> None:
-        """Download the session's files that this machine lacks. Raises the errors of ``SessionFiles.restore``."""
+        """Download the session's files that this machine lacks. Raises what ``SessionFiles.restore_files`` does."""
         if lease.continued or not find_work(lease.claim.turn.request).in_session:
             return
         with self._note_outage():
@@ -88,7 +88,7 @@ class SnapshotStore:
         pass_failpoint("files.restored")
 
     async def save_files(self, lease: Lease, *, bounded: bool = True) -> str:
-        """Upload changed files and return a reference to the snapshot. Raises the errors of ``SessionFiles.save``."""
+        """Upload changed files and return a reference to the snapshot. Raises what ``SessionFiles.save_files`` does."""
         if lease.stored is None:  # the work is outside a session, or the local folder is not the session's
             return ""
         most_bytes = self._settings.files_max_bytes if bounded else 0
@@ -122,7 +122,7 @@ class SnapshotStore:
             raise
 
     def find_trouble(self) -> str:
-        """Return why the object store is unavailable, or an empty string. Tests it only after a failed transfer."""
+        """Return why the object store is unavailable, or "". Tests the object store only after a failed transfer."""
         if self._away:
             try:
                 self._short.probe_store()

@@ -96,7 +96,7 @@ class SnapshotManifest:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> SnapshotManifest:
-        """Decode the table of contents. Raises ``ValueError`` if the bytes are not a valid one."""
+        """Decode the table of contents. Raises ``ValueError`` if the bytes are invalid."""
         try:
             data: dict[str, Any] = json.loads(zlib.decompress(content))
             files = {path: StoredFile(*values) for path, values in data["files"].items()}

@@ -77,11 +77,11 @@ class AgentProgram:
 
     @property
     def uses_model_proxy(self) -> bool:
-        """Return whether the program calls its model through our model proxy."""
+        """Return True if the program calls its model through our model proxy."""
         return self.uses_placeholder("url")
 
     def uses_placeholder(self, name: str) -> bool:
-        """Return whether the declaration contains the placeholder with this name."""
+        """Return True if the declaration contains the placeholder with this name."""
         texts = (*self.arguments, *self.environment.values(), *self.files.values())
         return any(f"{{{name}}}" in text for text in texts)
 

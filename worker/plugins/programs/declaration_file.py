@@ -1,4 +1,4 @@
-"""Load declaration files, with a cache for unchanged files."""
+"""Loads declaration files, with a cache for unchanged files."""
 
 from __future__ import annotations
 

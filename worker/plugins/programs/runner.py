@@ -1,4 +1,4 @@
-"""Base of runners whose agent is an installed program: prepare, start, read and judge a run, and keep its session."""
+"""The base class of runners whose agent is an installed program: prepare, start, read and judge a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
 from worker.runners.sent_input import SentInput
 from worker.runners.tool_rules.agent_tools import find_agent, find_uncontrolled
 
-#: Placeholder of the key, which the model proxy adds.
+#: Placeholder for the API key, which the model proxy adds.
 PLACEHOLDER = "in-the-box"
 
 
@@ -66,7 +66,7 @@ class OutputReader(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Return whether the agent has reported its end. A process that hangs afterwards may be killed."""
+        """Return True if the agent has reported its end. A process that hangs afterwards may be killed."""
         ...
 
     @property
@@ -79,7 +79,7 @@ class OutputReader(Protocol):
         ...
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Return whether the run was complete, judged by what the agent reported. May read the agent's folder."""
+        """Judge by the agent's reports whether the run was complete. May read the agent's folder."""
         ...
 
 
@@ -397,7 +397,7 @@ class ChildEventReader(EventReader):
 
     @property
     def finished(self) -> bool:
-        """Return whether the agent has reported its result."""
+        """Return True if the agent has reported its result."""
         return self.result
 
     @property
@@ -406,5 +406,5 @@ class ChildEventReader(EventReader):
         return self.evidence
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Return whether the run was complete, judged by the agent's own events and exit code."""
+        """Judge by the agent's own events and exit code whether the run was complete."""
         return judge_transcript(self, ending.exit.code, evidence)

@@ -1,4 +1,4 @@
-"""The process of a Python agent: import one function, call it, and report its output as JSON lines.
+"""The process of a Python agent, which calls one function and reports its output as JSON lines.
 
 Standard library only, because the agent's own Python may lack our packages. Output printed by the agent goes to
 standard error.
@@ -132,7 +132,7 @@ async def _call_agent(agent: Callable[[AgentContext], Any], context: AgentContex
 
 
 async def _text_pieces(made: Any) -> AsyncIterator[Any]:
-    """Yield the pieces of an answer, whether the agent function returned a text or a generator."""
+    """Yield the pieces of an answer, for agent functions that return a text or a generator."""
     if inspect.isasyncgen(made):
         async for piece in made:
             yield piece

@@ -1,4 +1,4 @@
-"""Run the user's own Python agent, a function such as ``my_package.agents:consultant``, in its own process."""
+"""Runs the user's own Python agent, a function such as ``my_package.agents:consultant``, in its own process."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class PythonRunner(ProgramRunner):
         return ChildEventReader()
 
     def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
-        """Return the command that starts the agent process, and the mounts that the command needs."""
+        """Return the command that starts the agent process, and the mounts that it needs."""
         python = Path(run.path)
         folders = dict.fromkeys((python.parent.parent, python.resolve().parent.parent, _CHILD))
         return [run.path, "-P", "-u", str(_CHILD)], [*OUR_CODE, *(SandboxMount(path) for path in folders)]
@@ -89,7 +89,7 @@ class PythonRunner(ProgramRunner):
         return json.dumps({**given, "context": _build_context(run, model, state)}).encode()
 
     def _split_option(self, option: str) -> tuple[str, str, str]:
-        """Split an option into module, function and model. The module may also come from the runner's own name."""
+        """Split an option into module, function and model. The runner's own name may contain the module."""
         names = [*([self._module] if self._module else []), *option.split(":"), "", ""]
         return names[0], names[1], names[2]
 

@@ -1,4 +1,4 @@
-"""Send finished turns as OpenTelemetry traces from a separate process, which keeps its position in the store."""
+"""Sends finished turns as OpenTelemetry traces from a process that keeps its position in the store."""
 
 COMMANDS = {
     "traces": ("worker.plugins.traces.traces_command:traces", "Send finished turns as OpenTelemetry traces."),

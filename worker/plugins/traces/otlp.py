@@ -1,4 +1,4 @@
-"""Send spans by OTLP over HTTP, as configured by OpenTelemetry's standard variables."""
+"""Sends spans by OTLP over HTTP, as configured by OpenTelemetry's standard variables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SpanExporter:
         self._scope = InstrumentationScope("helix-turns", version)
 
     def send_spans(self, trees: Sequence[tuple[Turn, Sequence[Span]]]) -> bool:
-        """Send the spans of some turns, retrying temporary errors. Return True if the receiver accepted them."""
+        """Send the spans of some turns, retrying temporary errors. Return True if the receiver accepts them."""
         spans = [self._convert_span(turn, span) for turn, tree in trees for span in tree]
         return self._exporter.export(spans) is SpanExportResult.SUCCESS
 

@@ -1,4 +1,4 @@
-"""Send traces in batches; if the receiver is away, they are sent later."""
+"""Sends traces in batches. If the receiver is away, they are sent later."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PROVIDERS = {"claude_cli": "anthropic", "openai_http": "openai", "codex": "open
 
 
 class ReceiverUnavailableError(HelixError):
-    """Raised when the receiver of traces does not answer or accepts nothing. The traces are sent again later."""
+    """Raised when the receiver of traces does not answer or accepts nothing; the traces are sent later."""
 
     code = "traces_not_taken"
 
@@ -38,8 +38,7 @@ class SendResult:
 async def send_next_batch(client: TurnsClient, send: Send) -> SendResult | None:
     """Send the traces of the next batch of finished turns. Return None if no turn is waiting.
 
-    Args:
-        send: may block; runs in a thread.
+    ``send`` may block; it runs in a thread.
 
     Raises:
         ReceiverUnavailableError: the receiver accepted nothing; the same turns come again.

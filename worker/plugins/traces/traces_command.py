@@ -31,7 +31,7 @@ _LONGEST_WAIT_SECONDS = 60.0
 
 
 class TracingDisabledError(HelixError):
-    """Raised when traces are not configured; the message names the missing parts."""
+    """Raised when traces are not configured. The message names the missing parts."""
 
     code = "tracing_off"
 
