@@ -179,7 +179,7 @@ class Case:
             patched.setattr(Store, "has_queues", False)
             patched.setattr(Announcer, "announce_task", lambda *_, **__: asyncio.sleep(0))
             turn_id = await self.client.submitter.submit(message(self.prompt, self.name))
-        claim = Ledger(self.stage.settings, "nobody").claim(turn_id, self.name, ChainTask(RUN, 1))
+        claim = Ledger(self.stage.settings, "nobody").claim_turn(turn_id, self.name, ChainTask(RUN, 1))
         assert isinstance(claim, LeaseClaim)
         return turn_id, asyncio.create_task(self._answer(turn_id))
 

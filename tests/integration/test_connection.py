@@ -174,13 +174,13 @@ async def test_a_store_that_answers_is_not_given_up_however_long_the_line_is(
     line._silent_since -= 1000
     store.lpush("a", "1")
     await first
-    line._look()
+    line._check_silence()
     store.lpush("b", "2")
     assert await second == [b"b", b"2"]
     last = asyncio.ensure_future(connection.send_command("BLPOP", "c", 0))
     await wait_until(lambda: line._waiting)
     line._silent_since -= 1000
-    line._look()
+    line._check_silence()
     with pytest.raises(RedisTimeoutError):
         await last
     await connection.close()
@@ -190,7 +190,7 @@ async def test_a_line_that_owes_nothing_is_not_given_up(connection: Connection) 
     before = await connection.send_command("CLIENT", "ID")
     line: Any = connection._line
     line._silent_since -= 1000
-    line._look()
+    line._check_silence()
     assert await connection.send_command("CLIENT", "ID") == before
 
 

@@ -55,14 +55,14 @@ class Outage:
     def __init__(self, bench: Bench, gate: Gate) -> None:
         self._gate, self.asked = gate, 0
         files: Any = bench.service.parts.files
-        trouble = files.trouble
+        trouble = files.find_trouble
 
         def counted() -> str:
             why: str = trouble()
             self.asked += bool(why)
             return why
 
-        files.trouble = counted
+        files.find_trouble = counted
 
     def after(self, play: Play) -> Play:
         def played(*given: Any) -> Any:

@@ -20,7 +20,7 @@ class TurnPool(BasePool):
 
     def on_start(self) -> None:
         """Set the engine's number of agent slots to the worker's concurrency."""
-        self.app.engine.slots.resize(RUN_QUEUE, self.limit)
+        self.app.engine.slots.set_limit(RUN_QUEUE, self.limit)
 
     def register_with_event_loop(self, loop: Any) -> None:
         """Give the engine access to the worker's event loop. Celery calls this for each new connection."""
@@ -34,7 +34,7 @@ class TurnPool(BasePool):
         """
         request = state.requests[args[1]]
         try:
-            started = self.app.engine.take(parse_task(request.request_dict, request.message.payload))
+            started = self.app.engine.start_task(parse_task(request.request_dict, request.message.payload))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             state.task_ready(request)
             raise InvalidTaskError(f"not a message for the engine: {error!r}") from error
@@ -57,7 +57,7 @@ class TurnPool(BasePool):
     def grow(self, n: int = 1) -> None:
         """Add ``n`` agent slots, as requested by ``celery control pool_grow``."""
         self.limit += n
-        self.app.engine.slots.resize(RUN_QUEUE, self.limit)
+        self.app.engine.slots.set_limit(RUN_QUEUE, self.limit)
 
     def shrink(self, n: int = 1) -> None:
         """Remove ``n`` agent slots. Running turns continue.
@@ -75,8 +75,8 @@ class TurnPool(BasePool):
         slots = self.app.engine.slots
         return {
             **super().info,
-            "agent-slots": slots.total(RUN_QUEUE),
-            "validation-slots": slots.total(CHECK_QUEUE),
+            "agent-slots": slots.count_slots(RUN_QUEUE),
+            "validation-slots": slots.count_slots(CHECK_QUEUE),
             "busy-slots": slots.busy,
         }
 

@@ -64,7 +64,7 @@ class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
         return bool(self.popping) and not (wanted and self.popping.issuperset(wanted))
 
     def _wanted(self) -> list[str]:
-        return self._slots.asked(self.items) if self._slots else [*(self.items or ())]
+        return self._slots.queues_to_poll(self.items) if self._slots else [*(self.items or ())]
 
 
 #: One connection pool for each class of channel and server.

@@ -34,7 +34,7 @@ class Announcing:
 
     def look(self) -> list[str]:
         """The turns whose messages wait after a look."""
-        self.reaper.look()
+        self.reaper.reap_turns()
         return [_parse_turn_id(each) for each in self._store.lrange(self._queue, 0, -1)]
 
 
@@ -129,16 +129,16 @@ async def test_a_turn_that_was_claimed_meanwhile_keeps_the_look_at_its_lease(
         await wait_until(lambda: store.llen(queue_of(quick)) == 2 and overdue(store, quick) == 2)
     backlog = OnLoop(lambda: Backlog(quick, open_store(quick)))
     now = store.time()[0] * 1000 + 999
-    due = backlog.due(now, 100)
+    due = backlog.list_due(now, 100)
     assert [turn_id for turn_id, _ in due] == ids
-    heads = backlog.inner._heads
+    heads = backlog.inner._read_heads
 
     async def claimed_meanwhile(queues: Any) -> Any:
         await asyncio.to_thread(lambda: claimed(Ledger(quick, "w"), ids[1], session_id="s-1"))
         return await heads(queues)
 
-    backlog.inner._heads = claimed_meanwhile
-    assert backlog.put_off(due, now) == set(), "both were read before"
+    backlog.inner._read_heads = claimed_meanwhile
+    assert backlog.put_off_waiting(due, now) == set(), "both were read before"
     now = store.time()[0] * 1000 + 999
     assert (store.zscore(keys.due, ids[1]) or 0) > now + 1000 * quick.lease_seconds - 3000
     assert store.hget(keys.turn(ids[1]), "announced") == b"1"

@@ -44,7 +44,7 @@ async def test_after_an_outage_the_holder_of_a_finished_run_commits_before_a_rea
     claim = claimed(ledger, turn_id)
     # Nobody could beat, and nobody could look: the store was away, and the lease has run out meanwhile.
     await wait_until(lambda: lapsed(store, short, turn_id))
-    reaper(short).look()
+    reaper(short).reap_turns()
     assert ledger.commit_transition(claim, PASSED).outcome == "passed"
     assert (await client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
 
@@ -56,8 +56,8 @@ async def test_a_reaper_that_has_just_begun_takes_at_once_what_others_could_have
     turn_id = await client.submitter.submit(request())
     claimed(ledger, turn_id)
     calm = OnLoop(lambda: CalmPeriod(short, open_store(short), "w"))
-    await wait_until(lambda: calm.look().calm >= LEASE_SECONDS and lapsed(store, short, turn_id))
-    reaper(short).look()
+    await wait_until(lambda: calm.register_look().calm >= LEASE_SECONDS and lapsed(store, short, turn_id))
+    reaper(short).reap_turns()
     assert (await client.reader.read_turn(turn_id)).strikes == 1
 
 
@@ -65,14 +65,14 @@ async def test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew(
     short: Settings, store: redis.Redis
 ) -> None:
     key, calm = Keys(short.namespace).reapers, OnLoop(lambda: CalmPeriod(short, open_store(short), "w"))
-    assert calm.look().calm == 0.0, "a store that knows of no reaper"
-    await wait_until(lambda: calm.look().calm > 0)
+    assert calm.register_look().calm == 0.0, "a store that knows of no reaper"
+    await wait_until(lambda: calm.register_look().calm > 0)
     pause = 1000 * 3 * short.reap_seconds
     store.hincrbyfloat(key, "seen", -pause - 5000)
-    assert calm.look().calm == 0.0, "nobody looked for longer than a pause"
-    await wait_until(lambda: calm.look().calm > 0)
+    assert calm.register_look().calm == 0.0, "nobody looked for longer than a pause"
+    await wait_until(lambda: calm.register_look().calm > 0)
     store.hincrby(key, "seen", 60_000)
-    assert calm.look().calm == 0.0, "the clock was set back"
+    assert calm.register_look().calm == 0.0, "the clock was set back"
     assert store.pttl(key) > 0
 
 
@@ -88,17 +88,17 @@ async def test_one_reaper_looks_for_all_and_another_takes_over_within_a_pause(
         return store.hget(key, "by")
 
     for reaper in (first, second, first, second):
-        reaper.look()
+        reaper.reap_turns()
         assert looks() == b"a"
     since = store.hget(key, "calm_since")
 
     def taken_over() -> bool:
-        second.look()
+        second.reap_turns()
         return looks() == b"b"
 
     await wait_until(taken_over)
     assert store.hget(key, "calm_since") == since, "that was no pause"
-    first.look()
+    first.reap_turns()
     assert looks() == b"b"
 
 
@@ -108,12 +108,12 @@ async def test_turns_are_looked_at_again_by_whoever_sees_that_the_clock_was_set_
     keys = Keys(short.namespace)
     first, second = (OnLoop(lambda name=name: Reaper(short, name, lambda *_: None)) for name in ("a", "b"))  # type: ignore[misc]
     turn_id = await client.submitter.submit(request())
-    first.look()
-    second.look()
+    first.reap_turns()
+    second.reap_turns()
     in_an_hour = (store.time()[0] + 3600) * 1000
     store.zadd(keys.due, {turn_id: in_an_hour})
     store.hincrby(keys.reapers, "seen", 3_600_000)
-    second.look()
+    second.reap_turns()
     assert (store.zscore(keys.due, turn_id) or 0) < in_an_hour
 
 
@@ -124,8 +124,8 @@ async def test_a_reaper_whose_messages_do_not_go_out_lets_another_look(client: T
     claimed(Ledger(quick, "dead"), await client.submitter.submit(request()))
 
     def announced() -> bool:
-        cut_off.look()
-        well.look()
+        cut_off.reap_turns()
+        well.reap_turns()
         return bool(sent)
 
     await wait_until(announced)
@@ -142,10 +142,10 @@ async def test_the_turns_of_many_dead_workers_are_announced_in_one_look(
 
     def all_lapsed() -> bool:
         now = store.time()
-        return calm.look().calm >= LEASE_SECONDS and store.zcount(due, 0, now[0] * 1000) == number
+        return calm.register_look().calm >= LEASE_SECONDS and store.zcount(due, 0, now[0] * 1000) == number
 
     await wait_until(all_lapsed)
-    OnLoop(lambda: Reaper(short, "w", lambda *words: sent.append(words))).look()
+    OnLoop(lambda: Reaper(short, "w", lambda *words: sent.append(words))).reap_turns()
     assert len(sent) == number
 
 
@@ -153,10 +153,10 @@ async def test_while_no_turn_is_unfinished_reapers_tell_the_store_nothing(
     client: TurnsClient, short: Settings, store: redis.Redis
 ) -> None:
     looking = reaper(short)
-    looking.look()
+    looking.reap_turns()
     assert not store.exists(Keys(short.namespace).reapers)
     await client.submitter.submit(request())
-    looking.look()
+    looking.reap_turns()
     assert store.exists(Keys(short.namespace).reapers)
 
 
@@ -166,7 +166,7 @@ async def test_what_was_counted_is_folded_also_when_no_turn_is_unfinished_any_mo
     ledger, keys = Ledger(short, "holder"), Keys(short.namespace)
     ledger.commit_transition(claimed(ledger, await client.submitter.submit(request())), PASSED)
     assert store.exists(keys.due, keys.pending) == 1
-    reaper(short).look()
+    reaper(short).reap_turns()
     assert not store.exists(keys.pending)
 
 

@@ -55,7 +55,7 @@ async def test_those_whom_a_turn_avoids_leave_it_to_others_for_some_seconds_and_
     for ledger in (here, there):
         await wait_until(lambda ledger=ledger: ledger.claim_turn(avoided, "s-0", FIRST) == ClaimRefusal("elsewhere"))  # type: ignore[misc]
     claimed(twin, avoided, session_id="s-0")
-    await wait_until(lambda: here.claim(turn_ids[1], "s-1", FIRST) == ClaimRefusal("elsewhere"))
+    await wait_until(lambda: here.claim_turn(turn_ids[1], "s-1", FIRST) == ClaimRefusal("elsewhere"))
     store.hset(over, "not_before", int(store.hget(over, "not_before") or 0) - ELSEWHERE_MS)  # type: ignore[arg-type]
     claimed(here, turn_ids[1], session_id="s-1")
     assert store.zscore(Keys(settings.namespace).due, avoided), "somebody looks at it again"
@@ -232,13 +232,13 @@ async def test_a_run_is_left_to_the_keeper_of_its_agent_for_a_while_and_then_to_
     first = await client.submitter.submit(request())
     keeper.set_affinity(first, "s-1", 60.0)
     for _ in range(2):
-        assert other.claim(first, "s-1", FIRST) == ClaimRefusal("kept", "worker-1")
+        assert other.claim_turn(first, "s-1", FIRST) == ClaimRefusal("kept", "worker-1")
     claim = claimed(keeper, first)
     assert claim.turn.delivery == 1
     assert keeper.find_affinity("s-1") == "worker-1", "it has its agent at work"
     assert store.hget(Keys(settings.namespace).turn(first), "kept_until") == b"0", "the next run is left to it anew"
     keeper.commit_transition(claim, Transition(attempt=1, state=TurnState.QUEUED, next=FIRST))
-    assert other.claim(first, "s-1", FIRST) == ClaimRefusal("kept", "worker-1"), "each run anew"
+    assert other.claim_turn(first, "s-1", FIRST) == ClaimRefusal("kept", "worker-1"), "each run anew"
     over(store, settings, first)
     claimed(other, first)
     assert not keeper.find_affinity("s-1"), "what the keeper has is another conversation now"
@@ -264,7 +264,7 @@ async def test_a_run_that_cannot_be_the_keepers_is_not_left_to_it(
         case "no patience":
             other = Ledger(replace(settings, claude_warm_seconds=60.0, affinity_patience=0.0), "worker-2")
     link = ChainTask(VALIDATE, 1) if why == "judged" else FIRST
-    assert isinstance(other.claim(turn_id, "s-1", link, alone=why == "alone"), LeaseClaim)
+    assert isinstance(other.claim_turn(turn_id, "s-1", link, alone=why == "alone"), LeaseClaim)
     kept = why in ("judged", "no patience")
     assert keeper.find_affinity("s-1") == ("worker-1" if kept else "")
 

@@ -108,7 +108,7 @@ async def test_who_takes_over_behind_the_seal_has_the_whole_answer(
     assert ledger.reap_turn(turn_id, may_take=True).what == "announce"
     later = ledger.claim_turn(turn_id, "s-1", ChainTask(VALIDATE, 1))
     assert isinstance(later, LeaseClaim)
-    ledger._run_exchange(ledger._changes.attempts_of(later))
+    ledger._run_exchange(ledger._changes.read_attempts(later))
     found = AcceptedAnswer.from_json(later.accepted, later.known_facts)
     assert found.move == move
     assert found.mended == sealed.mended
@@ -151,7 +151,7 @@ async def test_what_a_holder_wrote_ahead_and_did_not_come_to_name_is_removed_by_
     store.execute_command(*command.words)  # and then it died
     assert written_ahead(store, lost, namespace) == [f"1:text~{lost.token}"]
     later = taken_over(client, ledger, store, turn_id, ChainTask(RUN, 1))
-    [record] = ledger._run_exchange(ledger._changes.attempts_of(later))
+    [record] = ledger._run_exchange(ledger._changes.read_attempts(later))
     assert record.text == ""
     judged = ledger.advance_turn(later, RUN_ENDED)
     assert isinstance(judged, LeaseClaim)
@@ -173,7 +173,7 @@ async def test_who_read_the_attempts_and_was_superseded_removes_nothing(
     holder = taken_over(client, ledger, store, late.turn.turn_id, ChainTask(RUN, 1))
     steps = TurnCommands(client.settings, "holder").advance_turn(holder, RUN_ENDED, 0.0)
     store.execute_command(*next(steps).words)
-    ledger._run_exchange(ledger._changes.attempts_of(late))
+    ledger._run_exchange(ledger._changes.read_attempts(late))
     assert late.left_behind == [f"1:text~{holder.token}"]
     judging = ledger.advance_turn(holder, RUN_ENDED)
     assert isinstance(judging, LeaseClaim)
@@ -275,7 +275,7 @@ async def test_who_repeats_a_move_that_counted_and_is_fenced_by_then_removes_no_
     for each in (ahead, command):
         ledger._send_command(each)  # whose reply was lost
     later = taken_over(client, ledger, store, turn_id, ChainTask(VALIDATE, 1))
-    ledger._run_exchange(ledger._changes.attempts_of(later))
+    ledger._run_exchange(ledger._changes.read_attempts(later))
     ledger.commit_transition(later, PASSED)
     with pytest.raises(LeaseLost):
         ledger._run_exchange(changes._send_with_texts(claim, command))
@@ -290,7 +290,7 @@ async def test_a_run_whose_text_the_landed_format_has_goes_on(
     store.hdel(keys.attempts(turn_id), "1:text_in", f"1:text~{claim.token}")
     store.hset(keys.attempts(turn_id), "1:text", ANSWER)
     later = taken_over(client, ledger, store, turn_id, ChainTask(VALIDATE, 1))
-    [record] = ledger._run_exchange(ledger._changes.attempts_of(later))
+    [record] = ledger._run_exchange(ledger._changes.read_attempts(later))
     assert record.text == ANSWER
     ledger.commit_transition(later, PASSED)
     assert (await client.reader.read_turn(turn_id)).response == ANSWER

@@ -172,7 +172,7 @@ async def play(settings: Settings, client: TurnsClient, store: redis.Redis, trie
 
     async def lost() -> bool:
         reaper.recall_turns()
-        reaper.look()
+        reaper.reap_turns()
         return (await client.reader.read_turn(first)).state.value == "queued" and tried["put_off"] > 0 < tried["fold"]
 
     await wait_until(lost)

@@ -144,7 +144,7 @@ async def test_a_damaged_record_is_put_aside_and_holds_up_no_other_turn(
     store.set(keys.turn(damaged), "not a hash")
     store.zadd(keys.due, {damaged: 1, sound: 2})
     store.delete(f"{settings.namespace}:celery:helix.run")  # their messages are lost
-    OnLoop(lambda: Reaper(settings, "w", lambda *_: None)).look()
+    OnLoop(lambda: Reaper(settings, "w", lambda *_: None)).reap_turns()
     assert [_parse_turn_id(each) for each in store.lrange(f"{settings.namespace}:celery:helix.run", 0, -1)] == [sound]
     assert (store.zscore(keys.due, damaged) or 0) > store.time()[0] * 1000 + 30_000
 
