@@ -1,1 +1,1 @@
-"""Run phases on a worker: folders, verification, and the following transitions (docs/WORKFLOW-SYSTEM.md)."""
+"""Phases on a worker: folders, verification, and the following transitions (docs/WORKFLOW-SYSTEM.md)."""

@@ -1,4 +1,4 @@
-"""Compute the transition after a phase's verification, without clock, store or files.
+"""Computes the transition after a phase's verification, without clock, store or files.
 
 A result counts once: the commit with the lease's token records it together with its attempt, and a success is sealed
 before its files are published.
@@ -31,7 +31,7 @@ VERIFIER_TRIES = 3
 def transition_after_verification(
     turn: Turn, link: ChainTask, record: AttemptRecord, result: VerificationResult, stop: str
 ) -> Transition:
-    """Return what happens to a turn after the output of its phase was verified.
+    """Return the transition that follows the verification of a phase's output.
 
     ``stop`` is the reason if the verification was stopped.
     """

@@ -1,4 +1,4 @@
-"""Run the turns of phases: folders (docs/WORKFLOW-SYSTEM.md) and verification.
+"""The turns of phases: their folders (docs/WORKFLOW-SYSTEM.md) and the verification of their output.
 
 An attempt starts with a copy of the last complete attempt; the first attempt of a turn or of another model starts with
 the earlier verified output.
@@ -186,7 +186,7 @@ class PhaseTurns(TurnWork):
         _write_phase_status(holder, turn, "passed")
 
     def give_up(self, settings: Settings, turn: Turn) -> None:
-        """Move the last feedback of a phase that failed to the folder ``logs/``. A missing folder is ignored."""
+        """Move the last feedback of a failed phase to the folder ``logs/``. Ignore a missing folder."""
         try:
             FeedbackChannel(self.locate_folder(settings, turn), locale=turn.request.locale).archive()
         except (SettingsError, OSError) as error:  # not essential: the record has the feedback

@@ -1,4 +1,4 @@
-"""Verify one attempt of a phase, with an event for each gate, rule and verifier verdict."""
+"""Verifies one attempt of a phase, with an event for each gate, rule and verifier verdict."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class AttemptVerification:
         self._fence = build_gate_sandbox(settings, turn)
 
     def run(self) -> VerificationResult:
-        """Verify the attempt with gates, rules and, if the phase asks for it, a verifying agent; return the result."""
+        """Verify the attempt with gates, rules and, if the phase demands it, a verifying agent."""
         if refused := self._fence.explain_phase_refusal(self._phase):
             return VerificationResult(success=False, errors=[refused], ground=ResultGround.REFUSED)
         report = self._run_gates()

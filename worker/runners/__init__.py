@@ -1,1 +1,1 @@
-"""Runners, which run agents behind one interface (``base``)."""
+"""Runners, which run agents through one interface (``base``)."""

@@ -1,4 +1,4 @@
-"""Find the agent session that a run continues, and keep the session it made.
+"""Finds the agent session that a run continues, and keeps the session that the run creates.
 
 Each run has its own HOME, so runs share no session files. A complete run leaves one file, ``agent/<uuid>`` with the
 runner's suffix; nothing else from its HOME reaches the next run.
@@ -49,11 +49,11 @@ def session_file(order: Order, session: str, ending: str) -> Path:
 def find_continued_session(
     order: Order, ending: str, most: int, reader: Callable[[bytes], T], *, history: bool = True
 ) -> tuple[str, str, T] | None:
-    """Return the id, the content (``message`` or ``history``) and the parsed file of the session to continue, or None.
+    """Return the agent session to continue: its id, its content and its parsed file; None without one.
 
-    The turn's last complete run holds the user's ``message``. Otherwise, with ``history``, the session's last accepted
-    answer holds the ``history``, unless it was edited or regenerated. Missing, damaged and larger files (more than
-    ``most`` bytes) are skipped.
+    The content is ``message`` or ``history``: the turn's last complete run holds the user's ``message``. Otherwise,
+    with ``history``, the session's last accepted answer holds the ``history``, unless it was edited or regenerated.
+    Missing, damaged and larger files (more than ``most`` bytes) are skipped.
     """
     candidates = [(order.agent_session, "message")]
     if history:
@@ -70,7 +70,7 @@ def find_continued_session(
 
 
 def keep_session(order: Order, ending: str, content: Callable[[], bytes]) -> str:
-    """Save the agent session of a complete run for later runs, and return its id, or an empty string if saving failed.
+    """Save the agent session of a complete run for later runs. Return its id, or "" if saving failed.
 
     ``content`` may raise ``OSError`` and ``ValueError``.
     """

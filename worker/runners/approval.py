@@ -1,4 +1,4 @@
-"""Enforce a person's approval of one tool call: the approval is used up in the turn's record before the call runs.
+"""Enforces a person's approval of one tool call, which is used up in the turn's record before the call runs.
 
 The hooks of the continued run ask an approval server about each call (``approval_client``). An approval is valid for
 the first call only, and only if the files named in the call are unchanged; otherwise a person is asked again.
@@ -31,7 +31,7 @@ from worker.runners.file_digests import digest_named_files
 
 log = structlog.get_logger()
 
-#: Name prefix and socket by which the model proxy's sweep finds folders of dead workers.
+#: Prefix and socket by which the model proxy's clean-up finds folders of dead workers.
 _PREFIX, _SOCKET = "helix-net-", "alive.sock"
 #: Largest call in bytes, and time limit for its arrival in seconds.
 _MOST_BYTES, _TO_ARRIVE = 32 * 2**20, 5.0
@@ -44,9 +44,10 @@ def digest_call(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
 
 
 def find_question(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -> Interruption | None:
-    """Return the question to ask a person before a tool call runs, or None if no rule requires a decision.
+    """Return the question to ask a person before a tool call runs, or None if no rule demands a decision.
 
-    ``call`` is the call's id if the agent will continue with this very call; other agents repeat the call in a new run.
+    ``call`` is the call's id if the agent will continue with this very call; other agents repeat the call in a new
+    run.
     """
     tools, folder = order.tools, str(order.directory)
     rule = tool_gate.find_rule(tools.rules, tool, given, root=str(tools.root), folder=folder) if tools else {}
@@ -68,9 +69,9 @@ def find_question(order: Order, tool: str, given: Mapping[str, Any], call: str =
 
 
 def build_tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
-    """Build the JSON that tells an agent's tool hook the rules of this run.
+    """Return the JSON data that tells an agent's tool hook the rules of this run.
 
-    ``boxed`` says whether the agent runs in a sandbox.
+    ``boxed`` is True if the agent runs in a sandbox.
     """
     tools = order.tools
     if tools is None:
@@ -83,10 +84,10 @@ def build_tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
 
 
 class ApprovalServer:
-    """Tells the tool hooks of a run, after a person's decision, which call may run. An approval allows one call.
+    """Tells the tool hooks of a run whether a call may run, after a person's decision on one call.
 
-    ``use_up`` marks the approval as used in the turn's record, and returns False if it already was; None means it was.
-    ``used`` tells whether this run used the approval. ``path`` is the socket.
+    ``use_up`` marks the approval as used in the turn's record, and returns False if it already was; None means it
+    was. ``used`` is True once this run has used the approval. ``path`` is the socket.
     """
 
     def __init__(self, asked: Interruption, folder: Path, use_up: Callable[[], bool] | None) -> None:
@@ -111,7 +112,7 @@ class ApprovalServer:
         shutil.rmtree(self._place, ignore_errors=True)
 
     def answer_call(self, call: Mapping[str, Any]) -> str:
-        """Return the decision on a tool call: ``YES``, ``NO``, ``LATER``, or ``GO`` if no decision concerns it."""
+        """Return the decision on a tool call: ``YES``, ``NO``, ``LATER``, or ``GO`` if none concerns it."""
         tool, arguments, asks = str(call["tool"]), dict(call["arguments"]), bool(call["asks"])
         digest = digest_call(tool, arguments, str(self._folder))
         same = digest == self._question.digest

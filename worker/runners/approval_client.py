@@ -1,4 +1,4 @@
-"""Ask the approval server whether a tool call may run. Standard library only, for hooks and agent clients.
+"""Asks the approval server whether a tool call may run. Standard library only, for hooks and agent clients.
 
 The server is outside the sandbox and listens on a unix socket. An agent could replace the socket, but not fake the
 server's process id: seen from a sandbox it is 0, which no process inside has.

@@ -1,4 +1,4 @@
-"""The runner interface: a runner runs one agent once and reports its progress and result."""
+"""The interface of runners, each of which runs an agent once and reports its progress and result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.runners.sent_input import SentInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOrders:
-    """The rules for an agent's tool calls in one run, and the texts that the agent is shown when a rule applies.
+    """The rules for an agent's tool calls in one run, and the texts shown to the agent when a rule applies.
 
     Attributes:
         rules: rules as ``ToolRule.to_dict`` writes them, in order.
@@ -133,7 +133,7 @@ class RunResult:
 
 
 def not_begun(reason: str, *, host: bool) -> RunResult:
-    """Return an error result for a run that could not start, because of this host or of another temporary fault."""
+    """Return an error result for a run that could not start. ``host`` blames this machine."""
     kind = ErrorKind.HOST if host else ErrorKind.TRANSIENT
     return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=reason))
 
@@ -144,11 +144,11 @@ def config_error(reason: str) -> RunResult:
 
 
 class Stop(Protocol):
-    """Tells a runner when and why to end a running agent. Runners check this at least every 0.2 s."""
+    """Interface that tells a runner when and why to end a running agent. Runners check it every 0.2 s."""
 
     @property
     def reason(self) -> str:
-        """Return why the run must end (``cancelled``, ``expired``, ``shutdown`` or ``fenced``), or an empty string."""
+        """Return why the run must end (``cancelled``, ``expired``, ``shutdown``, ``fenced``), or an empty string."""
         ...
 
     @property
@@ -169,17 +169,17 @@ Emit = Callable[[AgentEvent], None]
 
 
 def needs_folder(runner: object) -> bool:
-    """Return whether each run of this runner needs a folder for its agent's files."""
+    """Return True if each run of this runner needs a folder for its agent's files."""
     return bool(getattr(runner, "needs_folder", True))
 
 
 def reads_files(runner: object) -> bool:
-    """Return whether this runner's agents can read files."""
+    """Return True if this runner's agents can read files."""
     return bool(getattr(runner, "reads_files", True))
 
 
 class Runner(Protocol):
-    """Runs agents of one kind. Each run has its own thread."""
+    """Interface for running agents of one kind, each run in its own thread."""
 
     @property
     def name(self) -> str:
@@ -196,18 +196,18 @@ class Runner(Protocol):
 
 @runtime_checkable
 class Adopts(Protocol):
-    """A runner that can read the result of a finished run from the files that the run left."""
+    """Interface of runners that can read the result of a finished run from the files that the run left."""
 
     def adopt(self, order: Order) -> RunResult | None:
         """Return the result of an earlier complete run from its folder, or None if the agent must run again.
 
-        The call may block.
+        May block.
         """
         ...
 
 
 class AsyncRunner(Protocol):
-    """Runs agents of one kind in the worker's event loop, without a thread for each run."""
+    """Interface for running agents of one kind in the worker's event loop, without a thread for each run."""
 
     @property
     def name(self) -> str:
@@ -215,7 +215,7 @@ class AsyncRunner(Protocol):
         ...
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once in the event loop, and return its result. The method must not block the loop."""
+        """Run the agent once in the event loop, and return its result. Must not block the loop."""
         ...
 
 
@@ -224,7 +224,7 @@ AnyRunner = Runner | AsyncRunner
 
 
 def runs_in_loop(runner: object) -> TypeGuard[AsyncRunner]:
-    """Return whether a runner runs its agents in the event loop instead of a thread."""
+    """Return True if a runner runs its agents in the event loop instead of a thread."""
     return hasattr(runner, "run_async")  # ten times faster than isinstance with a protocol
 
 

@@ -1,4 +1,4 @@
-"""Collect the output of our small agents line by line, and judge whether their run is complete. Pure."""
+"""Collects the output of our small agents line by line, and judges whether their run is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker.enforcement.tool_call_log import CallKind, ToolCallLog, ToolCallReco
 from worker.runners.base import AgentEvent, AgentEventKind
 from worker.runners.service_errors import plain_words
 
-#: Longest answer in characters; a longer one is a limit error.
+#: Longest answer in characters; a longer answer is a limit error.
 MAX_ANSWER = 4 * 2**20
 
 _EVENTS: dict[str, AgentEventKind] = {"output": "output", "reset": "reset", "tool": "tool", "note": "note"}
@@ -34,7 +34,7 @@ def json_object(line: bytes) -> dict[str, Any] | None:
 
 
 def find_kill_reason(code: int | None, who: str) -> tuple[IncompleteReason, str] | None:
-    """Return why a run whose agent was killed, or ended with an unknown exit code, is incomplete, otherwise None."""
+    """Return why a run is incomplete whose agent was killed or ended with an unknown exit code, else None."""
     if code is None:
         return IncompleteReason.BROKE_OFF, f"nobody knows how {who} ended"
     return (IncompleteReason.KILLED, f"{who} was killed by signal {-code}") if code < 0 else None
@@ -67,11 +67,11 @@ class EventReader:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Return facts that the agent reported about its run, with the number of lines that could not be read."""
+        """Return the facts that the agent reported about its run, and the number of unreadable lines."""
         return {**self.facts, "result": self.result, "skipped_lines": self.skipped}
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Read one line of output and return its events. Lines without a JSON object are counted and skipped.
+        """Read one line of output and return its events. Count and skip lines without a JSON object.
 
         Raises:
             AnswerTooLong: the answer is too long.
@@ -84,7 +84,7 @@ class EventReader:
         return [heard] if heard else []
 
     def collect_event(self, event: dict[str, Any]) -> AgentEvent | None:
-        """Add one event of the agent to the collected output, and return the event to show to users, or None.
+        """Collect one event of the agent, and return the event to show to users, or None.
 
         Raises:
             AnswerTooLong: the answer is too long.
@@ -160,7 +160,7 @@ def judge_transcript(transcript: EventReader, code: int | None, evidence: dict[s
 
 
 def refusal_verdict(said: str, evidence: dict[str, Any], *, filtered: bool) -> Completion:
-    """Return the verdict on a run in which the model refused to answer, or in which a filter stopped the answer."""
+    """Return the verdict on a run in which the model refused to answer, or a filter stopped the answer."""
     by = "the service's filter stopped the answer" if filtered else "the model refused"
     reason = f"{by}: {said}" if said.strip() else by
     why = IncompleteReason.FILTERED if filtered else IncompleteReason.REFUSED

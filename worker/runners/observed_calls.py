@@ -1,4 +1,4 @@
-"""The model calls of a run as the model proxy saw them, and whether they confirm a complete run. Pure.
+"""The model calls of a run as the model proxy saw them, and whether they confirm a complete run.
 
 Agents cannot change what the provider reports about a call (docs/agents.md). No prompts, answers or keys are stored. A
 runner's completion gate calls ``check_observed_calls`` last.
@@ -26,7 +26,7 @@ _WORD = re.compile(r"[^A-Za-z0-9_.:-]+")
 
 
 class ModelCallEnd(StrEnum):
-    """End of a model call, according to the provider of the model."""
+    """How a model call ended, according to the provider of the model."""
 
     #: The model finished its text.
     WELL = "well"
@@ -119,7 +119,7 @@ class ObservedCalls:
 
     @property
     def deciding_call(self) -> ModelCall | None:
-        """Return the call that decides how the run ended: the last call that offered tools, or else the last call.
+        """Return the call that decides how the run ended: the last call with tools, or else the last call.
 
         Titles and summaries offer no tools. A sub-agent's last call is followed by a call of its parent agent.
         """
@@ -144,14 +144,14 @@ class ObservedCalls:
         return None
 
     def is_aside(self, text: str) -> bool:
-        """Return whether a text came from a call without tools, which agents make for titles and summaries."""
+        """Return True if a text came from a call without tools, which agents make for titles and summaries."""
         own = digest_sequences(text, cut=False)
         asides = [call.digests for call in self.calls if call.digests and not call.tools and call.end in WENT_ON]
         return any(own == each or (len(each) == MOST and find_digests(each, text) == {*each}) for each in asides)
 
     @property
     def is_certifiable(self) -> bool:
-        """Return whether the model proxy observed any call, so that the run's end can be confirmed."""
+        """Return True if the model proxy observed any call, so that the run's end can be confirmed."""
         return self.deciding_call is not None
 
     def to_dict(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class ObservedCalls:
 
 
 def find_objection(witnessed: ObservedCalls, *, ends_by_tool: bool = False) -> str:
-    """Return the reason why the observed calls contradict a complete run, or an empty string if they do not.
+    """Return the reason why the observed calls contradict a complete run, or an empty string.
 
     Runs without observed calls are not contradicted. ``ends_by_tool``: the agent gives its answer by calling a tool.
     """

@@ -1,4 +1,4 @@
-"""Compute the cost of model calls from the tokens that the model proxy counted. Pure.
+"""Computes the cost of model calls from the tokens that the model proxy counted.
 
 Prices are US dollars per million tokens: ``input``, ``output``, ``cache_read`` and ``cache_write``. Nested tables give
 prices for other models by name; ``*`` in a name matches any text.
@@ -52,12 +52,12 @@ TOKENS = tuple(field.name for field in fields(Tokens))
 
 
 def matches_name(name: str, pattern: str) -> bool:
-    """Return whether a name matches a pattern, in which ``*`` matches any text."""
+    """Return True if a name matches a pattern, in which ``*`` matches any text."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
 
 
 def find_prices(model: str, prices: Prices) -> Prices:
-    """Return the prices of a model: those of the closest matching name, or the general prices if no name matches."""
+    """Return the prices of a model: those of the closest matching name, or the general prices."""
     fitting = [name for name, each in prices.items() if isinstance(each, Mapping) and matches_name(model, name)]
     return prices[max(fitting, key=lambda name: len(name.replace("*", "")))] if fitting else prices
 

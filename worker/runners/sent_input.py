@@ -1,4 +1,4 @@
-"""The input that a runner sent to its agent, stored with the attempt; secrets are masked. Pure."""
+"""The input that a runner sent to its agent, stored with the attempt; secrets are masked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Characters stored of all texts together; the turn's request holds the conversation too.
+#: Most characters stored of all texts together; the turn's request holds the conversation too.
 MOST_CHARS = 65_536
 
 
@@ -25,7 +25,7 @@ class SentInput:
     continues: str = ""
 
     def to_dict(self, redact: Callable[[str], str]) -> dict[str, Any]:
-        """Return the input as JSON-ready data, with secrets masked and long texts shortened, oldest messages first."""
+        """Return the input as JSON-ready data. Mask secrets, and shorten long texts, oldest messages first."""
         left = MOST_CHARS
         kept: list[dict[str, str]] = []
         for message in reversed(self.messages):

@@ -1,4 +1,4 @@
-"""Interpret errors of model services. Standard library only, because our small agents import this module.
+"""Interprets errors of model services. Standard library only, because our small agents import this module.
 
 The services' words are in ``service_errors.toml``, words for the end of an answer in ``answer_ends.toml``.
 """
@@ -41,7 +41,7 @@ _UNITS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def classify_fault(status: int, said: str) -> str:
-    """Return the kind of a model service's error, such as ``limit`` or ``auth``, or an empty string for other errors.
+    """Classify a model service's error: limit, auth, context_length or overloaded, or "" for other errors.
 
     ``status`` is the HTTP status; 0 without a response.
     """
@@ -55,18 +55,18 @@ def classify_fault(status: int, said: str) -> str:
 
 
 def is_spent(status: int, said: str) -> bool:
-    """Return whether the error of a model service means that the account has no credit left."""
+    """Return True if the error of a model service means that the account has no credit left."""
     return status == 402 or SPENT.search(said) is not None
 
 
 def is_temporary(status: int, said: str = "") -> bool:
-    """Return whether an error of a model service is temporary. A ``status`` of 0 means that there was no response."""
+    """Return True if an error of a model service is temporary. ``status`` is 0 without a response."""
     lasts = is_spent(status, said) or (status != 429 and TOO_LONG.search(said))
     return not lasts and (not status or status >= 500 or status in _PASSING)
 
 
 def find_status(error: object, http: int = 0) -> int:
-    """Return the HTTP status that an error's content names, or otherwise ``http``, the status of the response.
+    """Return the HTTP status that an error's content names, or otherwise ``http``, the response's status.
 
     A status in the content counts even inside a gateway's 5xx response.
     """
@@ -93,7 +93,7 @@ def _nested_errors(error: object, depth: int = _DEEPEST) -> Iterator[Mapping[str
 
 
 def plain_words(said: str) -> str:
-    """Extract the readable message from an error in JSON, HTML or plain text, and return the message as one line."""
+    """Extract the readable message from an error in JSON, HTML or plain text, as one line."""
     before, brace, rest = said.partition("{")
     if brace and (found := _MESSAGE.findall(brace + rest)):
         said = " ".join((before, plain_words(re.sub(r"\\(.)", r"\1", found[-1]))))
@@ -103,7 +103,7 @@ def plain_words(said: str) -> str:
 
 
 def find_wait(headers: Mapping[str, str], error: object = None) -> float:
-    """Return how many seconds a service's headers or error ask the client to wait, or 0 if they do not ask."""
+    """Return how many seconds a service's headers or error ask the client to wait, or 0."""
     named = dict(headers)
     for layer in _nested_errors(error):
         named |= {str(name).lower(): str(value) for name, value in layer.items()}

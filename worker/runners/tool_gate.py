@@ -1,6 +1,7 @@
-"""Decide by a policy's rules whether a tool call runs, asks or is denied. Standard library only, for agents' hooks.
+"""Decides by a policy's rules whether a tool call runs, asks or is denied.
 
-Rules are mappings as ``ToolRule.to_dict`` writes them; the first matching rule decides.
+Standard library only, for agents' hooks. Rules are mappings as ``ToolRule.to_dict`` writes them; the first matching
+rule decides.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _find_rule(rules: Sequence[Rule], call: _RuledCall, command: ShellCommand | 
 
 
 def _rank_rule(rule: Rule) -> int:
-    """Return the strictness of a rule as a number. A missing rule is stricter than a rule that allows the call."""
+    """Return the strictness of a rule. A missing rule is stricter than a rule that allows the call."""
     word = rule.get("do", "ask") if rule else ""
     return {"run": 0, "": 1, "ask": 2, "deny": 4}[word] + (word == "ask" and rule.get("who") == "operator")
 
@@ -117,7 +118,7 @@ def _match_rule(rule: Rule, call: _RuledCall, command: ShellCommand | None) -> M
 
 
 def _match_command(pattern: str, command: ShellCommand, line: str, *, runs: bool) -> Match:
-    """Return whether a pattern matches a command. A rule that allows commands must match literally."""
+    """Return how certainly a pattern matches a command. A rule that allows commands must match literally."""
     if runs:
         plain = command.plain and command.words and re.fullmatch(r"[^\s\0\1]+", command.words[0])
         return match_pattern(pattern, " ".join(command.words).replace(GLOB, "*")) if plain else Match.NO

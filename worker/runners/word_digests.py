@@ -1,4 +1,4 @@
-"""Digests of word sequences, which show whether an answer contains a text without storing the text. Pure."""
+"""Digests of word sequences, which show whether an answer contains a text without storing the text."""
 
 from __future__ import annotations
 

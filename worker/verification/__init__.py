@@ -1,4 +1,4 @@
-"""Verify phases (ADR-025): deterministic gates, an independent verifier, feedback and the retry loop.
+"""The verification of phases (ADR-025): gates, an independent verifier, feedback and the retry loop.
 
 The engine (``worker.turns``) and ``run_with_verification`` share these parts; docs/WORKFLOW-SYSTEM.md explains them.
 """

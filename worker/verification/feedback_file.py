@@ -1,4 +1,4 @@
-"""Keep the feedback for a phase's agent in feedback.md (ADR-025)."""
+"""The feedback for a phase's agent, which is kept in feedback.md (ADR-025)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FeedbackChannel:
         return text
 
     async def send(self, message: str, attempt: int, max_attempts: int | None = None) -> bool:
-        """Write the feedback to the file. Return False, and log the reason, if the file cannot be written.
+        """Write the feedback to the file. Log the reason and return False if the file cannot be written.
 
         Raises:
             ValueError: ``attempt``, counted from 1, exceeds the limit.
@@ -96,10 +96,9 @@ class FeedbackChannel:
             return None
 
     def archive(self, name: str = "") -> Path | None:
-        """Move the feedback file to the folder ``logs/`` and return its new path, or None if there is no file.
+        """Move the feedback file to the folder ``logs/``. Return its new path, or None if there is no file.
 
-        Args:
-            name: file name without extension; default: the current time.
+        ``name`` is the file name without extension; the default is the current time.
         """
         kept = f"{name or datetime.now(UTC).strftime('feedback-%Y%m%dT%H%M%S%fZ')}.md"
         try:

@@ -1,4 +1,4 @@
-"""Run a phase, verify its output and retry with feedback, in one process (ADR-025).
+"""Runs a phase, verifies its output and retries with feedback, in one process (ADR-025).
 
 The engine runs the same loop over its queue.
 """

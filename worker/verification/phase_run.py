@@ -1,4 +1,4 @@
-"""Run and verify one phase in one process (ADR-025)."""
+"""Runs and verifies one phase in one process (ADR-025)."""
 
 from __future__ import annotations
 
@@ -147,10 +147,7 @@ class _PhaseRuns:
             self._on_output(event.text)
 
     def publish_output(self) -> None:
-        """Replace the ``output`` folder of the phase with the verified output.
-
-        The run's own folder keeps a copy.
-        """
+        """Replace the phase's ``output`` folder by the verified output. The run's own folder keeps a copy."""
         output, fresh = self._phase_dir / "output", self._phase_dir / f".output-{self.name}"
         old = fresh.with_name(f"{fresh.name}-old")
         copy_files(scan_tree(self.latest / "output"), fresh)

@@ -1,4 +1,4 @@
-"""Read phases.yaml with limits on size, depth and values; every error names file and line."""
+"""Reads phases.yaml with limits on size, depth and values. Every error names file and line."""
 
 from __future__ import annotations
 
@@ -70,8 +70,7 @@ def resolve_phases_file(path: Path) -> Path:
 def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> tuple[Phase, ...]:
     """Return the phases that a YAML text defines.
 
-    Args:
-        folder: folder of the input files, which must be plain files if they exist; None: not checked.
+    ``folder`` is the folder of the input files, which must be plain files if they exist; None skips this check.
 
     Raises:
         PhasesFileError: lists every problem of the text.

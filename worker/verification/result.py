@@ -1,4 +1,4 @@
-"""Define the result of a verification (ADR-025)."""
+"""The result of a verification (ADR-025)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class VerificationResult:
         return self.ground in {ResultGround.GATES, ResultGround.VERDICT}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as a dict for JSON."""
+        """Return the result as a JSON-ready dict."""
         return {
             "success": self.success,
             "feedback": self.feedback,
@@ -70,7 +70,7 @@ class VerificationResult:
 
 
 def build_gates_result(report: GateReport) -> VerificationResult:
-    """Return the verification result for a phase that was checked by its quality gates alone."""
+    """Return the verification result of a phase that was checked by its quality gates alone."""
     if report.stopped:
         return VerificationResult(
             success=False,

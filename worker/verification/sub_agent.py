@@ -1,4 +1,4 @@
-"""Have an independent agent verify a phase's output (ADR-025)."""
+"""The independent agent that verifies a phase's output (ADR-025)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class VerificationScope:
 
 
 class SubAgentVerifier:
-    """Verifies the output of phases with deterministic gates and an independent agent. Threads may share an instance.
+    """Verifies the output of phases with deterministic gates and an independent agent. Thread-safe.
 
     Args:
         max_retries: most runs of a phase in ``run_with_verification``.
@@ -104,7 +104,7 @@ class SubAgentVerifier:
         description: str = "",
         verifying: VerificationScope | None = None,
     ) -> VerificationResult:
-        """Verify the output of a phase with gates and, if they pass, with an independent agent; return the result.
+        """Verify the output of a phase with gates and, if they pass, with an independent agent.
 
         Cancelling stops both.
 
@@ -210,7 +210,7 @@ class SubAgentVerifier:
 
 
 def _select_texts(tree: OutputTree, phase: Phase) -> tuple[dict[str, str], list[str]]:
-    """Return the texts to quote in the verifier's prompt, and the paths of texts that do not fit in the prompt."""
+    """Return the texts to quote in the verifier's prompt, and the paths of texts that do not fit in it."""
     shown: dict[str, str] = {}
     unseen, left = [], MAX_SHOWN
     expected = [path for path in phase.output_files if path in tree.files]

@@ -1,4 +1,4 @@
-"""Extract a verifier's verdict, one JSON object, from its answer.
+"""Extracts a verifier's verdict, one JSON object, from its answer.
 
 Only the verifier's prompt holds the nonce, so a verified file cannot forge a verdict.
 """

@@ -1,4 +1,4 @@
-"""Build the prompts of a phase's agent and of its verifier.
+"""Builds the prompts of a phase's agent and of its verifier.
 
 The verifier's prompt quotes the output in code blocks that the output cannot close, and ends with the instructions.
 """
@@ -54,7 +54,7 @@ def build_verifier_prompt(
 
 
 def build_phase_prompt(phase: Phase, *, inputs: Mapping[str, str] | None = None, locale: str = "en") -> str:
-    """Return the prompt for the first attempt of a phase. ``inputs`` maps paths of input files to their locations."""
+    """Return the prompt for a phase's first attempt. ``inputs`` maps paths of input files to their locations."""
     english = not locale.startswith("de")
     found = inputs or {}
     reads = "\n".join(f"- `{found.get(path, path)}`" for path in phase.input_files)

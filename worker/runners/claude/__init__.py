@@ -1,1 +1,1 @@
-"""The Claude CLI as an agent."""
+"""The Claude command line (CLI) as an agent."""

@@ -1,4 +1,4 @@
-"""Join the CLI's messages to one answer, and check that no part is missing. Pure.
+"""Joins the CLI's messages to one answer, and checks that no part is missing.
 
 The answer appears on standard output (``cli_stream``) and in the CLI's transcript (``cli_transcript``); both readers
 use these rules.
@@ -49,15 +49,12 @@ def gap_after(record: Mapping[str, Any]) -> str:
 
 
 def trim_text(text: str) -> str:
-    """Return the text without surrounding white space.
-
-    Unlike ``str.strip``, this matches the CLI's definition of white space.
-    """
+    """Return the text without surrounding white space, as the CLI defines white space."""
     return text.strip(_WHITE)
 
 
 def ends_with(text: str, last: str) -> bool:
-    """Return whether an answer ends with this message, ignoring surrounding white space."""
+    """Return True if an answer ends with this message, ignoring surrounding white space."""
     return trim_text(text).endswith(trim_text(last))
 
 

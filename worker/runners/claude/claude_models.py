@@ -1,4 +1,4 @@
-"""The models that the Claude CLI may request, and their prices (``prices.toml``). Pure."""
+"""The models that the Claude CLI may request, and their prices (``prices.toml``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEAREST = max(_PRICES.values(), key=lambda prices: prices["output"])
 
 
 def allowed_models(option: str, settings: Settings) -> tuple[str, ...]:
-    """Return patterns for the models that the CLI may request when the configured model is ``option``.
+    """Return patterns for the models that the CLI may request if ``option`` is the configured model.
 
     Without patterns, the CLI may request any model.
     """

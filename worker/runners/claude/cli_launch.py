@@ -1,4 +1,4 @@
-"""Prepare the start of the Claude CLI: environment, arguments, files and mounts."""
+"""Prepares the start of the Claude CLI: environment, arguments, files and mounts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _API_KEY = "ANTHROPIC_API_KEY"
 
 
 def build_cli_environment(settings: Settings, home: Path) -> dict[str, str]:
-    """Return the environment variables for the CLI. Only the configured variables are copied from the worker."""
+    """Return the CLI's environment variables. Only configured variables are copied from the worker."""
     own = {
         "DISABLE_AUTOUPDATER": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -62,7 +62,7 @@ def build_cli_environment(settings: Settings, home: Path) -> dict[str, str]:
 
 
 def allowed_destinations(settings: Settings, option: str) -> AllowedDestinations:
-    """Return the hosts that the CLI may reach: the model service, and the hosts that the settings name."""
+    """Return the hosts that the CLI may reach: the model service, and the hosts in the settings."""
     key = settings.claude_api_key
     ours: dict[bytes, str] = {}
     if key:
@@ -74,7 +74,7 @@ def allowed_destinations(settings: Settings, option: str) -> AllowedDestinations
 
 
 def proxy_environment(settings: Settings) -> dict[str, str]:
-    """Return the variables that make the CLI use the model proxy. They contain a placeholder instead of the API key."""
+    """Return variables that make the CLI use the model proxy, with a placeholder for the API key."""
     key = settings.claude_api_key
     # The CLI requires a key, and derives its type from the prefix.
     placeholder = (
@@ -84,10 +84,7 @@ def proxy_environment(settings: Settings) -> dict[str, str]:
 
 
 def _key_name(key: str) -> str:
-    """Return the name of the environment variable for a key.
-
-    Subscription tokens need another variable than API keys.
-    """
+    """Return the environment variable for a key. Subscription tokens need another variable than API keys."""
     return "CLAUDE_CODE_OAUTH_TOKEN" if key.startswith("sk-ant-oat") else _API_KEY
 
 
@@ -180,7 +177,7 @@ def build_settings(order: Order, home: Path, settings: Settings) -> str:
 
 
 def find_deferred_question(order: Order, result: Mapping[str, Any]) -> Interruption | None:
-    """Return the question for a person about the tool call at which the CLI stopped, or None if there is none."""
+    """Return the question about the tool call at which the CLI stopped for a person's decision, or None."""
     call = result.get("deferred_tool_use")
     if not isinstance(call, dict) or not isinstance(call.get("input"), dict):
         return None
@@ -224,7 +221,7 @@ def read_instructions(home: Path) -> str:
 def sandbox_binds(
     settings: Settings, order: Order, program: Path, settings_file: Path, base: BaseSession
 ) -> list[SandboxMount]:
-    """Return the files and folders to mount in the CLI's sandbox. Later mounts cover earlier ones.
+    """Return the files and folders to mount in the CLI's sandbox. Later mounts cover earlier mounts.
 
     Of a program only its file is mounted, because its folder may contain anything.
     """
@@ -248,7 +245,7 @@ def sandbox_binds(
 
 
 def writable_paths(settings: Settings) -> list[Path]:
-    """Return the project folders that the settings let agents write. Folders that are links are left out."""
+    """Return the project folders that the settings let agents write. Skip folders that are links."""
     paths = [settings.root / name for name in settings.writable]
     return [path for path in paths if path.is_dir() and path.resolve() == path]
 

@@ -1,4 +1,4 @@
-"""Locate the Claude CLI. Imports little, because ``turns worker`` uses this module before it starts."""
+"""Locates the Claude CLI. Imports little, because ``turns worker`` uses this module before it starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find_program(settings: Settings) -> str:
 
 
 def missing_programs(settings: Settings) -> list[str]:
-    """Return one line for each configured CLI program that is not installed, with the models that need the program."""
+    """Return one line for each configured CLI program that is not installed, with the models that need it."""
     models: dict[str, list[str]] = {}
     for model, runner in settings.models.items():
         try:

@@ -1,4 +1,4 @@
-"""Build the Claude CLI's prompt. Pure.
+"""Builds the Claude CLI's prompt.
 
 Every part starts with a fixed line, because the CLI would execute a message that starts with a slash, such as
 ``/clear``.
@@ -32,10 +32,10 @@ _MAX_HISTORY = 200_000
 def build_prompt(
     prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "", locale: str = "en"
 ) -> bytes:
-    """Build the prompt that the CLI gets for one run: the new message, and the history that the CLI does not know yet.
+    """Build the CLI's prompt for one run: the new message, and the history that the CLI does not know yet.
 
-    ``messages`` ends with the user's message. ``knows`` is what the continued session holds: nothing, ``"history"``, or
-    also the ``"message"``. ``so_far`` is the interrupted answer.
+    ``messages`` ends with the user's message. ``knows`` is what the continued session holds: nothing,
+    ``"history"``, or also the ``"message"``. ``so_far`` is the interrupted answer.
     """
     lines = GERMAN if locale.lower().startswith("de") else ENGLISH
     message = messages[-1].get("content", "") if messages else prompt

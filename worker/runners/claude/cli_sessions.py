@@ -1,4 +1,4 @@
-"""Find the agent session that a run continues, and keep the transcript it made (``agent/<uuid>.jsonl``).
+"""Finds the agent session that a run continues, and keeps the transcript that it made (``agent/<uuid>.jsonl``).
 
 Later runs fork from that file (``--resume FILE --fork-session --session-id NEW``). The file is never changed, so a run
 that dies leaves no trace.
@@ -41,7 +41,7 @@ def kept_transcript(order: Order) -> Path:
 
 
 def find_base(order: Order) -> BaseSession:
-    """Return the agent session that a run continues. The result is an empty session if there is none."""
+    """Return the agent session that a run continues, or an empty session if there is none."""
     if found := find_continued_session(order, _ENDING, MAX_TRANSCRIPT, read_cost):
         session, knows, spent = found
         return BaseSession(transcript=session_file(order, session, _ENDING), knows=knows, spent=spent)
@@ -66,7 +66,7 @@ def discard_base(base: BaseSession) -> None:
 
 
 def read_cost(transcript: bytes) -> float:
-    """Return the cost of a session so far in US dollars, as recorded in its transcript, or 0 if unknown."""
+    """Return a session's cost so far in US dollars, as recorded in its transcript, or 0 if unknown."""
     for line in reversed(transcript.splitlines()[-50:]):
         if b'"cost-state"' in line:
             try:

@@ -1,4 +1,4 @@
-"""Parse the Claude CLI's standard output (stream-json) line by line. Pure."""
+"""Parses the Claude CLI's standard output (stream-json) line by line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from worker.runners.claude.answer_text import (
 )
 from worker.runners.event_reader import MAX_ANSWER, AnswerTooLong, json_object
 
-#: Tool arguments that describe a call; the first one present is shown.
+#: Tool arguments that describe a call; the first argument present is shown.
 _DETAILS = ("file_path", "path", "pattern", "command", "url", "query", "description")
 _DETAIL = 200
 _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -62,7 +62,7 @@ class ClaudeStream:
 
     @property
     def tool_calls(self) -> ToolCallLog:
-        """Return the tool calls of the agent and its subagents."""
+        """Return the log of tool calls of the agent and its subagents."""
         return self._tool_calls.log
 
     @property
@@ -72,11 +72,11 @@ class ClaudeStream:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the collected answer is certainly complete."""
+        """Return True if the collected answer is certainly complete."""
         return bool(self.result) and not self._torn and not self.skipped
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Parse one line of output and return its events. Lines without a JSON object are counted and skipped.
+        """Parse one line of output and return its events. Count and skip lines without a JSON object.
 
         Raises:
             AnswerTooLong: the answer is too long.
@@ -107,7 +107,7 @@ class ClaudeStream:
         return []
 
     def report_usage(self, spent_before: float = 0.0) -> dict[str, Any]:
-        """Return the tokens and the cost of this run. The cost of the earlier session, ``spent_before``, is subtracted.
+        """Return this run's tokens and cost. The cost of the earlier session, ``spent_before``, is subtracted.
 
         Without a result there is no cost, and the tokens are those of the messages seen.
         """
@@ -180,7 +180,7 @@ class ClaudeStream:
         return events
 
     def _settle_block(self, text: str) -> list[AgentEvent]:
-        """Replace the streamed text by the complete block, and return the events that correct the text shown so far."""
+        """Replace streamed text by the complete block, and return the events that correct the shown text."""
         if not text:
             return self._retract_open_text()
         before, shown = self._settled, self.text

@@ -1,4 +1,4 @@
-"""Read the answer of one run from the CLI's transcript, when standard output was incomplete.
+"""Reads the answer of one run from the CLI's transcript, when standard output was incomplete.
 
 A transcript begins with the continued conversation; the run's own part follows its prompt, which the CLI records
 literally.
@@ -32,12 +32,12 @@ class RecordedRun:
     stop_reason: str = ""
 
     def lacks_message(self, message: str) -> bool:
-        """Return whether the message that the Stop hook reported is missing at the end of the answer."""
+        """Return True if the answer does not end with the message that the Stop hook reported."""
         return not ends_with(self.text, message) or bool(trim_text(message)) is not bool(trim_text(self.last))
 
 
 def read_transcript(transcript: str, session: str, home: Path) -> bytes:
-    """Return the content of an agent session's transcript. The path comes from a hook and must be inside ``home``.
+    """Return the content of an agent session's transcript, whose path must be inside ``home``.
 
     Raises:
         OSError: the file is elsewhere, belongs to another session, is not regular or is too large.

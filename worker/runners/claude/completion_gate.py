@@ -1,4 +1,4 @@
-"""Judge from the evidence of a run whether the Claude CLI completed its answer. Pure."""
+"""Judges from the evidence of a run whether the Claude CLI completed its answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MISUSE = re.compile(
 )
 #: Lines on standard error that the CLI writes for its own programs: ``[claude-code:some_name] {...}``.
 _JARGON = re.compile(r"^\[claude-code:[^\]\n]*\].*$", re.MULTILINE)
-#: Characters of the CLI's words quoted in a reason.
+#: How many characters of the CLI's words are quoted in a reason.
 _QUOTED = 300
 
 

@@ -1,4 +1,4 @@
-"""One message to a kept process of the Claude CLI, and the proof of a complete answer.
+"""One message to a running process of the Claude CLI, and the proof that its answer is complete.
 
 The CLI confirms start and end of each message by its UUID. The proof works while the process lives, after it was
 killed, and from the recording when another worker adopts the turn.
@@ -86,7 +86,7 @@ class Exchange:
         )
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Parse one line of output and return its events. Lines about other messages are ignored."""
+        """Parse one line of output and return its events. Ignore lines about other messages."""
         self.after = self.after or self.over
         if b'"type":"command_lifecycle"' in line:
             self._note_state(json_object(line) or {})
@@ -103,7 +103,7 @@ class Exchange:
         return self.stream.take_line(line)
 
     def _may_precede(self, line: bytes) -> bool:
-        """Return whether a line may arrive before the CLI confirms that it has read this message."""
+        """Return True if a line may arrive before the CLI confirms that it has read this message."""
         record = json_object(line) or {}
         failed = bool(self.taken_at) and record.get("type") == "result" and record.get("is_error") is True
         return failed or record.get("type") in {"system", "rate_limit_event"}
@@ -165,11 +165,11 @@ class ProcessFiles:
 
     @property
     def was_there(self) -> bool:
-        """Return whether the process was already running before its current message."""
+        """Return True if the process was already running before its current message."""
         return self.spare or self.asked > 1
 
     def start_recording(self, order: Order) -> RunRecording | None:
-        """Start recording the output of a message and return the recording, or None if recording is off or fails."""
+        """Start recording the output of a message. Return None if recording is off or fails."""
         facts: list[Any] = [str(self.top), self.level.kind, self.level.cut, self.mark, self.agent]
         facts += [self.asked, self.length, self.spent, self.calls, self.spare]
         head = json.dumps({_HEAD: facts}).encode() + b"\n"
@@ -181,7 +181,7 @@ class ProcessFiles:
     ) -> tuple[Completion, RunLeftovers]:
         """Return the verdict on the answer to a message, and the answer.
 
-        ``lives`` says whether the process still runs.
+        ``lives`` is True if the process still runs.
         """
         order = replace(message.order, directory=folder)
         left = collect_leftovers(order, self.agent, message.prompt, message.base, self.home_folder, message.stream)
@@ -194,7 +194,7 @@ class ProcessFiles:
     def prove_message(
         self, folder: Path, message: Exchange, ending: RunEnding
     ) -> tuple[Completion, RunLeftovers, int] | None:
-        """Return the verdict on a message and its answer if the answer is certainly complete, otherwise None."""
+        """Return verdict, answer and transcript size if a message's answer is certainly complete, else None."""
         stream = message.stream
         if not message.over or message.after or message.late or message.compacted or not stream.is_whole:
             return None
@@ -261,7 +261,7 @@ def build_message_prompt(order: Order, base: BaseSession) -> bytes:
 
 
 def read_process_files(found: FinishedRun | None) -> ProcessFiles | None:
-    """Return the state of a CLI process from the head of its recording, or None if the recording is of another kind."""
+    """Return a CLI process's state from its recording, or None if the recording is of another kind."""
     try:
         head: list[Any] = json.loads(found.output.partition(b"\n")[0])[_HEAD] if found else []
         top, kind, cut, *facts = head
@@ -274,7 +274,7 @@ def read_process_files(found: FinishedRun | None) -> ProcessFiles | None:
 def adopt_message(order: Order, files: ProcessFiles, found: FinishedRun, prices: Prices) -> RunResult | None:
     """Return the result of a recorded message that had ended before its worker died, otherwise None.
 
-    The call may block.
+    May block.
     """
     process_tags.kill_tagged(files.mark)  # left by a guard that died with its worker
     base = cli_sessions.find_base(order)

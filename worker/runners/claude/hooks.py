@@ -1,7 +1,7 @@
-"""Settings and hooks of one run of the Claude CLI, and the marks that the hooks write (ADR-036, docs/claude-cli.md).
+"""The settings and hooks of one run of the Claude CLI, and the marks that the hooks write (ADR-036).
 
-Each run gets its own settings file outside the agent's working folder, and hooks that write into the delivery's folder.
-Each mark names its run, so marks of other processes are recognized.
+Each run gets its own settings file outside the agent's working folder, and hooks that write into the delivery's folder
+(docs/claude-cli.md). Each mark names its run, so marks of other processes are recognized.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _hook_command(event: str, marks: Path) -> str:
 def readable_entries(root: Path) -> list[Path]:
     """Return the files and folders of a project that agents may read.
 
-    Hidden ones, links and ``projects`` are left out.
+    Hidden entries, links and ``projects`` are left out.
     """
     if root == root.parent:
         return []
@@ -121,7 +121,7 @@ def readable_entries(root: Path) -> list[Path]:
 
 
 def read_marks(directory: Path) -> dict[str, HookMark]:
-    """Return the reports that the hooks of a run have written, by event. Unreadable reports are left out."""
+    """Return the reports that the hooks of a run have written, by event. Skip unreadable reports."""
     found: dict[str, HookMark] = {}
     try:
         with open_folder(directory) as own, open_folder("marks", own) as marks:
@@ -136,12 +136,12 @@ def read_marks(directory: Path) -> dict[str, HookMark]:
 
 
 def has_ended(directory: Path) -> bool:
-    """Return whether all hooks of a run have written their reports, including the hook at the end."""
+    """Return True if all hooks of a run have written their reports, including the hook at the end."""
     return {START, STOP, END} <= read_marks(directory).keys()
 
 
 def find_write_error(directory: Path) -> str:
-    """Return why the hooks cannot write to a run's folder, such as a full disk, or an empty string if they can."""
+    """Return why the hooks cannot write to a run's folder, such as a full disk, or an empty string."""
     try:
         with open_folder(directory) as own, open_folder("marks", own) as marks:
             replace_file("probe", b"\0" * _PROBE, marks, durable=False)

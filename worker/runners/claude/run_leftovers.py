@@ -1,4 +1,4 @@
-"""Collect what a run of the Claude CLI left: its answer file, its standard output, or its transcript."""
+"""Collects what a run of the Claude CLI left: its answer file, its standard output, or its transcript."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from worker.runners.claude.completion_gate import RunEvidence
 from worker.runners.claude.hooks import END, START, STOP, HookMark, find_write_error, read_marks
 from worker.runners.sandbox.supervision import RunEnding
 
-#: Shorter delays are the CLI's own back-off, not requested by the service; in seconds.
+#: Delays shorter than this, in seconds, are the CLI's own back-off and not requested by the service.
 _LEAST_RETRY_AFTER = 2.0
 _REQUIRED = {START, STOP, END}
 
@@ -74,7 +74,7 @@ def collect_leftovers(
 
 
 def find_transcript_gap(found: RecordedRun, marks: Mapping[str, HookMark], stream: ClaudeStream) -> str:
-    """Return which part of the answer is missing in a transcript, or an empty string if the transcript is complete."""
+    """Return which part of the answer is missing in a transcript, or an empty string for none."""
     if STOP not in marks or found.lacks_message(marks[STOP].message):
         return "the transcript does not end with the last message that the Stop hook heard"
     # Not only at its end: standard output may have closed between two results.

@@ -38,7 +38,7 @@ from worker.runners.warm import agent_lifecycle, idle_agents
 
 
 class ClaudeCliRunner(ProcessRunner):
-    """A runner for the Claude CLI. An option, as in ``claude_cli:opus``, names the model."""
+    """Runs agents with the Claude CLI. An option, as in ``claude_cli:opus``, names the model."""
 
     name = "claude_cli"
 
@@ -54,10 +54,7 @@ class ClaudeCliRunner(ProcessRunner):
         return await super().run_async(order, emit, stop)
 
     def fixed_part(self, order: Order) -> str:
-        """Return a digest of the options that a process fixes at its start.
-
-        The digest is empty if no process can be kept.
-        """
+        """Return a digest of the options that a process fixes at its start, or "" if none can be kept."""
         settings = self._settings.for_model(order.model)
         try:
             return warm_agent.fixed_part(settings, find_program(settings), order)
@@ -74,9 +71,9 @@ class ClaudeCliRunner(ProcessRunner):
         return self._accept_adopted(order, lambda: exchange.adopt_message(order, files, found, prices))
 
     def open_agent(self, order: Order, fixed: str, stop: Stop) -> warm_agent.ClaudeAgent | RunResult:
-        """Start an agent process for the session of this run and return it, or return an error result.
+        """Start an agent process for this run's session and return it, or return an error result.
 
-        The call may block.
+        May block.
         """
         settings = self._settings.for_model(order.model)
         return warm_agent.open_agent(self._agents, settings, find_program(settings), order, fixed, stop)
@@ -90,16 +87,16 @@ class ClaudeCliRunner(ProcessRunner):
             return ""  # a cold start reports the reason
 
     def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
-        """Return an example order for each kind of spare process wanted after ``since``, each with its time."""
+        """Return an order and a time for each kind of spare process requested after ``since``."""
         try:
             return list(spare_agent.wanted_kinds(self._settings, since))
         except OSError:
             return []
 
     def open_spare(self, order: Order, part: str, until: float) -> spare_agent.ClaudeSpare | None:
-        """Start a spare process for runs like this one and return it, or return None if that is impossible.
+        """Start a spare process for runs like this one. Return None if that is impossible.
 
-        The call may block.
+        May block.
         """
         settings = self._settings.for_model(order.model)
         try:
@@ -108,7 +105,7 @@ class ClaudeCliRunner(ProcessRunner):
             return None
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Prepare the run's folders and command, or return an error result, for example if the CLI is missing."""
+        """Prepare the run's folders and command. Return an error result if the CLI is missing, for example."""
         settings = self._settings.for_model(order.model)
         try:
             program = find_program(settings)

@@ -88,7 +88,7 @@ def _note_demand(settings: Settings, order: Order) -> None:
 
 
 def wanted_kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
-    """Yield an example order for each kind of spare process wanted after ``since``, with the time of the request.
+    """Yield an order and a time for each kind of spare process requested after ``since``.
 
     Raises:
         OSError: the folder cannot be read.
@@ -115,9 +115,9 @@ class _NeverStop:
 def open_spare(
     agents: AgentProcesses, settings: Settings, program: str, order: Order, part: str, until: float
 ) -> ClaudeSpare | None:
-    """Start a spare process for runs like this one and return it, or return None if that is impossible.
+    """Start a spare process for runs like this one. Return None if that is impossible.
 
-    The call may block.
+    May block.
     """
     mark = f"spare-{secrets.token_hex(8)}"
     top = settings.sessions_dir / SPARES / mark
@@ -182,7 +182,7 @@ class ClaudeSpare(ClaudeAgent):
     def bind_session(self, order: Order, fixed: str) -> bool:
         """Assign the process to the run's session. Return False if the process must be closed instead.
 
-        The call may block.
+        May block.
         """
         began, files, before = time.monotonic(), self._files, self._files.top
         if not self._is_alive:
@@ -202,7 +202,7 @@ class ClaudeSpare(ClaudeAgent):
         return claimed
 
     def _request_claim(self, inner: Order, home: Path) -> bool:
-        """Ask the CLI process to join the session, and return whether the process has accepted."""
+        """Ask the CLI process to join the session. Return True if the process accepts."""
         rights = json.loads(build_settings(inner, home, self._settings))["permissions"]
         waiting = json.loads(build_settings(self._own, self._files.home_folder, self._settings))["permissions"]
         rights["deny"] += waiting["deny"]  # under its old name

@@ -1,4 +1,4 @@
-"""One process of the Claude CLI for several messages of a session (``--input-format stream-json``).
+"""A process of the Claude CLI that answers several messages of a session (``--input-format stream-json``).
 
 A message is complete while its process lives only if result, Stop mark and transcript agree (``exchange.py``).
 Otherwise the input is closed, and the completion gate judges what the process left.
@@ -98,9 +98,9 @@ def _file_identity(path: Path) -> tuple[int, int]:
 def open_agent(
     agents: AgentProcesses, settings: Settings, program: str, order: Order, fixed: str, stop: Stop
 ) -> ClaudeAgent | RunResult:
-    """Start an agent process for the session of this run and return it, or return an error result.
+    """Start an agent process for this run's session and return it, or return an error result.
 
-    The call may block.
+    May block.
     """
     began, top, base = time.monotonic(), new_process_folder(order), cli_sessions.find_base(order)
     held = contextlib.ExitStack()
@@ -174,21 +174,21 @@ class ClaudeAgent:
         self._sent = 0.0
 
     def assign_session(self, order: Order, fixed: str, base: BaseSession, began: float) -> None:
-        """Assign the process to the session of its first message, and remember when the run began."""
+        """Assign the process to the session of its first message. ``began`` is the start of the run."""
         self.session, self.fixed_part = (order.owner, order.session_id), fixed
         self._base, self._began = base, began
 
     def continues(self, order: Order) -> bool:
-        """Return whether the process is alive and knows exactly the conversation that this run continues.
+        """Return True if the process lives and knows exactly the conversation that this run continues.
 
-        The call may block.
+        May block.
         """
         self._base = cli_sessions.find_base(order)
         transcript = self._base.transcript
         return self._is_alive and self._process.is_silent and transcript is not None and transcript.stem == self._tip
 
     async def answer_message(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
-        """Answer the message of this run and return the result, or None if the process certainly did not read it."""
+        """Answer this run's message and return the result, or None if the process certainly did not read it."""
         loop, files = asyncio.get_running_loop(), self._files
         began = time.monotonic() if files.asked else self._began
         message = Exchange(order, self._base, build_message_prompt(order, self._base), began, begun=not files.asked)
@@ -244,7 +244,7 @@ class ClaudeAgent:
         asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._check_message, message)
 
     def _send_message(self, message: Exchange) -> bool:
-        """Record and send a message, and return whether the process has read the message. The call may block."""
+        """Record and send a message. Return True if the process has read it. May block."""
         if self._door and self._files.was_there:
             try:
                 self._files.calls = self._door.count_calls()
@@ -262,7 +262,7 @@ class ClaudeAgent:
     def _settle_message(
         self, message: Exchange, begun: StartedAgent, stop: Stop, footprint: ResourceUsage, emit: Emit
     ) -> RunResult | None:
-        """Return the result of a message that is certainly complete while its process keeps running, or None."""
+        """Return the result of a message that is certainly complete while its process lives, or None."""
         pass_failpoint("agent.ended")
         files = self._files
         supervision = begun.supervision
@@ -301,7 +301,7 @@ class ClaudeAgent:
         return self._process.wait_for_end(0) is not None or self._process.known_end is not None
 
     def _wait_until_alone(self, message: Exchange) -> bool:
-        """Wait up to 0.1 s until the process is silent and has no children, and return whether it is."""
+        """Wait up to 0.1 s until the process is silent and has no children. Return True if it is."""
         give_up = time.monotonic() + _TO_BE_ALONE
         while not (alone := self._is_alone(message)) and not self._is_gone and time.monotonic() < give_up:
             time.sleep(_TO_BE_ALONE / 5)
@@ -320,7 +320,7 @@ class ClaudeAgent:
     def _conclude_message(
         self, message: Exchange, begun: StartedAgent, report: AgentExit, stop: Stop, emit: Emit
     ) -> RunResult | None:
-        """Return the result of a message whose process has ended, or None if the process never read the message."""
+        """Return the result of a message whose process has ended, or None if it never read the message."""
         files, ending = self._files, begun.build_ending(report)
         if not message.taken_at and files.was_there and not ending.cause and not find_stop_reason(stop):
             return None
@@ -340,7 +340,7 @@ class ClaudeAgent:
         self._process.call_at_end(functools.partial(idle_agents.shared_idle_agents().remove_ended, self))
 
     def measure_memory(self) -> int:
-        """Return how many bytes of memory would become free if the process ended. The call may block."""
+        """Return how many bytes of memory would become free if the process ended. May block."""
         return self._weight.measure(self._pids)
 
     def close(self) -> None:

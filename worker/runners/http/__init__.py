@@ -1,1 +1,1 @@
-"""An agent that asks an OpenAI-compatible service over HTTP."""
+"""An agent that sends requests to an OpenAI-compatible service over HTTP."""

@@ -1,4 +1,4 @@
-"""Ask an OpenAI-compatible service once, in a process that can be killed at any moment.
+"""Sends one request to an OpenAI-compatible service, in a process that can be killed at any moment.
 
 Run as ``python -m worker.runners.http.agent``. The request arrives as JSON on standard input, which hides the key.
 Standard library only, to start fast. An answer is complete only with ``finish_reason`` stop *and* ``[DONE]``, or with
@@ -239,7 +239,7 @@ def _report_usage(usage: object, of_input: str, of_output: str) -> None:
 
 
 def _content_text(content: object) -> str:
-    """Return the text of a message's content, which is a string or a list of parts, without the model's reasoning."""
+    """Return the text of a message's content (a string or a list of parts), without the model's reasoning."""
     if isinstance(content, list):
         return "".join(part["text"] for part in content if part["type"] == "text")
     if content is None or isinstance(content, str):

@@ -1,4 +1,4 @@
-"""Attach the images named in messages to a request for an OpenAI-compatible service.
+"""Attaches the images named in messages to a request for an OpenAI-compatible service.
 
 Messages name files in the session's ``input/`` folder (``contract/turn.py``), so the stored conversation holds no image
 data.
@@ -15,7 +15,7 @@ from worker.files.safe_io import open_folder, read_file
 
 
 def attach_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[str, Any]]:
-    """Return the messages with the images that user messages name attached, at most ``MAX_IMAGES``, newest first."""
+    """Return the messages with the images that users named attached, at most ``MAX_IMAGES``, newest first."""
     left, found = MAX_IMAGES, list[dict[str, Any]]()
     for message in reversed(messages):
         names = find_image_names(message.get("content", "")) if message.get("role") == "user" else []

@@ -31,7 +31,7 @@ _ENDING, _MAX_KEPT = ".json", 64 * 2**20
 
 
 class OpenAiHttpRunner(ProcessRunner):
-    """A runner that sends each run as one request to the OpenAI-compatible service at ``HELIX_OPENAI_URL``.
+    """Runs agents by sending one request per run to the OpenAI-compatible service at ``HELIX_OPENAI_URL``.
 
     The option names the service's model, such as ``openai_http:qwen3``.
     """
@@ -51,7 +51,7 @@ class OpenAiHttpRunner(ProcessRunner):
         return option
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Build the request and return the prepared run, or an error result if the address or the model is missing."""
+        """Build the request and return the prepared run, or an error result if address or model is missing."""
         settings = self._settings.for_model(order.model)
         if problem := self.find_config_problem(order.option, settings):
             return config_error(problem)
@@ -105,7 +105,7 @@ def _allowed_destinations(settings: Settings, model: str) -> AllowedDestinations
 
 
 def build_messages(order: Order) -> list[Message]:
-    """Return the messages to send to the service: the conversation, and any answer that the new prompt criticizes."""
+    """Return the messages for the service: the conversation, and any answer that the new prompt criticizes."""
     feedback: list[Message] = [{"role": "user", "content": order.prompt}]
     if order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.so_far})

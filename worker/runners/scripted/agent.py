@@ -36,7 +36,7 @@ class ProcessPlayer(ScriptPlayer):
         self.hang()
 
     def fork(self, seconds: float = 600.0, scrub: bool = False) -> None:
-        """Start a child process in its own session that survives this agent and keeps the agent's output open."""
+        """Start a child process that survives this agent and keeps the agent's output open."""
         reader, writer = os.pipe()
         middle = os.fork()
         if middle:

@@ -21,7 +21,7 @@ PROCESS_STEPS = frozenset({"die", "hang", "ignore_sigterm", "fork", "kill_parent
 
 
 class ScriptedRunner(ProcessRunner):
-    """A runner that plays the script named in the order, or a built-in demo script, in an agent process."""
+    """Plays the script named in the order, or a built-in demo script, in an agent process."""
 
     name = "scripted"
 

@@ -1,4 +1,4 @@
-"""Read scripts of the scripted agent and choose the steps to play (docs/scripted-agent.md)."""
+"""Reads scripts of the scripted agent and chooses the steps to play (docs/scripted-agent.md)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ScriptRule:
     lists: tuple[tuple[Step, ...], ...]
 
     def matches(self, message: str) -> bool:
-        """Return whether the rule applies to a message."""
+        """Return True if the rule applies to a message."""
         return bool(self.pattern.search(message)) if self.pattern else self.when in message
 
 

@@ -1,4 +1,4 @@
-"""Play the steps of a script, in the agent process or in tests. Standard library only, to start fast."""
+"""Plays the steps of a script, in the agent process or in tests. Standard library only, to start fast."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class ScriptPlayer:
             self.sleep(0.01)
 
     def call_back(self, url: str) -> None:
-        """Send a GET request to ``url`` and wait for the response. A failure is reported as a note."""
+        """Send a GET request to ``url`` and wait for the response. Report a failure as a note."""
         from urllib.request import Request, urlopen  # slow to import and rarely needed
 
         request = Request(url, headers={"Helix-Agent-Mark": self.mark})  # noqa: S310 - the script's own address
@@ -170,7 +170,7 @@ class ScriptPlayer:
 
 
 def split_text(text: str, pieces: int) -> list[str]:
-    """Split a text into at most ``pieces`` parts with similar numbers of words, and return the parts."""
+    """Split a text into at most ``pieces`` parts with similar numbers of words."""
     if pieces <= 1:
         return [text]
     words = re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", text) or [text]

@@ -1,4 +1,4 @@
-"""Match texts with unknown parts against patterns, in which only ``*`` is special."""
+"""Matches texts with unknown parts against patterns, in which only ``*`` is special."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ANY, GLOB = "\0", "\1"
 
 
 class Match(IntEnum):
-    """Certainty with which a text matches a pattern."""
+    """How certainly a text matches a pattern."""
 
     NO = 0
     MAY = 1
@@ -17,10 +17,7 @@ class Match(IntEnum):
 
 
 def match_pattern(pattern: str, text: str) -> Match:
-    """Return how certainly a text matches a pattern. A text with unknown parts never matches for certain.
-
-    A text with unknown parts can match only perhaps.
-    """
+    """Return how certainly a text matches a pattern. A text with unknown parts never matches for certain."""
     if ANY in text or GLOB in text:
         return Match.MAY if _may_match(pattern, text) else Match.NO
     first, *rest = pattern.split("*")
@@ -36,7 +33,7 @@ def match_pattern(pattern: str, text: str) -> Match:
 
 
 def _may_match(pattern: str, text: str) -> bool:
-    """Return whether the text matches the pattern for some value of its unknown parts."""
+    """Return True if the text matches the pattern for some value of its unknown parts."""
     end = len(pattern)
     at, before = _skip_stars(pattern, {0}), ""
     for letter in text:
@@ -56,7 +53,7 @@ def _may_match(pattern: str, text: str) -> bool:
 
 
 def _skip_stars(pattern: str, at: set[int]) -> set[int]:
-    """Return the positions in a pattern, together with the positions after stars, because a star may match nothing."""
+    """Return the positions in a pattern, and the positions after stars, because a star may match nothing."""
     for place in sorted(at):
         while pattern.startswith("*", place):
             place += 1

@@ -1,4 +1,4 @@
-"""Find all commands that a command line runs, including those started by ``sh -c``, ``env`` or ``find -exec``."""
+"""Finds all commands that a command line runs, including those started by ``sh -c``, ``env`` or ``find -exec``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def program_name(command: ShellCommand) -> str:
 
 
 def matchable_texts(command: ShellCommand) -> Iterator[str]:
-    """Yield the texts of a command that patterns are matched with, with and without the leading options."""
+    """Yield the texts of a command to match with patterns, with and without the leading options."""
     if command.words:
         program, words = program_name(command), command.words[1:]
         if program.startswith("git-"):
@@ -74,7 +74,7 @@ def matchable_texts(command: ShellCommand) -> Iterator[str]:
 
 
 def _first_operands(words: tuple[str, ...]) -> list[int]:
-    """Return the possible positions of a command's first operand. Any option may take the next word as its value."""
+    """Return the possible positions of the first operand. Any option may take the next word as its value."""
     places = {0}
     for at, word in enumerate(words):
         if at in places and word.startswith(("-", "+", ANY, GLOB)):
@@ -125,7 +125,7 @@ def _started_commands(command: ShellCommand) -> Iterator[ShellCommand]:
 
 
 def _runs_anything(program: str, words: tuple[str, ...], stdin: str | None) -> bool:
-    """Return whether a program runs code that does not appear on the command line."""
+    """Return True if a program runs code that does not appear on the command line."""
     operands = [word for word in words if not word.startswith(("-", "+"))]
     given = [words[at] for at in _first_operands(words) if at < len(words)]
     asks = bool(words) and not operands and words[0] in {"--version", "--help", "-V", "-v", "-h"}

@@ -1,4 +1,4 @@
-"""Parse a shell command line into its simple commands with ``shfmt`` (docs/policy.md).
+"""Parses a shell command line into its simple commands with ``shfmt`` (docs/policy.md).
 
 Parts known only at run time (variables, command output) become ``patterns.ANY``.
 """
@@ -92,7 +92,7 @@ def find_parser() -> Path:
 
 
 def _hides_commands(tree: Mapping[str, Any]) -> bool:
-    """Return whether quoted text on the line contains commands that the line may evaluate."""
+    """Return True if quoted text on the line contains commands that the line may evaluate."""
     texts = json.dumps(tree, separators=(",", ":"))
     quoted = re.search(r'"Value":"(?:[^"\\]|\\.)*(?:\$\(|`)', texts)
     return bool(quoted and _EVALUATES.search(texts))
@@ -150,7 +150,7 @@ class _TreeReader:
         yield ShellCommand(words, tuple(files), not (files or stdin is not None or inner.get("Assigns")), stdin)
 
     def _loop_values(self, loop: Mapping[str, Any], known: Mapping[str, str]) -> list[str]:
-        """Return the values that a loop variable takes, or an empty list if the values are unknown."""
+        """Return the values that a loop variable takes, or an empty list if they are unknown."""
         name = (loop.get("Name") or {}).get("Value", "")
         elsewhere = re.search(rf"\b{name}\b", re.sub(rf"\$\{{?{name}\b|\bfor\s+{name}\b", "", self._line))
         values = [_word_text(each["Parts"], known) for each in loop.get("Items") or []]
@@ -213,7 +213,7 @@ def _here_document(statements: list[Any], known: Mapping[str, str]) -> str:
 
 
 def _decode_escapes(value: str) -> str:
-    """Return the text of a ``$'...'`` string, or ``ANY`` if Python and the shell decode its escapes differently."""
+    """Return the text of a ``$'...'`` string, or ``ANY`` if Python and the shell decode it differently."""
     if re.search(r"\\(?:[^abfnrtvxuU0-7'\"\\]|[4-7][0-7][0-7]|x\{)", re.sub(r"\\\\", "", value)):
         return ANY
     try:

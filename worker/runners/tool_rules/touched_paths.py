@@ -1,4 +1,4 @@
-"""Find the files and folders that a tool call's arguments or commands name or cover."""
+"""Finds the files and folders that a tool call's arguments or commands name or cover."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_CHARS, _MOST_FOLDERS, _MOST_NAMES, _MOST_PATHS = 4_096, 24, 200, 5_000
 
 
 def match_folder(pattern: str, paths: Iterable[str | None], root: str, *, covers: bool) -> list[Match]:
-    """Match each path with a folder pattern below ``root`` and return the results. None means an unknown path.
+    """Match each path with a folder pattern below ``root`` and return the results. None is an unknown path.
 
     With ``covers``, a path that ends with a slash matches if anything below it does.
     """
@@ -92,7 +92,7 @@ def _argument_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _pattern_path(text: str) -> str:
-    """Return a search pattern as a path, with a placeholder for everything after its first special character."""
+    """Return a search pattern as a path, with a placeholder from its first special character on."""
     plain = re.split(r"[*?\[{]", text)[0]
     return text if plain == text else f"{plain}{GLOB}"
 
@@ -131,7 +131,7 @@ def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> It
 
 
 def _glob_files(text: str, folder: str) -> Iterator[str | None]:
-    """Yield the files that a shell glob finds, because these files may be links, or None for too many files."""
+    """Yield the files that a shell glob finds, because they may be links, or None for too many files."""
     if text.rpartition("/")[0].count(GLOB) > 1:
         yield None
     elif GLOB in text:

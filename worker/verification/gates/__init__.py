@@ -1,4 +1,4 @@
-"""Check a phase's output deterministically, before the verifier does (ADR-025, docs/WORKFLOW-SYSTEM.md)."""
+"""Deterministic checks of a phase's output, which run before the verifier (ADR-025, docs/WORKFLOW-SYSTEM.md)."""
 
 from worker.verification.gates.check import GateSettings as GateSettings
 from worker.verification.gates.check import iterate_gates as iterate_gates

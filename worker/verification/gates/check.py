@@ -1,4 +1,4 @@
-"""Run the gates of a phase. A test compares the gates here with the contract's table of gate options."""
+"""Runs the gates of a phase. A test compares the gates here with the contract's table of gate options."""
 
 from __future__ import annotations
 

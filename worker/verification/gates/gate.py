@@ -1,4 +1,4 @@
-"""Define gates: deterministic checks of a phase's output that report file and line of each fault."""
+"""The interface of gates: deterministic checks of a phase's output that report file and line of each fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from worker.verification.gates.stop import StopRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateContext:
-    """Input of a quality gate that checks the output of a phase, such as the files and the time limit.
+    """The input of a quality gate that checks the output of a phase, such as the files and the time limit.
 
     Attributes:
         stop: stops running programs when its reason is set.
@@ -61,7 +61,7 @@ class GateResult:
         return not self.skipped and not any(issue.is_error for issue in self.issues)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as a dict for JSON."""
+        """Return the result as a JSON-ready dict."""
         return {
             "gate": self.gate,
             "passed": self.passed,
@@ -97,7 +97,7 @@ class GateReport:
         return tuple(result.gate for result in self.results if result.passed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as a dict for JSON."""
+        """Return the report as a JSON-ready dict."""
         return {
             "passed": self.passed,
             "stopped": self.stopped,

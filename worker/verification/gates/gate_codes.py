@@ -1,4 +1,4 @@
-"""Load the issue codes of gates from ``codes.toml``. A test compares the codes with docs/WORKFLOW-SYSTEM.md."""
+"""The issue codes of gates from ``codes.toml``. A test compares the codes with docs/WORKFLOW-SYSTEM.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CODES = load_codes(__file__)
 
 
 def build_gate_issue(code: str, locale: str, /, *, file: str = "", line: int = 0, **values: object) -> ValidationIssue:
-    """Return a new issue with the severity and the texts of an issue code of quality gates.
+    """Build an issue with the severity and the texts of an issue code of quality gates.
 
     Raises:
         KeyError: the code is unknown, or a value of its text is missing.

@@ -1,4 +1,4 @@
-"""Run a gate's program in its own process session, with a clean environment and limits."""
+"""Runs a gate's program in its own process session, with a clean environment and limits."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GateProgramResult:
 
     @property
     def problem(self) -> str:
-        """Return why the program was stopped, or an empty string if the program ended by itself."""
+        """Return why the program was stopped, or an empty string if it ended by itself."""
         reasons = {"deadline": f"> {self.limits.seconds:g} s", "idle": f"> {self.limits.silence:g} s without output"}
         return reasons.get(self.cause, self.detail) if self.cause else ""
 
@@ -162,7 +162,7 @@ def _explain_start_failure(ending: RunEnding, lines: Sequence[str], *, boxed: bo
 
 
 def build_environment(home: Path | None) -> dict[str, str]:
-    """Return the environment variables for a gate's program, in which PATH starts with this Python's folder."""
+    """Return the environment variables for a gate's program. PATH starts with this Python's folder."""
     return {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         **({"HOME": str(home), "TMPDIR": str(home)} if home else {"HOME": "/nonexistent"}),

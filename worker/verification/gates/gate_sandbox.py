@@ -1,4 +1,4 @@
-"""Run gates' programs in the agents' sandbox.
+"""The sandbox of gates' programs.
 
 A gate's program executes files that an agent wrote. Without a sandbox only an operator's phases may run programs
 (docs/security.md).
@@ -48,8 +48,7 @@ class GateSandbox:
     def explain_refusal(self, gate: str) -> str:
         """Return why a quality gate may not run on this worker, or an empty string if the gate may run.
 
-        Args:
-            gate: name of a gate that executes files of the phase; empty for other gates.
+        ``gate`` names a gate that executes files of the phase; empty for other gates.
         """
         problem = "HELIX_BOX=off" if self.mode == "off" else self.obstacle or self.shared
         if not problem:
@@ -71,8 +70,7 @@ class GateSandbox:
     def wrap_command(self, argv: Sequence[str], cwd: Path, own: SandboxMount) -> list[str]:
         """Return the command line that runs a program inside the sandbox.
 
-        Args:
-            own: the folder of the program; the only writable folder, if writable.
+        ``own`` is the folder of the program and, if writable, the only writable folder.
 
         Raises:
             SandboxError: a sandbox is required and cannot be created.

@@ -1,4 +1,4 @@
-"""List and copy the files of a phase's output, which an agent wrote."""
+"""Lists and copies the files of a phase's output, which an agent wrote."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _TELLING = re.compile(r"^(?:E   |FAILED |ERROR |.*\b(?:[Ee]rror|FAIL(?:ED)?)\b)"
 
 
 def run_command_gate(options: Mapping[str, Any], site: GateContext) -> Iterator[ValidationIssue]:
-    """Run the command of a phase on a copy of its output, and yield an issue unless the exit code is 0."""
+    """Run a phase's command on a copy of its output, and yield an issue unless the exit code is 0."""
     argv = _command_line(options)
     name = str(options.get("name") or argv[-1 if options.get("shell") else 0])
     ran = _run_on_copy("command", argv, options, site)

@@ -1,4 +1,4 @@
-"""Create temporary folders for copies of an output.
+"""Temporary folders for copies of an output.
 
 The kernel releases the lock of a folder when its process dies; the next verification removes unlocked folders.
 """

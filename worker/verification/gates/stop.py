@@ -1,4 +1,4 @@
-"""Stop gates and the verifier, also when their coroutine is cancelled."""
+"""Stops gates and the verifier, also when their coroutine is cancelled."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ class _CombinedStop:
 async def run_in_thread(work: Callable[[Stop], T], stop: Stop | None = None) -> T:
     """Run blocking work in a thread and return the result. On cancellation, stop the work and wait for its end.
 
-    Args:
-        work: gets a stop request that is set on cancellation or when ``stop`` is set.
+    ``work`` gets a stop request that is set on cancellation or when ``stop`` is set.
     """
     either = _CombinedStop(stop or StopRequest())
     running = asyncio.ensure_future(asyncio.to_thread(work, either))
