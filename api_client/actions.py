@@ -23,8 +23,8 @@ _ONLY = {"cancel": "unfinished", "replay": "finished", "drop": "dead"}
 class ActionResult:
     """The result of an operator's action on one turn.
 
-    ``said`` is cancelled, stopping, replayed, dropped, or why nothing was done. ``before``: the same replay was made
-    earlier, so no new turn was created.
+    ``said`` is ``cancelled``, ``stopping``, ``replayed``, ``dropped``, or why nothing was done. ``before`` is True if
+    the same replay was made earlier, so that no new turn was created.
     """
 
     turn_id: str
@@ -51,10 +51,7 @@ _SAME = ReplayChange()
 
 
 async def select_targets(client: TurnsClient, action: str, search: Search) -> list[FoundTurn]:
-    """Return the turns that match a search and that allow the action, oldest first.
-
-    Raises the errors of ``select``.
-    """
+    """Return the turns that match a search and that allow the action, oldest first."""
     return await select_turns(client.lists, search, only=_ONLY[action])
 
 
@@ -71,9 +68,7 @@ async def carry_out_action(
 ) -> ActionResult:
     """Apply an operator's action to one turn and record the action in the audit log. Idempotent.
 
-    Idempotent.
-
-    Raises ``TurnNotFound`` if the turn does not exist or has another owner; ``NotFinished`` for a replay of an
+    Raises ``TurnNotFound`` if the turn does not exist or has another owner; ``TurnNotFinished`` for a replay of an
     unfinished turn or a drop of a turn that is no dead letter; ``BadRequest`` for a replay that can never succeed.
     """
     before = await client.reader.read_turn(turn_id, owner=owner)
@@ -96,10 +91,7 @@ async def carry_out_action(
 
 
 async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by: str, detail: str = "") -> str:
-    """Send an operator's order to a worker, record the order in the audit log, and return the worker's full name.
-
-    Raises the errors of ``Workers.order``.
-    """
+    """Send an operator's order to a worker, record the order in the audit log, and return the worker's full name."""
     whole = await client.workers.find_worker(name)
     async with client.orders.place_order(
         f"worker {order.value}", by=by, detail=" ".join(filter(None, (whole, detail)))
@@ -120,7 +112,7 @@ async def act_on_all(
 ) -> AsyncGenerator[ActionResult]:
     """Apply an action to each turn in sequence and yield each result; a turn that changed meanwhile is skipped.
 
-    May be killed and repeated. Raises ``StoreUnavailable`` if the store fails; the yielded actions are done.
+    May be killed and repeated. If ``StoreUnavailable`` is raised, the yielded actions are done.
     """
     for turn in turns:
         try:

@@ -35,16 +35,10 @@ _OWNER = re.compile(r"\b(owner[: ]|key:)([0-9a-f]{32}|[0-9a-f]{12})\b")
 class ApiKey:
     """An API key as stored in the keys file: name, hash, owner and rights. The secret itself is not stored.
 
-    Attributes:
-        name: unique among the valid keys.
-        hash: SHA-256 of the key, which has 256 random bits, so no slower hash is needed.
-        owner: whose turns it sees. Keys of one owner see the same turns, so that a key can be exchanged.
-        right: ``user``; ``metrics``, which may also read figures of all owners; or ``operator``.
-        models: models that it may use; empty for all.
-        per_minute: turns a minute; 0 for the default.
-        weight: slots relative to an owner of weight 1. at_once, background: as ``SlotShare``, for each of its owners.
-        forwards_users: it acts for several users, whom the request's headers name (``access``).
-        created_at, revoked_at: ISO 8601 in UTC; ``revoked_at`` is empty while the key is valid.
+    Keys of one owner see the same turns, so that a key can be exchanged. ``right`` is ``user``, ``metrics`` (may also
+    read statistics of all owners) or ``operator``. ``models`` is empty for all models, ``per_minute`` is 0 for the
+    default, and ``forwards_users`` says that the key acts for users whom request headers name. SHA-256 suffices for
+    ``hash``, because a key has 256 random bits.
     """
 
     name: str
@@ -132,10 +126,7 @@ def make_owner_namer(path: Path) -> Callable[[str], str]:
 
 
 def read_sound_keys(path: Path) -> tuple[ApiKey, ...]:
-    """Return the keys in the file after checking that no key contradicts itself.
-
-    Raises ``SettingsError`` if the file is broken or a key contradicts itself, with what to do.
-    """
+    """Return the keys in the file. Raises ``SettingsError`` if the file is broken or a key contradicts itself."""
     keys = read_keys(path)
     problems = [(key.name, problem) for key in keys if (problem := explain_contradiction(key))]
     if problems:
@@ -198,8 +189,7 @@ def _now() -> str:
 class ApiKeyring:
     """Provides the valid API keys to a running relay and reads the keys file again when the file changes.
 
-    The constructor raises ``SettingsError`` for a broken file or key. A file that breaks later is logged and
-    ignored.
+    Raises ``SettingsError`` for a broken file. A file that breaks later is logged and ignored.
     """
 
     def __init__(self, path: Path) -> None:

@@ -20,11 +20,8 @@ FORMAT = "helix-turns.export/1"
 class WorkerDeath:
     """A worker process that died or froze while it worked on a turn.
 
-    Attributes:
-        worker: process name, which ends with its host. during: running or validating.
-        at: time of the detection, in seconds since the epoch. silent_seconds: time since its last heartbeat.
-        cause: what the worker's supervisor saw: a signal or an exit code; empty if nobody saw it.
-        signal, exit_code: the cause for programs; the code is minus the signal's number, None if nobody saw it.
+    ``at`` is the time of the detection, in seconds since the epoch. ``cause`` is what the worker's supervisor saw,
+    empty if nobody saw the exit; ``exit_code`` is then None.
     """
 
     delivery: int
@@ -55,10 +52,7 @@ def find_deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> l
 
 
 async def export_turn(client: TurnsClient, turn_id: str, *, owner: str | None = None) -> dict[str, Any]:
-    """Return a turn's record, attempts and events, with prompts and answers, as a JSON-ready dict.
-
-    Raises the errors of ``TurnReader.get``.
-    """
+    """Return a turn's record, attempts and events, with prompts and answers, as a JSON-ready dict."""
     turn = await client.reader.read_turn(turn_id, owner=owner)
     attempts = await client.reader.read_attempts(turn_id, owner=owner)
     return {

@@ -33,20 +33,10 @@ _WAITING = {TurnState.QUEUED.value, TurnState.SUSPENDED.value}
 class Overview:
     """The data of the operators' overview page: turns, workers, statistics and alerts at one moment.
 
-    Times are seconds since the epoch.
-
-    Attributes:
-        account: the balance of all acknowledged turns. figures: of the requested span.
-        states: unfinished turns by state. working: turns in progress. waits: other turns, by reason.
-        could_run: turns that only wait for a worker; oldest_waiting: since when the first of them waits, 0 for none.
-        cut: there are more unfinished turns than were read.
-        longest: turns in progress, or whose worker is gone (``lost``), longest first.
-        attempt_starts: since when the agent of each runs.
-        slowest: slowest of the span's newest ``SLOWEST_OF`` finished turns. latest: newest finished turns.
-        dead_count, dead: number of dead letters, and the newest of them.
-        suspended_count, suspended: number of suspended turns, and those that wait longest.
-        crashed: turns with which a worker died or froze, newest first.
-        owners: owners of the most unfinished turns. fleet, alerts: workers, and what keeps turns from running.
+    Times are seconds since the epoch. ``waits`` has the turns that do not run, by reason; ``could_run`` counts those
+    that only need a worker, the first since ``oldest_waiting``. ``cut`` says that more unfinished turns exist than were
+    read. ``longest`` are turns in progress, ``slowest`` and ``latest`` finished turns, ``crashed`` turns with which a
+    worker died or froze.
     """
 
     at: float
@@ -98,8 +88,7 @@ class Overview:
 async def read_overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) -> Overview:
     """Read the data of the overview page for a period from the store; each list has at most ``rows`` turns.
 
-    ``span`` is a key of ``SPANS``. Raises ``KeyError`` for an unknown span, ``StoreUnavailable`` if the store does not
-    answer.
+    Raises ``KeyError`` if ``span`` is not a key of ``SPANS``.
     """
     now, seconds = time.time(), SPANS[span][0]
     everything, lists = Search(), client.lists

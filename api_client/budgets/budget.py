@@ -23,14 +23,9 @@ ASIDE = "aside|"
 class BudgetSpending:
     """A daily budget together with the amount spent and reserved today.
 
-    Attributes:
-        scope: ``all``, ``owner:HASH``, ``key:NAME`` or ``model:NAME``.
-        budget: the entry of HELIX_BUDGETS, such as ``owner:*``.
-        limit_usd: the limit in US dollars.
-        spent_usd: the amount spent in US dollars, including reservations of unfinished turns.
-        resets_at: the start of the next day, in seconds since the epoch.
-        set_aside_usd: the reserved part of ``spent_usd``.
-        matches: whether the entry can apply to anybody.
+    ``scope`` is ``all``, ``owner:HASH``, ``key:NAME`` or ``model:NAME``; ``budget`` is the entry of HELIX_BUDGETS, such
+    as ``owner:*``. ``spent_usd`` includes the reservations in ``set_aside_usd``. ``resets_at`` is in seconds since the
+    epoch.
     """
 
     scope: str

@@ -8,13 +8,7 @@ from api_client.contract.errors import NotAdmitted
 class BudgetExceeded(NotAdmitted):
     """Raised when a daily budget has no room left for a turn.
 
-    Args:
-        scope: the scope of the budget, such as ``owner:HASH``.
-        spent_usd: the amount spent, in US dollars.
-        aside_usd: the amount reserved, in US dollars.
-        limit_usd: the limit, in US dollars.
-        resets_at: the start of the next day, in seconds since the epoch.
-        seconds: the advised delay before retrying.
+    ``seconds`` is the advised delay before retrying; ``resets_at`` is in seconds since the epoch.
     """
 
     code = "budget_exceeded"

@@ -70,8 +70,7 @@ class BudgetLedger(Admission):
     async def hold(self, turns: Sequence[Submission]) -> None:
         """Reserve the highest possible cost of these turns in their budgets, for all of them or for none.
 
-        Raises:
-            BudgetExceeded: a budget of the turns has no room.
+        Raises ``BudgetExceeded`` if a budget has no room.
         """
         aside = [
             {
@@ -90,10 +89,7 @@ class BudgetLedger(Admission):
     async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
         """Check that a turn's budgets allow another agent run, based on the real costs so far.
 
-        A run beyond the submission's reservation is reserved now. ``model`` is the model about to run.
-
-        Raises:
-            BudgetExceeded: a budget of the turn has no room.
+        A run beyond the submission's reservation is reserved now. ``model`` is about to run. Raises ``BudgetExceeded``.
         """
         scopes = find_limits(request, self._budgets)
         if not scopes:
@@ -206,7 +202,6 @@ class BudgetLedger(Admission):
 
 
 def _spending_limits(request: TurnRequest) -> dict[str, int]:
-    """Return the highest number of agent runs of a turn (``runs``) and the limit of its cost (``cap``)."""
     return {"runs": request.max_attempts + count_all_added_runs(request), "cap": int(request.cost_budget_usd * MICRO)}
 
 

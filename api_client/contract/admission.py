@@ -24,9 +24,8 @@ class Submission:
 class Admission:
     """Base class of checks that a submitted turn must pass. Subclasses override the methods that they need.
 
-    ``admit_run`` refuses with ``NotAdmitted``. A process may die after any call, and a client repeats a submit with
-    the same ``turn_id``: each method must be idempotent, and whatever ``hold`` reserves must expire when no turn
-    follows.
+    A process may die after any call, and a client repeats a submission with the same ``turn_id``: each method must be
+    idempotent, and whatever ``hold`` reserves must expire when no turn follows.
     """
 
     async def admit(self, turn: Submission) -> TurnRequest:

@@ -14,8 +14,7 @@ _PACKAGE = "api_client.contract.capabilities"
 def collect_declarations(name: str) -> dict[str, Any]:
     """Merge the mappings called ``name`` from all capability modules.
 
-    Raises:
-        ValueError: two capabilities declare the same entry.
+    Raises ``ValueError`` if two capabilities declare the same entry.
     """
     found: dict[str, Any] = {}
     for module in _capabilities():

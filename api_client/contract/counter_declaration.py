@@ -9,8 +9,7 @@ from dataclasses import dataclass
 class CounterDeclaration:
     """Declares a metrics counter with its meaning and its labels.
 
-    ``always`` lists the values of the only label that /metrics shows from the start: Prometheus misses the first
-    increase of an unknown series.
+    ``always`` lists label values to show from the start, because Prometheus misses the first increase of a new series.
     """
 
     meaning: str

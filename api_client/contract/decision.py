@@ -10,9 +10,9 @@ from typing import Any
 from api_client.contract.errors import BadRequest
 from api_client.contract.open_enum import OpenEnum
 
-#: Longest note and longest text, in characters.
+#: In characters.
 MAX_NOTE, MAX_TEXT = 10_000, 1_000_000
-#: Longest id of a decision. All ids of a turn's decisions are kept in one space-separated text.
+#: All ids of a turn's decisions are kept in one space-separated text.
 MAX_ID = 64
 #: Decision of an attempt whose turn was escalated to another model or to a person.
 HANDED_ON = "escalate"
@@ -27,9 +27,7 @@ class DecisionKind(OpenEnum):
     APPROVE = "approve"
     #: The given text counts; where files are the answer, those that are there now.
     EDIT = "edit"
-    #: Run the agent again with the note.
     RETRY = "retry"
-    #: Fail the turn.
     REJECT = "reject"
 
 
@@ -41,11 +39,7 @@ DEFAULTS = (DecisionKind.REJECT.value, DecisionKind.APPROVE.value)
 class TurnDecision:
     """A decision about a suspended turn, made by a person, a program or the time-out.
 
-    Attributes:
-        by: ``key:...``, user@host, or ``timeout``.
-        for_: the name that the caller gave; ``for`` on the wire.
-        text: the accepted answer of an edit.
-        at: seconds since the epoch.
+    ``by`` is ``key:...``, user@host, or ``timeout``; ``for_`` is the name that the caller gave (``for`` on the wire).
     """
 
     kind: DecisionKind
@@ -72,10 +66,7 @@ class TurnDecision:
 
     @classmethod
     def from_json(cls, text: str) -> TurnDecision | None:
-        """Decode a stored decision; return None if nothing is stored.
-
-        Raises ``ValueError`` if the text is not JSON.
-        """
+        """Decode a stored decision; return None if nothing is stored. Raises ``ValueError`` for invalid JSON."""
         data = json.loads(text or "{}")
         if not data:
             return None
@@ -83,7 +74,6 @@ class TurnDecision:
         return cls(kind=DecisionKind(data.get("kind", "")), at=float(data.get("at", 0)), **texts)
 
 
-#: Text fields of a decision and their names on the wire.
 _TEXTS = {"by": "by", "for_": "for", "note": "note", "text": "text"}
 
 

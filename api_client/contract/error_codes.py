@@ -17,9 +17,7 @@ from api_client.contract.word_tables import load_word_table
 class ErrorCode:
     """The texts that explain one kind of error to users and operators.
 
-    Attributes:
-        de, en: templates of what happened and of what the reader can do; the second may be empty.
-        operator: English advice for operators; empty if only the caller can act.
+    ``de`` and ``en`` are templates of what happened and of what the reader can do; the second may be empty.
     """
 
     de: tuple[str, str]

@@ -77,8 +77,8 @@ class SessionBusy(HelixError):
 class NotAdmitted(HelixError):
     """Raised when an admission check refuses a turn. ``seconds`` is the delay before a retry; 0 means never.
 
-    ``kind``: what the turn was refused for, in a word; empty where the code says it all. ``resets_at``: when there is
-    room again at the latest, in seconds since the epoch; 0: not known.
+    ``kind`` names what was exhausted, in a word; ``resets_at`` is when there is room again at the latest, in seconds
+    since the epoch, 0 if unknown.
     """
 
     code = "not_admitted"

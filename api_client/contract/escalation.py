@@ -23,11 +23,8 @@ NAME = "escalation"
 class Escalation:
     """Describes how to escalate a turn after all its attempts failed: to another model, then to a person.
 
-    Attributes:
-        model: model of HELIX_MODELS for stage 1; empty skips the stage.
-        runs: most runs of that model; 0 skips stage 1 too.
-        human: stage 2: suspend the turn for a person to decide.
-        timeout_seconds: how long the turn waits for a person before ``default`` (reject or approve) is decided.
+    An empty ``model`` or 0 ``runs`` skips the other model. A person gets ``timeout_seconds``; then ``default`` (reject
+    or approve) is decided.
     """
 
     model: str = ""

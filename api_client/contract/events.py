@@ -61,13 +61,10 @@ _EVENT_ID = re.compile(r"(\d{1,15})-([a-zA-Z0-9]+)(?:-(\d{1,15}))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """An event in the log of a turn.
+    """One entry in the event log of a turn.
 
-    Attributes:
-        seq: number within the turn, from 1, without gaps.
-        epoch: nonce of the record that the event belongs to; another epoch means another history.
-        at: seconds since the epoch, by the store's clock.
-        kind, data: content in its wire form; use ``body`` for the typed content.
+    ``seq`` counts from 1 without gaps. ``epoch`` is a nonce of the record: another epoch means another history. ``at``
+    is in seconds since the epoch, by the store's clock. ``body`` has the typed content.
     """
 
     seq: int
@@ -215,7 +212,6 @@ _WIRES: dict[str, list[tuple[str, str, Callable[[Any], Any], Any]]] = {
     name: [(each.name.rstrip("_"), each.name, _READ[str(each.type)], each.default) for each in fields(kind)]
     for name, kind in _CLASSES.items()
 }
-#: Kind -> the empty values of its fields.
 _EMPTY = {kind: {name: read(None) for _, name, read, _ in wires} for kind, wires in _WIRES.items()}
 #: Kind -> its fields that need a writer: name on the wire, writer.
 _TYPED = {

@@ -12,7 +12,7 @@ import re
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 
-#: Most images of a message, and most bytes of an image: the limits of the Messages API of the Claude CLI.
+#: The limits of the Messages API of the Claude CLI.
 MAX_IMAGES, MAX_IMAGE_BYTES = 8, 5 * 2**20
 #: First bytes of a file -> its type. The type that a client states is ignored: providers refuse a wrong one.
 _BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif"}

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-#: Longest wait for an answer, in seconds: thirty days.
+#: Thirty days.
 MAX_WAIT_SECONDS = 2_592_000
-#: Longest question, in bytes of JSON.
+#: In bytes of JSON.
 MAX_ASKED_BYTES = 262_144
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,39}", re.ASCII)
 

@@ -83,7 +83,6 @@ def _read_severity(value: Any) -> Severity:
     return Severity.WARNING if value == Severity.WARNING else Severity.ERROR
 
 
-#: Each field's name, reader, and value if it is missing.
 _WIRE: list[tuple[str, Callable[[Any], Any], Any]] = [
     (each.name, READ.get(str(each.type), _read_severity), "" if each.default is MISSING else each.default)
     for each in fields(ValidationIssue)

@@ -15,7 +15,6 @@ def _read_list(value: Any) -> list[Any] | tuple[Any, ...]:
     return value if isinstance(value, list | tuple) else ()
 
 
-#: Annotation -> reader of a field.
 READ: dict[str, Callable[[Any], Any]] = {
     "int": lambda value: int(_read_number(value)),
     "float": lambda value: value if _read_number(value) else 0,

@@ -119,7 +119,7 @@ class Keys(KeyNames):
     written = named_key("written")
     #: Hash: the last report (JSON) of each worker process, by process name.
     workers = named_key("workers")
-    #: Channel: workers listen to it while the store takes no reports; ``sign`` is time, ``:``, name.
+    #: Channel to which a worker subscribes while the store accepts no writes; ``sign`` is time, ``:``, name.
     alive = named_keys("alive:")
     #: Hash: the last report (JSON) of worker processes that exited cleanly, kept for a day.
     ended_workers = named_key("workers:ended")

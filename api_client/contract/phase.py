@@ -13,7 +13,6 @@ from typing import Any
 from api_client.contract.phase_checks import PHASE, PhaseError, list_gates, spell_id
 from api_client.contract.value_kinds import Findings, InvalidValue, describe_unknown_key
 
-#: Default number of runs of a phase (ADR-025: three).
 DEFAULT_ATTEMPTS = 3
 MAX_PHASES = 200
 
@@ -134,7 +133,6 @@ def read_phases_kind(data: object) -> tuple[Phase, ...]:
 
 
 def _build_phase(data: Any) -> Phase:
-    """Create a phase from data that was checked before; keys without a value are ignored."""
     data = {key: value for key, value in data.items() if value is not None}
     name = spell_id(data["id"])
     gates = list_gates(data.get("quality_gate"))

@@ -24,9 +24,9 @@ from api_client.contract.value_kinds import (
 )
 
 MAX_PATHS, MAX_GATES = 200, 20
-#: Longest text of a phase, and largest ``config`` as JSON, in characters.
+#: In characters; ``config`` as JSON.
 MAX_TEXT, MAX_CONFIG = 20_000, 16_384
-#: Longest path in characters, and longest file name in bytes: the limits of file systems.
+#: Limits of file systems: characters of a path, bytes of a name.
 MAX_PATH, MAX_NAME_BYTES = 1024, 255
 #: Files that the Claude CLI never lets an agent write, in lower case (docs/claude-cli.md): a phase with such an
 #: output can never succeed.
@@ -196,7 +196,6 @@ _PROGRAM = {
 }
 _CRITERIA = {"criteria": _TEXTS}
 
-#: Gate -> parsers of its options.
 GATES: Mapping[str, Mapping[str, Kind]] = {
     "files_exist": {"files": _paths_kind(_read_output), **_CRITERIA},
     "syntax": {"ignore": _TEXTS, **_CRITERIA},
@@ -228,7 +227,6 @@ def _read_gates(value: Any) -> Any:
     return list_kind(_read_gate, "gates", MAX_GATES)(entries) if isinstance(value, list) else _read_gate(entries[0])
 
 
-#: Parser of one phase.
 PHASE = record_kind(
     {
         "id": _read_id,

@@ -21,7 +21,6 @@ from api_client.contract.value_kinds import Problem
 
 #: Name of the phases folder; in input files it means the owner's own folder.
 PHASES = "phases"
-#: Parent of the private folders, relative to HELIX_ROOT.
 PRIVATE = "projects/phases"
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFREG: "a plain file", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe"}
 

@@ -14,7 +14,6 @@ from api_client.contract.tasks import RUN_QUEUE, TaskDeclaration
 from api_client.contract.turn import TurnRequest
 from api_client.contract.work import WorkKind
 
-#: Name of this kind of work.
 PHASE = "phase"
 PHASE_RUN = "phase.run"
 PHASE_VERIFY = "phase.verify"

@@ -96,11 +96,7 @@ def why_missing(group: str, name: str) -> str:
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Import the plug-in ``name`` of an entry point group and return its object.
-
-    Raises:
-        UnusablePlugin: the plug-in is not installed, or importing it fails.
-    """
+    """Import the plug-in ``name`` of an entry point group and return its object. Raises ``UnusablePlugin``."""
     if missing := why_missing(group, name):
         raise UnusablePlugin(missing)
     entry = find_plugins(group).get(name)

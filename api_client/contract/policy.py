@@ -48,9 +48,7 @@ CHAT = "chat"
 class OnError(StrEnum):
     """How to treat an answer when a validation rule itself fails or takes too long."""
 
-    #: Counts as an error of the rule.
     FAIL = "fail"
-    #: Counts as a warning.
     WARN = "warn"
 
 

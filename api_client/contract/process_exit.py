@@ -14,9 +14,7 @@ MOST, KEEP_SECONDS = 2_000, 30 * 86_400
 class ProcessExit:
     """Describes how and when a worker process exited.
 
-    Attributes:
-        worker: process name in pages, logs and records. pid: process id on its host.
-        code: exit code, or minus the signal that killed it. at: seconds since the epoch, by the store's clock.
+    ``code`` is the exit code, or minus the signal that killed the process.
     """
 
     worker: str

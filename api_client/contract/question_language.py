@@ -22,7 +22,7 @@ _GERMAN, _ENGLISH = (frozenset(_COMMON[name].split()) for name in ("de", "en"))
 _WORD = re.compile(r"[^\W\d_]{2,20}")
 #: Text that somebody else may have written: code and quotations.
 _QUOTED = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|^[ \t]*>[^\n]*|\"[^\"\n]*\"|„[^“”\n]*[“”]", re.DOTALL | re.MULTILINE)
-#: Messages to look at, and characters of each.
+#: Messages to read, and characters of each.
 _MESSAGES, _CHARS = 8, 1_000
 
 

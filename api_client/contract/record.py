@@ -46,14 +46,12 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "tuple[ValidationIssue, ...]": lambda issues: json.dumps(issues_to_dicts(issues)) if issues else "[]",
     "tuple[str, ...]": lambda texts: json.dumps(texts) if texts else "[]",
 }
-#: Fields that are stored under another name, or read together with another field.
 _STORED_AS = {"turn_id": "id"}
 _APART = {"markers", "number"}
 Reader = tuple[str, Callable[[str], Any]]
 
 
 def _make_readers(record: type[Turn | AttemptRecord]) -> dict[str, Reader]:
-    """Map the stored name of each field of a record class to the field's name and its parser."""
     return {
         _STORED_AS.get(each.name, each.name): (each.name, _READ[str(each.type)])
         for each in fields(record)
@@ -67,7 +65,6 @@ _NEEDED = frozenset(each.name for each in fields(Turn) if each.default is MISSIN
 
 
 def _read_turn_fields(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
-    """Parse the stored fields of a turn and return their values by attribute name."""
     found = {}
     for key, value in stored.items():
         if reader := _TURN.get(key):

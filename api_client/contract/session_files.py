@@ -71,7 +71,7 @@ class StoredSessions(Protocol):
 def find_session_files(files: str) -> Any:
     """Load the plug-in that the setting HELIX_FILES names; return None if the setting is empty.
 
-    It has ``read(store)`` for a ``StoredSessions``, and ``work(settings, ledger, threads)`` for what workers do.
+    The plug-in has ``read(store)`` for a ``StoredSessions``, and ``work(settings, ledger, threads)`` for workers.
     """
     if not files:
         return None

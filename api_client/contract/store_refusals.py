@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-#: Word -> meaning for turns, what to do.
 REFUSALS = {
     "MISCONF": (
         "the store refuses writes because its disk does not take them",
@@ -43,7 +42,6 @@ REFUSALS = {
         "find it with `redis-cli slowlog get`; `redis-cli script kill` ends it",
     ),
 }
-#: Error classes of client libraries -> word.
 _KINDS = {
     "OutOfMemoryError": "OOM",
     "ReadOnlyError": "READONLY",
@@ -59,11 +57,7 @@ _MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class StoreRefusal:
-    """A reason why the store refused a command, with advice for operators.
-
-    Attributes:
-        word: a key of ``REFUSALS``. message: its meaning. fix: what to do. said: the server's own text.
-    """
+    """A reason why the store refused a command, with advice for operators."""
 
     word: str
     message: str

@@ -15,9 +15,7 @@ from api_client.contract.call_display import CallNotShowable, display_call, esca
 from api_client.contract.decision import DecisionKind
 from api_client.contract.interruption import MAX_WAIT_SECONDS, Answerer, Interruption
 
-#: Kind of interruption that asks whether a tool call may run.
 TOOL_CALL = "tool_call"
-#: Most questions of one turn.
 MAX_QUESTIONS = 20
 #: Characters kept of the tool name of a call that cannot be shown.
 _MOST_NAME = 100
@@ -118,10 +116,8 @@ class WaitingCall:
 class ToolQuestion:
     """The content of a question about a tool call, as shown to a person.
 
-    Attributes:
-        arguments: all arguments, complete, as ``call_display`` writes them.
-        files: as in ``WaitingCall``.
-        refused: why the call was refused without asking; a name of ``messages.toml``.
+    ``arguments`` are complete, as ``call_display`` writes them; ``refused`` says why the call was refused without
+    asking.
     """
 
     call: str

@@ -182,8 +182,7 @@ class TurnRequest:
     def to_json(self) -> str:
         """Encode the request as JSON with sorted keys, so that equal requests give equal texts.
 
-        Fields that came after the first version are written only if used, so that bodies of idempotency keys stay
-        the same.
+        Later fields are written only if used, so that hashes of earlier requests stay the same.
         """
         names = self.__dataclass_fields__
         data = {name: value for name in names if (value := getattr(self, name)) or name not in _LATER}
@@ -227,10 +226,7 @@ class SlotShare:
 class PendingFailure:
     """The reason why a turn is about to end without an answer.
 
-    Attributes:
-        code: stable error code (docs/errors.md).
-        reason: English sentence for operators.
-        why: how an incomplete run broke off (``completion.Why``); else empty.
+    ``reason`` is an English sentence for operators; ``why`` is an ``IncompleteReason`` for incomplete runs, else empty.
     """
 
     outcome: Outcome = Outcome.FAILED
@@ -299,12 +295,8 @@ class Progress:
 class Turn(Progress):
     """A snapshot of a turn's record. Times are in seconds since the epoch, or 0 if unset.
 
-    Attributes:
-        deadline_at: while the turn is suspended, the latest possible deadline: the rest of the time-out is given back.
-        decision: the last decision.
-        lacks: workers that cannot run the next task, with the reason.
-        policy: hash of its policy.
-        markers: spans of the step markers in ``response`` that count (``contract/marker.py``).
+    ``deadline_at`` of a suspended turn is the latest possible deadline. ``lacks`` names workers that cannot run the
+    next task, with the reason. ``markers`` are the spans of the step markers in ``response``.
     """
 
     turn_id: str

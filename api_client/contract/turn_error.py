@@ -14,11 +14,8 @@ from api_client.contract.json_readers import READ
 class TurnError:
     """Explains to users and operators why a turn ended without an answer.
 
-    Attributes:
-        code: stable code (docs/errors.md).
-        message: for the user, in the turn's language.
-        reason: English sentence for operators; may be empty.
-        issues: the issues of the best answer.
+    ``message`` is for the user, in the turn's language; ``reason`` is an English sentence for operators; ``issues`` are
+    those of the best answer.
     """
 
     code: str = ""

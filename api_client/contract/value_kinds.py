@@ -24,7 +24,7 @@ Kind: TypeAlias = Callable[[Any], Any]
 class Problem:
     """A problem found while parsing a structured value, such as a settings file.
 
-    ``of_key``: the key is wrong, not its value.
+    ``of_key`` says that the key is wrong, not its value.
     """
 
     where: Where

@@ -14,5 +14,4 @@ class WorkerOrder(StrEnum):
     DRAIN = "drain"
     #: Exit now, as at SIGTERM: agents have HELIX_SHUTDOWN_SECONDS, then their turns are handed over.
     STOP = "stop"
-    #: Take turns again.
     RESUME = "resume"

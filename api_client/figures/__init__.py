@@ -12,7 +12,6 @@ from typing import Any
 
 #: Breakdowns of figures. By validator and code the rows are ``RuleRow``, otherwise ``TurnRow``.
 BREAKDOWNS = ("outcome", "model", "step", "flow", "policy", "validator", "code", "validator_model", "owner", "key")
-#: Breakdowns of a retry rate.
 RETRY_BREAKDOWNS = ("validator", "code", "model", "step", "flow", "policy", "session")
 
 
@@ -102,12 +101,7 @@ class RuleRow:
 
 @dataclass(slots=True, kw_only=True)
 class PhaseRow:
-    """Statistics of verified phase attempts.
-
-    Attributes:
-        judged: finished verifications. passed: accepted outputs. asked_again: rejected outputs whose agent ran again.
-        escalated: outputs handed to another model or a person. failed: outputs that ended their phase.
-    """
+    """Statistics of verified phase attempts."""
 
     judged: int = 0
     passed: int = 0
@@ -233,12 +227,8 @@ class RetryRate:
     """The rate at which validators rejected answers so that agents were asked again.
 
     ``rate`` is turns with at least one validation retry ÷ finished turns. A row by validator or code is rejected
-    attempts ÷ validated attempts, any other row is turns again. Deliveries lost to crashes do not count.
-
-    Attributes:
-        since_seconds: length of the time. start: its begin, in seconds since the epoch.
-        turns: finished turns; retried: those with a validation retry.
-        pieces: the same time in equal sections, oldest first, if requested; the last one is still running.
+    attempts ÷ validated attempts. Deliveries lost to crashes do not count. ``pieces`` are equal sections of the same
+    period, oldest first; the last one is still running.
     """
 
     since_seconds: float

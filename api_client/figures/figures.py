@@ -17,12 +17,8 @@ _DAY, _WEEK_DAYS = 86_400, 7
 class Figures:
     """Statistics of a period, in total and in sections, with an earlier period for comparison.
 
-    Attributes:
-        pieces: sections of the span by validator, oldest first; the last one is still running.
-        whole: the whole span, by validator. codes: by issue code. models: by model, highest cost of failed attempts
-            first.
-        rules_by_model: rows by (rule, model).
-        earlier: like ``whole``, for the same span ``against`` days earlier.
+    ``whole`` and ``pieces`` are by validator, oldest first; ``codes`` by issue code, ``models`` by model,
+    ``rules_by_model`` by (rule, model). ``earlier`` is the same period ``against`` days earlier.
     """
 
     span: str

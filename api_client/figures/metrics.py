@@ -35,9 +35,8 @@ MOST_PIECES = 1500
 def choose_buckets(since: float, until: float, now: float, lives: dict[str, float]) -> list[Bucket]:
     """Return the fewest counter buckets that cover a period (seconds since the epoch), each as (size, start).
 
-    Whole hours and days use large buckets and the edges use minutes, so that a month costs little more than an
-    hour. A span that ends now ends with the bucket still being filled. Minutes older than ``lives`` allows are
-    replaced by their hours; a span that ended so long ago is rounded to hours.
+    Whole hours and days use large buckets and the edges use minutes. A period that ends now ends with the bucket still
+    being filled. Minutes older than ``lives`` allows are replaced by their hours.
     """
     if now - until > lives["minute"]:
         hour = BUCKETS["hour"]
@@ -121,7 +120,6 @@ async def _read_sections(
 
 
 async def _count_by_session(store: Store, since_seconds: float) -> list[RetryShare]:
-    """Count retried and finished turns for each session, read from the turns' records."""
     turns: Counter[str] = Counter()
     retried: Counter[str] = Counter()
     since_ms = int((time.time() - since_seconds) * 1000)
@@ -137,10 +135,7 @@ async def _count_by_session(store: Store, since_seconds: float) -> list[RetrySha
 
 
 async def rows_by_account(store: Store, since: float, until: float, by: str) -> tuple[TurnRow, ...]:
-    """Return statistics of the turns that finished in a period, one row per owner or API key.
-
-    Times are seconds since the epoch.
-    """
+    """Return statistics of the turns that finished in a period (epoch seconds), one row per owner or API key."""
     rows: dict[str, TurnRow] = {}
     keys = store.keys
     finished = store.redis.zrangebyscore(keys.finished, int(since * 1000), int(until * 1000))
@@ -186,10 +181,7 @@ def _add_failed_runs(row: TurnRow, facts: Sequence[bytes | None]) -> None:
 
 
 class FigureReader:
-    """Reads statistics about turns from the store's counters.
-
-    Each method raises ``StoreUnavailable`` when the store does not answer.
-    """
+    """Reads statistics about turns from the store's counters. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -201,9 +193,8 @@ class FigureReader:
     async def read_retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
         """Return how often agents were asked again in the last ``since_seconds``, broken down by ``by``.
 
-        With ``model`` only turns of that model count. With ``every`` (minute, hour, day) the time starts with a
-        whole section and may be a little longer. Raises ``ValueError`` for an unknown ``by`` or ``every``, for
-        sections that are too old or too many, and for combinations that are not counted.
+        ``every`` (minute, hour, day) cuts the period into sections. Raises ``ValueError`` for unknown or too many
+        sections, and for combinations that are not counted.
         """
         if by not in {"", *RETRY_BREAKDOWNS}:
             raise ValueError(f"by must be one of {', '.join(RETRY_BREAKDOWNS)}, not {by[:80]!r}")
@@ -262,10 +253,7 @@ class FigureReader:
         return TurnBalance(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
 
     async def read_span(self, span: str) -> Figures:
-        """Return the statistics of a period, given as a key of ``SPANS``, in total and in sections.
-
-        Raises ``KeyError`` for an unknown span.
-        """
+        """Return the statistics of a period, given as a key of ``SPANS``, in total and in sections."""
         seconds, size = SPANS[span]
         step = BUCKETS[size]
         last = int(time.time()) // step * step

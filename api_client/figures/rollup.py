@@ -31,7 +31,6 @@ _USED = {
     "cost.failed": ("failed_cost_usd", 1e-6),
 }
 
-#: Counters as (name, labels, value).
 Parsed = Sequence[tuple[str, tuple[str, ...], int]]
 
 
@@ -79,7 +78,6 @@ def _sum_by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dic
 
 
 def _make_turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
-    """Compute statistics of turns by outcome, model, step, flow or policy, or in total if ``by`` is empty."""
     rows: dict[str, TurnRow] = {}
 
     def get_row(name: str) -> TurnRow:
@@ -105,7 +103,6 @@ def _make_turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
 
 
 def _name_labels(name: str, labels: tuple[str, ...]) -> dict[str, str]:
-    """Return the labels of a counter as a dict from label name to value; empty for an unknown counter."""
     entry = COUNTERS.get(name)
     return dict(zip(entry.labels, labels, strict=False)) if entry else {}
 
@@ -176,7 +173,6 @@ def collect_durations(parsed: Parsed) -> tuple[Duration, ...]:
     )
 
 
-#: The bucket bounds as labels.
 BOUNDS = (*map(str, BOUNDS_MS), BEYOND)
 
 

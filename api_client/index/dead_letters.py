@@ -14,10 +14,7 @@ _DROP = Path(__file__).with_name("lua") / "drop.lua"
 
 
 class DeadLetters:
-    """Lists and drops dead letters: turns that repeatedly killed their workers.
-
-    Each method raises ``StoreUnavailable`` when the store does not answer.
-    """
+    """Lists and drops dead letters: turns that repeatedly killed their workers. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, reader: TurnReader) -> None:
         self._store = store

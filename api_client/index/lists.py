@@ -32,9 +32,9 @@ _Batches = AsyncGenerator[tuple[list[Cursor], Cursor]]
 
 
 class TurnLists:
-    """Reads lists of turns from the store. The turns come without their answers, which may be long.
+    """Reads lists of turns from the store, without their answers, which may be long.
 
-    Each method raises ``StoreUnavailable`` when the store does not answer.
+    Methods raise ``StoreUnavailable``.
     """
 
     def __init__(self, store: Store) -> None:
@@ -88,7 +88,6 @@ class TurnLists:
         return Page(turns=tuple(found), next=None)
 
     async def _read_unfinished_batches(self, search: Search, after: Cursor | None) -> _Batches:
-        """Yield batches of matching unfinished turns in order, each with the position at which it ends."""
         found = [
             Cursor("u", each.created_at, each.turn_id)
             for each in await self.list_unfinished(search)
@@ -101,7 +100,6 @@ class TurnLists:
             yield batch, batch[-1]
 
     async def _read_finished_batches(self, search: Search, after: Cursor | None) -> _Batches:
-        """Yield batches of matching finished turns in order, each with the position at which it ends."""
         async with aclosing(self._read_batches(search, after)) as batches:
             async for batch in batches:
                 matching = {

@@ -25,18 +25,11 @@ Part = Literal["u", "f"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """A search for turns: filters that must all match, and the order of the results.
+    """A search for turns: filters that must all match, and the order of the results. Empty filters match all turns.
 
-    Empty fields match all turns; all fields must match.
-
-    Attributes:
-        statuses: keys of ``STATUSES``; a turn must have one of them.
-        lost: only turns with which a worker died or froze.
-        since, until: finish time, or submit time of unfinished turns; seconds since the epoch, ``until`` excluded, 0
-            for no bound.
-        rule: only turns with an answer that broke this rule (validator or code of an issue).
-        text: part of the message, ignoring case.
-        sort: a word of ``SORTS``, by finish time, or by submit time of unfinished turns.
+    ``statuses`` are keys of ``STATUSES``, of which one must match. ``lost`` selects turns with which a worker died or
+    froze. ``since`` and ``until`` bound the finish time, or the submit time of unfinished turns, in seconds since the
+    epoch. ``rule`` is a validator or issue code that an answer broke. ``text`` is part of the message, ignoring case.
     """
 
     owner: str = ""
@@ -117,17 +110,13 @@ class Cursor(NamedTuple):
 
 
 _LUA = Path(__file__).with_name("lua")
-#: Records that one command looks at.
 _BATCH = 500
-#: Finished turns to look at first: they often fill a page.
 _FIRST = 100
 #: Most unfinished records that one query looks at.
 LOOK_AT_MOST = 20_000
-#: Time to search for a page, in seconds; then the page ends early and says where to continue.
+#: Seconds to search for a page, which then ends early and says where to continue.
 LOOK_SECONDS = 0.12
-#: Whole records read at once, and members of a set scanned at once.
 _TEXTS, _SCANNED = 100, 5_000
-#: Fields of a record that lists need.
 _FIELDS = (
     "id", "epoch", "state", "outcome", "request", "attempt", "delivery", "created_at", "finished_at", "deadline_at",
     "lease_until", "seq", "retries", "transients", "strikes", "stop", "step", "step_source", "worker", "next",
@@ -139,7 +128,7 @@ _FIELDS = (
 class FoundTurn(NamedTuple):
     """A turn that matches a search, in summary. Times are in milliseconds since the epoch.
 
-    Times are milliseconds, 0 if unset; ``strikes`` counts lost workers.
+    ``strikes`` counts the workers lost with the turn.
     """
 
     turn_id: str

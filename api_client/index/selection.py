@@ -11,7 +11,6 @@ from dataclasses import replace
 from api_client.index.lists import TurnLists
 from api_client.index.search import FoundTurn, Search
 
-#: Requests that are read at once, if their text decides.
 _BATCH = 200
 
 

@@ -24,8 +24,7 @@ def may_abbreviate_turn(text: str) -> bool:
 async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) -> str:
     """Return the id of the turn that a user means by a full id, the beginning of an id, or ``last``.
 
-    With ``owner``, only that owner's turns exist. Raises ``TurnNotFound``; ``BadRequest`` if several ids begin like
-    this; ``StoreUnavailable`` if the store does not answer.
+    With ``owner``, only that owner's turns exist. Raises ``TurnNotFound``, or ``BadRequest`` for an ambiguous text.
     """
     text, owner = text.strip(), owner or ""
     try:

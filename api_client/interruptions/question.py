@@ -21,12 +21,8 @@ _WORDS = load_word_table(__file__)
 class Choice:
     """One of the answers that a person can choose for a question.
 
-    Attributes:
-        decision: the identifier of the answer.
-        label: the text of its button.
-        said: the confirmation for the person who chose it; empty for the label.
-        style: ``main``, ``danger`` or empty.
-        takes: ``note`` or ``text`` if the answer needs one.
+    ``label`` is the text of its button, ``said`` the confirmation afterwards. ``style`` is ``main``, ``danger`` or
+    empty. ``takes`` is ``note`` or ``text`` if the answer needs one.
     """
 
     decision: str
@@ -40,17 +36,9 @@ class Choice:
 class QuestionView:
     """A question as shown to people, with its text and choices.
 
-    Attributes:
-        title: a heading.
-        summary: one line for lists.
-        choices: the possible answers.
-        facts: names and values to show verbatim.
-        remarks: sentences after the facts.
-        note: the purpose of an answer's note.
-        chat: the whole question as shown in the chat; empty if the chat shows ``elsewhere`` only.
-        link: the label of the link in the chat.
-        status: one line for a reader of the chat.
-        elsewhere: one line for a question answered at ``{where}``.
+    ``facts`` are shown verbatim, ``remarks`` follow them. ``chat`` is the whole question for the chat; if it is empty,
+    the chat shows ``elsewhere``, which says that the question is answered at ``{where}``. ``status`` is one line for a
+    reader of the chat.
     """
 
     title: str

@@ -14,7 +14,6 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: The entry point group of installed kinds.
 GROUP = "helix_turns.interruptions"
 _BUILT_IN = {kind.name: kind for kind in (ToolApprovalQuestion(), VerdictQuestion())}
 

@@ -213,7 +213,7 @@ class Notices:
         if not ids:
             return []
         texts = await self._store.await_reply(self._store.redis.hmget(self._keys.notices, list(ids)))
-        # An id without an entry is left over from a killed sender that had sent the notification; ``due`` removes it.
+        # An id without an entry is left over from a killed sender; ``due`` removes the id.
         return [
             OutboxEntry.from_json(name.decode(), text)
             for name, text in zip(ids, texts, strict=True)

@@ -11,7 +11,6 @@ from api_client.contract.counters import clean_label
 from api_client.contract.errors import BadRequest
 from api_client.contract.settings import Settings
 
-#: The kinds of pauses and their meaning. All kinds except the intake need a name.
 WHATS = {
     "intake": "no new turns are taken",
     "model": "no agent of this model starts",
@@ -28,16 +27,9 @@ _LONGEST_REASON, _LONGEST_SECONDS = 200, 366 * 86_400
 class Pause:
     """A pause that keeps turns from starting; circuit breakers and rate limits are stored as pauses too.
 
-    Attributes:
-        what: a key of ``WHATS``, ``breaker`` or ``limit``.
-        name: the paused thing: the model of a breaker, the service of a limit (``Settings.upstream_of``).
-        reason: the reason shown to chat users.
-        until: the end in seconds since the epoch; 0 if a person must resume.
-        since: the beginning in seconds since the epoch.
-        by: the person who paused; empty for a breaker or a limit.
-        errors: the consecutive errors of a breaker, or the refusals of a service.
-        probing: whether a turn is trying the service of a breaker now.
-        spent: whether the account at the service has no money left.
+    ``what`` is a key of ``WHATS``, ``breaker`` or ``limit``. ``name`` is the model of a breaker or the service of a
+    limit. ``until`` is 0 if a person must resume. ``errors`` counts consecutive errors or refusals, ``probing`` says
+    that a turn tries the service now, and ``spent`` that the account has no money left.
     """
 
     what: str

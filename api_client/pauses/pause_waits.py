@@ -22,7 +22,6 @@ class PauseObstacle(Obstacle):
         return None if row.stop else self._find_pause(row, at) or _find_full_service(row, at)
 
     def _find_pause(self, row: UnfinishedTurn, at: float) -> Wait | None:
-        """Return the pause for which a turn has to wait, or None if no pause applies."""
         names = ["queue|check"]
         if row.state is TurnState.QUEUED:
             limit = row.held_back.partition(" ")[0]  # only the workers' settings may name the service

@@ -36,10 +36,7 @@ class Pauses:
     async def set_pause(self, pause: Pause, *, seconds: float = 0.0) -> Pause:
         """Start a pause, replacing an earlier pause of the same target, and return the stored pause.
 
-        The pause lasts ``seconds``, or until ``pause.until``, or until somebody resumes.
-
-        Raises:
-            BadRequest: the subject cannot be paused; names the field.
+        The pause lasts ``seconds``, or until ``pause.until``, or until somebody resumes. Raises ``BadRequest``.
         """
         now = await self._store.read_clock_ms() / 1000
         pause = replace(pause, since=now, until=now + seconds if seconds else pause.until)
@@ -54,10 +51,7 @@ class Pauses:
         return pause
 
     async def end_pause(self, what: str, name: str = "", *, by: str) -> bool:
-        """End a pause, a limit or a model's circuit breaker; return False if there was nothing to end.
-
-        Raises ``BadRequest``, which names the field.
-        """
+        """End a pause, a limit or a model's circuit breaker; return False if there was nothing to end."""
         if what in {"model", LIMIT}:  # a subject no longer in the settings may still be paused
             check_subject("owner", name, self._store.settings)
         else:

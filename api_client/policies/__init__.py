@@ -18,11 +18,9 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: A file changed this recently may change again with the same timestamp, and is read again.
+#: A file changed this recently may change again with the same timestamp.
 _FRESH_SECONDS = 2.0
-#: The defaults of fields that a program's request may leave out.
 _DEFAULTS = {"validators": DEFAULT_VALIDATORS, "policy": {}, "max_attempts": 3}
-#: Longest policy file, in bytes.
 MAX_BYTES = 65_536
 
 
@@ -37,11 +35,7 @@ class _ReadFile:
 
 
 class PolicyFiles:
-    """Reads the policy files named by the settings, keeping the last valid content of a file that becomes invalid.
-
-    Attributes:
-        named: whether the settings name any policy file.
-    """
+    """Reads the policy files named by the settings, keeping the last valid content of a file that becomes invalid."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -78,8 +72,7 @@ class PolicyFiles:
     def find_policy(self, model: str, owner: str = "", flow: str = "") -> PolicyFile | None:
         """Return the current policy for a model, owner and flow version, or None if no policy file applies.
 
-        Raises:
-            SettingsError: the file was never usable.
+        Raises ``SettingsError`` if the file was never valid.
         """
         path = self._settings.find_policy(model, owner, flow)
         return self.read_file(path) if path else None
@@ -89,17 +82,9 @@ class PolicyFiles:
     ) -> TurnRequest:
         """Return the request completed by its policy file, or unchanged if no policy file applies.
 
-        Other kinds of work than chat get the rules that name them.
-
-        Args:
-            request: the request.
-            owner: the owner named by the API key.
-            route: ``chat``, ``responses`` or ``turns``.
-            named: the fields set by the caller, which take precedence.
-
-        Raises:
-            BadRequest: the request names a rule that callers may not choose.
-            SettingsError: see ``of``.
+        ``owner`` is the owner named by the API key, ``route`` is ``chat``, ``responses`` or ``turns``, and the fields
+        ``named`` were set by the caller and stay unchanged. Raises ``BadRequest`` if the request names a rule that
+        callers may not choose, and the errors of ``find_policy``.
         """
         file = self.find_policy(request.model, owner, request.labels.get(FLOW, ""))
         return apply_policy_file(request, file, owner=owner, route=route, named=named) if file else request
@@ -157,11 +142,7 @@ class CallerPolicy:
     flows: Mapping[str, int]
 
     def list_askable(self, model: str) -> tuple[str, ...]:
-        """Return the rules that a request for the model may select, or an empty tuple without a policy file.
-
-        Raises:
-            SettingsError: the file was never usable.
-        """
+        """Return the rules that a request for the model may select, or an empty tuple without a policy file."""
         found = (self.policies.find_policy(model, self.owner, flow) for flow in self.flows)
         return tuple(dict.fromkeys(name for file in found if file for name in file.requestable))
 
@@ -214,8 +195,7 @@ def apply_policy_file(
 def parse_policy_file(text: str, name: str) -> PolicyFile:
     """Parse the text of a policy file; error messages use ``name`` for the file.
 
-    Raises:
-        SettingsError: lists each problem with the file's name, line and column.
+    Raises ``SettingsError`` with the line and column of each problem.
     """
     # Imported here, because loading the rules takes a tenth of a second.
     from worker.enforcement.policies import PolicyError, read_policy

@@ -32,11 +32,7 @@ GUARD = "guard"
 class Rollback:
     """Records that a flow version was rolled back, so that it gets no new turns, or that it was resumed.
 
-    Attributes:
-        at: the time of the rollback in seconds since the epoch.
-        by: the author, ``user@host`` or ``GUARD``.
-        why: a short reason for people.
-        resumed: whether the rollback was revoked at ``at``; earlier failures no longer count.
+    ``by`` is ``user@host`` or ``GUARD``. After a resumption, earlier failures no longer count.
     """
 
     at: float
@@ -93,7 +89,7 @@ class FlowVersions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: Redis hash of rolled-back flow versions (JSON of ``RolledBack``).
+        #: Redis hash of rolled-back flow versions (JSON of ``Rollback``).
         self._key = store.keys.key_named("flows")
         self._versions = store.settings.flow_version
         self._active: Mapping[str, int] = active_versions(self._versions, ())
@@ -122,10 +118,7 @@ class FlowVersions:
     async def roll_back_version(self, version: str, *, by: str, why: str = "") -> Mapping[str, int]:
         """Roll a flow version back, so that it gets no new turns; return the versions that get turns instead.
 
-        Turns keep their version. Repeating has no effect.
-
-        Raises:
-            BadRequest: the version is unknown, or no other version is left.
+        Turns keep their version. Raises ``BadRequest`` if the version is unknown, or no other version is left.
         """
         known = {*await self.read_rolled_back(), self._require_known(version)}
         if not set(self._versions) - known:

@@ -13,7 +13,6 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: Longest template, in bytes.
 MAX_BYTES = 65_536
 
 
@@ -31,10 +30,7 @@ class SessionTemplate:
 
 
 class SessionTemplates:
-    """Provides session templates, reading changed files again and keeping the last text of unreadable files.
-
-    If a file becomes unreadable, its last text stays in use.
-    """
+    """Provides session templates, reading changed files again and keeping the last text of unreadable files."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -44,8 +40,7 @@ class SessionTemplates:
     def find_template(self, model: str, flow: str, locale: str) -> SessionTemplate:
         """Return the session template for a model and flow version, or the built-in one for the language.
 
-        Raises:
-            SettingsError: the template's file was never readable.
+        Raises ``SettingsError`` if the template's file was never readable.
         """
         named = self._settings.find_template(model, flow)
         if named == NONE:

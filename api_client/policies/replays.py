@@ -8,7 +8,6 @@ from typing import Any
 
 from api_client.store import Store
 
-#: Most stored results.
 MOST = 50
 
 
@@ -16,15 +15,8 @@ MOST = 50
 class PolicyReplay:
     """A stored comparison of what a policy would decide with the decisions that were made.
 
-    Attributes:
-        replay_id: the id on the page.
-        at: the time in seconds since the epoch.
-        by: the person who ordered the comparison.
-        file: the name of the policy file.
-        policy: the hash of the policy.
-        since_seconds: how far back the comparison looked.
-        model: restricts the comparison to a model; empty for all models.
-        found: the comparison (``Comparison.to_dict``).
+    ``policy`` is the policy's hash, ``since_seconds`` how far back the comparison looked, and ``model`` is empty for
+    all models.
     """
 
     replay_id: str

@@ -26,7 +26,6 @@ return redis.call('ZREM', KEYS[2], ARGV[1])
 """
 #: Redis sorted set of policy hashes by their last submission, in milliseconds.
 _USED = "policies:used"
-#: Records of unfinished turns read at once.
 _BATCH = 500
 #: Extra lifetime of a policy beyond finished turns, to allow for clock differences.
 _MARGIN_SECONDS = 86_400.0
@@ -51,8 +50,7 @@ async def store_policy(store: Store, policy_hash: str, text: str | None) -> bool
 async def clear_policies(store: Store, *, dry_run: bool) -> int:
     """Delete stored policies that no turn needs any more, and return their number.
 
-    A policy is unneeded if no turn was submitted with it during the retention of finished turns, and no unfinished turn
-    has it. Raises ``StoreUnavailable``.
+    A policy is needed by unfinished turns, and by all turns submitted within the retention of finished turns.
     """
     keys = store.keys
     oldest = int((time.time() - store.settings.retention_seconds - _MARGIN_SECONDS) * 1000)
@@ -84,7 +82,6 @@ async def _find_used(store: Store) -> set[str]:
 
 
 def _find_template(request: bytes) -> str:
-    """Return the hash of the template that a stored request names, or an empty string."""
     try:
         return str(json.loads(request).get("template", ""))
     except (ValueError, AttributeError):
@@ -153,8 +150,7 @@ class StoredPolicies:
     def find_policy(self, turn: Turn) -> PolicyFile | None:
         """Return a turn's policy from the cache, or None if the turn has no policy.
 
-        Raises:
-            ValueError: the store lacks the policy, or this worker cannot read it.
+        Raises ``ValueError`` if the store lacks the policy, or this worker cannot read it.
         """
         applied = AppliedPolicy.from_request(turn.request)
         if applied is None:

@@ -20,13 +20,7 @@ _FILLED = {"validators": "validators", "max_attempts": "max_attempts", "policy":
 
 
 def derive_replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
-    """Derive the id of the turn that replays a turn, so that repeating the same replay gives the same turn.
-
-    The id is derived from the arguments, so that repeated replays make a single turn.
-
-    Raises:
-        ValueError: ``turn_id`` is no turn id.
-    """
+    """Derive the id of the turn that replays a turn, so that repeating the same replay gives the same turn."""
     check_turn_id(turn_id)
     changed = f"\0{model}\0{prompt}" if model or prompt else ""
     return f"turn-{hashlib.sha256(f'replay of {turn_id}{changed}'.encode()).hexdigest()[:32]}"

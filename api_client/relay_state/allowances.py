@@ -28,11 +28,8 @@ _NOTED_MS = 8 * 86_400_000
 class OwnerLimits:
     """The limits for submissions of one owner; 0 means no limit.
 
-    Attributes:
-        per_minute: turns per minute, and at once.
-        unfinished: unfinished turns.
-        stored_bytes: bytes of requests within HELIX_RETENTION_SECONDS, half of them at once.
-        requests: requests in progress at a relay, including streams.
+    Half of ``stored_bytes`` may come at once, the whole within HELIX_RETENTION_SECONDS. ``requests`` are those in
+    progress at a relay, including streams.
     """
 
     per_minute: int = 0

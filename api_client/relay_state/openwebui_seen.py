@@ -9,21 +9,13 @@ from typing import Any
 from api_client.contract.keys import Keys
 from api_client.store import Store
 
-#: Seconds before a relay writes the same features again.
+#: Delay before a relay writes the same features again.
 _EVERY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRequest:
-    """The features that a request from Open WebUI used.
-
-    Attributes:
-        task: whether the header that marks background requests was present, even if empty.
-        chat: whether the chat's id was present.
-        message: whether the message's id was present.
-        user: whether the user's id was present.
-        tools: the number of tools sent, which are never called.
-    """
+    """The features that a request from Open WebUI used: which headers it had, and how many tools it sent."""
 
     task: bool
     chat: bool

@@ -8,7 +8,7 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.store import Store
 
-#: Attempts to store a sign-in, and the seconds between.
+#: Attempts to store a sign-in, and seconds between them.
 _TRIES, _WAIT_SECONDS = 3, 0.3
 
 

@@ -11,5 +11,4 @@ from api_client.resources.resource import Resource, ResourcePage
 _PACKAGE = "api_client.resources"
 RESOURCES: tuple[Resource[Any], ...] = tuple(chain.from_iterable(collect_parts(_PACKAGE, "RESOURCES")))
 _FOUND: list[ResourcePage] = [*chain.from_iterable(collect_parts(_PACKAGE, "PAGES"))]
-#: In the order of the navigation.
 PAGES = tuple(sorted(_FOUND, key=lambda page: page.position))

@@ -36,8 +36,8 @@ class Viewer:
 class Column(Generic[Row]):
     """A column in the table of a resource.
 
-    ``kind``: ``wide``, ``num``, ``quiet``, or of a moment (seconds since the epoch) ``when`` or ``clock``; a page says
-    how long ago both were. ``most``: characters that are shown. ``id`` is in the terminal only.
+    ``kind`` is ``wide``, ``num``, ``quiet``, ``id`` (terminal only), or, for times in seconds since the epoch, ``when``
+    or ``clock``. ``most`` is the number of characters shown.
     """
 
     head: str

@@ -16,9 +16,7 @@ from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.orders import Orders, PlacedOrder
 from api_client.store import Store
 
-#: Most entries read by one query.
 _MOST = 10_000
-#: Most turns named for a bulk action.
 MOST_NAMED = 20
 
 
@@ -26,14 +24,9 @@ MOST_NAMED = 20
 class AuditLine:
     """One entry of the audit log: who ordered which action, and whether the action was refused.
 
-    Attributes:
-        at: the store's time, in seconds since the epoch.
-        action: such as cancel, drop or gc, or a person's decision.
-        by: ``user@host`` on the command line, ``key:HASH`` through the API.
-        turn_id: the turn; empty for actions on the whole installation.
-        bulk: the id of a bulk action shared by its lines, or empty.
-        detail: how the action was ordered, such as the filter of a bulk action.
-        refused: why the action failed; empty after success, or if the process died before the result was known.
+    ``by`` is ``user@host`` on the command line and ``key:HASH`` through the API. ``bulk`` is the id that all entries of
+    a bulk action share. ``refused`` says why the action failed; it is empty after success, or if the process died
+    before the result was known.
     """
 
     at: float
@@ -75,7 +68,6 @@ class AuditLog(Orders):
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.await_reply
-        #: Redis stream of ordered actions.
         self._key = store.keys.key_named("audit")
         self._keep = store.settings.audit_seconds
 

@@ -46,7 +46,6 @@ ELSEWHERE_MS = 5_000
 REMOVE_OWN = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 #: Reply of ``line_up.lua`` after which the caller announces the turn.
 BEGUN = "begun"
-#: Script whose reply is a ``ReleaseReply``.
 RELEASE = _LUA / "release.lua"
 #: Scripts used by clients and workers: clients submit and cancel turns, reapers cancel interrupted turns.
 CANCEL, LINE_UP = _LUA / "cancel.lua", _LUA / "line_up.lua"
@@ -56,8 +55,7 @@ CANCEL, LINE_UP = _LUA / "cancel.lua", _LUA / "line_up.lua"
 class Script:
     """A Lua script that reads or changes keys of the store in one atomic step.
 
-    ``rest`` allows further arguments after the named ones; ``keys`` is the number of ``turn_keys`` that the script
-    needs.
+    ``rest`` allows further arguments after the named ones; ``keys`` says how many ``turn_keys`` the script needs.
     """
 
     name: str
@@ -192,7 +190,6 @@ def _declared_names(text: str) -> frozenset[str]:
 
 
 def _find_fields(needed: Sequence[str], own: str) -> list[str]:
-    """Return the names of the record fields that a script reads, taken from its header or its code."""
     if declared := re.search(r"^-- reads: (.*)$", own, re.MULTILINE):
         return sorted({"seq", *declared[1].split()})
     code = _COMMENT.sub("", "\n".join([*needed, own]))

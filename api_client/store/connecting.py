@@ -37,7 +37,6 @@ from api_client.store import cluster_connections
 #: Every reader of a turn and every agent's writer may hold a connection. The library's limit of 100 would limit the
 #: streams of a relay and HELIX_RUN_SLOTS.
 _MOST_CONNECTIONS = 2**16
-#: Idle connections kept for reuse.
 _KEPT_CONNECTIONS = 16
 #: The reader's result for an incomplete reply.
 NOT_YET = object()

@@ -26,8 +26,7 @@ from api_client.store.connecting import NOT_YET, OpenedConnection, open_store
 class Connection:
     """A connection to the store that all coroutines of an event loop share, reconnecting after a loss.
 
-    ``connect_seconds`` limits each step of connecting and logging in, ``answer_seconds`` the silence of the store while
-    a reply is due.
+    ``connect_seconds`` limits each step of connecting, ``answer_seconds`` the store's silence while a reply is due.
     """
 
     def __init__(self, settings: Settings, *, connect_seconds: float = 2.0, answer_seconds: float = 5.0) -> None:

@@ -25,9 +25,9 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: A caller learns within two seconds that the store is down; repeats are harmless, see ``Submitter.submit``.
+#: A caller learns within two seconds that the store is down. Repeating commands is harmless.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
-#: Delay before a command is sent again, in seconds, and the errors after which it is.
+#: Seconds before a command is sent again, and the errors after which it is.
 _RESEND_SECONDS = 0.04
 _RESENT_AFTER = (RedisConnectionError, RedisTimeoutError, ReadOnlyError)
 #: Time for a disk or replicas to confirm a write, below ``_ANSWER_SECONDS``, and the number of tries.
@@ -49,13 +49,8 @@ class Store:
     """Client for the Redis store, used by one event loop. Failed requests raise ``StoreUnavailable``.
 
     Frequent commands share one connection (``send_command``, ``run_command``), at a third of the processor time. Other
-    commands use a connection each, and may block (WAIT), listen, or return megabytes.
-
-    Attributes:
-        settings: the settings, with a store.
-        redis: a redis-py client for other commands, for use with ``await_reply``.
-        keys: the names of the keys.
-        troubles: failed housekeeping and its last error.
+    commands use a connection each through ``redis`` and ``await_reply``, and may block (WAIT) or return megabytes.
+    ``troubles`` has failed housekeeping and its last error.
     """
 
     def __init__(self, settings: Settings, one: SingleConnection | None = None) -> None:
@@ -199,10 +194,8 @@ class Store:
         """Wait until a turn's events up to ``seq`` are stored as durably as the setting HELIX_DURABILITY demands.
 
         ``everysec`` needs the server's kernel, ``power`` the disk, ``replicated`` the replicas. ``at_ms`` is the time
-        of the event by the store's clock; 0 for now.
-
-        Raises:
-            StoreUnavailable: the confirmation was late, or the store lost the turn.
+        of the event by the store's clock, 0 for now. Raises ``StoreUnavailable`` if the confirmation is late, or the
+        turn lost.
         """
         durability, copies = self.settings.durability, self.settings.replicas
         if durability == "everysec":

@@ -228,7 +228,6 @@ class _LogWalk:
     def _add_check(
         self, attempt: _AttemptTrace, name: str, start: float, end: float, passed: bool, **more: Value
     ) -> None:
-        """Add a span for one check of an attempt's answer."""
         key = f"attempt {attempt.number} check {len(self._checks) + 1}"
         attributes: dict[str, Value] = {
             "gen_ai.evaluation.name": name,
@@ -240,7 +239,6 @@ class _LogWalk:
         self._checks.append(made)
 
     def _add_validator_checks(self, attempt: _AttemptTrace, at: float, issues: Sequence[ValidationIssue]) -> None:
-        """Add a span for each validator that checked an attempt's answer."""
         if not find_work(self._turn.request).answers_in_text:
             return
         for name in self._turn.request.validators:

@@ -25,8 +25,7 @@ class Canceller:
     async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
         """Cancel a turn in any state and return its record. A finished turn stays unchanged.
 
-        Raises ``TurnNotFound`` if the turn does not exist or has another owner, ``StoreUnavailable`` if the store does
-        not answer.
+        Raises ``TurnNotFound`` if the turn does not exist or has another owner.
         """
         turn = await self._reader.read_turn(turn_id, owner=owner)
         if turn.state is not TurnState.FINISHED:

@@ -19,7 +19,7 @@ from api_client.store.connection import Subscription
 
 #: Received instead of an event if events may have been missed, so that the reader reads the log.
 LOOK: Final = b""
-#: Events kept for a slow reader; after an overflow the reader reads the log.
+#: Events kept for a slow reader; after more, the reader reads the log.
 _MOST = 256
 _CONFIRM_SECONDS = 2.0
 

@@ -25,10 +25,7 @@ class FinishedBatch:
 
 
 class FinishedTurns:
-    """Reads finished turns in batches, remembering the position in the store. Methods raise ``StoreUnavailable``.
-
-    Methods may raise ``StoreUnavailable``.
-    """
+    """Reads finished turns in batches, remembering the position in the store. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, reader: str) -> None:
         self._redis, self._ask, self._clock_ms = store.redis, store.await_reply, store.read_clock_ms

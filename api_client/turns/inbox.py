@@ -25,10 +25,7 @@ _DECIDE = Path(__file__).with_name("lua") / "decide.lua"
 
 
 class Inbox:
-    """Lists turns that wait for a person's decision and stores decisions. Methods raise ``StoreUnavailable``.
-
-    Every method raises ``StoreUnavailable`` if the store does not answer.
-    """
+    """Lists turns that wait for a person's decision and stores decisions. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, reader: TurnReader, announcer: Announcer, orders: Orders) -> None:
         self._store, self._orders = store, orders

@@ -15,10 +15,7 @@ from api_client.turns.submitter import Submitter
 
 
 class PhaseSubmitter:
-    """Submits the phases of a workflow as turns. Methods raise ``StoreUnavailable``.
-
-    Every method raises ``StoreUnavailable`` if the store does not answer.
-    """
+    """Submits the phases of a workflow as turns. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, submitter: Submitter) -> None:
         self._store, self._submitter = store, submitter

@@ -38,8 +38,7 @@ _OUTLINE, _PLACE = (Path(__file__).with_name("lua") / name for name in ("outline
 class TurnReader:
     """Reads turns, their attempts and their events from the store.
 
-    Every method raises ``TurnNotFound`` if the turn does not exist or has another owner, and ``StoreUnavailable`` if
-    the store does not answer.
+    Methods raise ``TurnNotFound`` if the turn does not exist or has another owner, and ``StoreUnavailable``.
     """
 
     def __init__(self, store: Store) -> None:
@@ -89,7 +88,6 @@ class TurnReader:
         return bytes(fact if fact is not None else own or b"")
 
     async def _confirm_end(self, turn_id: str, seq: int, at_ms: int) -> None:
-        """Wait until the end of a turn is stored as durably as HELIX_DURABILITY demands."""
         if turn_id not in self._confirmed:
             await self._store.await_durability(turn_id, seq, at_ms)
             self._confirmed[turn_id] = None

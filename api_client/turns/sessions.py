@@ -16,9 +16,8 @@ from api_client.workers.reports import count_messages
 class QueuePlace:
     """The position of a waiting turn in its queue.
 
-    Attributes:
-        before: the unfinished turns of its session ahead of the turn.
-        waiting: about the number of turns to start until the turn starts, including itself; 0 behind its session.
+    ``before`` counts earlier unfinished turns of its session. ``waiting`` is about the number of turns to start up to
+    this turn, 0 behind its session.
     """
 
     before: int
@@ -26,10 +25,7 @@ class QueuePlace:
 
 
 class Sessions:
-    """Reads which turns of a session are unfinished. Methods raise ``StoreUnavailable``.
-
-    Every method raises ``StoreUnavailable`` if the store does not answer.
-    """
+    """Reads which turns of a session are unfinished. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 
-#: Events per read of the log, which bounds the memory of a slow reader.
+#: Events per read, to bound the memory of a slow reader.
 _PAGE = 50
-#: Seconds of outage before a reader gives up.
 _PATIENCE_SECONDS = 60.0
 _RECONNECT_SECONDS = 0.25
 

@@ -53,15 +53,9 @@ class Submitter:
         """Store and announce a turn, and return its id; a repeated idempotency key gives the id of the earlier turn.
 
         Repeating the call with the same ``turn_id`` is safe. After the return the turn survives the death of any
-        process, and with ``HELIX_DURABILITY=power`` a loss of power.
-
-        Raises:
-            BadRequest: the request can never work.
-            IdempotencyConflict: the key was used with another body.
-            NotAdmitted: an admission refused the turn.
-            HelixError: the error made by ``closed``: no new turns are stored, and stored turns continue.
-            SessionBusy: ``double_text`` is ``reject`` and the session has an unfinished turn.
-            StoreUnavailable: the store does not answer or refuses writes; repeat later.
+        process, and with ``HELIX_DURABILITY=power`` a loss of power. Raises ``BadRequest``, ``IdempotencyConflict``,
+        ``NotAdmitted``, ``SessionBusy``, ``StoreUnavailable``, or the error made by ``closed`` while no new turns are
+        stored.
         """
         turn_id = turn_id or self.create_turn_id()
         turn = await self.admit_turn(turn_id, request, idempotency_key)
@@ -91,8 +85,8 @@ class Submitter:
             return str(other)
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
         pass_failpoint("turn.stored")
-        # A turn that is held back is announced when that ends. "known" is our own command whose reply was
-        # lost: it announced the turn, where the queues are its own.
+        # A turn that a pause holds back is announced when the pause ends. "known" means that the reply to our own
+        # command was lost: it announced the turn if the store holds the queues.
         announced = other in {"announced", "held"} or (said == "known" and self._store.has_queues)
         if position == 0 and not announced:
             await self._line.queue_turn(turn_id, request.session_id)

@@ -26,7 +26,6 @@ from api_client.contract.work import find_work
 MOST_FILES = 200
 _MOST_DEPTH = 8
 _MOST_ENTRIES = 2_000
-#: The answer itself.
 _ANSWER = "response.md"
 #: Media types by file extension. Browsers run no scripts in these types; other files are sent as bytes.
 IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
@@ -53,13 +52,7 @@ class FileMissing(HelixError):
 
 @dataclass(frozen=True, slots=True)
 class TurnFile:
-    """A file that belongs to the answer of a turn; ``path`` is relative to the output folder.
-
-    Attributes:
-        path: the path relative to the output folder.
-        size: the size in bytes.
-        type: the media type.
-    """
+    """A file that belongs to the answer of a turn; ``path`` is relative to the output folder."""
 
     path: str
     size: int
@@ -73,13 +66,7 @@ class TurnFile:
 
 @dataclass(frozen=True, slots=True)
 class LinkedFile:
-    """A file of an answer with a signed download link that expires at ``until`` (seconds since the epoch).
-
-    Attributes:
-        file: the file.
-        link: the path of the link below the relay's address.
-        until: the expiry of the link, in seconds since the epoch.
-    """
+    """A file of an answer with a signed download link that expires at ``until`` (seconds since the epoch)."""
 
     file: TurnFile
     link: str
@@ -159,9 +146,8 @@ def open_file(
 ) -> tuple[TurnFile, int]:
     """Open a file of a turn's answer; return the file and a descriptor that the caller must close.
 
-    Raises:
-        FileMissing: no plain file of this path exists inside the folder, or a link leads to it.
-        SessionFilesGone, SessionFilesAway: the storage lost the file, or does not answer.
+    Raises ``FileMissing`` unless the path is a plain file inside the folder; ``SessionFilesGone`` or
+    ``SessionFilesAway`` if the storage lost the file, or does not answer.
     """
     if _are_listable(path.split("/")) and path != _ANSWER:
         for place in _file_folders(settings, turn, attempts):
@@ -201,10 +187,7 @@ def _file_folders(settings: Settings, turn: Turn, attempts: Sequence[AttemptReco
 
 
 def _open_folder(base: Path, parts: Sequence[str], stack: ExitStack) -> int:
-    """Open the folder ``parts`` below ``base`` without following links; return a descriptor that ``stack`` closes.
-
-    Raises ``OSError`` if missing or behind a link.
-    """
+    """Open the folder ``parts`` below ``base`` without following links; return a descriptor that ``stack`` closes."""
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     stack.callback(os.close, fd)
     for part in parts:

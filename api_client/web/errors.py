@@ -31,11 +31,8 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 408: "timeout_er
 class ApiError(Exception):
     """An error for the client in OpenAI's format, with an HTTP status.
 
-    Attributes:
-        param: name of the invalid field, such as ``messages[0].role``; None if no field is invalid.
-        code: stable word for programs.
-        turn_ids: turns that were stored in spite of the error.
-        lists_several: the message lists several problems; the other attributes are those of the first problem.
+    ``param`` names the invalid field, such as ``messages[0].role``. ``turn_ids`` lists turns that were stored in spite
+    of the error. ``lists_several`` says that the message lists several problems.
     """
 
     turn_ids: tuple[str, ...] = ()

@@ -21,7 +21,6 @@ Locale: TypeAlias = Literal["de", "en"]
 LOCALES: tuple[str, ...] = get_args(Locale)
 LOCALE_HEADER = "x-helix-locale"
 _OPEN_WEBUI_PREFIXES = ("x-owui-", "x-openwebui-")
-#: Key of a request's scope with the locale of its body.
 _LOCALE_SCOPE_KEY = "helix.locale"
 #: Errors whose words are complete for a user of a chat.
 _SELF_EXPLANATORY = frozenset(
@@ -79,7 +78,7 @@ def localize_error(error: ApiError, request: Request, default: str) -> str:
     locale, code = error_language(request, default), error.code
     if code not in ERROR_CODES or error.message.startswith(error_words(code, locale)[0]):
         return error.message
-    # Filled in by the code that raised the error, in the turn's language.
+    # Such texts were filled in by the code that raised the error, in the turn's language.
     if any("{" in words for words in error_words(code, locale)):
         return error.message
     if is_open_webui(request.headers) and code in _SELF_EXPLANATORY and not error.lists_several:

@@ -11,9 +11,7 @@ from api_client.figures.spans import parse_time_span
 from api_client.index.search import SORTS, STATUSES, Cursor, Search
 from api_client.web.errors import bad_request, display_value
 
-#: Filters of a list, in the order in which they are shown.
 FILTERS = ("status", "model", "flow", "session", "owner", "rule", "since", "until", "text", "lost", "sort")
-#: Further parameters: the page of a list, and the input of the page `/turns`.
 _OTHER_PARAMETERS = ("limit", "cursor", "turn")
 _MAX_CHARS = 300
 

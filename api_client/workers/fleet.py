@@ -14,7 +14,6 @@ from api_client.contract.turn import TurnState
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing_workers
 from api_client.workers.reason import InstallationFacts, Reason, UnfinishedTurn, WaitingGroup
 
-#: A longer wait for a slot raises a warning.
 LONG_SECONDS = 60.0
 #: Advice for a sick machine: its workers notice by themselves when it is well again.
 SICK_FIX = "repair the named fault (disk, rights, limits, object store); its workers go on by themselves"
@@ -27,8 +26,8 @@ START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROO
 class Alert:
     """A problem of an installation, with its remedy.
 
-    ``check`` is the name of the same finding in ``turns doctor``. ``severity`` is ``wrong``, or ``warning`` for a
-    choice of the operator and for a temporary problem.
+    ``check`` names the same finding in ``turns doctor``. ``severity`` is ``wrong``, or ``warning`` for an operator's
+    choice and for temporary problems.
     """
 
     check: str
@@ -45,12 +44,9 @@ class Alert:
 class Fleet:
     """Summary of the worker processes that reported recently.
 
-    Attributes:
-        agents, judges: processes that run agents, and processes that validate.
-        slots, free: agents that they can run at once, and how many more they could.
-        stalled: names of processes that consume no messages though they could. quiet: those ordered to take none.
-        sick: machine that cannot carry out turns -> reason.
-        ready: queue with a free slot -> when one of its workers last took a turn, in seconds since the epoch.
+    ``agents`` and ``judges`` count processes that run agents and that validate; ``slots`` and ``free`` are agents that
+    they can run. ``stalled`` processes consume no messages though they could. ``sick`` maps a machine to its fault,
+    ``ready`` a queue with a free slot to the time when one of its workers last took a turn.
     """
 
     agents: int = 0
@@ -156,7 +152,6 @@ def _find_worker_alerts(fleet: Fleet) -> Iterator[Alert]:
 
 
 def _describe_group(group: WaitingGroup, at: float) -> str:
-    """Describe a group of waiting turns: how many wait, how long the first has waited, and why."""
     turns = "1 turn waits" if group.count == 1 else f"{group.count} turns wait"
     return f"{turns}, the longest for {max(0, int(at - group.since))} s: {group.wait.words()}"
 
@@ -221,10 +216,8 @@ class WorkerRow:
 class OwnerRow:
     """One row of the list of owners with unfinished turns.
 
-    Attributes:
-        name: as ``shown_owner``. weight: slots relative to an owner of weight 1. at_once: agents at once, 0 for no
-            limit.
-        working: turns that a worker holds. waiting: turns that wait for a worker or behind other turns.
+    ``at_once`` is 0 without a limit. ``working`` turns are held by a worker, ``waiting`` ones wait for a worker or
+    behind other turns.
     """
 
     name: str

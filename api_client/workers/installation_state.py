@@ -51,7 +51,7 @@ from api_client.workers.reports import count_messages, parse_reports
 LOOK_AT_MOST, _BATCH = 20_000, 1000
 #: A turn due for longer than this, in seconds, was forgotten by the reapers.
 _OVERDUE_SECONDS = 15.0
-#: How long an answer of ``why`` is reused, in seconds, and how many turns it looks at.
+#: Seconds for which ``read_faults`` reuses its result, and how many turns it looks at.
 _FRESH_SECONDS, _FIRST = 2.0, 1000
 
 
@@ -191,7 +191,6 @@ async def read_installation_state(
 
 
 async def _check_disk(settings: Settings) -> list[Alert]:
-    """Return an alert if the disk with HELIX_ROOT is nearly full, otherwise an empty list."""
     with suppress(OSError):
         found = check_disk((await asyncio.to_thread(shutil.disk_usage, settings.root)).free, str(settings.root))
         return [found] if found.severity != "ok" else []
@@ -225,10 +224,6 @@ async def _read_facts(
 
 
 async def _read_refusal(prober: Prober) -> StoreRefusal | None:
-    """Return why the store accepts no writes, or None if it accepts them.
-
-    Raises ``StoreUnavailable`` if the store does not answer.
-    """
     try:
         await prober.check_writable()
     except StoreUnavailable as error:

@@ -23,7 +23,7 @@ class Gauge:
 class Trouble:
     """A problem to report to an outside system, once for each kind and subject.
 
-    ``kind`` is one of ``contract.notices.KINDS``; ``page`` is the address of the page that shows more.
+    ``kind`` is one of ``contract.notification.KINDS``; ``page`` is the address of the page that shows more.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Trouble:
 class Monitor:
     """Base class for monitors of one capability; subclasses override the methods that they need.
 
-    Each method raises ``StoreUnavailable``. ``look_seconds`` is the time between two searches for troubles.
+    Methods raise ``StoreUnavailable``. ``look_seconds`` is the time between two searches for troubles.
     """
 
     name: str

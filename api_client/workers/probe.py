@@ -19,7 +19,6 @@ from api_client.store import Store
 _LOOK_SECONDS = 0.05
 #: A positive result is reused for this long, so that health checks of many load balancers make one probe.
 _FRESH_SECONDS = 5.0
-#: A successful test write is reused for this long.
 _WRITTEN_SECONDS = 1.0
 _KEPT_MS = 60_000
 #: Unfinished turns whose leases tell a busy worker from a silent one.
@@ -30,9 +29,8 @@ _LEASES = 1_000
 class QueueProbe:
     """The result of a probe message in one queue.
 
-    Attributes:
-        state: claimed; busy (not claimed, but workers hold turns, so every slot is taken); or silent.
-        worker: process that claimed it. seconds: how long that took, or how long was waited.
+    ``state`` is ``claimed``, ``busy`` (not claimed, but workers hold turns, so that every slot may be taken) or
+    ``silent``.
     """
 
     queue: str

@@ -28,7 +28,6 @@ STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
 #: Times nearer than this are given in seconds.
 _SOON_SECONDS = 100.0
 _WORDS = load_word_table(__file__)
-#: Fields read of each record, in this order.
 FIELDS = (
     "state", "created_at", "session_id", "token", "next", "not_before", "announced", "announced_at", "suspended_at",
     "since", "worker", "held_since", "held_back", "lease_until", "decide_by", "stop", "model", "stage_model", "owner",
@@ -81,10 +80,8 @@ NOBODY_CAN = FOR_A_WORKER - {Reason.SLOT, Reason.STUCK, Reason.NEXT} | {Reason.U
 class Wait:
     """The reason why a turn does not run, with its details. Times are seconds since the epoch.
 
-    Attributes:
-        subject: a model, a pause, a worker.
-        said: what the provider, the machine or the person said; for operators.
-        until: end of the wait or time of the next try; 0 if unknown. before: the turn that must end first.
+    ``subject`` is a model, a pause or a worker; ``said`` is for operators; ``until`` is the end of the wait or the next
+    try, 0 if unknown; ``before`` is the turn that must end first.
     """
 
     reason: Reason
@@ -138,12 +135,8 @@ class Obstacle(Protocol):
 class InstallationFacts:
     """The facts about an installation at one moment from which the reasons of waiting turns are derived.
 
-    Attributes:
-        reports: the last report of each worker process. ended: names of those that signed off.
-        refusal: why the store accepts no writes; None while it does.
-        obstacles: keep turns from starting. troubles: reasons of the whole installation, even if no turn waits.
-        at_work: taken places of owners with a limit: ``OWNER|ID``.
-        announce_seconds: HELIX_ANNOUNCE_SECONDS.
+    ``refusal`` says why the store accepts no writes. ``troubles`` are reasons of the whole installation, even if no
+    turn waits. ``at_work`` has the taken slots of owners with a limit: ``OWNER|ID``.
     """
 
     at: float
@@ -199,13 +192,9 @@ class InstallationFacts:
 class UnfinishedTurn:
     """The stored fields of an unfinished turn from which the reason for its wait is derived.
 
-    Times are milliseconds of the store's clock; ``due`` is when a reaper looks at the turn.
-
-    Attributes:
-        worker: the worker that holds or last held the turn. since: when its agent was started, or had ended.
-        held_since: since when a pause holds it back, 0 for none. runs: label of the model that runs next.
-        lacks: workers that gave it back, with the reason. most: agents that its owner may have at once, 0 for no limit.
-        weight: its owner's share of the slots, 0 for 1.
+    Times are milliseconds of the store's clock; ``due`` is when a reaper looks at the turn. ``worker`` holds or last
+    held the turn, ``runs`` is the label of the model that runs next, ``lacks`` names workers that gave the turn back,
+    and ``most`` is how many agents its owner may have at once.
     """
 
     turn_id: str
@@ -264,8 +253,8 @@ def read_row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Unfini
 def _waits_since(head: UnfinishedTurn, facts: InstallationFacts) -> float:
     """Return when a session's first turn became due (seconds since the epoch), computed from its announcements.
 
-    Each announcement is repeated after a delay that doubles. A near deadline shortens the last delay, so the result
-    may be early by at most the time waited. A turn in the fair queue has waited since its submit.
+    Each announcement is repeated after a delay that doubles. A near deadline shortens the last delay, so the result may
+    be early by at most the time waited.
     """
     if head.announced == 0:  # postponed, because its announcement still waits: the time of the announcement was noted
         since = float(head.announced_at)
@@ -278,7 +267,6 @@ def _waits_since(head: UnfinishedTurn, facts: InstallationFacts) -> float:
 
 
 def _read_lacks(text: str) -> dict[str, str]:
-    """Decode which workers gave a turn back, each with its reason."""
     with suppress(ValueError, AttributeError):
         return {str(name): str(why) for name, why in json.loads(text or "{}").items()}
     return {}
@@ -337,7 +325,7 @@ def find_heads(rows: Iterable[UnfinishedTurn]) -> dict[str, str]:
 class WaitingGroup:
     """Turns that wait for the same reason; ``turn_id`` is the turn that has waited longest.
 
-    ``queue`` is the queue of the worker they need. ``since`` is in seconds since the epoch.
+    ``queue`` is the queue of the worker that they need. ``since`` is in seconds since the epoch.
     """
 
     wait: Wait

@@ -24,7 +24,7 @@ class StuckTurns(Monitor):
         """Return a trouble about the longest waiting turn, or an empty list."""
         standing = await self._workers.read_state()
         waits = standing.at - standing.waiting_since if standing.waiting else 0.0
-        # Other monitors report some causes, and a warning calls nobody.
+        # Other monitors report some causes, and a warning alarms nobody.
         causes = [
             a for a in standing.alerts if a.severity == "wrong" and a.check not in {Reason.BREAKER, Reason.CREDIT}
         ]

@@ -23,8 +23,7 @@ class ClusterAddress:
     def parse(cls, url: str) -> ClusterAddress | None:
         """Parse the address of a Redis Cluster; return None for any other address.
 
-        Raises:
-            ValueError: the address names no node, or names a database, of which a cluster has only one.
+        Raises ``ValueError`` if the address names no node, or names a database, of which a cluster has only one.
         """
         scheme, _, rest = url.partition("://")
         if scheme.lower() not in {"redis+cluster", "rediss+cluster"}:

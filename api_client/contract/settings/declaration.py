@@ -19,9 +19,8 @@ def declare_setting(
 ) -> Any:
     """Declare a setting with its default value, its help text and the parser of its text.
 
-    ``per_model`` allows it in a model's block of the settings file.
-
-    ``masked`` hides its value like a secret. ``pairs`` allows a table in the settings file.
+    ``per_model`` allows the setting in a model's block of the settings file, ``masked`` hides its value like a secret,
+    and ``pairs`` allows a table in the settings file.
     """
     shown = {"secret": secret, "masked": secret or masked}
     return _make_field(default, kind="setting", parse=parse, help=help_text, per_model=per_model, pairs=pairs, **shown)

@@ -33,7 +33,6 @@ _ASK_NOBODY = {"scripted"}
 _OURS = {"model", "messages", "input", "stream", "stream_options", "store"}
 _PRICES = {"input", "output", "cache_read", "cache_write"}
 _LIST = 'a list of texts: ["a", "b"]'
-#: Only in the environment, because they locate this file.
 _NOT_HERE = {"root", "config"}
 #: Keys that name a file with a secret, and their settings.
 _SECRETS = {f"{each.name}_file": each.name for each in declared_fields(Settings, "setting") if each.metadata["secret"]}
@@ -103,7 +102,6 @@ def read_settings_file(path: Path, name: str, *, required: bool) -> SettingsFile
 
 
 def _fill_file(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Problem]:
-    """Store parsed TOML data in a settings file object and return the problems that were found."""
     found = Findings()
     blocks = {kind: found.read_part(_read_blocks, data.pop(kind, {}), kind) or {} for kind in ("model", *BLOCKS)}
     file.values = _read_values(found, data, _setting_kinds(folder))
@@ -154,7 +152,6 @@ def _read_blocks(value: Any) -> dict[str, dict[str, Any]]:
 
 
 def _setting_kinds(folder: Path, *, per_model: bool = False) -> dict[str, Kind]:
-    """Return the parser of each setting that may be in the file or, with ``per_model``, in a model's block."""
     kinds: dict[str, Kind] = {}
     for each in declared_fields(Settings, "setting"):
         if each.name in _NOT_HERE or (per_model and not each.metadata["per_model"]):
@@ -168,8 +165,6 @@ def _setting_kinds(folder: Path, *, per_model: bool = False) -> dict[str, Kind]:
 
 
 def _runner_kinds(runner: str, folder: Path) -> dict[str, Kind]:
-    """Return the parsers of those keys in a model's block whose meaning depends on the runner."""
-
     def kind_for(key: str, kind: Kind) -> Kind:
         def read_value(value: Any) -> Any:
             if runner in _ASK_NOBODY:
@@ -187,7 +182,6 @@ def _runner_kinds(runner: str, folder: Path) -> dict[str, Kind]:
 
 
 def _resolve_key(key: str, runner: str) -> str:
-    """Return the setting that a key in a model's block stands for with this runner."""
     meanings = _BY_RUNNER.get(key, {"": key})
     return meanings.get(runner, meanings[""])
 
@@ -221,7 +215,6 @@ def _find_nul(value: Any, place: str = "") -> str:
 
 
 def _parse_value(value: Any, known: Field[Any]) -> Any:
-    """Parse a TOML value with the parser of its setting. Raises ``ValueError`` if the value is invalid."""
     try:
         return known.metadata["parse"](_to_text(value, known))
     except OSError as error:  # a path that no file can have
@@ -229,11 +222,7 @@ def _parse_value(value: Any, known: Field[Any]) -> Any:
 
 
 def _to_text(value: Any, known: Field[Any]) -> str:
-    """Convert a TOML value to the text that the setting's environment variable would have.
-
-    Raises:
-        ValueError: the value has another type than the setting.
-    """
+    """Convert a TOML value to the text that the setting's environment variable would have. Raises ``ValueError``."""
     kind = str(known.type)
     if value == "" and kind == "str" and known.default:
         raise ValueError(f"must not be empty; without this line it is {known.default}")
@@ -310,7 +299,6 @@ def _read_parameters(value: Any) -> dict[str, Any]:
 
 
 def _locate_keys(text: str) -> dict[str, tuple[int, int, int]]:
-    """Map each key in the text of a TOML file to its line, its column and the column of its value."""
     found: dict[str, tuple[int, int, int]] = {}
     table = ""
     for number_, line in enumerate(text.splitlines(), 1):

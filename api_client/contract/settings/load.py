@@ -31,13 +31,9 @@ _READ_ELSEWHERE = frozenset({"HELIX_FAILPOINT", CONSTANTS, "HELIX_URL", "HELIX_K
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """Load the settings from environment variables and the settings file.
 
-    Broker and store come from their own variables, then ``REDIS_URL``, then the settings file, then the broker that
-    a running ``turns up`` announces under ``HELIX_ROOT/.helix``. With that broker come that installation's
-    environment and its models, unless HELIX_MODELS or the file names some. HELIX_MODELS decides which models exist;
-    their blocks of the file still apply.
-
-    Raises:
-        SettingsError: with every problem found, one line each.
+    Broker and store come from their own variables, then ``REDIS_URL``, then the settings file, then a running ``turns
+    up``, whose environment and models then apply too, unless HELIX_MODELS or the file names models. Raises
+    ``SettingsError`` with every problem found.
     """
     problems: list[str] = []
     known = {environment_name(each.name): each for each in declared_fields(Settings, "setting")}
@@ -89,7 +85,6 @@ def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
 
 
 def _read_constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    """Return the constants that a test changes through the environment; problems go to ``problems``."""
     known = {each.name: each.metadata["parse"] for each in declared_fields(Settings, "constant")}
     try:
         given = json.loads(environ.get(CONSTANTS) or "{}")
@@ -100,7 +95,6 @@ def _read_constants(environ: Mapping[str, str], problems: list[str]) -> dict[str
 
 
 def _read_models(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that result from the models' blocks of the settings file."""
     if not file.models:
         return {}
     blocks = {model: block for model, block in file.model_settings.items() if block}
@@ -108,7 +102,6 @@ def _read_models(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _find_contradictions(settings: Settings, *, readable: bool) -> Iterator[str]:
-    """Yield a message for each contradiction between settings and for each unknown model."""
     there = ", ".join(settings.models)
     for name, model in settings.list_named_models() if readable else ():
         if model and model not in settings.models:
@@ -118,7 +111,6 @@ def _find_contradictions(settings: Settings, *, readable: bool) -> Iterator[str]
 
 
 def _find_unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
-    """Return a message for each environment variable that looks like a setting but is unknown."""
     constants = {environment_name(each.name): each for each in declared_fields(Settings, "constant")}
     problems = find_flag_problems(environ)
     for name in environ:
@@ -191,7 +183,6 @@ def _keep_texts(data: Any) -> dict[str, str]:
 
 
 def _use_running_broker(settings: Settings, *, own_models: bool) -> Settings:
-    """Fill in the broker and models of a running ``turns up`` if the settings name none."""
     if settings.broker_url and settings.store_url:
         return settings
     models = settings.models
@@ -206,11 +197,7 @@ def _use_running_broker(settings: Settings, *, own_models: bool) -> Settings:
 
 
 def require_store(settings: Settings) -> Settings:
-    """Return the settings unchanged if they name a store, otherwise raise ``SettingsError``.
-
-    Raises:
-        SettingsError: no store is set and none runs here; the message says what to do.
-    """
+    """Return the settings unchanged if they name a store, otherwise raise ``SettingsError``."""
     if not settings.store_url:
         raise SettingsError(
             ["no broker: set REDIS_URL=redis://host:6379/0, or start one here with `turns up` (or run `turns demo`)"]

@@ -24,8 +24,7 @@ class SentinelAddress:
     def parse(cls, url: str) -> SentinelAddress | None:
         """Parse the address of Redis Sentinel nodes; return None for any other address.
 
-        Raises:
-            ValueError: the address names no node or no master.
+        Raises ``ValueError`` if the address names no node or no master.
         """
         scheme, _, rest = url.partition("://")
         if scheme != "sentinel":

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
 STREAM_MODES = ("live", "draft", "validated")
-#: All roles of messages.
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 

@@ -45,7 +45,6 @@ def list_passwords(url: str) -> Iterator[str]:
 
 
 def _parse_nodes(url: str) -> SentinelAddress | ClusterAddress | None:
-    """Parse an address that names several Redis nodes; return None for the address of a single server."""
     return SentinelAddress.parse(url) or ClusterAddress.parse(url)
 
 
@@ -74,7 +73,6 @@ def find_open_servers(broker_url: str, store_url: str) -> list[str]:
 
 
 def _is_protected(url: str) -> bool:
-    """Return True if a Redis address has a password or is reachable only from this machine."""
     if several := _parse_nodes(url):
         return bool(several.password) or all(is_loopback(host) for host, _ in several.nodes)
     parts = urlsplit(url)

@@ -159,7 +159,6 @@ class Settings(
         return {name: value for name, value in values.items() if value != ""} | constants
 
 
-#: The groups with settings, in the order they are documented.
 GROUPS = tuple(
     each
     for each in reversed(Settings.__bases__)

@@ -19,10 +19,8 @@ from api_client.turns.record.transition import Transition
 class AcceptedAnswer:
     """An accepted answer with everything needed to publish the answer and finish its turn.
 
-    Attributes:
-        move: the transition that ends the turn.
-        delivery: the name of the accepted delivery's folder.
-        mended: files of earlier deliveries and repairs by name; they replace the delivery's own files.
+    ``delivery`` names the accepted delivery's folder. ``mended`` has files by name, which replace the delivery's own
+    files.
     """
 
     move: Transition

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from api_client.contract.tasks import ChainTask, choose_queue
 from api_client.contract.turn import TurnState
 
-#: The fields read from a record.
 FIELDS = (
     *("token", "state", "next", "announced", "announced_at", "not_before", "deadline_at", "double_text"),
     "delivery",

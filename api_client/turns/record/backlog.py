@@ -38,11 +38,7 @@ class Backlog:
         self._script = store.register_script(_LUA.read_text())
 
     async def is_empty(self) -> bool:
-        """Return True if the store has neither unfinished turns nor pending counters. Raises ``RedisError``.
-
-        Raises:
-            RedisError: the store does not answer.
-        """
+        """Return True if the store has neither unfinished turns nor pending counters. Raises ``RedisError``."""
         return not await self._store.exists(self._keys.due, self._keys.pending)
 
     async def list_due(self, now: int, limit: int) -> list[tuple[str, float]]:
@@ -98,7 +94,6 @@ class Backlog:
             return None
 
     async def _read_heads(self, queues: Iterable[str]) -> dict[str, QueueHead | None]:
-        """Return the oldest message of each queue by the queue's name; None for an empty queue."""
         prefix, names = f"{self._settings.namespace}:celery:", sorted(queues)
         pipe = self._broker.pipeline(transaction=False)
         for name in names:
@@ -115,7 +110,6 @@ class Backlog:
 
 
 def _parse_turn_id(raw: bytes) -> str:
-    """Return the turn id in a Celery message, or an empty string for a message that names no turn."""
     try:
         _, kwargs, _ = json.loads(base64.b64decode(json.loads(raw)["body"]))
         return str(kwargs["turn_id"])

@@ -52,18 +52,14 @@ _LUA = Path(__file__).with_name("lua")
 _FOLD_AT_ONCE = 1000
 #: All counters of one minute fall into the same buckets: the smallest bucket size, in seconds.
 _MINUTE = min(BUCKETS.values())
-#: Longest stored reason why a worker cannot carry out a turn, in characters.
+#: In characters.
 _LONGEST_LACK = 200
 _NAMES = ("claim", "beat", "append", "use_up", "seal", "commit", "reap")
 _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
 
 
 class TurnCommands:
-    """Builds the store commands with which one worker changes turn records.
-
-    Attributes:
-        scripts: the Lua scripts by name.
-    """
+    """Builds the store commands with which one worker changes turn records."""
 
     def __init__(self, settings: Settings, worker: str) -> None:
         self._settings = settings
@@ -72,7 +68,7 @@ class TurnCommands:
         self._queue = find_queue(settings)
         paths = {name: _LUA / f"{name}.lua" for name in _NAMES} | {"cancel": CANCEL, "line_up": LINE_UP}
         self.scripts = {name: load_script(path, settings) for name, path in paths.items()}
-        #: The settings of a model are a copy of all: made once, not for each command.
+        #: The same for all models, so made once.
         self.scripts["fold"] = load_plain_script(_LUA / "fold.lua")
         self.scripts["release"] = load_queue_script(RELEASE, settings)
 
@@ -247,7 +243,6 @@ class TurnCommands:
         return said
 
     def _send_with_texts(self, claim: LeaseClaim, command: Command[Any]) -> Exchange[Any]:
-        """Send a command after the long texts to which the command refers."""
         if not command.ahead:
             return (yield command)
         yield Command(_ignore_reply, command.ahead)
@@ -266,8 +261,8 @@ class TurnCommands:
     def seal_answer(self, claim: LeaseClaim, accepted: str, files: str = "") -> Command[bool]:
         """Build the command that seals an accepted answer before publication; its result is False for a cancelled turn.
 
-        After the seal the turn can only end with ``accepted``, under any holder. ``files`` is the new
-        place of the session's files. Reading raises ``LeaseLost``, or ``JudgingHeldBack`` if the run is not stored yet.
+        After the seal the turn can only end with ``accepted``, under any holder. ``files`` names the new snapshot of
+        the session's files. Raises ``LeaseLost``, or ``JudgingHeldBack`` if the run is not stored yet.
         """
 
         def read(reply: Any) -> bool:

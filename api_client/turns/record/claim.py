@@ -24,17 +24,11 @@ class JudgingHeldBack(Exception):
 class LeaseClaim:
     """A turn that a worker holds to carry out one of its tasks.
 
-    Attributes:
-        turn: the turn's record.
-        link: the task.
-        token: the fencing token; the store refuses writes with the token of an earlier claim.
-        taken_at: the time of the claim, a ``time.monotonic()`` value.
-        seconds_left: the time to the deadline at that moment, by the store's clock.
-        accepted: an answer accepted but not committed by an earlier holder (``accepted.py``), or empty.
-        attempts: the stored facts of each attempt by its number, as known to the holder; None before reading.
-        records: the attempts parsed so far, by number.
-        left_behind: facts without a transition, such as ``2:text~TOKEN``; the next commit removes them.
-        outbox: the holder's numbered commands, kept for resending; emptied when the turn is given back.
+    ``token`` is the fencing token: the store refuses writes with the token of an earlier claim. ``taken_at`` is a
+    ``time.monotonic()`` value, ``seconds_left`` the time to the deadline at that moment. ``accepted`` is an answer that
+    an earlier holder sealed but did not commit. ``attempts`` has the stored facts of each attempt, None before reading.
+    ``left_behind`` are facts without a transition, which the next commit removes. ``outbox`` keeps the holder's
+    numbered commands for resending.
     """
 
     turn: Turn
@@ -62,11 +56,9 @@ class LeaseClaim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRefusal:
-    """The reason why a worker could not claim a turn.
+    """The reason why a worker could not claim a turn, as one word for the log.
 
-    Attributes:
-        why: the reason, as one word for the log.
-        worker: for the reason ``kept``, the worker that keeps the session's agent.
+    For the reason ``kept``, ``worker`` is the worker that keeps the session's agent.
     """
 
     why: str

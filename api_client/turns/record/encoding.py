@@ -26,13 +26,8 @@ _SURELY_SHORT = SHORT_BYTES // 4
 class EncodedTransition:
     """A state transition in the form in which it is sent to the store.
 
-    Attributes:
-        move: the transition.
-        texts: the texts of the transition.
-        facts: the facts of the attempt as they are stored.
-        ahead: the facts to store before the transition.
-        response: the answer; empty if ``response_in`` refers to a fact.
-        response_in: the fact that contains the answer, such as ``2:text``.
+    ``ahead`` has the facts to store before the transition. ``response`` is empty if ``response_in`` refers to the fact
+    with the answer, such as ``2:text``.
     """
 
     move: Transition
@@ -216,5 +211,4 @@ def find_orphaned(facts: Mapping[str, str]) -> list[str]:
 
 
 def _format_counters(counters: dict[str, int]) -> str:
-    """Format counters for Lua, as lines of name, tab and number."""
     return "\n".join([f"{name}\t{by}" for name, by in counters.items()])

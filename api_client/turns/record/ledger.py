@@ -35,7 +35,7 @@ Asked: TypeAlias = Coroutine[Any, Any, T]
 #: Longest outage of the store that a holder waits for, in seconds.
 _PATIENCE_SECONDS = 120.0
 _PAUSE_SECONDS = 0.3
-#: Errors of a store that is away, full or not the master, which may disappear.
+#: Errors of a store that is away, full or not the master, which may pass.
 _PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
 #: Errors of a store that refuses all writes, so the turn is not at fault.
 _REFUSALS = (OutOfMemoryError, ReadOnlyError)
@@ -51,11 +51,7 @@ class Patience:
         self._said = ""
 
     def next_delay(self, error: RedisError) -> float:
-        """Return the seconds to wait before the next attempt; raise ``error`` itself if repeating does not help.
-
-        Raises:
-            RedisError: ``error`` itself, if the store stayed away too long or refused the command for another reason.
-        """
+        """Return the seconds to wait before the next attempt; raise ``error`` itself if repeating does not help."""
         # MISCONF: the disk is full, and the script was refused before its first write.
         full = isinstance(error, ResponseError) and str(error).startswith("MISCONF")
         if time.monotonic() > self._until or not (full or isinstance(error, _PASSING)):

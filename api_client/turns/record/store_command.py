@@ -20,12 +20,8 @@ T = TypeVar("T")
 class Command(Generic[T]):
     """A command to send to the store, with the function that reads its reply.
 
-    Attributes:
-        read: converts the reply; raises ``LeaseLost`` if the sender lost the turn.
-        words: all words of a plain command, such as ``("HGETALL", key)``, or the arguments of a script.
-        script: the name of the Lua script, or empty.
-        keys: the keys of the script.
-        ahead: a plain command to send before, with long texts that the script refers to.
+    ``words`` are all words of a plain command, or the arguments of ``script``. ``ahead`` is a plain command to send
+    before, with long texts to which the script refers. ``read`` raises ``LeaseLost`` if the sender lost the turn.
     """
 
     read: Callable[[Any], T]

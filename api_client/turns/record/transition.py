@@ -41,13 +41,7 @@ class Answer:
 class TransitionTexts:
     """The texts of a state transition as the store keeps them.
 
-    Attributes:
-        fields: the fields of the turn, by name.
-        facts: the facts of the attempt, by name.
-        events: kind and data (JSON) of each event, in a row.
-        spans: the step markers of the answer.
-        markers: the step markers as JSON.
-        error: the answer's error as JSON.
+    ``events`` has kind and data (JSON) of each event in a row; ``markers`` and ``error`` are JSON too.
     """
 
     fields: dict[str, str]
@@ -62,22 +56,11 @@ class TransitionTexts:
 class Transition:
     """One state transition of a turn: changed fields, new events, counters and the next task.
 
-    Attributes:
-        attempt: the attempt that ``facts`` belong to.
-        state, next: the turn's next state and task; ignored if ``outcome`` is set.
-        fields: changed fields of the turn.
-        facts: changed facts of the attempt.
-        events: the events in order; the store adds the event of a turn's end.
-        counters: see ``contract/counters.py``; the store adds its own measurements.
-        delay_ms: the delay before ``next`` may be claimed.
-        outcome, answer: set if the turn ends.
-        end_counters: counted only if the turn really ends with this outcome.
-        run_ended: whether an agent run ended.
-        judged: whether an answer was validated.
-        judged_ms: the duration of a validation stored together with its run.
-        suspend_seconds: if above 0, the time that a suspended turn waits for a decision.
-        service, service_reason: what the run says about its model's service (``service_said``), and why.
-        service_wait_ms: the wait demanded by the service.
+    ``state`` and ``next`` are ignored if ``outcome`` is set. The store adds the event of a turn's end and its own
+    measurements. ``delay_ms`` passes before ``next`` may be claimed. ``end_counters`` count only if the turn really
+    ends with this outcome. ``judged_ms`` is the duration of a validation stored together with its run.
+    ``suspend_seconds`` above 0 suspends the turn for that time. ``service`` is what the run says about its model's
+    service.
     """
 
     attempt: int

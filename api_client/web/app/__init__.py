@@ -43,7 +43,7 @@ from api_client.web.wire import JSONResponse
 
 log = structlog.get_logger(__name__)
 
-#: How long a stop waits for open streams, and readiness for the store and for a worker's claim of a probe.
+#: Seconds that a stop waits for open streams, and readiness for the store and for a worker's reply to a probe.
 SHUTDOWN_SECONDS = 5
 READY_SECONDS = 1.5
 CLAIM_SECONDS = 3.0
@@ -63,8 +63,7 @@ async def report_liveness() -> Response:
 async def report_readiness(relay: CurrentRelay) -> Response:
     """Answer whether the store accepts writes and whether a worker responds to a probe message.
 
-    A store that refuses is reported with its reason and fix; ``why`` lists codes of problems even if the answer is
-    ok.
+    A store that refuses is reported with its reason and fix; ``why`` lists codes of problems even if all is well.
     """
     try:
         async with asyncio.timeout(READY_SECONDS):

@@ -31,7 +31,6 @@ FIRST_BYTE_SECONDS = 5.0
 HEAD_BYTES = 16_384
 #: How long a refused client may go on sending, so that it reads the refusal instead of a reset.
 _LINGER_SECONDS = 5.0
-#: Retry-After of a refusal for too many connections.
 _RETRY_SECONDS = 5
 #: Paths that a full relay still answers, on this many further connections.
 _HEALTH, _HEALTH_CONNECTIONS = ("/healthz", "/readyz"), 64
@@ -114,7 +113,6 @@ class ClientConnection(H11Protocol):
         self._send_refusal(bad_request(most if long else "this is not a valid HTTP request"))
 
     def _send_refusal(self, error: ApiError) -> None:
-        """Send an error without running the application, then close the connection."""
         body, request_id = json.dumps(error.to_body()).encode(), new_request_id()
         headers = {
             "content-type": "application/json",

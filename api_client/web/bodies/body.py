@@ -23,15 +23,13 @@ from starlette.requests import Request
 
 from api_client.web.errors import ApiError, bad_request, display_value, printable_text
 
-#: Key of a request's scope with the owner, once known.
 OWNER_SCOPE_KEY = "helix.owner"
-#: Key of a request's scope with the length of the body, once read.
 _SIZE_SCOPE_KEY = "helix.body_bytes"
 MAX_DEPTH = 64
-#: Most values (objects, lists, texts, numbers, ...) of a body: each costs far more memory than its bytes.
+#: Each value costs far more memory than its bytes.
 MAX_VALUES = 100_000
 BODY_SECONDS = 30.0
-#: Bytes of large bodies in memory at once, over all callers; further bodies are asked to come again.
+#: Bytes of large bodies in memory over all callers; callers of further bodies must try again.
 MAX_READING_BYTES = 64 * 2**20
 _RETRY_SECONDS = 1
 #: Digits of a number; no field needs more. Python itself refuses 4,300.

@@ -35,7 +35,6 @@ from api_client.web.openwebui.background_tasks import detect_task
 from api_client.web.openwebui.front_matter import unfence_headers
 from api_client.web.sentences import translate
 
-#: Headers with a chat's id, best first.
 CHAT_ID_HEADERS = ("x-owui-chat-id", "x-openwebui-chat-id", "x-conversation-id")
 #: Metadata of a turn: the chat message that it answers.
 USER_MESSAGE_ID = "user_message_id"
@@ -49,14 +48,9 @@ _POLICY_FIELDS = ("validators", "policy", "max_attempts", "locale")
 class ChatRequest:
     """A chat request, as parsed from the body and headers of an HTTP request.
 
-    Attributes:
-        has_page: a page of Open WebUI shows the answer as it arrives.
-        mode: how much of a streamed answer is shown before the answer is accepted.
-        background_kind: kind of background request, or '' for a user's message.
-        include_usage: end the stream with the usage.
-        question_hash: hash that repeats of this request share; '' if a repeat counts as a new question.
-        is_first_try: a client that counts its retries sends the request for the first time.
-        is_retry: a client that counts its retries sends the request again.
+    ``has_page`` says that a page of Open WebUI shows the answer as it arrives. ``background_kind`` is empty for a
+    user's message. Repeats of the request share ``question_hash``, which is empty if a repeat is a new question.
+    ``is_first_try`` and ``is_retry`` come from clients that count their retries.
     """
 
     request: TurnRequest
@@ -167,7 +161,6 @@ def _check_response_format(body: AnswerBody, problems: Problems) -> None:
 def _choose_validators(
     body: AnswerBody, settings: Settings, policy: CallerPolicy | None, model: str, problems: Problems
 ) -> tuple[str, ...]:
-    """Return the validators that the request names, or else those of the model."""
     if body.validators is None:
         return settings.validators
     offered = (policy.list_askable(model) if policy else ()) or requestable_validators(settings.validators)

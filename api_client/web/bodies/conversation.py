@@ -29,12 +29,8 @@ _TEXT_FILE = re.compile(
 class ConversationRules:
     """The limits that the conversation of a request must keep.
 
-    Attributes:
-        max_chars: most characters of one message.
-        text_types: types of content parts that hold text.
-        reads_images: the model reads images.
-        locale: language of the notes to the agent.
-        continue_text: user message to append after a final assistant message (Open WebUI's Continue); empty: reject it.
+    ``locale`` is the language of notes to the agent. ``continue_text`` is appended as a user message after a final
+    assistant message (Open WebUI's Continue); if it is empty, such a conversation is rejected.
     """
 
     roles: tuple[str, ...]
@@ -48,7 +44,6 @@ class ConversationRules:
 
 #: A text and its images: the text names each image's file.
 _Content: TypeAlias = "tuple[str, tuple[Image, ...]]"
-#: A conversation, oldest message first; each message has a role and a content.
 Messages: TypeAlias = tuple[dict[str, str], ...]
 
 
@@ -56,7 +51,7 @@ def _read_content(content: Any, name: str, rules: ConversationRules, problems: P
     if content is None:
         raise bad_request(f"{name}: is missing", param=name, code="missing_required_parameter")
     if not isinstance(content, list):
-        # Do not echo the input: it may be a user's text in the wrong wrapping.
+        # Do not echo the input: it may be a user's text in the wrong place.
         raise bad_request(f"{name}: must be a text or a list of parts", param=name, code="invalid_type")
     texts: list[str] = []
     images: dict[Image, None] = {}
@@ -129,7 +124,7 @@ def read_conversation(
 ) -> tuple[Messages, tuple[Image, ...]]:
     """Read the messages of a conversation and its current images; errors are added to ``problems``.
 
-    ``problems`` collects the errors of all messages; ``field`` is the name of the conversation in errors.
+    ``field`` is the name of the conversation in errors.
     """
     if not isinstance(raw, list) or not raw:
         code = "missing_required_parameter" if raw is None else "invalid_value"

@@ -29,9 +29,7 @@ from api_client.web.language import Locale
 MAX_ID_CHARS = 255
 
 
-#: Types of text parts in a response's input.
 INPUT_TEXT_TYPES = ("input_text", "output_text", "text")
-#: OpenAI's limits for ``metadata``.
 _PAIRS, _KEY_CHARS, _VALUE_CHARS = 16, 64, 512
 _METADATA = f"an object of at most {_PAIRS} texts of {_VALUE_CHARS} characters, with names of {_KEY_CHARS}"
 _ID = f"1 to {MAX_ID_CHARS} printable ASCII characters"
@@ -253,10 +251,7 @@ def _describe_allowed(field: dict[str, Any]) -> str:
 
 
 def read_model_name(model: Any, settings: Settings) -> str:
-    """Return the model name in a request's body. Raises ``ApiError`` if it is invalid or not configured.
-
-    Raises ``ApiError``: 400 if the value is not a name; 404 ``model_not_found``.
-    """
+    """Return the model name in a request's body. Raises ``ApiError`` if it is invalid or not configured."""
     if not isinstance(model, str) or not model:
         allowed = ", ".join(settings.models)
         raise bad_request(f"model: must be one of {allowed}; got {display_value(model)}", param="model")

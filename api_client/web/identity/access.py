@@ -38,12 +38,8 @@ REQUESTS = 100
 class Caller:
     """The caller of a request, identified by an API key, with rights and limits.
 
-    Attributes:
-        is_operator: the caller may see and change the turns of all owners.
-        may_read_metrics: the caller may read figures of all owners.
-        models: models that the caller may use; empty: all.
-        forwards_users: the key acts for several users, and ``owner`` is still the key's owner.
-        key_owner_name: name of the key's owner, to which folders are granted (``HELIX_PHASE_DIRECTORIES``).
+    ``models`` is empty for all models. With ``forwards_users`` the key acts for several users, and ``owner`` is still
+    the key's owner. Folders are granted to ``key_owner_name`` (HELIX_PHASE_DIRECTORIES).
     """
 
     owner: str

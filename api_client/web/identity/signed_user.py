@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jwt.types import Options
 
-#: Largest difference of two clocks, in seconds.
 LEEWAY = 30.0
-#: Latest accepted time.
 _MAX_TIME = 1e12
 _OPTIONS: Options = {"require": ["exp", "sub"], "verify_aud": False, "verify_iat": False}
 

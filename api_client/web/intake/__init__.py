@@ -29,9 +29,8 @@ log = structlog.get_logger(__name__)
 #: Seconds until a caller learns that the store is unavailable, and seconds more for disk writes and replicas
 #: (``HELIX_DURABILITY``).
 SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
-#: Retry-After while too many turns wait.
 QUEUE_RETRY_SECONDS = 30
-#: Background requests that count as one turn: Open WebUI sends up to three with each message.
+#: Open WebUI sends up to three background requests with each message.
 TASKS_PER_TURN = 5
 
 
@@ -39,9 +38,7 @@ TASKS_PER_TURN = 5
 class SubmittedTurn:
     """The turn that answers a request; the turn may be new or an earlier one.
 
-    Attributes:
-        last_seen: number of the turn's last event when a request joined the turn.
-        is_new: the turn was stored for this request.
+    ``last_seen`` is the number of the turn's last event when the request joined the turn.
     """
 
     turn_id: str
@@ -157,6 +154,5 @@ async def _get_joinable(ask: ChatRequest, relay: Relay, turn_id: str) -> Turn | 
         return turn if turn.success and time.time() - turn.finished_at <= relay.settings.rejoin_seconds else None
     if turn.stop:
         return None
-    # Open WebUI may ask one model twice at a time; a client that counts its retries has abandoned the first
-    # request.
+    # Open WebUI may ask one model twice at a time; a client that counts its retries abandoned the first request.
     return turn if ask.is_retry or not relay.readers.has_reader(turn_id) else None

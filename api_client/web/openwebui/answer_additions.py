@@ -11,10 +11,8 @@ from api_client.interruptions.registry import summarise_turn_questions
 from api_client.turns.turn_files import LinkedFile
 from api_client.web.sentences import translate
 
-#: Invisible Markdown in front of the links that we add.
 _FILES_COMMENT = "[//]: # (helix-files)"
 _FILES_BLOCK = re.compile(r"\n{0,2}" + re.escape(_FILES_COMMENT) + r"\n(?:\n|(?:- \[|!\[)[^\n]*(?:\n|\Z))*")
-#: Invisible Markdown in front of a question.
 _QUESTION_COMMENT = "[//]: # (helix-question)"
 _QUESTION_BLOCK = re.compile(
     r"\n{0,2}" + re.escape(_QUESTION_COMMENT) + r"\n\n\*\*[^\n]*\n\n(`{3,})text\n.*?\n\1\n\n[^\n]*\n{0,2}", re.DOTALL
@@ -22,7 +20,6 @@ _QUESTION_BLOCK = re.compile(
 #: Longest line that a chat shows uncut in a code block, and the pieces into which a longer line is cut.
 _LINE, _PART = 100, re.compile(r"⟦[^⟧]*⟧|[^⟦]{1,100}")
 _LINE_CONTINUES = "⟦…⟧"
-#: Invisible Markdown in front of a note.
 _NOTE_COMMENT = "[//]: # (helix-note)"
 _NOTE_BLOCK = re.compile(r"\n{0,2}" + re.escape(_NOTE_COMMENT) + r"\n\n\*[^\n]*\*(?:  \n\*[^\n]*\*)?(?:\n|\Z)")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#!|&~])")
@@ -40,8 +37,7 @@ _CENT, _DOLLAR = 10_000, 1_000_000
 def format_file_links(files: Iterable[LinkedFile], address: str) -> str:
     """Return Markdown that shows the images among an answer's files and links to every file.
 
-    Args:
-        address: public address of the relay, without a trailing slash.
+    ``address`` is the relay's public address, without a trailing slash.
     """
     shown = list(files)[:_MAX_FILES]
     if not shown:

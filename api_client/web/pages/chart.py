@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from api_client.figures import RuleRow, Slice
 
-#: Layers of the outcome chart, bottom first: tone (see ``render.tone``) -> outcomes.
+#: Layers of the outcome chart, bottom first: tone (``rendering.tone``) -> outcomes.
 LAYERS = {
     "good": ("passed",),
     "again": ("passed_after_retry",),
@@ -23,7 +23,6 @@ _TONE_WORDS = {
     "bad": "not passed",
     "quiet": "cancelled",
 }
-#: Share of a time slot that the bar fills.
 _BAR_SHARE = 0.78
 
 
@@ -93,7 +92,6 @@ def _make_rectangle(place: int, places: int, bottom: float, height: float, layer
 
 
 def _round_up(value: float) -> float:
-    """Round up to a number that makes a good axis limit: 4, 8, 10, 20, 40, 80, 100 ..."""
     if value <= 4:
         return 4
     power = 10.0 ** math.floor(math.log10(value))

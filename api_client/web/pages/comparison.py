@@ -6,9 +6,8 @@ import difflib
 import re
 from dataclasses import dataclass
 
-#: Unchanged lines shown before and after a change.
 _CONTEXT_LINES = 2
-#: Limits of a comparison, because its time grows with the square of the length.
+#: The time of a comparison grows with the square of the length.
 _MOST_LINES, _MOST_WORDS = 2000, 200
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 
@@ -17,9 +16,8 @@ _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 class DiffLine:
     """A line of a comparison of two texts.
 
-    Attributes:
-        kind: ``same``, ``added``, ``removed``, or ``gap`` (omitted unchanged lines; the text gives their number).
-        parts: pieces of the line, each with True if the piece changed.
+    ``kind`` is ``same``, ``added``, ``removed``, or ``gap`` for omitted unchanged lines. ``parts`` are pieces of the
+    line, each with True if the piece changed.
     """
 
     kind: str
@@ -27,10 +25,7 @@ class DiffLine:
 
 
 def compare_texts(before: str, after: str) -> list[DiffLine] | None:
-    """Compare two texts; return the changed lines with their context, or None if a text is too long.
-
-    Return an empty list if the texts are equal, and None if a text is too long to compare.
-    """
+    """Compare two texts; return the changed lines with their context, or None if a text is too long."""
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > _MOST_LINES:
         return None

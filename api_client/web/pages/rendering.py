@@ -49,7 +49,6 @@ _POLICY = (
 
 _CODE = re.compile(r"`([^`\n]{1,200})`")
 
-#: Colours of statuses; any other status is busy or bad.
 _TONES = {
     "passed": "good",
     "passed_after_retry": "again",

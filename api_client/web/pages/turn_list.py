@@ -145,7 +145,6 @@ async def _prepare_bulk(relay: Relay, visitor: Visitor, action: str, filters: di
 async def _act_on_turns(
     relay: Relay, visitor: Visitor, bulk: _BulkAction, turns: list[FoundTurn], bulk_id: str, change: ReplayChange
 ) -> tuple[list[ActionResult], str]:
-    """Apply an action to turns until time runs out; return the results, and the error that stopped it early."""
     until, done = time.monotonic() + _ACT_SECONDS, list[ActionResult]()
     detail = f"page: {bulk.search}"
     if bulk.action != "replay":

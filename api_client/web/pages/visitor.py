@@ -51,11 +51,7 @@ class RedirectVisitor(Exception):
 class Visitor:
     """A person who uses the pages in a browser, with the person's rights.
 
-    Attributes:
-        caller: the identity for changes and submissions.
-        owner: owner whose turns the visitor may see; None: all owners.
-        signed_in: the visitor gave an API key, or the operator's token where no keys are configured.
-        needs_cookie: the browser does not have the cookie yet.
+    ``owner`` is the owner whose turns the visitor may see, None for all owners.
     """
 
     token: str
@@ -188,7 +184,6 @@ CheckedForm = Annotated[dict[str, str], Depends(read_checked_form)]
 CheckedLongForm = Annotated[dict[str, str], Depends(read_checked_long_form)]
 
 
-#: Prefixes of the addresses of our pages.
 _OWN_PREFIXES = ("/overview?", "/turns", *(page.address for page in PAGES))
 
 

@@ -11,7 +11,6 @@ from api_client.contract.events import Event
 from api_client.contract.hand_overs import describe_hand_over, is_hand_over
 from api_client.contract.issue import error_codes
 
-#: Kinds of bars in the order of a turn's life -> meaning.
 KINDS = {
     "queue": "waits for a worker",
     "pause": "is paused",
@@ -22,9 +21,8 @@ KINDS = {
     "repair": "repaired by code",
     "person": "waits for a person",
 }
-#: Least width of a bar, in per cent; a narrower bar would be invisible.
+#: In per cent; a narrower bar would be invisible.
 _MIN_WIDTH = 0.35
-#: Distances between ticks of the time axis, in seconds.
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 604_800)
 
 
@@ -47,9 +45,7 @@ class Bar:
 class WaterfallRow:
     """One row of a turn's time chart, for one run of an attempt or for the repair.
 
-    Attributes:
-        result: how the row ended, in words.
-        success: True for success, False for failure, None for neither.
+    ``success`` is None for neither success nor failure.
     """
 
     label: str

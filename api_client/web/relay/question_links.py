@@ -23,10 +23,8 @@ _QUESTION = "question"
 class LinkedQuestion:
     """The question of a suspended turn to which a signed link leads.
 
-    Attributes:
-        turn: the turn in its present state.
-        suspended_ms: when the question was asked, in Unix milliseconds.
-        expires_at: when the time for an answer ends, in Unix seconds.
+    ``suspended_ms`` is when the question was asked (milliseconds since the epoch), ``expires_at`` when the time for an
+    answer ends (seconds).
     """
 
     turn: Turn

@@ -39,7 +39,6 @@ router = APIRouter(prefix="/v1")
 #: User agent of `turns openwebui check`, which is not Open WebUI.
 CHECK_USER_AGENT = "turns-openwebui-check"
 
-#: Reads a body, such as ``read_chat_request``.
 RequestReader: TypeAlias = Callable[[Mapping[str, Any], Headers, Settings, str, CallerPolicy], ChatRequest]
 
 

@@ -42,13 +42,8 @@ _STATUSES = (200, 429, 500, 503)
 class InstallationVitals:
     """Measurements of the store, the disk and one relay, for the page ``/metrics``.
 
-    Attributes:
-        queues: queue -> Celery messages that no worker has taken.
-        fair_queue_turns: priority -> turns in the fair queue.
-        store_bytes: memory of the store; None if the store's user may not ask.
-        store_limit_bytes: ``maxmemory`` of the store; 0: no limit.
-        gc_at: Unix time at which `turns gc` last ended; 0: never.
-        responses: HTTP status -> responses of this relay since its start.
+    ``store_bytes`` is None if the store's user may not ask; ``store_limit_bytes`` is 0 without a limit; ``gc_at`` is 0
+    if `turns gc` never ran.
     """
 
     queues: Mapping[str, int] = field(default_factory=dict)

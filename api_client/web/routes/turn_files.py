@@ -34,7 +34,6 @@ _SAFE_HEADERS = {
     "cache-control": "private, no-store",
 }
 
-#: For holders of a link without a key.
 signed_router = APIRouter(include_in_schema=False)
 
 
@@ -100,7 +99,7 @@ async def _read_pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
 
 
 def _parse_range(asked: str, size: int) -> tuple[int, int]:
-    """Return the byte range that a ``Range`` header asks for, as start and end; by default the whole file.
+    """Return the start and end of the byte range that a ``Range`` header asks for, by default the whole file.
 
     Raises ``ApiError``: 416 ``range_not_satisfiable``.
     """

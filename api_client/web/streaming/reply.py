@@ -20,7 +20,6 @@ from api_client.web.streaming.token_usage import TurnUsage
 
 #: First line of the message of a turn that failed validation (ADR-038, "stream_enforcement_error").
 ENFORCEMENT_ERROR = "[ENFORCEMENT ERROR]"
-#: Most characters of an answer in one chunk.
 MAX_CHUNK_CHARS = 1_000
 #: Outcome -> HTTP status (if nothing was sent yet) and type of the error object.
 _OUTCOME_ERRORS = {
@@ -38,13 +37,8 @@ _OUTCOME_ERRORS = {
 class Reply:
     """The facts about a chat request that all parts of its reply need, such as the model and the language.
 
-    Attributes:
-        created: Unix time in seconds.
-        from_open_webui: the caller is Open WebUI: send progress as status events inside chunks, show no marker.
-        has_validators: the turn has validators.
-        pages_url: address of the relay's pages without a trailing slash; empty if unknown.
-        question_hash: hash that identifies repeated requests, or empty.
-        has_page: Open WebUI shows the reply as it arrives.
+    For Open WebUI, progress is sent as status events inside chunks, and no marker is shown. ``pages_url`` has no
+    trailing slash. ``has_page`` says that Open WebUI shows the reply as it arrives.
     """
 
     turn_id: str
@@ -116,10 +110,7 @@ def split_text(text: str) -> list[str]:
 
 
 def make_ending(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
-    """Return the chunks for the last event of a turn, with the answer or the error; no chunks for other events.
-
-    For any other event, return an empty list.
-    """
+    """Return the chunks for the last event of a turn, with the answer or the error; no chunks for other events."""
     end = event.body
     if not isinstance(end, event_kinds.TurnFinished):
         return []
