@@ -241,10 +241,7 @@ class PendingFailure:
 
     @classmethod
     def from_json(cls, text: str) -> PendingFailure | None:
-        """Decode a stored reason; return None for an empty text or object.
-
-        Raises ``ValueError`` for an invalid text.
-        """
+        """Decode a stored reason; return None for an empty text or object. Raises ``ValueError``."""
         data = json.loads(text or "{}")
         known = {name: str(data[name]) for name in ("code", "reason", "why") if name in data}
         return cls(outcome=Outcome(data.get("outcome", Outcome.FAILED)), **known) if data else None

@@ -41,10 +41,7 @@ class TurnError:
 
     @classmethod
     def from_json(cls, text: str) -> TurnError | None:
-        """Decode an error from a turn's record; return None for an empty text.
-
-        Raises ``ValueError`` if the text is not JSON.
-        """
+        """Decode an error from a turn's record; return None for an empty text. Raises ``ValueError``."""
         return cls.from_dict(json.loads(text or "{}"))
 
 

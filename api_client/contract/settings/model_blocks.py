@@ -22,7 +22,7 @@ class ModelBlocks(SettingsGroup):
         proxy_models: further models that an agent may ask for. proxy_allows: what else its calls may contain.
         api: API of ``openai_http``: ``chat`` or ``responses``. parameters: what it sends besides.
         timeouts: longest wait for the ``first`` and each ``next`` event of an answer, in seconds.
-        fallbacks: ``Fault`` of a provider -> the models that may take over, in order.
+        fallbacks: ``ProviderFault`` -> the models that may take over, in order.
     """
 
     model_settings: dict[str, dict[str, Any]] = declare_file_value(dict)
