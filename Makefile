@@ -155,7 +155,7 @@ e2e-box: $(READY) ## Test the box with a real bubblewrap (unpacked if none is in
 	  && { apt-get download bubblewrap || { apt-get update -qq && apt-get download bubblewrap; }; } >/dev/null 2>&1 \
 	  && dpkg -x bubblewrap_*.deb . && cd $(CURDIR) && rm -rf $(BWRAP) && mv $(BWRAP).part $(BWRAP); } || true
 	@export PATH="$(CURDIR)/$(BWRAP)/usr/bin:$$PATH"; \
-	problem=$$($(BIN)/python -c 'from worker.runners.sandbox import box; print(box.find_network_obstacle())'); \
+	problem=$$($(BIN)/python -c 'from worker.runners.sandbox import bubblewrap; print(bubblewrap.find_network_obstacle())'); \
 	if test -n "$$problem"; then echo "skipped: $$problem"; else \
 	  $(BIN)/python -m tests.again $(BOXED) $(PYTEST_ARGS) && $(BIN)/python -m tests.lab.probe; fi
 BOXED := tests/lab/probe tests/unit/runners/test_box.py tests/integration/test_box.py tests/integration/test_fenced_gates.py \

@@ -144,7 +144,14 @@ async def chat(settings: Settings, turn: Turn, mode: StreamMode = StreamMode.VAL
     """What Open WebUI shows of the turn while it waits."""
     app = create_app(replace(settings, public_url=PUBLIC, suspended_seconds=0.1, ping_seconds=0.1))
     async with app.router.lifespan_context(app):
-        asked = {"model": "scripted", "created": 1, "locale": "de", "status": True, "page": True, "pages": PUBLIC}
+        asked = {
+            "model": "scripted",
+            "created": 1,
+            "locale": "de",
+            "from_open_webui": True,
+            "has_page": True,
+            "pages_url": PUBLIC,
+        }
         page = make_page_reply(Reply(turn_id=turn.turn_id, owner=turn.request.owner, **asked), mode)
         turn_seen = SubmittedTurn(turn.turn_id, last_seen=turn.seq)
         frames = [each async for each in stream_reply(app.state.relay, page, turn_seen)]

@@ -49,7 +49,7 @@ class Slots:
         self.took = (taken := list[str]()).append
         self.taken = taken
 
-    def asked(self, queues: Any) -> list[str]:
+    def queues_to_poll(self, queues: Any) -> list[str]:
         return [*queues] if self.wanted is None else [each for each in self.wanted if each in queues]
 
     def __json__(self) -> str:
@@ -296,7 +296,7 @@ class Taker:
         self.pool_info: dict[str, int] = {}
         self.taken: list[Task] = []
 
-    def take(self, task: Task) -> bool:
+    def start_task(self, task: Task) -> bool:
         if "turn_id" not in task.kwargs:
             raise KeyError("turn_id")
         self.taken.append(task)

@@ -18,11 +18,11 @@ from worker.runners.sandbox import call_log, proxy_client
 WORKER = """
 import os, signal, sys
 from pathlib import Path
-from worker.runners.sandbox import doors
+from worker.runners.sandbox import proxy_client
 from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
 leads = AllowedDestinations(upstream=Upstream(url=sys.argv[1], paths=frozenset({"/v1/messages"})))
-with doors.open_proxy(leads, Path(sys.argv[2]), boxed=False) as door:
-    print(doors._current[0].pid, door.address, flush=True)
+with proxy_client.open_proxy(leads, Path(sys.argv[2]), boxed=False) as door:
+    print(proxy_client._current[0].pid, door.address, flush=True)
     input()
     print(door.observed_calls().calls[0].status, flush=True)
     input()

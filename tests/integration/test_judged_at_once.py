@@ -214,7 +214,7 @@ async def test_a_turn_with_a_folder_hands_five_things_to_threads_and_lists_each_
         folders, "read_answer_files", lambda path: listed.append(Path(path).name) or read_answer_files(path)
     )
     turn = await in_files.outcome(says(NO_MARKER), says(GOOD))
-    assert handed == ["_ready", "kept", "_ready", "kept", "_write"]
+    assert handed == ["_prepare_run", "collect_answer_files", "_prepare_run", "collect_answer_files", "_write_files"]
     assert listed == [delivery_name(turn.turn_id, 1, 1), delivery_name(turn.turn_id, 2, 2)]
 
 

@@ -120,6 +120,6 @@ def test_no_order_writes_a_line_that_nothing_can_be_added_to() -> None:
         path.name
         for folder in ("api_client", "worker")
         for path in (ROOT / folder).rglob("*.py")
-        if re.search(r"orders\.record\(", path.read_text(encoding="utf-8"))
+        if re.search(r"orders\.write_line\(", path.read_text(encoding="utf-8"))
     }
-    assert found == {"backing_up.py"}
+    assert found == {"backup_commands.py"}

@@ -116,7 +116,7 @@ async def test_a_holder_that_dies_behind_the_seal_is_followed_by_one_that_publis
     turn_id = await bench.submit(says(GOOD))
     bench.loop.run_and_wait(bench.service.carry_out_task(FIRST, turn_id, "s"))
     with monkeypatch.context() as dying:
-        dying.setattr(publisher, "_write_once", _dies)
+        dying.setattr(publisher, "_write_files", _dies)
         with pytest.raises(SystemError):
             bench.carry_out_one(JUDGE, turn_id)
     assert not check_session_done(session(bench))
