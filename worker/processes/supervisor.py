@@ -299,7 +299,6 @@ class Supervisor:
                 )
 
     def _check_works(self, child: _SupervisedProgram) -> None:
-        """Stop a ready program that no longer works, so that the supervisor restarts it."""
         program, now = child.program, self._ticked_at
         if child.kill_at:
             if now >= child.kill_at:

@@ -210,7 +210,6 @@ class AgentRun:
         return not lease.continued and has_answer(folders.locate_folder(self._parts.settings, turn))
 
     def _equip_order(self, order: Order) -> Order:
-        """Return the order extended by every kind of interruption. Raises ``SettingsError`` or ``OSError``."""
         claim, nonce = self._lease.claim, secrets.token_hex(12)
 
         def use_up() -> bool:
@@ -234,7 +233,6 @@ class AgentRun:
         return order
 
     def _prepare_run(self, may_block: bool) -> tuple[AnyRunner, Order]:
-        """Build the runner and its order, before the store confirms the lease."""
         pass_failpoint("run.claimed")
         attempt = self._lease.claim.link.attempt
         if (
@@ -255,7 +253,6 @@ class AgentRun:
             self._parts.threads.run_in_loop(self._lease.confirm_holder(self._parts.ledger))
 
     def _prepare_folder(self, settings: Settings, runner: AnyRunner) -> None:
-        """Prepare the run's folder, and kill processes that earlier deliveries left behind."""
         turn = self._turn
         needed = not find_work(turn.request).in_session or needs_folder(runner)
         folders.prepare_delivery(
@@ -278,14 +275,7 @@ class AgentRun:
             log.error("attempt.left_processes", pids=left)
 
     def _build_order(self, may_block: bool) -> tuple[AnyRunner, Order]:
-        """Build the runner and its order, and create the delivery's own folder if the runner works in files.
-
-        Raises:
-            LeaseLost: another worker has the turn.
-            DeliveryTakenError: this delivery was started before.
-            OSError: the session's folder cannot be written.
-            SettingsError: the model's runner cannot be built.
-        """
+        """Build the runner and its order, and create the delivery's own folder if the runner works in files."""
         turn = self._turn
         name = turn.stage_model or turn.request.model
         settings = self._parts.settings.for_model(name)
@@ -322,7 +312,6 @@ class AgentRun:
         return runner, order
 
     def _load_template(self, settings: Settings) -> str:
-        """Return the CLAUDE.md template for the session, as stored or of the model that takes over."""
         turn = self._turn
         if turn.request.template and not turn.stage_model:
             text = self._parts.policies.find_template(turn)

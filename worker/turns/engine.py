@@ -250,7 +250,6 @@ class Engine:
         return self._quiet_ordered
 
     def _note_loop_turn(self) -> None:
-        """Record that the event loop is alive. React if the machine became sick or healthy."""
         self.leases.note_loop_turn()
         sick = bool(self.host.sick)
         if self._was_sick and not sick:

@@ -123,7 +123,6 @@ def prepare_delivery(
 
 
 def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
-    """Remove the file that marks the session's last message as answered."""
     with open_for_publishing(workdir) as here:
         if here is not None:
             confirm()

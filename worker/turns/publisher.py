@@ -102,7 +102,6 @@ async def publish_answer(
 def _write_files(
     parts: EngineParts, lease: Lease, accepted: AcceptedAnswer, files: Mapping[str, str] | None, ended: Iterable[int]
 ) -> None:
-    """Write the files of a sealed answer. Retry if another worker removes the fenced folder in between."""
     turn = lease.claim.turn
     try:
         for _ in range(_TRIES):

@@ -233,7 +233,6 @@ class TurnService:
     async def _claim_turn(
         self, link: ChainTask, turn_id: str, session_id: str, visit: _TurnContext
     ) -> LeaseClaim | None:
-        """Claim the turn for this worker. Return None and report the reason if the turn cannot be claimed."""
         report = visit.report
         try:
             claim = await self._request_claim(link, turn_id, session_id, visit)
@@ -324,7 +323,6 @@ class TurnService:
         return avoid_workers(turn, give_back_task(turn, link, "set_up"), f"{worker_name(name).partition('@')[0]}-")
 
     def _find_unknown_rule(self, turn: Turn) -> str:
-        """Describe the validation rule of a turn that this worker does not know; empty if all are known."""
         strange = [name for name in self.parts.policies.find_plain_rules(turn) if name not in offered_validators()]
         return self.parts.policies.find_problem(turn) or (f"it has no validator {strange[0]!r}" if strange else "")
 
@@ -354,7 +352,6 @@ class TurnService:
                 await self.parts.threads.do_file_work(self.parts.let_go, link, each, session_id)
 
     async def _do_task(self, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
-        """Carry out the claimed task and return its transition. Invalid settings become a ``config`` failure."""
         link = lease.claim.link
         try:
             if lease.claim.accepted:

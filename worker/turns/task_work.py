@@ -68,7 +68,6 @@ async def forget_recordings(parts: EngineParts, lease: Lease, following: LeaseCl
 
 
 async def _run_attempt(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -> Transition:
-    """Run the agent once, with the user's message or with feedback on the last attempt."""
     turn, link = lease.claim.turn, lease.claim.link
     history = [record for record in records if record.number < link.attempt]
     this = records[-1] if records and records[-1].number == link.attempt else None

@@ -276,7 +276,6 @@ class _Child:
     def run_case(
         self, work: Callable[[ValidationCase], Found], case: ValidationCase, seconds: float
     ) -> Found | ValidatorsUnavailable | None:
-        """Run ``work`` in this child process and return its result, or None if no result arrives in time."""
         try:
             if not self._ready and not self._pipe.poll(_START_SECONDS):
                 return None

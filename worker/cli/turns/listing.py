@@ -33,7 +33,6 @@ def add_turn_argument(*, required: bool = True) -> Callable[[Command], Command]:
 
 
 def _complete_turn_id(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """Return recent turn ids for shell completion, or an empty list if the store is unavailable."""
     with contextlib.suppress(HelixError, OSError):
         page = run_with_settings(
             require_store(load_settings()), lambda client: client.lists.read_page(Search(), count=_COMPLETED)

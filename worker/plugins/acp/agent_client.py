@@ -285,7 +285,6 @@ class AcpClient:
             self._reports.print_event("usage", usage=named)
 
     def _handle_message(self, message: Mapping[str, Any]) -> None:
-        """Answer a request of the agent, or report an update of the session. Ignore unknown messages."""
         method, params = message.get("method"), _as_mapping(message.get("params"))
         if "id" in message and method is not None:
             if method == "session/request_permission":
@@ -323,7 +322,6 @@ class AcpClient:
                 self._reports.print_sign_of_life()
 
     def _merge_tool_call(self, update: Mapping[str, Any]) -> dict[str, Any]:
-        """Merge an update into the known fields of a tool call, and return all fields of the call."""
         call = self._calls.setdefault(str(update.get("toolCallId")), {})
         call.update({name: update[name] for name in _CALL if update.get(name)})
         return call
@@ -387,7 +385,6 @@ class AcpClient:
             return str(approval_client.NO)
 
     def _call_method(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a request to the agent, and return the result. Raises ``RequestFailed``."""
         asked = self._send_request(method, params)
         while (message := self._read_message()).get("id") != asked or "method" in message:
             self._handle_message(message)

@@ -158,11 +158,6 @@ class _LimitedHeader(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:
-        """Parse a tar header, and refuse entries that are neither files nor folders.
-
-        Raises:
-            RestoreRefused: the member is neither file nor folder, or its header is too large.
-        """
         found = super().frombuf(buf, encoding, errors)
         extended = found.type == tarfile.XHDTYPE
         if not (extended or found.type in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE}):
@@ -240,7 +235,6 @@ def _verify_archive(path: Path, store: str) -> Manifest:
 
 
 def _parse_entry(data: Mapping[str, Any]) -> ArchiveEntry:
-    """Parse an entry of the table of contents. Drop the set-uid, set-gid and sticky bits."""
     entry = ArchiveEntry(**data)
     if not isinstance(entry.sha256, str) or not all(
         type(number) is int and 0 <= number < _MOST_NUMBER for number in (entry.size, entry.mode, entry.mtime_ns)

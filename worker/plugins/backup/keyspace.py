@@ -113,7 +113,6 @@ def restore_keys(settings: Settings, dump: Path, digest: str, server: ServerBina
 
 
 def _build_data_folder(dump: Path, folder: Path) -> Path:
-    """Build the data folder from which a Redis server loads the dump, and return its path."""
     files = folder / "broker" / "appendonlydir"
     files.mkdir(parents=True, mode=0o700)
     (files / "appendonly.aof.1.base.rdb").symlink_to(dump)

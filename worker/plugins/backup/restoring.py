@@ -89,7 +89,6 @@ class _RestorePaths:
     settings: Settings
 
     def resolve_path(self, name: str) -> Path:
-        """Return the target path of an archive entry. Raises ``RestoreRefused`` if a backup has no such entry."""
         first, _, rest = name.partition("/")
         root = self.settings.root
         whole = {STORE: root / STATE_DIR / _DUMP, KEYS: self.settings.keys_path}
@@ -100,11 +99,6 @@ class _RestorePaths:
 
     @contextlib.contextmanager
     def open_folder(self, place: Path) -> Iterator[int]:
-        """Open a target folder and yield its descriptor. Create missing folders, and follow no links.
-
-        Raises:
-            OSError: the folder cannot be created, or a link is in the way.
-        """
         base = (
             self.settings.root if place.is_relative_to(self.settings.root) else place
         )  # the file of keys may be elsewhere

@@ -87,7 +87,6 @@ def _format_row(row: Trial) -> str:
 
 
 def _count_verdicts(rows: Sequence[Trial]) -> dict[str, dict[str, int]]:
-    """Count wrong and right verdicts of the agent itself, of our checks, and of our final verdict."""
     found, rows = {}, [row for row in rows if row.applies]
     for whose in ("agents", "without", "ours"):
         said = [(row, bool(getattr(row, whose))) for row in rows]

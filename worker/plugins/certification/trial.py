@@ -209,7 +209,6 @@ def _build_order(option: str, model: str, situation: Situation, root: Path) -> O
 
 
 def _disturb_agent(situation: Situation, service: StubService, mark: str, stop: _StopRequest) -> None:
-    """Send the situation's signal to the agent, or ask the runner to stop, once the answer has begun."""
     if not (situation.signal or situation.stops):
         return
     service.spoke.wait()

@@ -253,7 +253,6 @@ class CommandRunner(ProgramRunner):
 
 
 def _read_delivery_file(directory: Path, name: str) -> str | None:
-    """Return the text of a file in the delivery's folder, or None if it is missing. Follow no links."""
     try:
         with open_folder(directory) as folder:
             return read_below(name, folder, MAX_ANSWER).decode("utf-8", "replace")

@@ -83,7 +83,6 @@ class _PinnedConnection(http.client.HTTPConnection):
         self.default_port = 443 if tls else 80  # left out of the Host header
 
     def connect(self) -> None:
-        """Connect to the checked address instead of resolving the host name again."""
         plain = socket.create_connection((self._address, self.port), self.timeout)
         try:
             context = ssl.create_default_context() if self._tls else None

@@ -109,7 +109,6 @@ def _pack_state(home: Path, state: Sequence[str], notes: Mapping[str, Any]) -> b
 
 
 def _state_files(home: Path, state: Sequence[str]) -> Iterator[Path]:
-    """Yield the regular files that belong to the agent's state, without following links."""
     root = home.resolve()
     for name in state:
         start = root / name

@@ -115,7 +115,6 @@ def _decide_verdict(evidence: RunEvidence) -> _Ruling:
 
 
 def _judge_question(evidence: RunEvidence) -> _Ruling | None:
-    """Return the verdict on a run that stopped to ask a person about a tool call, or None for other runs."""
     result = evidence.result
     if result.get("stop_reason") != _DEFERRED or result.get("is_error") or evidence.exit_code != 0:
         return None
@@ -126,7 +125,6 @@ def _judge_question(evidence: RunEvidence) -> _Ruling | None:
 
 
 def _judge_refusal(evidence: RunEvidence) -> _Ruling | None:
-    """Return the verdict on a run in which the model refused to answer, or None for other runs."""
     if START not in evidence.own_events or (evidence.result.get("stop_reason") or evidence.stop_reason) != "refusal":
         return None
     said = " ".join(evidence.text.split())[:_QUOTED]
@@ -197,7 +195,6 @@ def _classify_fault(evidence: RunEvidence, kind: ErrorKind) -> ProviderFault | N
 
 
 def _classify_error(evidence: RunEvidence, said: str) -> ErrorKind | None:
-    """Return the kind of an error that the CLI reports, or None if the service did not cause the error."""
     status, ending = _error_status(evidence), str(evidence.result.get("terminal_reason"))
     if status:
         return ErrorKind.TRANSIENT if is_temporary(status, said) else ErrorKind.PERMANENT
@@ -228,7 +225,6 @@ def _judge_early_end(evidence: RunEvidence) -> _Ruling | None:
 
 
 def _judge_unproven(evidence: RunEvidence) -> _Ruling | None:
-    """Return the verdict on a run that lacks an answer or the reports of its hooks, or None for other runs."""
     own = evidence.own_events
     if START not in evidence.marks:
         reason = "the agent's hooks did not load: its settings are refused or its hooks are disabled"

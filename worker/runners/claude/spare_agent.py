@@ -222,7 +222,6 @@ class ClaudeSpare(ClaudeAgent):
         return agreed and (said.get("status"), said.get("session_id")) == ("ok", self._files.agent)
 
     def _read_answers(self) -> dict[str, dict[str, Any]]:
-        """Return the CLI's answers to the requests, by the name of the request."""
         found: dict[str, dict[str, Any]] = {}
         rest, length, give_up = b"", 0, time.monotonic() + _TO_CLAIM
         while (len(found) < 2 or rest) and length < _MOST_BYTES and time.monotonic() < give_up:

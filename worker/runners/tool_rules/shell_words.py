@@ -150,7 +150,6 @@ class _TreeReader:
         yield ShellCommand(words, tuple(files), not (files or stdin is not None or inner.get("Assigns")), stdin)
 
     def _loop_values(self, loop: Mapping[str, Any], known: Mapping[str, str]) -> list[str]:
-        """Return the values that a loop variable takes, or an empty list if they are unknown."""
         name = (loop.get("Name") or {}).get("Value", "")
         elsewhere = re.search(rf"\b{name}\b", re.sub(rf"\$\{{?{name}\b|\bfor\s+{name}\b", "", self._line))
         values = [_word_text(each["Parts"], known) for each in loop.get("Items") or []]
@@ -167,7 +166,6 @@ def _parts_in(node: Any) -> Iterator[list[Any]]:
 
 
 def _word_text(parts: list[Any], known: Mapping[str, str]) -> str:
-    """Return the text of a shell word, with placeholders for parts whose value is unknown."""
     literal = "".join(part["Value"] for part in parts if part["Type"] == "Lit")
     if _BRACES.search(literal):
         literal = _LIST.sub(GLOB, literal)

@@ -144,7 +144,6 @@ class Reaper:
         return len(due) == _READ_AT_MOST or len(others) > _REAP_AT_MOST
 
     async def _release_turns(self) -> None:
-        """Announce turns that the fair queue releases, and free the slots of turns that have ended."""
         behind = self._behind
         found = await self._ledger.release_turns(behind)
         for link, turn_id, session_id in found.left:

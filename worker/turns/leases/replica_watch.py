@@ -109,7 +109,6 @@ class ReplicaWatch:
 
 
 async def _list_replicas(sentinel: Redis, master: str) -> list[tuple[str, int]] | None:
-    """Return the addresses of the replicas that a sentinel knows, or None if the sentinel does not answer."""
     try:
         return [(str(each["ip"]), int(each["port"])) for each in await sentinel.sentinel_slaves(master)]
     except (RedisError, OSError):

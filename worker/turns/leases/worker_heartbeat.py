@@ -194,7 +194,6 @@ class WorkerHeartbeat:
                 log.warning("heartbeat.not_marked", error=str(error))
 
     async def _count_waiting(self) -> int | None:
-        """Return how many messages wait in queues with a free slot, or None if the broker is away."""
         try:
             lengths: list[Any] = [
                 await self._broker.llen(self._prefix + name) for name in self._work.queues() if self._work.free(name)

@@ -77,12 +77,10 @@ class _FinishedRun:
         )
 
     def fail_turn(self, failing: PendingFailure, decision: Facts = _NO_FACTS) -> Transition:
-        """Return a transition that stores the finished run and then fails the turn."""
         next_link = ChainTask(FAIL, self.link.attempt)
         return self.build_transition(self.facts | decision, next=next_link, fields=progress(failing=failing))
 
     def fail_with_error(self, reason: str, code: str = "") -> Transition:
-        """Return a transition that ends the turn with an error, for the given reason."""
         completion = self.result.completion
         if completion.out_of_credit:
             code = "no_credit"
@@ -150,7 +148,6 @@ def after_run(
 
 
 def _charge_run(turn: Turn, move: Transition, result: RunResult, usage: Usage, answer_used: str) -> Transition:
-    """Add the run's usage and counters to the transition. A finished run also settles an answered question."""
     completion = result.completion
     tokens, cost = _usage_before_run(turn, result.adopted)
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
@@ -213,7 +210,6 @@ def _try_next_model(ended: _FinishedRun, model: str) -> Transition:
 
 
 def _add_service_report(move: Transition, completion: Completion) -> Transition:
-    """Return the transition with a report on whether the model's service worked during the run."""
     said = classify_service(completion)
     if said not in {"failed", "limited", "spent"}:
         return replace(move, service=said)
