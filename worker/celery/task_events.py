@@ -1,8 +1,7 @@
 """Task events as Flower expects them, made by the engine instead of Celery's request.
 
-A task that the engine continues in place has no message. It still gets an id, the task before it as its parent, and the
-same events as any other task. Events carry the time at which they happened and are sent together every
-``GATHER_SECONDS``.
+A task that the engine continues in place has no message, but still gets an id, a parent and the same events as any
+other task. Events are sent together every ``GATHER_SECONDS``.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ class Task:
     """The Celery task that a message describes.
 
     Attributes:
-        args_text, kwargs_text: the arguments as Flower shows them.
         root_id, parent_id: ids of the chain's first task and of the task before this one; empty without a chain.
         chain: the remaining signatures of the chain; the next one is last.
     """

@@ -90,10 +90,7 @@ class TurnsChannel(Channel):
         self.async_pool.disconnect()
 
     def queue_order_strategy(self) -> QueueOrder:  # type: ignore[override]
-        """Create the object that chooses the queues to poll.
-
-        Kombu calls this method after setting the transport options.
-        """
+        """Create the object that chooses the queues to poll."""
         self.order = QueueOrder(self.slots)
         return self.order
 
@@ -132,10 +129,7 @@ class TurnsChannel(Channel):
                 client.pipeline(transaction=False).lpush(end, "").pexpire(end, 60_000).execute()
 
     def _brpop_read(self, **options: Any) -> Any:
-        """Deliver the message that a poll returned. Log and drop an item that is not a valid message.
-
-        No turn is lost, because a reaper announces the next task of its record again.
-        """
+        """Deliver the message that a poll returned. Log and drop an item that is not a valid message."""
         try:
             return super()._brpop_read(**options)  # type: ignore[misc]
         except (AttributeError, KeyError, TypeError, ValueError) as error:

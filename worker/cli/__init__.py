@@ -126,10 +126,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> int:
-        """Run the command. A closed output pipe (`turns watch ...
-
-        head`) counts as success.
-        """
+        """Run the command. It also succeeds if the reader of its output, such as ``head``, ends first."""
         try:
             super().invoke(ctx)
         except BrokenPipeError:

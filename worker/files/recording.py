@@ -2,8 +2,8 @@
 
 ``<folder>.output`` holds the output. ``<folder>.finished`` appears when the run exits with code 0; it holds the rest of
 the pipe and facts about the end. Another worker can adopt a finished run instead of paying for a new one. The kernel
-splices each piece into the file before the worker reads it, and the guard copies the rest of the pipe, so killing
-worker or guard loses nothing. The guard imports this module, so it uses only the standard library.
+splices each piece into the file before the worker reads it, so killing worker or guard loses nothing. The guard imports
+this module, so it uses only the standard library.
 """
 
 from __future__ import annotations

@@ -27,7 +27,6 @@ class SessionFolder:
     """A session's folder that is open for writing, for turns whose agents used no files.
 
     Attributes:
-        session: descriptor of the folder.
         new: True if the folder was just created and is empty.
         drafts: descriptor of the folder for incomplete files and folders.
     """

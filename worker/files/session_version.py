@@ -32,7 +32,6 @@ class SessionRules:
 
     Attributes:
         template: text of the template; empty: no CLAUDE.md.
-        root: the project of the agent.
         documents: identities of the files in ``context/``.
     """
 
@@ -51,7 +50,6 @@ class PreparedSession:
     """Remembers how a session's folder was prepared for a turn, to avoid preparing an unchanged folder again.
 
     Attributes:
-        status: content of status.json.
         digest: SHA-256 of CLAUDE.md; empty without the file.
         file: identity of CLAUDE.md.
         files: identities of all other files read or written.

@@ -147,7 +147,7 @@ def _explain_refusal(error: OSError) -> str:
 def keep_repaired_files(holder: SessionFolder, delivery: str, files: Mapping[str, str]) -> None:
     """Save the repaired files of an accepted answer beside the delivery's folder.
 
-    The session's ``output/`` shows only the last answer, and an agent may change its own delivery's folder.
+    An agent may change its own delivery's folder.
     """
     with (
         ensure_folder(holder.session, "attempts") as attempts,

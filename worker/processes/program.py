@@ -60,8 +60,6 @@ class Program:
         stale_seconds: restart the program if its ready file was not touched for this long; 0 for never.
         answers: liveness probe, called every ``ask_seconds``; after ``misses`` failures in a row the program is
             restarted.
-        ready_seconds: kill the program if it is not ready by then.
-        grace_seconds: time between SIGTERM and SIGKILL.
         death_signal: sent by the kernel when the supervisor is gone.
         lock: file that the program keeps locked, so that it runs only once.
         worker: the program's name as a worker; empty for other programs.
@@ -89,7 +87,7 @@ class Program:
 def spawn_program(program: Program, log_file: Path | None = None) -> subprocess.Popen[bytes]:
     """Start a program and return its process. The kernel ends the program when the calling *thread* ends.
 
-    Output is appended to ``log_file``, or passed through. Raises ``OSError``.
+    Output is appended to ``log_file``, or passed through.
     """
     if program.ready_file:
         program.ready_file.unlink(missing_ok=True)

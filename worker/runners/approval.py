@@ -86,8 +86,7 @@ def build_tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
 class ApprovalServer:
     """Tells the tool hooks of a run whether a call may run, after a person's decision on one call.
 
-    ``use_up`` marks the approval as used in the turn's record, and returns False if it already was; None means it
-    was. ``used`` is True once this run has used the approval. ``path`` is the socket.
+    ``use_up`` marks the approval as used in the turn's record, and returns False if it already was.
     """
 
     def __init__(self, asked: Interruption, folder: Path, use_up: Callable[[], bool] | None) -> None:

@@ -21,7 +21,6 @@ class ToolOrders:
 
     Attributes:
         rules: rules as ``ToolRule.to_dict`` writes them, in order.
-        root: HELIX_ROOT.
         asks: True if a person can be asked; otherwise such calls are denied.
         approval_socket: socket of the ``ApprovalServer``, after a person's decision.
         denied, unasked, later, said: texts for the agent: a denied call, nobody to ask, a call beside a question, and a
@@ -58,15 +57,12 @@ class Order:
 
     Attributes:
         attempt, delivery: numbers from 1; deliveries count over the whole turn.
-        prompt: the user's message or feedback.
         messages: the conversation, oldest first, ending with the user's message.
-        workdir: the session's folder.
         directory: the delivery's folder, for all files of the agent.
         agent_session: the agent session to continue; empty for a fresh one.
         so_far: the interrupted answer to continue; empty for none.
         model: name of the model, and of its block in the settings file.
         option: the part after ``:`` in the model's runner.
-        locale: language of our texts to the agent, ``de`` or ``en``.
         deadline: latest end, by ``time.monotonic()``.
         read_only: True if the agent may only read files in ``directory``.
         inputs: readable files from the owner's earlier work.
@@ -113,7 +109,6 @@ class RunResult:
 
     Attributes:
         text: the answer, or its longest known beginning.
-        agent_session: the agent session to continue from.
         sent: the input, if it was more than the prompt.
         adopted: number of the earlier delivery whose run this was; 0 for none.
         kept_seconds: how long the agent process stays for the next message.
@@ -199,10 +194,7 @@ class Adopts(Protocol):
     """Interface of runners that can read the result of a finished run from the files that the run left."""
 
     def adopt(self, order: Order) -> RunResult | None:
-        """Return the result of an earlier complete run from its folder, or None if the agent must run again.
-
-        May block.
-        """
+        """Return the result of an earlier complete run from its folder, or None if the agent must run again."""
         ...
 
 

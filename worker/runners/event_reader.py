@@ -71,11 +71,7 @@ class EventReader:
         return {**self.facts, "result": self.result, "skipped_lines": self.skipped}
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Read one line of output and return its events. Count and skip lines without a JSON object.
-
-        Raises:
-            AnswerTooLong: the answer is too long.
-        """
+        """Read one line of output and return its events. Count and skip lines without a JSON object."""
         event = json_object(line)
         if event is None:
             self.skipped += 1

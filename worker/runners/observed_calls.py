@@ -58,9 +58,7 @@ class ModelCall:
         status: HTTP status, or the status named in an error; 0 without a response.
         word: the provider's word for the end, such as ``max_tokens``.
         tools: True if the request offered tools: a call of an agent's loop, not for a title or summary.
-        estimated: True if the token numbers are estimates.
         started, ended: seconds since the epoch.
-        retry_after: seconds to wait, as requested by the service.
         repeated: True if a later call repeated or continued this call.
         digests: digests of the text, if the call failed or offered no tools.
     """
@@ -104,7 +102,6 @@ class ObservedCalls:
 
     Attributes:
         calls: the calls, at most the last ``MOST_CALLS``.
-        left_out: number of earlier calls.
         sums: tokens of the earlier calls, by model.
     """
 
@@ -121,7 +118,7 @@ class ObservedCalls:
     def deciding_call(self) -> ModelCall | None:
         """Return the call that decides how the run ended: the last call with tools, or else the last call.
 
-        Titles and summaries offer no tools. A sub-agent's last call is followed by a call of its parent agent.
+        Titles and summaries offer no tools.
         """
         return self.loop_calls[-1] if self.loop_calls else None
 

@@ -167,10 +167,7 @@ class AgentRun:
         return None
 
     async def _run_runner(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
-        """Run the agent and return its result. A runner's exception or invalid value becomes an error result.
-
-        Afterwards any agent that a failed runner left behind is ended.
-        """
+        """Run the agent and return its result. A runner's exception or invalid value becomes an error result."""
         try:
             result: object = await (  # a plug-in may return anything
                 runner.run_async(order, emit, self._lease)

@@ -81,13 +81,8 @@ class Engine:
     """Receives tasks from Celery and carries out their turns in an event loop; each worker process has one engine.
 
     Args:
-        isolated: carries out tasks in separate processes.
         watchers, looking: further watchers for the second loop, and their connection to the store.
         alone: whether this process carries out a single task.
-        judges: the number of answers validated at once.
-
-    Attributes:
-        name: Celery's name of this process, also shown by Flower, the log, pages and records.
     """
 
     def __init__(

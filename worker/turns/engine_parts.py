@@ -42,10 +42,7 @@ class AnswerValidator(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
-    """Holds the objects that a worker process needs to carry out turns, such as settings, store and leases.
-
-    ``isolate`` carries out a task in a separate process.
-    """
+    """Holds the objects that a worker process needs to carry out turns, such as settings, store and leases."""
 
     settings: Settings
     ledger: Ledger

@@ -1,8 +1,7 @@
 """Streams an agent's events to its turn's log during the run.
 
-An event is appended at once if no append is in flight; further events are joined meanwhile. A slow store therefore
-costs granularity but no text, and a fast agent cannot flood the store. The last events are left to the commit of the
-run.
+Only one append is in flight; further events are joined meanwhile, so that a slow store costs granularity but no text.
+The last events are left to the commit of the run.
 """
 
 from __future__ import annotations

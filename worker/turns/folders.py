@@ -100,9 +100,7 @@ def prepare_delivery(
     """Prepare the folders for an agent run, and return the folder that belongs to this run alone.
 
     Without ``needed`` no folder is created; only the file that marks the last message as answered is removed.
-    ``confirm`` asks the store whether this worker still holds the turn, and raises if not.
-
-    ``token`` is the claim's token; ``template`` and ``tools`` are passed to ``prepare_session``.
+    ``confirm`` raises if another worker holds the turn.
 
     Raises:
         DeliveryTakenError: this delivery was started before.
@@ -135,10 +133,7 @@ def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
 
 
 def locate_own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
-    """Return the folder of the current delivery of an attempt; the folder may not exist yet.
-
-    Raises ``SettingsError`` or ``ValueError``.
-    """
+    """Return the folder of the current delivery of an attempt; the folder may not exist yet."""
     return Path(f"{locate_folder(settings, turn)}/attempts/{delivery_name(turn.turn_id, attempt, turn.delivery)}")
 
 
@@ -150,13 +145,8 @@ def locate_other_delivery(directory: Path, turn: Turn, attempt: int, delivery: i
 def take_over_files(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> None:
     """Move the files that earlier deliveries wrote since a question into the current delivery's folder.
 
-    ``asked_in`` is the number of the delivery that asked the question.
-
-    Each entry is moved as a whole. If the worker dies in between, the next worker moves the rest.
-
-    Raises:
-        OSError: an entry cannot be moved.
-        SettingsError: this worker lacks the folder of the kind of work.
+    ``asked_in`` is the delivery that asked the question. Each entry is moved as a whole; if the worker dies in
+    between, the next worker moves the rest.
     """
     attempts = locate_folder(settings, turn) / "attempts"
     with open_folder(attempts) as above, open_folder(delivery_name(turn.turn_id, attempt, turn.delivery), above) as own:

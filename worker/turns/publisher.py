@@ -1,9 +1,8 @@
 """Publishes accepted answers: seals the answer in the store, then writes the session's files.
 
-After the seal a cancellation is too late, and a worker that takes the turn over publishes and commits the same answer.
-Every step may therefore happen twice, or be interrupted anywhere. Files are written through the turn's fence in
-the session's folder. If the fence is gone, a new fence is created before the lease is confirmed, because a newer holder
-removes foreign fences.
+After the seal a cancellation is too late, and a worker that takes the turn over publishes the same answer. Every step
+may therefore happen twice, or be interrupted anywhere. A newer holder of the folder removes older fences, so a missing
+fence is created again before the lease is confirmed.
 """
 
 from __future__ import annotations
@@ -32,11 +31,7 @@ _TRIES = 3
 
 
 async def publish_sealed(parts: EngineParts, lease: Lease) -> Transition:
-    """Finish publishing an answer that another worker accepted. Return the transition to store.
-
-    Raises:
-        LeaseLost: another worker has the turn.
-    """
+    """Finish publishing an answer that another worker accepted. Return the transition to store."""
     accepted = AcceptedAnswer.from_json(lease.claim.accepted, lease.claim.known_facts)
     try:
         await parts.files.restore_files(lease)
@@ -74,16 +69,13 @@ async def publish_answer(
     the turn.
 
     Args:
-        parts: the engine.
-        lease: the lease of the turn.
-        accepted: the accepted answer.
         files: all files of the answer by name; None for the delivery's own and repaired files.
         ended: attempts whose recordings are obsolete after the seal.
 
     Raises:
         LeaseLost: another worker has the turn.
         SettingsError: the kind of work's folder is missing; nothing was sealed now.
-        SessionFilesError: see ``SessionFiles.save``.
+        SessionFilesError: the session's files cannot be saved.
         OSError: this machine is sick, and another machine can publish.
         JudgingHeldBack: answers are not accepted at the moment.
     """

@@ -172,10 +172,7 @@ class TurnService:
     ) -> tuple[ChainTask, Transition, LeaseClaim | CommitResult]:
         """Store a task's transition, together with the verdict if the answer can be validated at once.
 
-        Returns the last task carried out, its transition, and the store's reply.
-
-        Raises:
-            LeaseLost: another worker has the turn.
+        Return the last task carried out, its transition, and the store's reply.
         """
         link, turn, report = lease.claim.link, lease.claim.turn, visit.report
         judged: JudgedRun | None = None
@@ -196,8 +193,7 @@ class TurnService:
     async def _store_transition(self, lease: Lease, move: Transition, visit: _TurnContext) -> LeaseClaim | CommitResult:
         """Save the session's files, then store the transition with a reference to these files.
 
-        A turn also ends if its files cannot be saved; the session then keeps its earlier files, for a sealed answer the
-        files of the seal.
+        A turn also ends if its files cannot be saved; the session then keeps its earlier files.
         """
         files, link = "", lease.claim.link
         try:
@@ -256,9 +252,9 @@ class TurnService:
     async def _request_claim(
         self, link: ChainTask, turn_id: str, session_id: str, visit: _TurnContext
     ) -> LeaseClaim | ClaimRefusal:
-        """Ask the store for the turn. Let a worker with an idle agent of the session claim the turn first.
+        """Ask the store for the turn. A worker with an idle agent of the session may claim the turn first.
 
-        That worker is notified and has ``affinity_patience`` seconds to claim the turn.
+        That worker has ``affinity_patience`` seconds for this.
         """
         lack = (link.task not in TASKS and await self._find_lack(turn_id, link)) or self._unknown.get(turn_id) or ""
         models, rung, wait = self.parts.ability.labels, "", _FIRST_WAIT

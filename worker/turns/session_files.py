@@ -32,7 +32,6 @@ class SessionFiles(Protocol):
 
         Raises:
             SessionFilesTooLarge: too many files, or too many bytes if ``bounded``.
-            OSError, SessionFilesAway: see ``restore_files``.
         """
         ...
 

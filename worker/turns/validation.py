@@ -44,11 +44,7 @@ log = structlog.get_logger()
 
 
 async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
-    """Validate the answer of an attempt, and return the transition that the policy decides on.
-
-    Raises:
-        LeaseLost: another worker has the turn.
-    """
+    """Validate the answer of an attempt, and return the transition that the policy decides on."""
     turn, link = lease.claim.turn, lease.claim.link
     *before, this = attempts
     if this.number != link.attempt:

@@ -1,9 +1,9 @@
 """Validation pool: runs validators in child processes, with limits on time and memory.
 
 A runaway regular expression holds the interpreter lock, and would cost all leases of the process. Only our own
-validators run in the worker itself, on texts of ordinary length: their time is bounded by the text
-(tests/unit/enforcement/test_foreign_input.py) and smaller than the cost of a hand-over. A child that overruns is
-killed; its validators are then run one by one to find the guilty ones, which are reported as VALIDATOR_ERROR.
+validators run in the worker itself, on texts of ordinary length, which bounds their time
+(tests/unit/enforcement/test_foreign_input.py). A child that overruns is killed; its validators are then run one by one
+to find the guilty ones.
 """
 
 from __future__ import annotations
@@ -60,10 +60,7 @@ class ValidationCase:
     Attributes:
         text: the raw answer of a new attempt, or the validated answer to repair.
         history: the earlier attempts; all attempts for a repair.
-        names: the active validators.
         file: the policy file that defines the names, if any.
-        root: the base of relative paths.
-        context: further input of the validators.
         policy: the order of repairs.
         fresh: whether a person asked again or another model took over.
         feedback: the feedback given to the agent; empty for a first or fresh attempt.
@@ -195,10 +192,7 @@ class ValidationPool:
     def _isolate_blamed(
         self, work: Callable[[ValidationCase], Found], case: ValidationCase
     ) -> tuple[Found | None, list[ValidationIssue]]:
-        """Find validators that take too long or crash, and run the others without them.
-
-        Return the result of the others, and an issue for each faulty validator.
-        """
+        """Find validators that take too long or crash. Return the others' result and an issue for each."""
         sound = tuple(name for name in case.names if self._try_work(work, replace(case, names=(name,))) is not None)
         blamed = [name for name in case.names if name not in sound]
         log.error("validators.overran", validators=blamed, seconds=self._seconds)

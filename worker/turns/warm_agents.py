@@ -1,7 +1,6 @@
 """Keeps the store's record of idle agents and the idle agents of this process consistent.
 
-A run of a session on any worker makes idle agents of that session elsewhere useless, because the conversation has moved
-on.
+A run of a session on any worker makes idle agents of that session elsewhere useless.
 """
 
 from __future__ import annotations
@@ -64,9 +63,6 @@ class WarmAgents:
         """Delete the store's records of exited agents, and stop agents whose session moved to another worker.
 
         While this process ``takes`` turns, spare agents are started for the sessions likely to continue here.
-
-        Raises:
-            RedisError: the store does not answer.
         """
         for runner in self._preparing_runners if self._takes() else ():
             self._agents.foresee_spares(runner, self._limits)

@@ -46,7 +46,6 @@ async def run_with_verification(
     Each rejection goes to ``feedback.md`` and into the next prompt. The verified output becomes ``phase_dir/output``.
 
     Args:
-        quality_gate: the gate as in phases.yaml.
         max_retries: most runs; default: the verifier's limit.
         on_output: called with the agent's text, in another thread.
         expected_files: required files, relative to ``output/``.

@@ -32,11 +32,9 @@ class VerificationResult:
     """The result of a phase's verification, with errors and advice for the agent.
 
     Attributes:
-        feedback: advice for the agent.
         errors: one sentence per fault; not empty unless ``success``.
         checks_passed: what was found correct, gates first.
         completion: how the verifier's run ended; None without a verifier.
-        text: the verifier's raw answer.
     """
 
     success: bool

@@ -39,9 +39,7 @@ class VerificationScope:
     Attributes:
         model: the phase's model, used if ``HELIX_VERIFIER_MODEL`` is empty.
         stop: stops gates and verifier when its reason is set.
-        deadline: time of ``time.monotonic()`` at which everything ends.
         scratch: folder for copies; None: the system's temporary folder.
-        emit: receives the verifier's events.
         fence: sandbox of the gates' programs; None: the sandbox of the settings.
     """
 
@@ -70,13 +68,7 @@ class VerificationScope:
 
 
 class SubAgentVerifier:
-    """Verifies the output of phases with deterministic gates and an independent agent. Thread-safe.
-
-    Args:
-        max_retries: most runs of a phase in ``run_with_verification``.
-        model: default: ``HELIX_VERIFIER_MODEL``.
-        runner: a runner and its option, used instead of the model's.
-    """
+    """Verifies the output of phases with deterministic gates and an independent agent. Thread-safe."""
 
     def __init__(
         self,
@@ -111,7 +103,6 @@ class SubAgentVerifier:
         Args:
             quality_gate: the gate as in phases.yaml, for example ``{"type": "files_exist"}``.
             expected_files: required files, relative to ``phase_output``.
-            description: the task of the phase.
 
         Raises:
             PhaseError: the gate or a path is invalid; lists every problem.
@@ -157,11 +148,7 @@ class SubAgentVerifier:
         return replace(result, gates=report, checks_passed=[*passed, *result.checks_passed])
 
     def choose_model(self, phase_model: str = "") -> str:
-        """Return the name of the model that verifies a phase, by default the model of the phase itself.
-
-        A model given to the verifier or in the settings is preferred; the last resort is the first of
-        ``HELIX_MODELS``.
-        """
+        """Return the name of the model that verifies a phase, by default the model of the phase itself."""
         return self._model or self._settings.verifier_model or phase_model or next(iter(self._settings.models))
 
     def _choose_runner(self, phase_model: str) -> tuple[Runner, str]:

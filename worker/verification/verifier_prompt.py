@@ -32,7 +32,6 @@ def build_verifier_prompt(
     Args:
         nonce: the secret that the verdict must repeat.
         files: the quoted texts of the output, by path.
-        unseen: paths of files that are not quoted.
         checked: what the gates found correct.
     """
     shown = "\n".join(f"\n### {path}\n\n{fence_text(text)}" for path, text in files.items())

@@ -201,8 +201,6 @@ def check_replication(
     """Check whether a fail-over of this server can lose acknowledged writes.
 
     Args:
-        info: the server's INFO.
-        durability: HELIX_DURABILITY.
         least: the server's min-replicas-to-write; None if unknown.
         copies: replicas that a write waits for.
     """

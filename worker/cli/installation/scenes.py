@@ -16,9 +16,7 @@ class Scene:
     """A message that ``turns demo`` sends, with the expected result.
 
     Attributes:
-        de, en: the message in each language.
         step_source: expected origin of the step; empty: any.
-        kill_worker: kill the worker once the agent writes.
     """
 
     title: str

@@ -96,11 +96,7 @@ class AcpRunner(ProgramRunner):
     obeys_tool_rules = True
 
     def load_agent(self, option: str, settings: Settings) -> AcpAgent:
-        """Load the declaration of the agent that the option names.
-
-        Raises:
-            DeclarationError: the declaration is invalid.
-        """
+        """Load the declaration of the agent that the option names."""
         name = option.partition(":")[0]
         return load_declaration(_HERE / f"{name}.yaml" if name in KNOWN else settings.root / name, parse_agent)
 

@@ -76,22 +76,14 @@ class ComparisonRun:
             process.end()
 
     def add_turn(self, turn: RecordedTurn, given: PolicyShare) -> None:
-        """Add a recorded turn to validate, with the part of the policy that applies to the turn.
-
-        Raises:
-            ValidationProcessDied: a process died.
-        """
+        """Add a recorded turn to validate, with the part of the policy that applies to the turn."""
         self._next.append((turn, given))
         if len(self._next) == _BATCH:
             batch, self._next = self._next, []
             self._send_batch(batch)
 
     def finish(self) -> None:
-        """Validate and count all turns that are still waiting.
-
-        Raises:
-            ValidationProcessDied: a process died.
-        """
+        """Validate and count all turns that are still waiting."""
         while self._under_way:
             self._receive_batch()
         with _RuleCache(self._policy, self._settings.root) as rules:

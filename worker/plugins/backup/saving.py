@@ -30,7 +30,6 @@ class BackupParts:
     """The files and settings that a backup contains besides the store.
 
     Attributes:
-        phase_directories: relative to HELIX_ROOT.
         settings: settings with value and origin; secrets are masked.
     """
 

@@ -25,8 +25,6 @@ class StubReply:
     """A scripted reply of the fake model service to one call.
 
     Attributes:
-        pieces: pieces of the answer.
-        delay: seconds before each piece.
         end: reported end; ``none``: the stream ends normally but without a reason.
         tool: tool call after the text: name, and arguments as sent.
         status, retry_after: HTTP error instead of an answer.

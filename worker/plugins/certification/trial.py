@@ -39,9 +39,7 @@ class Trial:
     Attributes:
         left: number of processes left behind.
         calls: number of answered calls of the agent's loop.
-        seconds: duration.
         applies: True if the agent did what the situation needs.
-        repaired: True if the agent repeated the failed call.
     """
 
     situation: Situation

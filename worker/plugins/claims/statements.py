@@ -29,7 +29,6 @@ class WorkStatement:
     """A statement of an answer about the agent's work, such as "all tests pass".
 
     Attributes:
-        said: its words.
         what: the path or the command.
         passed: a good result is stated too.
         count: stated number of files or tests; 0 for none.

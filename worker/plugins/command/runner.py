@@ -37,7 +37,6 @@ class CompleteRule:
     """The conditions under which the run of a command counts as complete. All of them must hold.
 
     Attributes:
-        exit_codes: accepted exit codes.
         last_line: required values by path in the last line, a JSON object; empty accepts any line.
         marker: file that must exist in the delivery's folder; empty for none.
     """
@@ -53,7 +52,6 @@ class AnswerRule:
 
     Attributes:
         path: path of the text in each JSON line with the values of ``where``; the texts are joined.
-        file: a file in the delivery's folder.
     """
 
     path: str = ""
@@ -224,11 +222,7 @@ class CommandRunner(ProgramRunner):
     needs_every_call = True
 
     def load_command(self, option: str, settings: Settings) -> DeclaredCommand:
-        """Load the declaration of the command that the option names.
-
-        Raises:
-            DeclarationError: the declaration is invalid.
-        """
+        """Load the declaration of the command that the option names."""
         return load_declaration(settings.root / option.partition(":")[0], parse_command)
 
     def load_program(self, option: str, settings: Settings) -> AgentProgram:

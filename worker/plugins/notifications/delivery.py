@@ -118,11 +118,7 @@ def is_wanted(settings: Settings, kind: str) -> bool:
 
 
 def deliver_notification(settings: Settings, target: str, entry: OutboxEntry) -> None:
-    """Deliver a notification to a webhook or to the operator's command.
-
-    Raises:
-        DeliveryError: the target did not accept it.
-    """
+    """Deliver a notification to a webhook or to the operator's command."""
     if target == COMMAND:
         _run_command(settings.notice_command, entry)
         return

@@ -74,11 +74,7 @@ class ObjectStoreClient:
         self._call_store(lambda: self._api.put(self._store, name, content, use_multipart=False))
 
     def read_parts(self, name: str, places: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return parts of an object, each given by position and length. Nearby parts share a request.
-
-        Raises:
-            SessionFilesGone: the object does not exist.
-        """
+        """Return parts of an object, each given by position and length. Nearby parts share a request."""
         starts, lengths = [at for at, _ in places], [length for _, length in places]
         found = self._call_store(lambda: self._api.get_ranges(self._store, name, starts=starts, lengths=lengths))
         return [bytes(each) for each in found]

@@ -1,9 +1,7 @@
 """Snapshots of sessions' folders, which workers restore before a turn and upload before each transition.
 
-Each worker has its own HELIX_ROOT. A worker that claims a turn restores the session's current
-snapshot. Before a transition is stored, changed files are uploaded under a unique name, and the transition makes them
-the current snapshot. Only a holder's snapshot can therefore become current; an interruption leaves at most an unused
-object.
+Changed files are uploaded under a unique name, and the stored transition makes them the current snapshot. Only a
+holder's snapshot can therefore become current; an interruption leaves at most an unused object.
 """
 
 from __future__ import annotations

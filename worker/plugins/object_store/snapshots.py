@@ -27,9 +27,7 @@ class StoredFile:
 
     Attributes:
         digest: the SHA-256 of its content in hex.
-        size: its size in bytes.
         mode: its permission bits.
-        pack: the name of the object with its content.
         at: the position of the compressed content in the object, in bytes.
         length: the length of the compressed content, in bytes.
     """
@@ -65,9 +63,6 @@ class SnapshotManifest:
     """The table of contents of a snapshot.
 
     Attributes:
-        files: the files by path.
-        links: the targets of links by path.
-        folders: the paths of folders.
         retired: unneeded objects of earlier snapshots, and since when, in seconds since the epoch. The objects stay for
             current readers, and for a store that lost its last second.
     """
@@ -143,11 +138,7 @@ def build_snapshot(
     """Create a snapshot of a folder. Return the snapshot and the bytes of the object with its new content.
 
     Args:
-        name: the name of the new object.
-        found: the state of the folder.
-        base: the preceding snapshot.
         read: returns the current content of a file by path, or None if the file is gone.
-        now: the time in seconds since the epoch.
         grace: how long retired objects are remembered, in seconds.
     """
     before = base.manifest

@@ -37,7 +37,6 @@ class KeptSession:
         session: the agent's own name of the session.
         knows: what the session holds: nothing, ``history``, or also the user's ``message``.
         spent: its cost so far, in US dollars.
-        content: its state as a zip archive.
     """
 
     agent_session: str = ""

@@ -57,12 +57,9 @@ class AgentProgram:
 
     Attributes:
         program: a path, or a name on PATH.
-        arguments: its arguments, with placeholders (``NAMES``).
-        environment: variables, with placeholders.
         files: files to create in its HOME, with placeholders.
         instructions: path in its HOME from which it reads CLAUDE.md; empty: CLAUDE.md is put before the prompt.
         state: paths in its HOME that are kept for the session's next run.
-        api: API of its model calls.
         version: the certified version; empty for none.
     """
 

@@ -30,7 +30,6 @@ class AgentContext:
         feedback: True if ``prompt`` is feedback.
         answer_so_far: the interrupted answer to continue; empty for none.
         model: the part after the second ``:`` in the model's runner.
-        language: ``de`` or ``en``.
         attempt: number of the attempt, from 1.
         directory: the run's folder; files for the user belong in ``output/``.
         state: a folder that the session's next run gets back if this run is complete.

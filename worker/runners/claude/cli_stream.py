@@ -37,7 +37,6 @@ class ClaudeStream:
         retries: how often the CLI repeated a request to the service.
         retry_after: delay before the last repetition, in seconds.
         resets_at: when a used-up subscription is available again, in seconds since 1970; 0 if unknown.
-        skipped: number of unreadable lines.
     """
 
     def __init__(self, answered: Interruption | None = None) -> None:
@@ -76,11 +75,7 @@ class ClaudeStream:
         return bool(self.result) and not self._torn and not self.skipped
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Parse one line of output and return its events. Count and skip lines without a JSON object.
-
-        Raises:
-            AnswerTooLong: the answer is too long.
-        """
+        """Parse one line of output and return its events. Count and skip lines without a JSON object."""
         record = json_object(line)
         if record is None:
             self.skipped += 1

@@ -45,13 +45,10 @@ class RunEvidence:
 
     Attributes:
         run, session: process tag and agent session of the run.
-        exit_code: exit code, negative for a signal; None if unknown.
-        marks: the hooks' marks, by event.
         result: the last ``result``; empty without one.
         error: kind of error in the CLI's last message.
         missing: why the text may be incomplete; empty if complete.
         unwritable: why the folder accepts no marks, such as a full disk.
-        retry_after: seconds to wait as requested by the service.
         lives: True if the process has not exited, so no exit code is expected.
     """
 

@@ -52,7 +52,6 @@ class Exchange:
         late: True if output of another message arrived.
         over: True once the CLI has confirmed the end; ``after`` if more output followed.
         crowded: True if other processes of the agent ran at the end.
-        settle: stops the watch.
         ended_at: when a result or an end mark was first seen; 0 before.
     """
 
@@ -128,13 +127,10 @@ class ProcessFiles:
     Attributes:
         top: folder of the process, with ``work`` and ``home``.
         spare: True if it was started ahead.
-        mark: its process tag.
         agent: its agent session, which names its transcript.
-        asked: number of messages so far.
         length: bytes of its transcript after the last message.
         spent: its cost until then, in US dollars.
         calls: number of model calls before the current message.
-        prices: prices of its models; not recorded.
     """
 
     top: Path
@@ -272,10 +268,7 @@ def read_process_files(found: FinishedRun | None) -> ProcessFiles | None:
 
 
 def adopt_message(order: Order, files: ProcessFiles, found: FinishedRun, prices: Prices) -> RunResult | None:
-    """Return the result of a recorded message that had ended before its worker died, otherwise None.
-
-    May block.
-    """
+    """Return the result of a recorded message that had ended before its worker died, otherwise None."""
     process_tags.kill_tagged(files.mark)  # left by a guard that died with its worker
     base = cli_sessions.find_base(order)
     message = Exchange(order, base, build_message_prompt(order, base), 0.0, begun=files.asked == 1)

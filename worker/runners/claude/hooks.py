@@ -44,8 +44,6 @@ class HookMark:
     Attributes:
         run: tag of the process that ran the hook.
         background: number of background tasks still running.
-        message: the answer's last message.
-        transcript: path of the transcript.
         error: kind of error that ended the turn, if any.
     """
 
@@ -68,7 +66,6 @@ def build_settings(
     """Return the content of the CLI's settings file for one run, with its hooks and permissions.
 
     Args:
-        marks: folder for the marks.
         readable: readable files and folders besides the working folder.
         protected: folders that must not be written.
         allowed: permission rules of the installation, such as ``WebSearch``.

@@ -71,10 +71,7 @@ class ClaudeCliRunner(ProcessRunner):
         return self._accept_adopted(order, lambda: exchange.adopt_message(order, files, found, prices))
 
     def open_agent(self, order: Order, fixed: str, stop: Stop) -> warm_agent.ClaudeAgent | RunResult:
-        """Start an agent process for this run's session and return it, or return an error result.
-
-        May block.
-        """
+        """Start an agent process for this run's session and return it, or return an error result. May block."""
         settings = self._settings.for_model(order.model)
         return warm_agent.open_agent(self._agents, settings, find_program(settings), order, fixed, stop)
 
@@ -94,10 +91,7 @@ class ClaudeCliRunner(ProcessRunner):
             return []
 
     def open_spare(self, order: Order, part: str, until: float) -> spare_agent.ClaudeSpare | None:
-        """Start a spare process for runs like this one. Return None if that is impossible.
-
-        May block.
-        """
+        """Start a spare process for runs like this one. Return None if that is impossible. May block."""
         settings = self._settings.for_model(order.model)
         try:
             return spare_agent.open_spare(self._agents, settings, find_program(settings), order, part, until)

@@ -1,8 +1,8 @@
 """Spare processes of the Claude CLI, started before their session is known (``--await-claim``).
 
-A spare reads no instructions, runs no hooks and makes no calls until ``claim_session`` binds it to a session, once and
-for good. Its folder is then moved into the session's folder, with a link at the old name. Spares have no sandbox, whose
-mounts would be fixed too early. A CLI without ``--await-claim`` exits at once, and sessions start cold.
+A spare reads no instructions and makes no calls until ``claim_session`` binds it to a session for good. Its folder is
+then moved into the session's folder, with a link at the old name. Spares have no sandbox, whose mounts would be fixed
+too early. A CLI without ``--await-claim`` exits at once, and sessions start cold.
 """
 
 from __future__ import annotations
@@ -115,10 +115,7 @@ class _NeverStop:
 def open_spare(
     agents: AgentProcesses, settings: Settings, program: str, order: Order, part: str, until: float
 ) -> ClaudeSpare | None:
-    """Start a spare process for runs like this one. Return None if that is impossible.
-
-    May block.
-    """
+    """Start a spare process for runs like this one. Return None if that is impossible. May block."""
     mark = f"spare-{secrets.token_hex(8)}"
     top = settings.sessions_dir / SPARES / mark
     own = _anonymous_order(order.model, order.option, mark, top)
@@ -180,10 +177,7 @@ class ClaudeSpare(ClaudeAgent):
         self._settings, self._own = settings, own
 
     def bind_session(self, order: Order, fixed: str) -> bool:
-        """Assign the process to the run's session. Return False if the process must be closed instead.
-
-        May block.
-        """
+        """Assign the process to the run's session. Return False if the process must be closed instead."""
         began, files, before = time.monotonic(), self._files, self._files.top
         if not self._is_alive:
             return False

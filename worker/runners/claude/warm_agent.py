@@ -98,10 +98,7 @@ def _file_identity(path: Path) -> tuple[int, int]:
 def open_agent(
     agents: AgentProcesses, settings: Settings, program: str, order: Order, fixed: str, stop: Stop
 ) -> ClaudeAgent | RunResult:
-    """Start an agent process for this run's session and return it, or return an error result.
-
-    May block.
-    """
+    """Start an agent process for this run's session and return it, or return an error result. May block."""
     began, top, base = time.monotonic(), new_process_folder(order), cli_sessions.find_base(order)
     held = contextlib.ExitStack()
     held.callback(shutil.rmtree, top, ignore_errors=True)
@@ -179,10 +176,7 @@ class ClaudeAgent:
         self._base, self._began = base, began
 
     def continues(self, order: Order) -> bool:
-        """Return True if the process lives and knows exactly the conversation that this run continues.
-
-        May block.
-        """
+        """Return True if the process lives and knows exactly the conversation that this run continues."""
         self._base = cli_sessions.find_base(order)
         transcript = self._base.transcript
         return self._is_alive and self._process.is_silent and transcript is not None and transcript.stem == self._tip

@@ -63,11 +63,7 @@ class ScriptRule:
 
 
 def find_steps(script: tuple[ScriptRule, ...], message: str, attempt: int, delivery: int) -> tuple[Step, ...]:
-    """Return the steps that a script plays for a message in this run.
-
-    Raises:
-        ScriptError: no rule matches the message.
-    """
+    """Return the steps that a script plays for a message in this run."""
     for rule in script:
         if rule.matches(message):
             run = attempt if rule.by == "attempts" else delivery

@@ -43,8 +43,6 @@ class ShellCommand(NamedTuple):
     """One simple command of a shell command line.
 
     Attributes:
-        words: the program and its arguments.
-        files: targets of redirections.
         plain: True if only its words determine what it does.
         stdin: the text it reads; None if unknown.
         wrapped: True if another command of the line starts it.
@@ -61,11 +59,7 @@ ANYTHING = ShellCommand((ANY,), plain=False)
 
 
 def read_commands(line: str) -> list[ShellCommand]:
-    """Parse a command line and return its simple commands.
-
-    Raises:
-        UnreadableCommand: the line cannot be parsed, or is too long.
-    """
+    """Parse a command line and return its simple commands."""
     if len(line) > _MOST_CHARS or _RENAMES.search(line) or any(letter in line for letter in (ANY, GLOB, "\r")):
         raise UnreadableCommand
     try:

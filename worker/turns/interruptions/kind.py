@@ -25,8 +25,6 @@ class FailedTurn:
 
     Attributes:
         best: the attempt whose answer counts if a person accepts it.
-        reason: one word for the cause of the failure.
-        issues: the errors of the best attempt.
         counters: counters that replace the transition's if the turn is handed on.
     """
 
@@ -115,10 +113,7 @@ class InterruptionKind:
         return True
 
     def equip_order(self, order: Order, ground: RunContext) -> Order:
-        """Return the agent's order, extended by what this kind of interruption needs.
-
-        Raises ``SettingsError`` or ``OSError``.
-        """
+        """Return the agent's order, extended by what this kind of interruption needs."""
         return order
 
 

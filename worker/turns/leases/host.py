@@ -1,7 +1,6 @@
 """Health of the worker's machine: whether sessions can be written and processes started.
 
-The worker of a sick machine hands its turns over, takes no messages, and shows the reason until a probe succeeds
-(docs/reliability.md).
+The worker of a sick machine hands its turns over and takes no messages until a probe succeeds (docs/reliability.md).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Leases: a worker owns a turn only while the store confirms the lease.
 
-One thread per process renews all leases in one command, on its own connection with short timeouts and no resends. A
-hanging store or a busy main loop therefore cannot delay the renewal. The lease also expires by the local clock: without
-a confirmed renewal the agent is suspended before another worker may take the turn, and continues only if the store
-still confirms this worker. A main loop that stops turning loses its leases as well (``LOOP_SECONDS``).
+One thread per process renews all leases in one command, on its own connection with short timeouts, so that neither a
+hanging store nor a busy main loop delays the renewal. The lease also expires by the local clock: without a confirmed
+renewal the agent is suspended before another worker may take the turn. A main loop that stops turning loses its leases
+as well (``LOOP_SECONDS``).
 """
 
 from __future__ import annotations
@@ -140,10 +140,7 @@ class LeaseKeeper:
         self._closing.set()
 
     def note_loop_turn(self) -> None:
-        """Record that the event loop is alive. After the first call, leases are renewed only while calls continue.
-
-        Processes that carry out turns in threads never call this method.
-        """
+        """Record that the event loop is alive. After the first call, leases are renewed only while calls continue."""
         self._turned_at = time.monotonic()
 
     @property

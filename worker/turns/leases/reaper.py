@@ -40,13 +40,10 @@ class Reaper:
     """Finds turns that no worker holds, announces their next tasks again, and ends turns that cannot continue.
 
     Args:
-        settings: the settings of the installation.
-        worker: the name of this worker process.
         announce: publishes a task of a turn; returns False if publishing failed. May block.
         first: publishes a task of a turn that never ran. May block.
         lost: receives the Celery task and worker of each reclaimed turn.
         ended: receives each turn that the reaper ended.
-        connection: the connection to share.
     """
 
     def __init__(
@@ -77,11 +74,7 @@ class Reaper:
         """Do nothing, because the reapers of other processes continue."""
 
     async def poll(self) -> None:
-        """Handle all due turns. Every second poll is skipped while all turns are finished.
-
-        Raises:
-            RedisError: the store does not answer.
-        """
+        """Handle all due turns. Every second poll is skipped while all turns are finished."""
         self._left_out = self._idle and not self._left_out
         if not self._left_out:
             self._idle = False  # if the store does not answer, the backlog is unknown
@@ -95,9 +88,6 @@ class Reaper:
         """Handle all turns that are due, unless another process is doing this.
 
         The calm period may restart with the first turn, because new leases end after the period.
-
-        Raises:
-            RedisError: the store does not answer.
         """
         if time.monotonic() < self._steps_back_until:
             return
@@ -180,9 +170,6 @@ class Reaper:
     async def _publish_task(
         self, publish: Callable[[ChainTask, str, str], bool | None], link: ChainTask, turn_id: str, session_id: str
     ) -> None:
-        """Publish a task of a turn.
-
-        After a failure this reaper pauses, so that a worker with a working broker connection takes over.
-        """
+        """Publish a task of a turn. After a failure this reaper pauses, so that another worker takes over."""
         if await self._threads.run_work(functools.partial(publish, link, turn_id, session_id)) is False:
             self._steps_back_until = time.monotonic() + _STEPS_BACK * self._settings.reap_seconds

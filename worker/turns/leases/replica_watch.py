@@ -35,7 +35,6 @@ def choose_priority(replica: Info, address: tuple[str, int], master: Info, offse
     """Return the ``replica-priority`` that lets Sentinel promote a replica only if it is up to date.
 
     Args:
-        replica: the replica's ``INFO replication``.
         address: the replica's address in the master's list.
         master: the master's ``INFO replication``, read after the replica's.
         offset: the master's offset one look earlier; 0 if unknown.

@@ -1,8 +1,7 @@
 """A worker's heartbeat, which shows that the worker still takes messages.
 
 The supervisor reads the heartbeat from a file, operators from the store. After a broker outage a Celery worker can be
-alive, answer, and still consume nothing (celery #8030 and others). ``Liveness`` is the pure rule; ``WorkerHeartbeat``
-polls, and publishes probes if no message waits.
+alive, answer, and still consume nothing (celery #8030 and others).
 """
 
 from __future__ import annotations
@@ -59,9 +58,7 @@ class Liveness:
         """Record an observation of the worker. Return True if the worker is stalled.
 
         Args:
-            now: the current monotonic time.
             taken: messages taken since the start.
-            free: the number of free slots.
             waiting: the number of waiting messages; None if the broker is away.
         """
         if taken != self._taken or free <= 0 or not waiting:
@@ -77,11 +74,6 @@ class WorkerActivity:
     """Callbacks through which the heartbeat reads the state of a worker process.
 
     Attributes:
-        name: the name of the process.
-        queues: returns the queues that the process takes messages from.
-        taken: returns the number of messages taken.
-        slots: returns the number of slots of a queue.
-        free: returns the number of free slots of a queue.
         lease_round: returns the longest lease renewal of the last minute, in seconds.
         took_at: returns when a turn was last taken, in seconds since the epoch; 0 for never.
         obey: carries out an operator's order (``WorkerOrder`` or empty); returns whether new turns are refused.

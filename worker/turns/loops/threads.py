@@ -82,8 +82,8 @@ _Done = tuple["asyncio.Future[Any]", object, BaseException | None]
 class ShortWorkPool:
     """A thread pool for calls so short that the overhead of ``ThreadPoolExecutor`` would dominate.
 
-    ``python -m tests.lab.bench.threads`` compares both: 5 us of processor time a call, against 15 to 40 us with 20 or
-    more calls in flight. The threads are daemons, so the process may exit in the middle of their work.
+    A call costs 5 us of processor time, against 15 to 40 us (``python -m tests.lab.bench.threads``). The threads
+    are daemons, so the process may exit in the middle of their work.
     """
 
     def __init__(self, most: int, name: str) -> None:

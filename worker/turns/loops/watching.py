@@ -23,7 +23,6 @@ class Watcher(Protocol):
     """Interface for objects that a worker process polls regularly, such as the heartbeat or the reaper.
 
     Attributes:
-        name: the name in log lines.
         seconds: the time between two polls; 0 disables polling.
     """
 

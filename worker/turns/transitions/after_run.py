@@ -185,7 +185,7 @@ def _next_model(
 ) -> str:
     """Return the model that takes over after an error of the model's service, or an empty string.
 
-    Passing errors are retried first. A rate limit (429, 529) may last, so another model takes over at once.
+    Temporary errors are retried first. A rate limit (429, 529) may last, so another model takes over at once.
     """
     if completion.verdict is not Verdict.ERROR or completion.fault is None or turn.stage or turn.interruption:
         return ""
@@ -245,10 +245,7 @@ def _usage_before_run(turn: Turn, adopted: int) -> tuple[int, int]:
 
 
 def _run_counters(turn: Turn, move: Transition, completion: Completion, usage: Usage) -> dict[str, int]:
-    """Return the metrics counters of a finished run.
-
-    A complete run counts as wasted only when its answer is rejected.
-    """
+    """Return a run's metrics counters. A complete run counts as wasted only if its answer is rejected."""
     model = model_label(turn)
     counted = usage.count_usage(model)
     if completion.verdict not in {Verdict.COMPLETE, Verdict.ASKS} or not move.run_ended:
@@ -263,10 +260,7 @@ def _run_counters(turn: Turn, move: Transition, completion: Completion, usage: U
 
 
 def _hand_over(turn: Turn, link: ChainTask, reason: str, usage: Usage) -> Transition:
-    """Return the transition that queues the attempt for another worker, since this worker cannot finish it.
-
-    The turn gets no strike. The store refuses this transition if another worker already holds the lease.
-    """
+    """Return the transition that queues the attempt for another worker, without a strike against the turn."""
     lost = AttemptLost(
         attempt=link.attempt, delivery=turn.delivery, during=reason or "stopped", usage=usage.to_event_data()
     )

@@ -22,8 +22,6 @@ def resume_turn(turn: Turn, number: int, best: AttemptRecord | None) -> Transiti
     """Return the transition that continues a suspended turn according to a person's decision.
 
     Args:
-        turn: the suspended turn.
-        number: the attempt that was interrupted.
         best: the attempt proposed for acceptance, if any.
 
     Raises:

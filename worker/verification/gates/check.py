@@ -40,10 +40,7 @@ ALWAYS = ("files_exist", "syntax")
 
 
 class GateSettings(TypedDict, total=False):
-    """The optional settings for running the quality gates of a phase, such as a time limit.
-
-    The defaults are those of ``GateContext``.
-    """
+    """The optional settings for running the quality gates of a phase, such as a time limit."""
 
     stop: Stop
     deadline: float

@@ -22,7 +22,6 @@ class GateContext:
 
     Attributes:
         stop: stops running programs when its reason is set.
-        deadline: time of ``time.monotonic()`` at which the gates end.
         mark: process tag of the programs that gates start.
         scratch: folder for copies of the output; None: the system's temporary folder.
     """

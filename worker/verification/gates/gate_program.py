@@ -29,12 +29,7 @@ TAIL_LINES, TAIL_WIDTH = 400, 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLimits:
-    """Limits on the time, the silence and the memory of a program.
-
-    Attributes:
-        silence: longest time without output, in seconds.
-        memory_mb: address space of each process, in MiB; 0: unlimited.
-    """
+    """Limits on the time, the silence (both in seconds) and the memory (in MiB; 0: unlimited) of a program."""
 
     seconds: float = 300.0
     silence: float = math.inf
@@ -48,9 +43,7 @@ class GateProgramResult:
     Attributes:
         code: exit code; negative for a signal; None if unknown.
         cause: ``deadline``, ``idle`` or ``limit`` if the program was stopped, else empty.
-        detail: the exceeded limit.
         error: why the program could not be started, or empty.
-        lines: end of the output.
     """
 
     code: int | None
@@ -97,10 +90,8 @@ def run_program(
 
     Args:
         stop: stops the program when its reason is set.
-        deadline: latest end by ``time.monotonic()``.
         mark: process tag; default: a random tag.
         home: HOME and temporary folder, created if missing.
-        tail: how many lines of output are kept, from the end.
         fence: sandbox of the program; None: no sandbox.
         own: the folder visible in the sandbox; default: ``directory``, writable.
 
