@@ -1,4 +1,4 @@
-"""Do the counters say what the logs say? Asked of a real store, with the chaos checker's own sums."""
+"""Compares the stored counters with the sums over the turns' event logs, in a real store."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from tests.chaos.checker.counters import folded
 
 
 def disagreements(settings: Settings) -> dict[str, tuple[int, int]]:
-    """Every counter of the namespace that is not what the logs of its turns add up to: name -> (stored, told)."""
+    """Return every counter that differs from the sum over the logs, as name -> (stored, expected)."""
     told: Counter[str] = Counter()
     stored: Counter[str] = Counter()
     with redis.Redis.from_url(settings.redis_url) as store:

@@ -1,8 +1,8 @@
-"""Run pytest; the few tests that fail beside others run once more, alone.
+"""Run pytest and repeat the few tests that fail beside others, alone: ``python -m tests.again PYTEST_ARGUMENTS``.
 
-``python -m tests.again PYTEST_ARGUMENTS``. Tests here kill real processes on a machine that other programs use too.
-A test that fails twice is red. A test that fails beside others and passes alone is *unsteady*: a defect to mend, named
-in the last lines with the first failure above them. More than MOST_AGAIN failures are no coincidence and run once.
+Tests here kill real processes on a machine that other programs use too. A test that fails twice is red. A test that
+fails beside others and passes alone is *unsteady*: a defect to repair, named in the last lines with the first failure
+above them. If more than MOST_AGAIN tests fail, none is repeated.
 """
 
 import json
@@ -18,7 +18,7 @@ SOME_FAILED = 1
 
 
 def failed_in(cache: Path) -> list[str]:
-    """The ids of the tests that failed, as pytest keeps them in its cache folder."""
+    """Return the ids of the failed tests from pytest's cache folder."""
     try:
         return sorted(json.loads((cache / "v" / "cache" / "lastfailed").read_text()))
     except FileNotFoundError:
@@ -26,7 +26,7 @@ def failed_in(cache: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run pytest with the arguments. Returns its exit code, or that of the second run."""
+    """Run pytest with the arguments; return its exit code, or that of the repetition."""
     with tempfile.TemporaryDirectory(prefix="helix-tests-") as folder:
         cache = Path(folder, "first")
         code = _pytest([*arguments, "-o", f"cache_dir={cache}"])

@@ -1,4 +1,4 @@
-"""A person answers for a tool call: what the tests of all agents that ask have in common."""
+"""Helpers for tests in which a person approves a tool call, shared by the tests of all agents."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ async def submitted(client: TurnsClient, text: str = "Push it", **more: object) 
 
 
 async def waiting(client: TurnsClient, turn_id: str) -> Turn:
-    """The turn, once a person is asked."""
+    """Wait until the turn is suspended by a question, and return the turn."""
 
     async def suspended() -> bool:
         turn = await client.reader.read_turn(turn_id)
@@ -33,7 +33,7 @@ async def waiting(client: TurnsClient, turn_id: str) -> Turn:
 async def killed_before_the_call(
     settings: Settings, workers: Workers, points: Path, point: str = "agent.started", **more: object
 ) -> Turn:
-    """The worker dies at ``point``, when its agent goes on from the yes: nobody has let the call run.
+    """Kill the worker when its agent continues after the approval, before the tool call has run; return the turn.
 
     An agent that lives longer than its worker may end by itself, told that its call could not be checked.
     """
@@ -53,7 +53,7 @@ async def killed_before_the_call(
 async def killed_after_the_call(
     settings: Settings, workers: Workers, ran: Callable[[], object], **more: object
 ) -> Turn:
-    """The worker dies once the call ``ran``: before it runs twice a person is asked again, and says no."""
+    """Kill the worker after the approved call has run, and check that a person is asked before a second run."""
     first = workers(settings=settings)
     async with TurnsClient(settings) as client:
         turn = await waiting(client, await submitted(client, **more))  # type: ignore[arg-type]

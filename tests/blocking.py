@@ -1,7 +1,7 @@
-"""What holds up a worker's event loop: an engine's test fails for it.
+"""Detects calls that block a worker's event loop, so that a test of the engine fails because of them.
 
-Calls that may block are seen by Python's audit events, however fast they were: no test depends on how long something
-took (``loops/__init__.py`` measures that in a running worker). What computes for too long: ``tests/long_steps.py``.
+Python's audit events show calls that may block, however fast they were: no test depends on how long something took.
+``tests/long_steps.py`` detects long computations.
 """
 
 import os
@@ -45,13 +45,13 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _writes(arguments: tuple[Any, ...]) -> bool:
-    """Whether a file is opened for writing: reading small ones of the own program is what imports do."""
+    """Return True if a file is opened for writing; imports read small files, which is allowed."""
     return bool(int(arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
 @contextmanager
 def nothing_blocks(loop: Loop) -> Iterator[None]:
-    """Fail when something holds up the loop while the block runs: a call that may block, or a long computation."""
+    """Fail if a blocking call or a long computation holds up the loop during the ``with`` block."""
     if not _installed.is_set():
         _installed.set()
         sys.addaudithook(_hook)

@@ -37,7 +37,7 @@ hypothesis.settings.load_profile("same")
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """A command that a test runs in this process sets up logging: the next test must not go without its lines."""
+    """Restore the logging configuration that a command in this process changed."""
     before = structlog.get_config()
     yield
     structlog.configure(**before)
@@ -45,7 +45,7 @@ def _logging_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _kombu_as_it_was() -> Iterator[None]:
-    """An engine in this process changes how kombu reads each queue: the next test's clients must not read like that."""
+    """Restore how kombu reads queues, which an engine in this process changed."""
     changed = ((Channel, "_brpop_start"), (Channel, "_brpop_read"), (Transport, "brpop_timeout"))
     before, commands = [getattr(*each) for each in changed], dict(Panel.data)
     yield
@@ -57,7 +57,7 @@ def _kombu_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _patient_clients(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A client in this process waits for a store that a busy machine holds up, unless its impatience is the matter."""
+    """Give clients in this process long timeouts, unless the test is marked ``impatient``."""
     with pytest.MonkeyPatch.context() as patched:  # one of its own: a test's own is to be undone when the test says
         if request.node.get_closest_marker("impatient") is None:
             for name in ("_CONNECT_SECONDS", "_ANSWER_SECONDS", "_PATIENCE_SECONDS"):
@@ -67,28 +67,28 @@ def _patient_clients(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _server() -> ServerBinary | None:
-    """The server to test on: the embedded one, or what ``TESTS_SERVER`` names (``tests.servers``)."""
+    """Return the server that TESTS_SERVER names (``tests.servers``), or None for the embedded one."""
     path = os.environ.get("TESTS_SERVER")
     return ServerBinary(Path(path), read_version(Path(path)), "TESTS_SERVER") if path else None
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """One server for the whole run. Tests keep apart by their namespace; do not kill this one."""
+    """Provide one server for the whole run. Tests use separate namespaces and must not kill this server."""
     with EmbeddedBroker(tmp_path_factory.mktemp("broker"), server=_server()) as server:
         yield server
 
 
 @pytest.fixture
 def private_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
-    """A server of this test's own: ``kill()`` and ``start()`` bring it back on the same data."""
+    """Provide a separate server for one test, which may ``kill()`` it and ``start()`` it again on the same data."""
     with EmbeddedBroker(tmp_path / "private-broker", server=_server()) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def store_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSetUp | None]:
-    """The cluster to test on, if ``tests.servers`` asks for one: the broker stays what it is."""
+    """Provide the cluster to test on if TESTS_CLUSTER is set, otherwise None."""
     if not os.environ.get("TESTS_CLUSTER"):
         yield None
         return
@@ -99,7 +99,7 @@ def store_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterS
 
 @pytest.fixture
 def settings(broker: EmbeddedBroker, store_cluster: ClusterSetUp | None, tmp_path: Path) -> Settings:
-    """Settings of this test's own, on the shared broker."""
+    """Provide settings for one test on the shared broker."""
     made = settings_on(broker, tmp_path / "root")
     if store_cluster:
         return replace(made, store_url=store_cluster.url)
@@ -108,13 +108,12 @@ def settings(broker: EmbeddedBroker, store_cluster: ClusterSetUp | None, tmp_pat
 
 @pytest.fixture
 def private_settings(settings: Settings, private_broker: EmbeddedBroker) -> Settings:
-    """``settings`` on ``private_broker``."""
     return replace(settings, broker_url=private_broker.url, store_url=private_broker.url)
 
 
 @pytest.fixture(scope="module")
 def agents() -> Iterator[AgentProcesses]:
-    """What starts and watches agents, where a test runs them in its own process."""
+    """Provide the object that starts and watches agents in the test's own process."""
     made = AgentProcesses()
     made.start_guard()
     yield made
@@ -123,13 +122,13 @@ def agents() -> Iterator[AgentProcesses]:
 
 @pytest.fixture
 def constants(monkeypatch: pytest.MonkeyPatch) -> Constants:
-    """Changes constants: ``constants("api_client.web.identity.access", TURNS_PER_MINUTE=2)``."""
+    """Provide a function to change constants: ``constants("api_client.web.identity.access", TURNS_PER_MINUTE=2)``."""
     return Constants(monkeypatch)
 
 
 @pytest.fixture
 async def installation(settings: Settings) -> AsyncIterator[Installation]:
-    """Workers, relays, commands and a client under ``settings``: see the class."""
+    """Provide workers, relays, commands and a client under ``settings``."""
     made = Installation(settings)
     yield made
     await made.close()
@@ -137,11 +136,10 @@ async def installation(settings: Settings) -> AsyncIterator[Installation]:
 
 @pytest.fixture
 async def client(installation: Installation) -> TurnsClient:
-    """A client of ``installation``, closed with it."""
     return installation.client
 
 
 @pytest.fixture
 def worker_process(installation: Installation) -> Callable[..., WorkerProcess]:
-    """Starts real workers: ``worker_process()``, or ``worker_process("--foreground", settings=other)``."""
+    """Start real workers: ``worker_process()``, or ``worker_process("--foreground", settings=other)``."""
     return installation.worker

@@ -1,4 +1,4 @@
-"""Says whether work grows with its input or with the input's square, on a machine of any speed."""
+"""Tells whether work grows with the size of its input or with its square, on a machine of any speed."""
 
 import gc
 import time
@@ -14,8 +14,8 @@ TRIES = 5
 def assert_linear(work: Callable[[int], object]) -> None:
     """Assert that ``work(2)`` costs about twice the CPU time of ``work(1)``.
 
-    Another program may disturb any one measurement, so the best of several pairs counts. ``work`` takes the size as a
-    factor and keeps no result from one call for the next.
+    Another program may disturb a measurement, so the best of several pairs counts. ``work`` takes the size as a factor
+    and keeps no result from one call for the next.
     """
     pairs = []
     for _ in range(TRIES):
@@ -27,7 +27,7 @@ def assert_linear(work: Callable[[int], object]) -> None:
 
 
 def _cpu(work: Callable[[int], object], size: int) -> float:
-    """CPU seconds of this thread, without the garbage collector: it walks over all that earlier tests left."""
+    """Return the CPU seconds of this thread, without garbage collection, which walks over earlier tests' objects."""
     gc.disable()
     try:
         start = time.thread_time()

@@ -1,6 +1,6 @@
-"""An installation with a past, for measuring and for pictures: turns really played once, then copied into the past.
+"""An installation with a past, for measurements and pictures: turns are played once and copied into the past.
 
-Every record, log and counter is one that the real commands wrote; only ids, sessions and times of the copies differ.
+Every record, log and counter was written by the real commands; only ids, sessions and times of the copies differ.
 """
 
 import random
@@ -26,7 +26,7 @@ class Played:
 
 
 class Past:
-    """Writes copies of turns. Their number is as large as you like; their counters are added to the right buckets."""
+    """Writes any number of copies of turns, adding their counters to the right buckets."""
 
     def __init__(self, settings: Settings) -> None:
         self._store = redis.Redis.from_url(settings.redis_url)
@@ -35,11 +35,11 @@ class Past:
         self._number = 0
 
     def counters(self) -> Counter[str]:
-        """The counters since the beginning: taken before and after a turn they say what it counted."""
+        """Return the counters since the beginning; their difference over a turn is what the turn counted."""
         return records.counters(self._store, self._keys)
 
     def finished(self, played: Played, at: float, *, waited: float = 0.0) -> str:
-        """One more turn like this one, that finished ``at`` (seconds since the epoch) and waited so long before."""
+        """Add a copy of a turn that finished at ``at`` (epoch seconds) and waited ``waited`` seconds longer."""
         turn_id = self._copy(played.turn_id, shift_ms=int(at * 1000) - self._field(played.turn_id, "finished_at"))
         self._store.hincrby(self._keys.turn(turn_id), "created_at", -int(waited * 1000))
         self._store.zadd(self._keys.finished, {turn_id: int(at * 1000)})
@@ -48,13 +48,13 @@ class Past:
         return turn_id
 
     def unfinished(self, turn_id: str, since: float) -> str:
-        """One more unfinished turn like this one, that began at ``since``; looked at again only in an hour."""
+        """Add a copy of an unfinished turn that began at ``since``, to be looked at only in an hour."""
         copy = self._copy(turn_id, shift_ms=int(since * 1000) - self._field(turn_id, "created_at"))
         self._store.zadd(self._keys.due, {copy: int((time.time() + 3600) * 1000)})
         return copy
 
     def write_counters(self) -> None:
-        """Add what the copies counted to the buckets."""
+        """Add the counters of the copies to the buckets."""
         pipe = self._store.pipeline(transaction=False)
         for bucket, counters in self._buckets.items():
             for name, value in counters.items():

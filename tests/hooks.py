@@ -1,4 +1,4 @@
-"""A receiver of webhooks: a real HTTP server that keeps what it is sent."""
+"""A receiver of webhooks: a real HTTP server that keeps what it receives."""
 
 import json
 import time
@@ -12,7 +12,7 @@ from tests.http_service import Asked, HttpService, Reply
 
 
 class HookReceiver(HttpService):
-    """Keeps every delivery it took. ``answer`` says with which status one is answered, after ``seconds``."""
+    """Keeps every delivery. ``answer`` chooses the status of each reply, which is sent after ``seconds``."""
 
     def __init__(self) -> None:
         super().__init__(self._reply)
@@ -34,11 +34,11 @@ class HookReceiver(HttpService):
         return Reply(status, headers={"location": "/elsewhere"} if status == 302 else {})
 
     def kinds(self) -> Counter[str]:
-        """How often each kind was taken."""
+        """Return how many deliveries of each kind arrived."""
         return Counter(json.loads(body)["type"] for _, body in list(self.taken))
 
     def unwrapped(self, secret: str) -> list[Any]:
-        """What OpenAI's SDK makes of each delivery.
+        """Return the deliveries as parsed by OpenAI's SDK. Raises ``InvalidWebhookSignatureError`` for a bad signature.
 
         Raises:
             InvalidWebhookSignatureError: its verifier refuses one.

@@ -1,4 +1,4 @@
-"""A page as a reader of HTML sees it: its elements, its text, its forms."""
+"""A page as an HTML parser sees it: its elements, text and forms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Element:
 
 
 class Document(HTMLParser):
-    """The elements of a page, in order. Fails on a tag that is not closed where it should be."""
+    """The elements of a page in order. Fails on a tag that is not closed where it should be."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -32,11 +32,11 @@ class Document(HTMLParser):
         return " ".join(self.all("body")[0].text.split())
 
     def all(self, tag: str, **attributes: str) -> list[Element]:
-        """Every element of this tag with these attributes."""
+        """Return every element with this tag and these attributes."""
         return [e for e in self.elements if e.tag == tag and attributes.items() <= e.attributes.items()]
 
     def form(self, action: str) -> dict[str, str]:
-        """The fields a form would send."""
+        """Return the fields that a form would send."""
         [form] = self.all("form", action=action)
         inputs = [e.attributes for e in form.inside if e.tag == "input"]
         return {i["name"]: i.get("value", "") for i in inputs}

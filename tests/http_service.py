@@ -1,4 +1,4 @@
-"""A stand-in for a service over HTTP: a real server on loopback, answered by a function."""
+"""A stand-in for an HTTP service: a real server on loopback, whose replies a function makes."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 
 class Asked(NamedTuple):
-    """A request; names of headers in small letters."""
+    """A received request, with header names in lower case."""
 
     path: str
     headers: dict[str, str]
@@ -15,7 +15,7 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a request gets."""
+    """The reply to a request."""
 
     status: int = 200
     body: bytes = b""
@@ -23,7 +23,7 @@ class Reply(NamedTuple):
 
 
 class HttpService:
-    """As a context: ``url`` answers every GET and POST as ``answer`` says. ``asked`` are the requests, in order."""
+    """Serves at ``url`` within a ``with`` block, replying with what ``answer`` returns; keeps requests in ``asked``."""
 
     def __init__(self, answer: Callable[[Asked], Reply]) -> None:
         self.asked: list[Asked] = []

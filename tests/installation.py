@@ -1,4 +1,4 @@
-"""One installation of a test's own: its settings, the real processes it starts, a client, and its store."""
+"""An installation for one test: its settings, its real processes, a client, and its store."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ from worker.processes.programs import fetch_status
 
 
 def environ_of(settings: Settings, **more: str) -> dict[str, str]:
-    """The environment for a process under these settings: theirs, and nothing of the developer's own."""
+    """Return the environment for a process under these settings, without the developer's own HELIX variables."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_") and name != "REDIS_URL"}
     environ = {**kept, **settings.to_environment(), "PYTHONUNBUFFERED": "1", **more}
     if any(runner.startswith("inline") for runner in settings.models.values()):
@@ -46,14 +46,14 @@ def environ_of(settings: Settings, **more: str) -> dict[str, str]:
 
 
 def turns(*arguments: str) -> list[str]:
-    """The command line of the installed ``turns``, by this very interpreter."""
+    """Return the command line of the installed ``turns``, run by this interpreter."""
     return [sys.executable, "-c", "from worker.cli import main; main()", *arguments]
 
 
 def run(
     settings: Settings, *words: str, cwd: Path | None = None, stdin: str = "", **environ: str
 ) -> subprocess.CompletedProcess[str]:
-    """``turns`` with these words under these settings, in a process of its own, to its end."""
+    """Run ``turns`` with these words in a separate process and return its result."""
     given = environ_of(settings, **environ)
     return subprocess.run(
         turns(*words), env=given, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=300, check=False
@@ -64,17 +64,17 @@ def run(
 async def web(
     settings: Settings, client: TurnsClient | None = None, pack: Any = None, **headers: str
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    """A caller of a relay in this process, over the real store."""
+    """Provide an HTTP client of a relay in this process, over the real store."""
     app = create_app(settings, client, **({"pack": pack} if pack else {}))
     async with app.router.lifespan_context(app), caller(app, **headers) as http:
         yield http
 
 
 def settings_on(broker: EmbeddedBroker, root: Path, **changes: Any) -> Settings:
-    """Settings of a namespace of its own in a folder of its own, with short timings, in German.
+    """Return settings with a namespace of its own, short timings and German texts.
 
-    The lease is the default, for a machine that stutters for a second or two must not cost a worker its turn. Tests in
-    which a turn waits for a lease to run out set their own.
+    The lease has its default length, so that a machine that stutters does not cost a worker its turn. Tests that wait
+    for a lease to expire set a shorter one.
     """
     root.mkdir(exist_ok=True)
     made = Settings(
@@ -91,7 +91,7 @@ def settings_on(broker: EmbeddedBroker, root: Path, **changes: Any) -> Settings:
 
 
 class WorkerProcess:
-    """A real ``turns worker`` in a process of its own, with its log."""
+    """A real ``turns worker`` in a separate process, with its log."""
 
     def __init__(
         self, settings: Settings, number: int, arguments: tuple[str, ...] = (), within: Sequence[str] = ()
@@ -113,16 +113,16 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the ``turns worker`` process (the supervisor of its processes)."""
+        """Return the id of the ``turns worker`` process, the supervisor of its processes."""
         return self.process.pid
 
     def wait_ready(self, seconds: float = 180.0) -> None:
-        """Wait until its processes consume."""
+        """Wait until its processes consume messages."""
         wait_for(lambda: self._ready.exists() or self.process.poll() is not None, seconds)
         assert self.process.poll() is None, self.log_file.read_text()
 
     def children(self) -> dict[str, int]:
-        """Its processes by their numbers, ``"1"`` first, with their process ids."""
+        """Return the ids of its processes by their numbers, ``"1"`` first."""
         found = {}
         for child in children_of(self.pid):
             command = command_of(child).decode().split("\0")
@@ -132,24 +132,24 @@ class WorkerProcess:
         return found
 
     def named(self, name: str) -> int | None:
-        """The process id of its process of that name; None for a name of another worker (``worker-12-bcdf-1@host``)."""
+        """Return the id of its process with this name (``worker-12-bcdf-1@host``), or None for another worker."""
         process = name.partition("@")[0].removeprefix("worker-")
         return self.children().get(process.rpartition("-")[2]) if process.startswith(f"{self.pid}-") else None
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to the supervisor; after SIGKILL nothing of it may survive."""
+        """Send a signal to the supervisor; after SIGKILL, nothing of the worker may survive."""
         self.process.send_signal(number)
         if number == signal.SIGKILL:
             self.process.wait(60)
 
     def ask_to_end(self) -> None:
-        """Ask it to end, as Ctrl-C does."""
+        """Ask the worker to end, as Ctrl-C does."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
 
     def await_end(self) -> None:
-        """Wait until it has ended, or end it by force."""
+        """Wait until the worker has ended, or end it by force."""
         if self.process.poll() is None:
             try:
                 self.process.wait(60)
@@ -168,7 +168,7 @@ def end_all(workers: Iterable[WorkerProcess]) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that this one started, of all its threads."""
+    """Return the processes that all threads of this process have started."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
@@ -177,12 +177,12 @@ def children_of(pid: int) -> list[int]:
 
 
 def relay_answers(port: int) -> bool:
-    """True once a relay serves. Cheap, for it is asked again and again while the relay needs the processor to start."""
+    """Return True once a relay answers. Cheap, because this is called often while the relay starts."""
     return fetch_status("127.0.0.1", port, "/healthz", seconds=10.0) == 200
 
 
 class RelayProcess:
-    """A real ``turns web`` on a port of its own, that can be killed and started again on the same port."""
+    """A real ``turns web`` on a port of its own, which can be killed and started again on the same port."""
 
     def __init__(self, settings: Settings, log: Path | None = None) -> None:
         self.settings, self.port = settings, free_port()
@@ -214,7 +214,7 @@ class RelayProcess:
 
 
 class Said(NamedTuple):
-    """How a command ended that ran in this process."""
+    """The result of a command that ran in this process."""
 
     returncode: int
     stdout: str
@@ -222,7 +222,7 @@ class Said(NamedTuple):
 
 
 def command(settings: Settings, *words: str, stdin: str = "") -> Said:
-    """``turns`` with these words in this process, which is faster; nobody is at a terminal."""
+    """Run ``turns`` with these words in this process, which is faster, without a terminal."""
     out, err, code = io.StringIO(), io.StringIO(), 0
 
     def carry_out() -> None:
@@ -269,12 +269,12 @@ class Installation:
         self.relays: list[RelayProcess] = []
 
     def change(self, **changes: Any) -> Settings:
-        """Change the settings of what is started from now on."""
+        """Change the settings of everything that is started from now on."""
         self.settings = replace(self.settings, **changes)
         return self.settings
 
     def play(self, script: str, model: str = "scripted", **changes: Any) -> Settings:
-        """Have one model whose agent plays this script (docs/scripted-agent.md), and change settings."""
+        """Use one model whose agent plays this script (docs/scripted-agent.md), and change settings."""
         self.settings = playing(self.settings, script, model, **changes)
         return self.settings
 
@@ -286,7 +286,7 @@ class Installation:
         settings: Settings | None = None,
         **changes: Any,
     ) -> WorkerProcess:
-        """Start a worker. ``within`` is a command that starts it, such as in a namespace of its own."""
+        """Start a worker; ``within`` is a command that starts it, for example in a separate namespace."""
         used = replace(settings or self.settings, **changes)
         worker = WorkerProcess(used, len(self.workers) + 1, arguments, within)
         self.workers.append(worker)
@@ -295,39 +295,38 @@ class Installation:
         return worker
 
     def relay(self, *, log: Path | None = None, **changes: Any) -> RelayProcess:
-        """Start a relay."""
         relay = RelayProcess(replace(self.settings, **changes), log)
         self.relays.append(relay)
         relay.start()
         return relay
 
     def run(self, *words: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
-        """``turns`` with these words, in a process of its own."""
+        """Run ``turns`` with these words in a separate process."""
         return run(self.settings, *words, cwd=cwd, **environ)
 
     def command(self, *words: str, stdin: str = "") -> Said:
-        """As the function ``command``, under its settings."""
+        """Run the function ``command`` under the installation's settings."""
         return command(self.settings, *words, stdin=stdin)
 
     def web(self, client: TurnsClient | None = None, **headers: str) -> AbstractAsyncContextManager[httpx2.AsyncClient]:
-        """A caller of a relay in this process."""
+        """Provide an HTTP client of a relay in this process."""
         return web(self.settings, client, **headers)
 
     @cached_property
     def client(self) -> TurnsClient:
-        """A client under the settings of its first use."""
+        """Return a client under the settings of its first use."""
         return TurnsClient(self.settings)
 
     async def ask(self, text: str = "hello", session: str = "s", **more: Any) -> str:
-        """Submit a turn; ``more`` is of its ``TurnRequest``. Returns its id."""
+        """Submit a turn and return its id; ``more`` are fields of its ``TurnRequest``."""
         return await self.client.submitter.submit(asked(text, session, **more))
 
     async def result(self, turn_id: str) -> Turn:
-        """The turn once it has ended."""
+        """Wait until the turn has ended, and return the turn."""
         return await self.client.reader.await_result(turn_id, timeout=120)
 
     async def answer(self, text: str = "hello", session: str = "s", **more: Any) -> Turn:
-        """Submit a turn and wait for its end."""
+        """Submit a turn, wait until it has ended, and return the turn."""
         return await self.result(await self.ask(text, session, **more))
 
     async def until(self, turn_id: str, state: str) -> None:
@@ -339,9 +338,9 @@ class Installation:
         await wait_until(is_there)
 
     def bury(self, worker: WorkerProcess, silent_seconds: float, **facts: Any) -> None:
-        """Kill a worker, and have every worker's last report say ``facts`` and that it came so long before.
+        """Kill a worker, and backdate every worker's last report by ``silent_seconds`` with changed ``facts``.
 
-        What lives reports anew within seconds.
+        Living workers report again within seconds.
         """
         processes = worker.children().values()
         worker.kill()
@@ -361,13 +360,12 @@ class Installation:
         return Keys(self.settings.namespace)
 
     async def close(self) -> None:
-        """End everything."""
         if "client" in self.__dict__:
             await self.client.close()
         self.stop()
 
     def stop(self) -> None:
-        """End the processes and see that none is left."""
+        """End the processes and check that none is left."""
         for relay in self.relays:
             relay.kill()
         end_all(self.workers)
@@ -379,7 +377,7 @@ class Installation:
 
 @contextmanager
 def installed(settings: Settings) -> Iterator[Installation]:
-    """An installation for several tests."""
+    """Provide an installation for several tests."""
     made = Installation(settings)
     try:
         yield made

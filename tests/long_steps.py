@@ -1,9 +1,9 @@
-"""Steps of a worker's event loop that compute for too long: an engine's test fails for them.
+"""Detects steps of a worker's event loop that compute for too long, so that a test of the engine fails.
 
-No limit is a time that a slow or busy machine could break. What a step does in Python is counted in calls. What one
-call into C, or a loop without calls, uses of the processor is compared with a fixed piece of work that the same machine
-did, and counts only when the same function does it again and again. On the machine of record both limits are about
-50 ms, what ``worker/turns/loops/__init__.py`` reports, and the longest step of a turn takes a twentieth of it.
+No limit is a time that a slow or busy machine could break. What a step does in Python is counted in calls. The
+processor time of one call into C, or of a loop without calls, is compared with a fixed piece of work on the same
+machine, and counts only when the same function does it again and again. On the machine of record both limits are about
+50 ms, as ``worker/turns/loops/__init__.py`` reports them, and the longest step of a turn takes a twentieth of that.
 """
 
 import sys
@@ -24,12 +24,12 @@ _STEP: CodeType = Handle._run.__code__
 
 
 def piece_of_work() -> int:
-    """What the processor's time is measured in: about 5 ms on the machine of record."""
+    """Compute the unit in which processor time is measured, about 5 ms on the machine of record."""
     return sum(number * number for number in range(120_000))
 
 
 class LongSteps:
-    """Watches the steps of an event loop. ``watch`` and ``leave`` are to be called in one of them."""
+    """Watches the steps of an event loop. Call ``watch`` and ``leave`` in one of the steps."""
 
     def __init__(self) -> None:
         self._calls = 0
@@ -38,17 +38,16 @@ class LongSteps:
         self._long: Counter[str] = Counter()
 
     async def watch(self) -> None:
-        """Begin, in the thread that runs this."""
+        """Begin to watch the thread that calls this method."""
         self._limit = MOST_WORK * _seconds_of_a_piece()
         self._last = time.thread_time()
         sys.setprofile(self._see)
 
     async def leave(self) -> None:
-        """End it."""
         sys.setprofile(None)
 
     def found(self) -> list[str]:
-        """What computed for too long, and where."""
+        """Return what computed for too long, and where."""
         again = [f"{name}, {times} times" for name, times in self._long.items() if times > FORGIVEN]
         return self._many + again
 
@@ -66,7 +65,7 @@ class LongSteps:
 
 @cache
 def _seconds_of_a_piece() -> float:
-    """What a piece takes here, of the processor; the best of several tries."""
+    """Return the processor time of a piece of work here, the best of several tries."""
     tries = []
     for _ in range(5):
         began = time.thread_time()

@@ -1,4 +1,4 @@
-"""Asking what belongs to an event loop from a test's own thread: each question is answered by one loop beside it."""
+"""Calls objects that belong to an event loop from a test's own thread, in one loop beside it."""
 
 import asyncio
 import functools
@@ -23,7 +23,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def done(make: Callable[[], Any]) -> Any:
-    """The result of a coroutine that ``make`` makes, or whatever else it makes, in that loop."""
+    """Call ``make`` in that loop and return its result, awaiting a coroutine."""
 
     async def made() -> Any:
         found = make()
@@ -33,7 +33,7 @@ def done(make: Callable[[], Any]) -> Any:
 
 
 class OnLoop:
-    """A thing of a loop, whose methods block here."""
+    """Wraps an object of an event loop so that its methods block here."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self.inner = done(make)
@@ -46,7 +46,7 @@ class OnLoop:
 
 
 def outbox_of(settings: Settings) -> OnLoop:
-    """The outbox of notices."""
+    """Return the outbox of notifications for use in this thread."""
 
     def made() -> Notices:
         store = Store(settings)
@@ -60,7 +60,7 @@ def _close(ledger: product.Ledger) -> None:
 
 
 class Ledger(OnLoop):
-    """A worker's ledger. Its connection is closed when nobody has it any more."""
+    """A worker's ledger for use in this thread, closed when nobody refers to it any more."""
 
     def __init__(self, settings: Settings, worker: str) -> None:
         super().__init__(lambda: product.Ledger(settings, worker))

@@ -12,7 +12,7 @@ _FOREIGN = re.compile(
 
 
 def plain_environment() -> None:
-    """Take what is foreign out of this process's environment, and name language and time zone."""
+    """Remove foreign variables from this process's environment, and set language and time zone."""
     for name in [name for name in os.environ if _FOREIGN.match(name.upper())]:
         del os.environ[name]
     os.environ |= {"LC_ALL": "C.UTF-8", "TZ": "UTC"}

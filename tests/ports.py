@@ -1,4 +1,4 @@
-"""Ports for the servers that tests start."""
+"""Free ports for the servers that tests start."""
 
 import random
 import socket
@@ -11,9 +11,9 @@ _held: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A port on loopback on which nobody listens, and which no other call gives away while this process lives.
+    """Return a loopback port that is free and that no other call returns while this process lives.
 
-    A port that the kernel chooses may go to an outgoing connection before the server that it is for has started.
+    A port chosen by the kernel may go to an outgoing connection before the server has started.
     """
     above = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:

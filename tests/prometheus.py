@@ -1,6 +1,7 @@
 """A real Prometheus over a real relay, with the product's own rules, and a clock that may run faster.
 
-Faster: every duration of the rules (``for: 1m``, ``[30m]``) is divided; what the rules compare stays as it is.
+Faster means that every duration of the rules (``for: 1m``, ``[30m]``) is divided; what the rules compare stays the
+same.
 """
 
 import json
@@ -28,9 +29,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def faster(rules: str, times: float) -> str:
-    """The text of the rules with their durations divided; none gets shorter than three scrapes. Pure.
+    """Return the rules with their durations divided by ``times``, but none shorter than three scrapes.
 
-    The alert about scraping itself keeps its time: how long a scrape takes does not get shorter.
+    The alert about scraping itself keeps its time, because a scrape does not get shorter.
     """
 
     def shorter(found: re.Match[str]) -> str:
@@ -46,7 +47,7 @@ def faster(rules: str, times: float) -> str:
 
 
 class Prometheus:
-    """A Prometheus process of its own, in a folder of its own."""
+    """A separate Prometheus process in a folder of its own."""
 
     def __init__(self, folder: Path, relay_url: str, *, times: float) -> None:
         assert PROMETHEUS
@@ -80,7 +81,7 @@ class Prometheus:
         self._log.close()
 
     def asked(self, query: str) -> list[dict[str, Any]]:
-        """What Prometheus answers to a query now; empty too while it starts."""
+        """Return Prometheus's current answer to a query, which is empty while it starts."""
         address = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
         assert self.process.poll() is None, Path(self._log.name).read_text()
         try:
@@ -91,17 +92,17 @@ class Prometheus:
             return []
 
     def await_scrapes(self, count: int = 3) -> None:
-        """Wait until the relay was scraped so often; from then on counts what fires."""
+        """Wait until the relay was scraped ``count`` times; alerts that fire from then on count."""
         wait_for(lambda: [found for found in self.asked("sum_over_time(up[1h])") if int(found["value"][1]) >= count])
         wait_for(lambda: not self.firing())
         self._began = time.monotonic()
 
     def firing(self) -> set[str]:
-        """The alerts that are raised now."""
+        """Return the names of the alerts that fire now."""
         return {found["metric"]["alertname"] for found in self.asked('ALERTS{alertstate="firing"}')}
 
     def ever_fired(self) -> set[str]:
-        """The alerts that were raised at any time since ``await_scrapes``."""
+        """Return the names of the alerts that fired at any time since ``await_scrapes``."""
         seconds = int(time.monotonic() - self._began) + 1
         query = f'max_over_time(ALERTS{{alertstate="firing"}}[{seconds}s])'
         return {found["metric"]["alertname"] for found in self.asked(query)}

@@ -1,4 +1,4 @@
-"""A proxy between a part and the broker that loses replies: the command is carried out, its answer never arrives."""
+"""A proxy in front of the broker that loses replies: a command is carried out, but its reply never arrives."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""A receiver of traces: a real OTLP/HTTP server of this test's own, which decodes what it is sent."""
+"""A receiver of traces: a real OTLP/HTTP server that decodes what it receives."""
 
 import gzip
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tests.http_service import Asked, HttpService, Reply
 
 
 class Receiver(HttpService):
-    """Keeps every span it took. ``answer`` says with which status a request is answered."""
+    """Keeps every received span. ``answer`` chooses the status of each reply."""
 
     def __init__(self) -> None:
         super().__init__(self._reply)
@@ -35,12 +35,12 @@ class Receiver(HttpService):
         return Reply(status)
 
     def trace(self, turn_id: str) -> list[Span]:
-        """The spans of a turn, as often as they were sent."""
+        """Return the received spans of a turn, including repetitions."""
         return [span for span in self.spans if span.trace_id.hex() == turn_id.partition("-")[2]]
 
 
 def values(attributes: Any) -> dict[str, Any]:
-    """OTLP's attributes as Python values."""
+    """Convert OTLP attributes to Python values."""
     found: dict[str, Any] = {}
     for pair in attributes:
         kind = pair.value.WhichOneof("value")

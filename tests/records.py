@@ -1,4 +1,4 @@
-"""Reading what the commands store as a test wants it: records with their texts, logs event by event, all counters."""
+"""Reads what the commands store: records with their texts, logs event by event, and all counters."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from api_client.contract.keys import Keys
 
 
 def counters(store: redis.Redis, keys: Keys) -> Counter[str]:
-    """The counters since the beginning, those that no reaper has folded yet included."""
+    """Return the counters since the beginning, including pending ones."""
     pipe = store.pipeline(transaction=True)
     pipe.hgetall(keys.totals)
     pipe.lrange(keys.pending, 0, -1)
@@ -20,7 +20,7 @@ def counters(store: redis.Redis, keys: Keys) -> Counter[str]:
 
 
 def pending(entries: Iterable[bytes]) -> Counter[str]:
-    """What the entries of a list of pending counters add up to."""
+    """Return the sum of the entries of a list of pending counters."""
     total: Counter[str] = Counter()
     for _, counted in map(read_pending, entries):
         total.update(counted)
@@ -28,7 +28,7 @@ def pending(entries: Iterable[bytes]) -> Counter[str]:
 
 
 def record(store: redis.Redis, keys: Keys, turn_id: str) -> dict[str, str]:
-    """A turn's record with its texts; empty when there is none."""
+    """Return a turn's record with its texts, or an empty dict if there is none."""
     stored: dict[Any, Any] = store.hgetall(keys.turn(turn_id))
     texts: dict[Any, Any] = store.hgetall(keys.texts(turn_id)) if stored else {}
     return {name.decode(): value.decode() for name, value in {**stored, **texts}.items()}

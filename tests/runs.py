@@ -1,4 +1,4 @@
-"""One run of an agent as a worker would order it, and what could be seen of it: what the tests of all agents share."""
+"""Runs an agent once as a worker would, and records what could be seen, for the tests of all agents."""
 
 import asyncio
 import contextlib
@@ -25,14 +25,14 @@ class Asked:
 
 
 def ended(agents: AgentProcesses, launch: Launch, order: Order, take_line: Hear = lambda _: ()) -> RunEnding:
-    """Run what is launched to the end, in this thread, with nobody who hears of it."""
+    """Run an agent to its end in this thread, and return the ending."""
     with contextlib.ExitStack() as held:
         begun = start_agent(agents, launch, order, Asked(), lambda _: None, take_line, held)
         return begun if isinstance(begun, RunEnding) else begun.build_ending(begun.supervision.watch_agent())
 
 
 class _Judged:
-    """A run that has a result."""
+    """An order with a result, as ``Ran`` needs it."""
 
     result: RunResult
 
@@ -47,7 +47,7 @@ class _Judged:
 
 @dataclass
 class Played(_Judged):
-    """How a run ended, what its readers heard, and what the witness wrote of it."""
+    """How a run ended, what its readers received, and what the witness logged."""
 
     result: RunResult
     events: list[AgentEvent] = field(default_factory=list)
@@ -61,9 +61,9 @@ class Played(_Judged):
 
 @dataclass(frozen=True, kw_only=True)
 class Ran(_Judged):
-    """One run and what could be seen of it.
+    """One run and everything that could be seen of it.
 
-    ``hooks``: those of the Claude CLI that ran, whoever's they are; SessionEnd is what writes ADR-036's ``.done``.
+    ``hooks`` are the Claude CLI's hooks that ran; SessionEnd writes ADR-036's ``.done``.
     """
 
     result: RunResult
@@ -79,7 +79,7 @@ class Ran(_Judged):
 
     @property
     def shown(self) -> str:
-        """What a reader of the events sees at the end."""
+        """Return what a reader of the events sees at the end."""
         text = ""
         for event in self.events:
             text = "" if event.kind == "reset" else text + (event.text if event.kind == "output" else "")
@@ -87,7 +87,7 @@ class Ran(_Judged):
 
 
 def ordered(workdir: Path, turn: str, number: int, prompt: str, **values: Any) -> Order:
-    """The order of a turn's run of this number, in a session's folder; ``values`` go before ours."""
+    """Return the order for run ``number`` of a turn, in a session's folder; ``values`` override defaults."""
     directory = workdir / "attempts" / f"{turn}-{number}"
     (directory / "output").mkdir(parents=True)
     ours: dict[str, Any] = {"session_id": workdir.name, "delivery": number, "directory": directory, "locale": "de"}
@@ -95,7 +95,7 @@ def ordered(workdir: Path, turn: str, number: int, prompt: str, **values: Any) -
 
 
 def order_in(folder: Path, turn: str, prompt: str = "Hallo", **values: Any) -> Order:
-    """An order of a turn's first run in a folder, which is its own too; ``values`` go before ours."""
+    """Return the order for a turn's first run in a folder of its own; ``values`` override defaults."""
     ours: dict[str, Any] = {
         "turn_id": turn,
         "session_id": "s",

@@ -1,8 +1,8 @@
-"""Run the store's tests on each server that people run: ``python -m tests.servers [NAME ...]``; ``make e2e-stores``.
+"""Runs the store's tests on each server that people use: ``python -m tests.servers [NAME ...]``; ``make e2e-stores``.
 
 Valkey 9 comes as a wheel, in two versions, and runs as a cluster too; Redis 7 and 8 and Valkey 8 come from Debian,
-unpacked beside the libraries they need, and need a Debian with ``apt-get``. Prints a row for each server. Exit code 1:
-a test was red.
+unpacked beside the libraries they need, which requires a Debian with ``apt-get``. Prints a row for each server. The
+exit code is 1 if a test failed.
 """
 
 import os
@@ -46,7 +46,7 @@ def _run(*command: str | Path) -> str:
 
 
 def _unpacked_from_debian(name: str) -> Path:
-    """Unpack the package and all that it needs below ``.helix-tools``; return a program that starts the server."""
+    """Unpack a package and its dependencies below ``.helix-tools``; return a program that starts the server."""
     release, kind = _OF_DEBIAN[name]
     root = _FOLDER / name
     starter = root / f"{kind}-server"
@@ -91,7 +91,7 @@ def _unpacked_from_wheel(name: str) -> Path:
 
 
 def _servers(names: list[str]) -> Iterator[tuple[str, Path | str]]:
-    """Each server's name and program, or why there is none."""
+    """Yield each server's name and program, or the reason why it is skipped."""
     for name in names:
         try:
             if name in _OF_DEBIAN:
@@ -105,7 +105,7 @@ def _servers(names: list[str]) -> Iterator[tuple[str, Path | str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print a row for each server that is named, or for all."""
+    """Print a row for each named server, or for all; return the exit code."""
     known = [*_OF_DEBIAN, *_OF_WHEEL, "the wheel's", _CLUSTER]
     if unknown := [each for each in arguments if each not in known]:
         print(f"no such server: {', '.join(unknown)}; known: {', '.join(known)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What tests of real processes need: an agent that plays a script, waiting for a condition, finding what is left."""
+"""Helpers for tests with real processes: an agent that plays a script, waiting for conditions, finding leftovers."""
 
 import asyncio
 import contextlib
@@ -25,10 +25,9 @@ WAIT_SECONDS = float(os.environ.get("TESTS_WAIT_SECONDS", "120"))
 async def wait_until(
     condition: Callable[[], Any | Awaitable[Any]], seconds: float = WAIT_SECONDS, *, tick: float = 0.02
 ) -> Any:
-    """Ask until the answer is true, and return it. ``condition`` may be a coroutine function.
+    """Wait until ``condition``, a function or a coroutine function, returns a true value; return the value.
 
-    Raises:
-        AssertionError: it never was, within ``seconds``; names the condition and the last answer.
+    Raises ``AssertionError`` with the condition and the last value after ``seconds``.
     """
     until = time.monotonic() + seconds
     while True:
@@ -44,7 +43,7 @@ async def wait_until(
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = WAIT_SECONDS, *, tick: float = 0.02) -> Any:
-    """As ``wait_until``, for tests that are not coroutines."""
+    """Wait as ``wait_until`` does, for tests that are not coroutines."""
     until = time.monotonic() + seconds
     while not (answer := condition()):
         assert time.monotonic() < until, (
@@ -55,16 +54,16 @@ def wait_for(condition: Callable[[], Any], seconds: float = WAIT_SECONDS, *, tic
 
 
 async def passes(seconds: float, why: str) -> None:
-    """Let time pass where time itself is what a test needs: how long a fault lasts, how fast a load comes.
+    """Let time pass where a test needs time itself, such as the duration of a fault.
 
-    ``why`` is for the reader. What may come at any time is waited for with ``wait_until``.
+    ``why`` is for the reader. Use ``wait_until`` for everything that may come at any time.
     """
     assert why
     await asyncio.sleep(seconds)
 
 
 async def stays(condition: Callable[[], Awaitable[Any]], seconds: float, *, tick: float = 0.1) -> None:
-    """Ask for so long whether something is still so: for what must not happen, which no event announces."""
+    """Check repeatedly for ``seconds`` that a condition stays true, for what no event announces."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         assert await condition(), f"no longer so: {inspect.getsource(condition).strip()}"
@@ -72,7 +71,7 @@ async def stays(condition: Callable[[], Awaitable[Any]], seconds: float, *, tick
 
 
 def certificate(folder: Path) -> Path:
-    """A self-made certificate for 127.0.0.1 with its key, in one file; made by openssl, so a test may be skipped."""
+    """Create a self-signed certificate for 127.0.0.1 with its key in one file; skip the test without openssl."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed: no certificate can be made")
     path = folder / "own.pem"
@@ -84,7 +83,7 @@ def certificate(folder: Path) -> Path:
 
 
 def alive(pid: int) -> bool:
-    """True while a process exists and is no zombie."""
+    """Return True while a process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -92,7 +91,7 @@ def alive(pid: int) -> bool:
 
 
 def command_of(pid: int) -> bytes:
-    """A process's command line with NUL between its words; empty when it has gone. A fork has its parent's at first."""
+    """Return a process's command line, with NUL between its words, or an empty text if the process is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -100,7 +99,7 @@ def command_of(pid: int) -> bytes:
 
 
 def processes_with(marker: str) -> dict[int, str]:
-    """Processes whose environment or command line holds a text, with their command lines; ours excepted."""
+    """Return other processes whose environment or command line contains ``marker``, with their command lines."""
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
@@ -116,7 +115,7 @@ def processes_with(marker: str) -> dict[int, str]:
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file to which others append lines; the last one may be half written."""
+    """Yield the JSON objects of a file to which others append lines; the last line may be incomplete."""
     if path.exists():
         for line in path.read_text(errors="replace").splitlines():
             with contextlib.suppress(ValueError):
@@ -125,7 +124,7 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def put(path: Path, text: str) -> None:
-    """Give a file its text all at once, so that a process that reads it just then finds the old one or the new one."""
+    """Write a file atomically, so that a process that reads it finds the old text or the new one."""
     draft = path.with_name(f"{path.name}.draft")
     draft.write_text(text)
     draft.rename(path)
@@ -134,7 +133,7 @@ def put(path: Path, text: str) -> None:
 def playing(
     settings: Settings, script: str, model: str = "scripted", runner: str = "scripted", **changes: Any
 ) -> Settings:
-    """The settings, changed, with one model whose agent plays the script (docs/scripted-agent.md)."""
+    """Return the settings, changed, with one model whose agent plays the script (docs/scripted-agent.md)."""
     path = settings.root / "script.yaml"
     path.write_text(script)
     return replace(settings, models={model: f"{runner}:{path}"}, **changes)

@@ -1,8 +1,8 @@
-"""The tiers of the tests: what ``make test`` has time for, and a closing line for each folder with counts and seconds.
+"""The tiers of the tests: which tests ``make test`` has time for, and a closing line for each folder.
 
 ``make durations`` runs everything and writes into ``durations.json`` how long each file took. ``make test`` takes the
-quick files until its time is used up; ``make test-all`` goes on with the rest, which gets the marker ``long``. A file
-without a record counts as quick, one whose record is null (known as slow, and not measured yet) as long.
+quick files until its time is used up; ``make test-all`` continues with the rest, which get the marker ``long``. A file
+without a record counts as quick, one whose record is null (known as slow, not measured yet) as long.
 """
 
 import json
@@ -45,14 +45,14 @@ _COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 
 def tier_of(nodeid: str) -> str:
-    """The tier of a test by its id, such as ``tests/unit/web/test_page.py::test_x``."""
+    """Return the tier of a test by its id, such as ``tests/unit/web/test_page.py::test_x``."""
     parts = PurePosixPath(nodeid.partition("::")[0]).parts
     folder = parts[1] if len(parts) > 2 and parts[0] == "tests" else ""
     return TIERS.get(folder, folder or "other")
 
 
 def long_files(durations: Mapping[str, float | None], most: float = MOST_SECONDS) -> set[str]:
-    """The files that ``make test`` leaves out: the slowest, until the others take ``most`` seconds at most. Pure."""
+    """Return the slowest files, which ``make test`` leaves out so that the others take at most ``most`` seconds."""
     measured = sorted((seconds, file) for file, seconds in durations.items() if seconds is not None)
     found = durations.keys() - {file for _, file in measured}
     while measured and sum(seconds for seconds, _ in measured) > most:
@@ -72,21 +72,21 @@ def _long_files() -> set[str]:
 
 
 def is_long(nodeid: str) -> bool:
-    """Whether a test is left to ``make test-all``, by its id."""
+    """Return True if the test with this id is left to ``make test-all``."""
     file, _, name = nodeid.partition("::")
     short = PurePosixPath(file).name
     return file in _long_files() and not {short, short + name[name.find("[") :]} & SHORT
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Offer the option; pytest finds this hook in tests/conftest.py."""
+    """Add the option ``--record-durations``; pytest finds this hook in tests/conftest.py."""
     parser.addoption("--record-durations", action="store_true", help="write into tests/durations.json how long it took")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is long, and let long files begin; pytest finds this hook in tests/conftest.py.
+    """Mark long tests, and run long files first; pytest finds this hook in tests/conftest.py.
 
-    Else the last file of a run, if it is a long one, keeps one process busy while the others have nothing to do.
+    Otherwise a long file at the end would keep one process busy while the others have nothing to do.
     """
     for item in items:
         if is_long(item.nodeid):
@@ -95,13 +95,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def seconds_of(nodeid: str, durations: Mapping[str, float | None]) -> float:
-    """What a test's file took; known as slow and not measured yet, it takes longest of all. Pure."""
+    """Return how long a test's file took; a file known as slow but not measured counts as infinitely long."""
     found = durations.get(nodeid.partition("::")[0], 0.0)
     return math.inf if found is None else found
 
 
 def recorded(before: Mapping[str, float | None], stats: Mapping[str, list[Any]]) -> dict[str, float | None]:
-    """The record after a run: a file that ran has what it took now. Pure."""
+    """Return the record after a run, with new durations for the files that ran."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for report in (each for reports in stats.values() for each in reports if isinstance(each, pytest.TestReport)):
         seconds[report.nodeid.partition("::")[0]] += report.duration
@@ -109,9 +109,9 @@ def recorded(before: Mapping[str, float | None], stats: Mapping[str, list[Any]])
 
 
 def closing_lines(stats: dict[str, list[Any]]) -> list[str]:
-    """One line a tier. Its seconds are those of its tests, added up over all processes.
+    """Return one line for each tier, with its counts and the seconds of its tests over all processes.
 
-    ``stats``: outcome -> reports, as pytest's terminal reporter keeps them; under "" those of setups and teardowns.
+    ``stats`` maps outcomes to reports, as pytest's terminal reporter keeps them.
     """
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     seconds: dict[str, float] = defaultdict(float)
@@ -130,7 +130,7 @@ def closing_lines(stats: dict[str, list[Any]]) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write the closing lines, and the record where it is wished; pytest finds this hook in tests/conftest.py."""
+    """Write the closing lines, and the record if requested; pytest finds this hook in tests/conftest.py."""
     if terminalreporter.config.getoption("--record-durations"):
         written = recorded(json.loads(RECORD.read_text()), terminalreporter.stats)
         RECORD.write_text(json.dumps(written, indent=0) + "\n")

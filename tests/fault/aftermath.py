@@ -1,6 +1,6 @@
-"""What must hold when all is over: everything stored is read, and judged against what was told on the way.
+"""Judges everything that is stored at the end of a schedule against what was reported on the way.
 
-Numbers in brackets as in ``rules``.
+Numbers in brackets are explained in ``rules``.
 """
 
 import json
@@ -40,7 +40,7 @@ _NO_EXPIRY = {"installation", "metrics:pending", "finished", "dead", "policies",
 
 
 def judge_end(namespace: str, turns: list[PretendTurn], stored: Store, heard: dict[bytes, list[bytes]]) -> None:
-    """Judge what is left of a schedule that was healed and drained."""
+    """Judge what is stored after a schedule was healed and drained."""
     counted: Counter[str] = Counter()
     start = Keys(namespace).prefix
     kept = {turn.turn_id for turn in turns if turn.seen and turn.seen.outcome == b"dead" and not turn.dropped}
@@ -85,7 +85,7 @@ def _path(events: list[Any]) -> str:
 
 
 def _judge_log(turn: PretendTurn, record: dict[bytes, bytes], events: list[Any], counted: Counter[str]) -> None:
-    """[1, 2, 4, 5, 11] The log is what was told, on a legal path, and the record is its fold."""
+    """[1, 2, 4, 5, 11] Check that the log has the reported events in a legal order, and that the record matches it."""
     kinds = [event["kind"] for event in events]
     rule(kinds == [kind for kind, _ in turn.told], "[4] the log is not what was told")
     rule([event["seq"] for event in events] == list(range(1, len(events) + 1)), "[11] seq has gaps")
@@ -117,6 +117,6 @@ def _judge_log(turn: PretendTurn, record: dict[bytes, bytes], events: list[Any],
 
 
 def _judge_counters(start: str, stored: Store, counted: Counter[str]) -> None:
-    """[9] What the commands counted is the fold over all logs; that reapers add it up is tests/integration/lua's."""
+    """[9] Check that the counters are the sum over all logs."""
     entries = stored.get(f"{start}metrics:pending", (b"list", 0, []))[2]
     rule(+pending(entries) == +counted, "[9] the counters are not the fold of the logs")

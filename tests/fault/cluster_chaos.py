@@ -1,9 +1,9 @@
-"""Turns on a cluster under load, while masters die, the slot moves and the broker is emptied: what is lost.
+"""Runs turns on a cluster under load while masters die, the slot moves and the broker is emptied.
 
-``TURNS=1000 python -m tests.fault.cluster_chaos``; a line for ``replicated``, one for ``everysec``. Real workers, three
-masters with replicas, one plain broker. Every ``PAUSE`` seconds (20) one of three things happens to the master of the
-keys: it is killed and comes back as a replica; it is killed when its replica has lagged for a moment, which is what
-``everysec`` loses by; its slot moves to another master, as a whole or key by key. The broker loses all its data twice.
+``TURNS=1000 python -m tests.fault.cluster_chaos`` prints a line for ``replicated`` and one for ``everysec``. There are
+real workers, three masters with replicas, and one plain broker. Every ``PAUSE`` seconds (20) the master that holds the
+keys is killed and comes back as a replica, or is killed while its replica lags (which loses writes with ``everysec``),
+or its slot moves to another master, as a whole or key by key. The broker loses all its data twice.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _END_SECONDS = 180.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the turns. ``lost``: acknowledged, and not in the store or without an end."""
+    """The results of a run; ``lost`` has acknowledged turns that are not in the store or never ended."""
 
     acknowledged: list[str] = field(default_factory=list)
     refusals: int = 0
@@ -60,7 +60,7 @@ class Outcome:
     seconds: float = 0.0
 
     def line(self, durability: str) -> str:
-        """What a run prints."""
+        """Return the line that a run prints."""
         return (
             f"{durability}: {len(self.acknowledged)} turns acknowledged, {len(self.lost)} of these lost, "
             f"{self.refusals} refusals; {self.kills} masters killed, {self.moves} moves of the slot, broker emptied "
@@ -72,7 +72,7 @@ class Outcome:
 async def chaos(
     turns: int, durability: str, directory: Path, *, pause: float = 20.0, happenings: int = 7, workers: int = 2
 ) -> Outcome:
-    """Submit so many turns while so many things happen, wait for their ends, and look each of them up."""
+    """Submit turns while faults happen, wait until the turns end, and look up each of them."""
     (directory / "cluster").mkdir()
     cluster, found, begun = ClusterSetUp(directory / "cluster"), Outcome(), time.monotonic()
     with EmbeddedBroker(directory / "broker") as broker:
@@ -112,7 +112,7 @@ async def chaos(
 
 
 async def _submit(client: TurnsClient, turns: int, found: Outcome, seconds: float) -> None:
-    """Submit at an even pace; a turn without an answer is repeated, as a client does, until there is one."""
+    """Submit turns at an even pace, repeating each until it is acknowledged, as a client does."""
 
     async def one(number: int) -> None:
         await asyncio.sleep(seconds * number / turns)
@@ -184,7 +184,7 @@ async def _look_up(client: TurnsClient, found: Outcome) -> None:
 
 
 def main() -> int:
-    """Print a line for each durability. Exit code 1: ``replicated`` lost a turn."""
+    """Print a line for each durability; return 1 if ``replicated`` lost a turn."""
     configure_logging(Settings(log_level="error"))
     turns, pause = int(os.environ.get("TURNS", "150")), float(os.environ.get("PAUSE", "20"))
     red = False

@@ -1,4 +1,4 @@
-"""A real Redis Cluster from the embedded server's binary, on loopback: masters, each with a replica."""
+"""A real Redis Cluster of the embedded server's binary on loopback: masters, each with a replica."""
 
 import os
 import signal
@@ -17,10 +17,9 @@ _SLOTS = 16384
 
 
 class ClusterSetUp:
-    """Masters and as many replicas, all real processes.
+    """A cluster of real processes: masters, and a replica of each.
 
-    Attributes:
-        url: for ``HELIX_STORE_URL``. ports: of all nodes, the first masters first.
+    ``url`` is for HELIX_STORE_URL; ``ports`` has all nodes, the first masters first.
     """
 
     def __init__(self, directory: Path, *, masters: int = 3, options: tuple[str, ...] = ()) -> None:
@@ -45,7 +44,7 @@ class ClusterSetUp:
         self.url = f"redis+cluster://{','.join(f'127.0.0.1:{port}' for port in self.ports[:2])}"
 
     def start(self, port: int) -> None:
-        """Start a node, on the data it left, if any."""
+        """Start a node on the data that it left, if there are any."""
         home = self._directory / str(port)
         home.mkdir(exist_ok=True)
         command = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(home), "--appendonly", "yes", "--save", ""]
@@ -62,22 +61,21 @@ class ClusterSetUp:
             self._servers[port] = subprocess.Popen([self._binary, *command], stdout=log, stderr=log)
 
     def signal(self, port: int, number: signal.Signals) -> None:
-        """Send a node a signal; after SIGKILL it is gone."""
+        """Send a signal to a node; after SIGKILL, wait until the node is gone."""
         self._servers[port].send_signal(number)
         if number == signal.SIGKILL:
             self._servers[port].wait(60)
 
     def client(self, port: int) -> redis.Redis:
-        """A client of one node, whatever it is now."""
+        """Return a client of one node, be it master or replica."""
         return redis.Redis(port=port, socket_timeout=5)
 
     def id_of(self, port: int) -> str:
-        """A node's id in the cluster."""
         found: bytes = self.client(port).execute_command("CLUSTER", "MYID")
         return found.decode()
 
     def owner(self, namespace: str) -> int:
-        """The port of the master that has an installation's keys; 0 while the nodes that answer do not agree on one."""
+        """Return the port of the master that has an installation's keys, or 0 while the nodes disagree."""
         slot, said = find_slot(namespace), set[int]()
         for port in self.ports:
             with suppress(redis.RedisError):
@@ -87,7 +85,7 @@ class ClusterSetUp:
         return said.pop() if len(said) == 1 else 0
 
     def in_step(self, port: int) -> bool:
-        """Whether a master has a replica that has caught up."""
+        """Return True if a master has a replica that has caught up."""
         with suppress(redis.RedisError):
             info = self.client(port).info("replication")
             slave = info.get("slave0")
@@ -95,11 +93,10 @@ class ClusterSetUp:
         return False
 
     def replica_of(self, port: int) -> int:
-        """The port of a master's replica."""
         return int(self.client(port).info("replication")["slave0"]["port"])
 
     def whole(self) -> bool:
-        """Whether every node answers and is content, and every master has its replica in step."""
+        """Return True if every node answers and every master has a replica that has caught up."""
         with suppress(redis.RedisError):
             states = [self.client(port).execute_command("CLUSTER INFO")["cluster_state"] for port in self.ports]
             masters = [port for port in self.ports if self.client(port).info("replication")["role"] == "master"]
@@ -107,7 +104,7 @@ class ClusterSetUp:
         return False
 
     def move(self, namespace: str, *, key_by_key: bool = False) -> int:
-        """Move the slot of an installation's keys to another master while it is in use; returns that one's port."""
+        """Move the slot of an installation's keys to another master while it is in use; return that master's port."""
         slot, source = find_slot(namespace), wait_for(lambda: self.owner(namespace))
         roles = {port: self.client(port).info("replication")["role"] for port in self.ports if self._answers(port)}
         target = next(port for port, role in roles.items() if role == "master" and port != source)

@@ -1,4 +1,4 @@
-"""What tests with real deaths share: a script the agents play, a place to meet them, and a judge of what came of it."""
+"""Fixtures for tests that kill processes: a script for the agents, a meeting place, and a judge of the result."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,7 +35,7 @@ SCRIPT = """
 
 
 class Meeting:
-    """Where the test and its agents meet: files they touch and wait for, and the witness's record."""
+    """The files by which a test and its agents signal each other, and the log of agent runs."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -46,18 +46,18 @@ class Meeting:
 
     @property
     def begun(self) -> bool:
-        """True once an agent is in the middle of its answer."""
+        """Return True once an agent is in the middle of its answer."""
         return (self.directory / "begun").exists()
 
     def settings(self) -> dict[str, Any]:
-        """What an installation needs so that its agents play the script."""
+        """Return the settings with which an installation's agents play the script."""
         return {"models": {"scripted": f"scripted:{self.script}"}, "witness": str(self.witness)}
 
     def go(self) -> None:
         (self.directory / "go").touch()
 
     def runs(self) -> list[dict[str, object]]:
-        """The agent runs that were really started."""
+        """Return the agent runs that were really started."""
         return [line for line in json_lines(self.witness) if line["event"] == "start"]
 
 
@@ -68,14 +68,14 @@ def meeting(tmp_path: Path) -> Meeting:
 
 @pytest.fixture
 def scripted(installation: Installation, meeting: Meeting) -> Installation:
-    """An installation whose model plays ``SCRIPT``, on the shared broker."""
+    """Provide an installation on the shared broker whose model plays ``SCRIPT``."""
     installation.change(**meeting.settings())
     return installation
 
 
 @pytest.fixture
 def mortal(scripted: Installation) -> Installation:
-    """The same for workers that are killed: what they held is soon taken from them.
+    """Provide the installation with short leases, for workers that are killed.
 
     A machine that stutters for more than half a lease may cost a living worker its turn too.
     """
@@ -85,7 +85,7 @@ def mortal(scripted: Installation) -> Installation:
 
 @pytest.fixture
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[TurnsClient]:
-    """A client of the ``stage`` that a module sets up, else of ``scripted``. Nothing stays armed behind a test."""
+    """Provide a client for the module's ``stage`` or else for ``scripted``, disarming all failpoints afterwards."""
     stage = request.getfixturevalue("stage") if "stage" in request.fixturenames else None
     settings = stage.settings if stage else request.getfixturevalue("scripted").settings
     async with TurnsClient(settings) as made:
@@ -96,14 +96,14 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[TurnsClient]:
 
 @pytest.fixture
 async def runs(stage: Stage) -> AsyncIterator[Runs]:
-    """What was really executed on the ``stage`` a module sets up."""
+    """Provide the record of what was really executed on the module's ``stage``."""
     made = Runs(stage.witness)
     yield made
     made.close()
 
 
 async def judged(client: TurnsClient, turn_id: str) -> tuple[Turn, list[Event]]:
-    """The finished turn and its log, after checking what must hold whatever was killed."""
+    """Return the finished turn and its log after checking what must hold whatever was killed."""
     turn = await client.reader.await_result(turn_id, timeout=60)
     events = [event async for event in client.reader.follow_turn(turn_id) if event is not None]
     assert turn.state is TurnState.FINISHED

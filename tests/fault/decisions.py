@@ -1,4 +1,4 @@
-"""What pretend workers decide, as the real ``Move``s the ledger sends. A schedule chooses which, and when."""
+"""The transitions that pretend workers commit, as the ledger sends them. A schedule chooses which, and when."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ _OWN = 4
 
 @cache
 def commit_arguments(move_name: str, link: ChainTask, retries: int, delay_ms: int) -> tuple[Word, ...]:
-    """The arguments of a commit behind token, number, keep and task, as the ledger sends them."""
+    """Return the arguments of a commit that follow token, number, keep and task."""
     sent = encode_transition(_MOVES[move_name](link, retries, delay_ms), {})
     values = sent.build_arguments() | {"left": "", "files": ""}
     return (*(values[name] for name in _COMMIT[_OWN:]), *sent.build_rest())
@@ -38,7 +38,7 @@ def commit_arguments(move_name: str, link: ChainTask, retries: int, delay_ms: in
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a commit was sent with. ``response``: the answer's text; ``events``: kind, data, kind, data ..."""
+    """The contents of a sent commit; ``events`` has kind and data of each event in a row."""
 
     next: str
     state: str
@@ -52,7 +52,7 @@ class Sent:
 
 @lru_cache(maxsize=4096)
 def read_commit(arguments: tuple[Any, ...]) -> Sent:
-    """The other way round: what ``commit_arguments`` returned."""
+    """Parse the arguments that ``commit_arguments`` returned."""
     own = dict(zip(_COMMIT[_OWN:], arguments, strict=False))
     rest = arguments[len(_COMMIT) - _OWN :]
     fields, answer = (
@@ -71,7 +71,7 @@ def read_commit(arguments: tuple[Any, ...]) -> Sent:
 
 
 def _ran(link: ChainTask, next_link: ChainTask | None, verdict: str, **more: Any) -> Transition:
-    """An agent run that ended, as the log and the counters say."""
+    """Build the transition for an agent run that ended, with its events and counters."""
     state = TurnState.QUEUED if next_link and next_link.task in RUNS else TurnState.RAN
     told = "error" if verdict == "transient" else verdict
     usage = {"input_tokens": 70, "output_tokens": 7, "cost_usd": 0.5}
@@ -118,7 +118,7 @@ def _ended(link: ChainTask, outcome: Outcome, *events: Body, **more: Any) -> Tra
 
 
 def _again(link: ChainTask, by: int = 1) -> ChainTask:
-    """The link that runs the agent once more."""
+    """Return the task that runs the agent once more."""
     return ChainTask(PHASE_RUN if link.task in {PHASE_RUN, PHASE_VERIFY} else RETRY, link.attempt + by)
 
 
@@ -195,7 +195,7 @@ _MOVES: dict[str, Callable[[ChainTask, int, int], Transition]] = {
 
 
 def _at_once(name: str, link: ChainTask, retries: int, delay: int) -> Transition:
-    """A run, and what follows from its answer, in one; where it was sealed, another worker commits it."""
+    """Build the transition for a run and its validation in one step."""
     run = link if link.task in RUNS else ChainTask(RUN, link.attempt)
     return JudgedRun.of(_MOVES["complete"](run, retries, delay), _MOVES[name](run, retries, delay)).move
 

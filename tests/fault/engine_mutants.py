@@ -1,4 +1,4 @@
-"""Guards of the engine and of the record, each broken once: for each a test must go red."""
+"""Mutants of the engine and of the record: each breaks one guard, and a test must fail for each."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ _GOLDEN = "tests/integration/test_golden_records.py"
 
 @dataclass(frozen=True, slots=True)
 class EngineMutant:
-    """``old`` stands once in ``path`` and is replaced; ``test`` in ``file`` must notice."""
+    """A mutant: ``old``, which occurs once in ``path``, is replaced, and ``test`` in ``file`` must notice."""
 
     name: str
     path: str
@@ -27,7 +27,7 @@ class EngineMutant:
 
     @property
     def node(self) -> str:
-        """The test, as pytest names it."""
+        """Return the test's id in pytest."""
         return f"{self.file}::{self.test}"
 
 

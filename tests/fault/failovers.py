@@ -1,8 +1,8 @@
-"""What fail-overs lose, with ``everysec`` and with ``replicated``: ``python -m tests.fault.failovers [ROUNDS]``.
+"""Counts what fail-overs lose with ``everysec`` and ``replicated``: ``python -m tests.fault.failovers [ROUNDS]``.
 
-A master, two replicas and three sentinels. In each round the master is frozen or killed, and comes back on its old data
-once another one has taken over; meanwhile turns are submitted all the time. At the end each acknowledged turn is looked
-up. Real processes; no worker, since what is judged is the acknowledgement.
+There are a master, two replicas and three sentinels. In each round the master is frozen or killed, and comes back on
+its old data once another has taken over; meanwhile turns are submitted all the time. At the end each acknowledged turn
+is looked up. The processes are real; there is no worker, because only the acknowledgement is judged.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ _PATIENCE_SECONDS = 30.0
 
 
 def guards(copies: int) -> tuple[str, ...]:
-    """What docs/reliability.md asks of each server: a cut off master takes no writes."""
+    """Return the server options that docs/reliability.md demands, so that an isolated master refuses writes."""
     return ("--min-replicas-to-write", str(copies), "--min-replicas-max-lag", "10")
 
 
 @dataclass(slots=True)
 class Load:
-    """Four clients that submit one turn after the other for as long as this is entered, and what became of their turns.
+    """Four clients that submit turns within the ``async with`` block, and what became of their turns.
 
-    A turn that got no answer is repeated once, as a client does, then given up.
+    A turn without an answer is repeated once, as a client does, then given up.
     """
 
     client: TurnsClient
@@ -59,7 +59,7 @@ class Load:
         await asyncio.gather(*self._tasks)
 
     async def goes_on(self, more: int = 20) -> None:
-        """Wait until so many more turns are acknowledged."""
+        """Wait until ``more`` further turns are acknowledged."""
         begun = len(self.acknowledged)
         await wait_until(lambda: len(self.acknowledged) >= begun + more)
 
@@ -89,7 +89,7 @@ class Load:
 
 
 async def fail_over(durability: str, rounds: int, directory: Path) -> Load:
-    """Fail over so many times under load, and count what is lost of what was acknowledged."""
+    """Fail over ``rounds`` times under load, and count the lost turns among the acknowledged ones."""
     replicated = durability == "replicated"
     options = (*guards(1), "--replica-priority", "0") if replicated else ()
     servers = SentinelSetUp(directory, replicas=2, options=options)
@@ -113,7 +113,7 @@ async def fail_over(durability: str, rounds: int, directory: Path) -> Load:
 
 
 async def _fault(servers: SentinelSetUp, number: int) -> bool:
-    """Freeze (in even rounds) or kill the master, and bring it back once another one has taken over, if one may."""
+    """Freeze or kill the master, and bring it back after another has taken over; return True if one did."""
     master = await wait_until(servers.master)
     with suppress(AssertionError):  # a master without replicas cannot be failed over: wait for one, as an operator does
         await wait_until(lambda: servers.in_step(master), 30)
@@ -131,7 +131,7 @@ async def _fault(servers: SentinelSetUp, number: int) -> bool:
 
 
 def main() -> None:
-    """Print a line for each durability."""
+    """Print one line for each durability."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     configure_logging(Settings(log_level="error"))
     for durability in ("everysec", "replicated"):

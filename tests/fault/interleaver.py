@@ -1,4 +1,4 @@
-"""The interleaver: runs schedules by the thousand on a real server, many side by side."""
+"""Runs thousands of random schedules on a real server, many side by side."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _SIDE_BY_SIDE = 24
 
 
 class Interleaver:
-    """Runs schedules on the server behind a unix socket. Needs the server for itself alone.
+    """Runs schedules on the server behind a unix socket, which it needs for itself alone.
 
     ``counts`` adds up what happened, ``ran`` how many schedules came to their judged end.
     """
@@ -34,7 +34,7 @@ class Interleaver:
             assert not isinstance(reply, hiredis.ReplyError), reply
 
     def run(self, seeds: Iterator[int]) -> None:
-        """Run the schedules of these seeds.
+        """Run the schedules of these seeds. Raises ``Violation`` with the seed and the whole schedule.
 
         Raises:
             Violation: a rule did not hold; the text has the seed and its whole schedule.

@@ -1,6 +1,6 @@
-"""A stage for faults: a broker, workers and a relay that live through many cases, and what judges them.
+"""A stage for faults: a broker, workers and a relay that live through many cases.
 
-Points are armed by files while the processes run (``failpoints.py``), so no case pays for the start of a worker.
+Failpoints are armed by files while the processes run (``failpoints.py``), so no case pays for the start of a worker.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ _NO_EXPIRY |= {"policies", "policies:used"}
 
 
 class Stage(Installation):
-    """An installation with a broker of its own, and where the test meets its processes.
+    """An installation with a broker of its own, and files by which the test signals its processes.
 
-    ``script`` is what the agents play, with ``{meet}`` for the folder they share with the test.
+    ``script`` is played by the agents; ``{meet}`` in it stands for the folder that they share with the test.
     """
 
     def __init__(self, directory: Path, script: str, **changes: Any) -> None:
@@ -105,19 +105,19 @@ class Stage(Installation):
             file.unlink()
 
     async def fired(self, point: str, at: int = 1) -> int:
-        """The process that passed the armed point."""
+        """Wait until a process passes the armed failpoint, and return the process's id."""
         mark = self.points / f"{point}.{at}"
         return int(await wait_until(lambda: mark.exists() and mark.read_text()))
 
     async def restart_broker(self) -> None:
-        """Kill the broker, and bring it back on what it had written when every lease of before has run out."""
+        """Kill the broker, and start it again on its data when every earlier lease has expired."""
         self.broker.kill()
         back_at = time.monotonic() + 1.2 * self.settings.lease_seconds
         await wait_until(lambda: time.monotonic() > back_at)
         self.broker.start()
 
     def logged(self, event: str, turn_id: str) -> int:
-        """How many lines with this event and turn the workers have written so far."""
+        """Return how many log lines with this event and turn the workers have written so far."""
         return sum(
             line.get("event") == event and line.get("turn_id") == turn_id
             for worker in self.workers
@@ -129,13 +129,13 @@ class Stage(Installation):
             return records.counters(store, self.keys)
 
     def folded(self, turn: Turn, events: list[Event]) -> Counter[str]:
-        """What one turn must have added to the counters, by its log."""
+        """Return what a turn must have added to the counters, computed from its log."""
         with self.store as store:
             record = records.record(store, self.keys, turn.turn_id)
         return counters.folded(record, [event.to_dict() for event in events])
 
     def files_of(self, turn: Turn) -> tuple[str, str]:
-        """The session's response.md, and the delivery its .done names; the start of the next turn takes .done away."""
+        """Return the session's response.md, and the delivery that its .done names."""
         output = self.settings.sessions_dir / turn.request.session_id / "output"
         named = ""
         with contextlib.suppress(FileNotFoundError):
@@ -144,7 +144,7 @@ class Stage(Installation):
 
 
 class Caller:
-    """A chat client: the official one, which repeats what failed with the same idempotency key."""
+    """A chat client that repeats failed requests with the same idempotency key, as the official client does."""
 
     def __init__(self, stage: Stage, key: str) -> None:
         self._stage = stage
@@ -154,7 +154,7 @@ class Caller:
         self.asked = 0
 
     async def ask(self, text: str) -> str:
-        """The whole answer; asks again until one stream came to its end."""
+        """Return the whole answer, repeating the request until one stream is complete."""
         for _ in range(10):
             self.asked += 1
             try:
@@ -177,7 +177,7 @@ class Caller:
             raise EOFError
 
     async def turn_id(self) -> str:
-        """The turn that the key stands for, as soon as it is stored."""
+        """Wait until the turn of the idempotency key is stored, and return its id."""
         with self._stage.store as store:
             found: Any = await wait_until(lambda: store.get(self._key))
         return str(found.split()[0].decode())
@@ -187,7 +187,7 @@ class Caller:
 
 
 async def stubbornly(client: TurnsClient, request: Any) -> str:
-    """Submit as a caller does who meets a broker that is just away."""
+    """Submit a request, repeating it while the broker is unavailable."""
 
     async def taken() -> str:
         with contextlib.suppress(StoreUnavailable):
@@ -198,7 +198,7 @@ async def stubbornly(client: TurnsClient, request: Any) -> str:
 
 
 class Runs:
-    """What was really executed: the witness's starts and ends, and how long each process was seen alive."""
+    """The agent runs that really happened: starts, ends, and how long each process was seen alive."""
 
     def __init__(self, witness: Path) -> None:
         self._witness = witness
@@ -215,12 +215,12 @@ class Runs:
                 self.ends[run] = line["monotonic"]
 
     def of(self, turn_id: str) -> set[int]:
-        """The deliveries of a turn that got as far as a process."""
+        """Return the deliveries of a turn whose agent process was started."""
         self.look()
         return {delivery for turn, delivery in self.starts if turn == turn_id}
 
     def overlaps(self, turn_id: str) -> list[float]:
-        """For each run but the first, how long the one before it was alive after its start, in seconds."""
+        """Return for each run but the first how many seconds the run before was still alive after its start."""
         numbers = sorted(self.of(turn_id))
         return [
             self.ends.get((turn_id, before), 0.0) - self.starts[turn_id, after]["monotonic"]
@@ -244,7 +244,7 @@ class Runs:
 
 
 def left_in_store(stage: Stage, session_id: str) -> list[str]:
-    """Keys that should not be there when all turns have ended: due turns, the session, and what never expires."""
+    """Return keys that must not exist when all turns have ended, such as due turns and keys that never expire."""
     keys = stage.keys
     with stage.store as store:
         found = [name.decode() for name in store.scan_iter(f"{stage.settings.namespace}:*", count=1000)]
@@ -263,7 +263,7 @@ def resume(pid: int) -> None:
 
 
 def guard_of(worker: int) -> int:
-    """The process id of a worker process's guard, once it has one."""
+    """Wait until a worker process has a guard, and return the guard's process id."""
 
     def found() -> list[int]:
         commands = {pid: command_of(pid) for pid in children_of(worker)}

@@ -1,8 +1,8 @@
-"""Runs tests again and again, each time in a fork of a process that has loaded the libraries and none of our code.
+"""Runs tests repeatedly, each time in a fork of a process that has loaded the libraries but none of our code.
 
-``python -m tests.fault.mutant_runs`` reads one JSON object a line: ``tests``, ``seconds`` (the most a test takes) and
-``broken`` (a mutant is in the sources). It answers each with ``code``, pytest's exit code, and ``output``. So a run
-costs its tests, and not the start of an interpreter with all it imports.
+``python -m tests.fault.mutant_runs`` reads one JSON object per line: ``tests``, ``seconds`` (the most that a test may
+take) and ``broken`` (a mutant is in the sources). Each is answered with ``code``, pytest's exit code, and ``output``.
+So a run does not cost the start of an interpreter with all imports.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ _WAIT_SECONDS = "5"
 
 
 def run(tests: Sequence[str], seconds: float, *, broken: bool) -> tuple[int, str]:
-    """Run tests in a fork; what they have started ends with it. Returns pytest's exit code, and what it printed.
+    """Run tests in a fork, which ends everything that the tests started; return pytest's exit code and output.
 
-    What is compiled of ``broken`` sources is not kept: a file that is put back within the second looks like before.
+    Compiled ``broken`` sources are not kept: a file that is restored within the second looks unchanged.
     """
     with tempfile.TemporaryFile() as output:
         child = os.fork()

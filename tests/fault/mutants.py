@@ -1,4 +1,4 @@
-"""The guards of the Lua commands, each broken once. The interleaver must notice every one."""
+"""Mutants of the Lua commands: each breaks one guard, and the interleaver must notice each."""
 
 from tests.fault.scripts import Mutant
 

@@ -1,4 +1,4 @@
-"""What must hold whatever happens in whatever order: judged from replies and stored data alone, with no model.
+"""The rules that hold in any order of events, judged from replies and stored data alone, without a model.
 
 Numbers in brackets are the invariants of the design's fault facts: 1 at most one end, 2 nothing follows it, 3 no loss,
 4 no invention, 6 one accepted commit per claim, 7 a late worker never commits, 8 session order, 9 counters, 11 log.
@@ -20,17 +20,17 @@ _LONGEST_WAIT_MS = 64 * ANNOUNCE_MS
 
 
 class Violation(AssertionError):
-    """A rule does not hold; the text says which."""
+    """Raised when a rule is broken; the text says which one."""
 
 
 def rule(holds: Any, text: str) -> None:
-    """Raise ``Violation`` unless it holds."""
+    """Raise ``Violation`` with this text unless the condition holds."""
     if not holds:
         raise Violation(text)
 
 
 class Step(NamedTuple):
-    """One command: its own arguments, its reply, and the turn before and after it."""
+    """One executed command: its arguments, its reply, and the turn before and after it."""
 
     name: str
     now: int
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 def off(step: Step, state: bytes | None, used: int) -> bytes:
-    """The outcome a turn must end with in this step, or nothing. ``used``: tokens, which count before another run."""
+    """Return the outcome with which a turn must end in this step, or nothing; ``used`` is in tokens."""
     if step.before.accepted:
         return b""
     spent = state == b"queued" and 0 < step.before.token_budget <= used
@@ -56,12 +56,12 @@ def unchanged(step: Step) -> None:
 
 
 def tell(turn: PretendTurn, kind: str, data: str = "") -> None:
-    """Expect an event; no data means that the store makes it."""
+    """Add an event to those that the log must contain; without data, the store builds the event."""
     turn.told.append((kind, data))
 
 
 def advanced(step: Step, head: bytes, outcome: bytes) -> None:
-    """The turn ended in this step: once, at the end of its log, out of every queue, and the session goes on."""
+    """Check that the turn ended in this step once and left every queue, and that its session continues."""
     turn, before, after = step.turn, step.before, step.after
     rule(after.state == b"finished" and after.outcome == outcome, "[1] the outcome told is not the outcome stored")
     rule(before.state != b"finished", "[1] it ended twice")
@@ -117,7 +117,7 @@ def claimed(step: Step) -> None:
 
 
 def told_record(step: Step) -> None:
-    """A holder that goes on is told what it does not know: what this command changed, or all there is."""
+    """Check that the reply tells a holder that continues every field that it does not know."""
     told = told_by(step.reply)
     if step.reply[0] == b"claimed":
         rule(told.get(b"id") == step.turn.id, "a repeated command is told a part of the record")
@@ -128,14 +128,14 @@ def told_record(step: Step) -> None:
 
 
 def _stored(look: Seen) -> Iterator[tuple[str, bytes]]:
-    """The fields of a record that a holder decides by, as they are stored."""
+    """Yield the stored fields of a record on which a holder's decisions depend."""
     for name in ("state", "next", "seq", "lease_until", "not_before", "stop", "strikes", "delivery", "tokens_used"):
         value = getattr(look, name)
         yield name, value if isinstance(value, bytes) else b"%d" % value
 
 
 def begun(step: Step, link: bytes, token: bytes) -> None:
-    """The holder of this token has this link and a whole lease from now on; a run is one delivery."""
+    """Check that the holder of this token has this task and a whole lease; a run counts as one delivery."""
     turn, before, after = step.turn, step.before, step.after
     rule(after.token == token and after.lease_until == step.now + LEASE_MS, "a claim did not take the lease")
     rule(after.next == link, "a claim took another link")
@@ -168,7 +168,7 @@ def appended(step: Step) -> None:
 
 
 def _behind(step: Step, number: int) -> bool:
-    """The holder's command comes before another that the store does not know: it is told which it knows."""
+    """Return True if the store lacks an earlier command of the holder, after checking that the reply says so."""
     behind = number > step.turn.cmd + 1
     said = step.reply[:2] == [b"behind", step.turn.cmd]
     rule(said == behind, "[12] a command was done though one before it is missing, or refused though none is")
@@ -176,9 +176,9 @@ def _behind(step: Step, number: int) -> bool:
 
 
 def told_whole(turn: PretendTurn, told: list[Body] | None, goes_on: bool) -> None:
-    """A run that was committed has all it told in its log, in order and once, whatever the store forgot meanwhile.
+    """Check that a committed run has all its output in the log, in order and once, whatever the store forgot.
 
-    ``goes_on``: its holder has begun the next link already, maybe another run.
+    ``goes_on`` says that the holder has begun the next task already, maybe another run.
     """
     if told is None:
         return
@@ -266,7 +266,7 @@ def decided(step: Step) -> None:
 
 
 def resumed(step: Step, kind: str) -> None:
-    """The turn left the inbox in this step, with what was left of its time, and some at least."""
+    """Check that the turn left the inbox in this step with enough time left."""
     turn, after = step.turn, step.after
     rule(after.state == b"ran" and after.next.startswith(b"turn.resume/"), "a decided turn does not go on")
     rule(after.due.get(turn.id, 0) <= step.now + ANNOUNCE_MS, "a decided turn is looked at too late")
@@ -364,7 +364,7 @@ _TAKES = {"claim", "commit", "reap"}
 
 
 def judge(step: Step, line: list[bytes], latest: int) -> None:
-    """Judge one step. ``line``: the session's unfinished turns in the order they were stored, before this step."""
+    """Judge one step; ``line`` has the session's unfinished turns in order, as they were before the step."""
     turn, before, after = step.turn, step.before, step.after
     if before.state == b"finished":
         rule(after.record == before.record, "[2] something followed the end")
@@ -401,7 +401,7 @@ def judge(step: Step, line: list[bytes], latest: int) -> None:
 
 
 def others_untouched(step: Step) -> None:
-    """No command moves another turn's time, but for the one that now leads the session."""
+    """Check that no command changed the due time of another turn, except of the session's new first turn."""
     for member, score in step.before.due.items():
         if member != step.turn.id and step.after.due.get(member) != score:
             ended = _ended(step.after) and not _ended(step.before)
@@ -414,7 +414,7 @@ def _ended(look: Seen) -> bool:
 
 
 def latest_look(turn: PretendTurn, look: Seen, latest: int) -> int:
-    """When somebody must look at an unfinished turn at the latest. ``latest``: the furthest the clock ever was."""
+    """Return the latest time at which an unfinished turn must be looked at; ``latest`` is the highest clock so far."""
     if look.token:
         return look.lease_until
     if look.state == b"suspended":

@@ -41,7 +41,7 @@ _LOOK, _FORGET, _TAKE_ALL = (scripts.sha(text) for text in (scripts.LOOK, script
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A pretend worker's view of a claim. It may be late and not know it."""
+    """A pretend worker's view of its claim, which may be outdated."""
 
     turn: PretendTurn
     link: ChainTask
@@ -53,7 +53,7 @@ class Run:
 
 
 class Schedule:
-    """One seed's world. ``steps`` runs it; ``trace`` is what happened, for people."""
+    """The world of one seed. ``steps`` runs the schedule, ``trace`` describes what happened."""
 
     def __init__(self, seed: int, namespace: str, shas: dict[str, str], heard: dict[bytes, list[bytes]]) -> None:
         self.seed = seed
@@ -78,7 +78,7 @@ class Schedule:
         self.counts: Counter[str] = Counter()
 
     def steps(self) -> Steps:
-        """Everything that happens, to the judged end.
+        """Yield every command of the schedule up to its judged end. Raises ``Violation`` with the whole schedule.
 
         Raises:
             Violation: a rule does not hold; the text has the whole schedule.
@@ -172,7 +172,7 @@ class Schedule:
                 self._announce(turn, ChainTask.parse(turn.submit[15]))
 
     def _announce(self, turn: PretendTurn, link: ChainTask) -> None:
-        """Celery's part: sometimes a message is lost, or comes twice."""
+        """Deliver a task's message like Celery: sometimes the message is lost or doubled."""
         dice = self._random.random()
         self._messages += [(turn, link)] * (0 if dice < 0.1 else 2 if dice > 0.9 else 1)
 
@@ -221,7 +221,7 @@ class Schedule:
                 yield from self._commit(run, name)
 
     def _numbered(self, name: str, run: Run, more: list[Any], events: list[Body]) -> Ask:
-        """A numbered command, and before it what the store has forgotten, as ``Changes._numbered`` does it."""
+        """Send a numbered command after the commands that the store has forgotten, as ``TurnCommands`` does."""
         number = len(run.sent) + 1
         own = more if name == "commit" else flatten_events(events)
         run.sent.append((name, (run.token, number, *own), events))
@@ -233,7 +233,7 @@ class Schedule:
         return reply
 
     def _forget(self, turn: PretendTurn) -> Ask:
-        """The store loses the end of a running turn's log: some of the last appends, all of them answered."""
+        """Make the store lose the last answered appends of a running turn's log."""
         at = self._random.randrange(len(turn.appends))
         cmd, seq = turn.appends[at]
         keys = self._keys_of(turn)
@@ -247,7 +247,7 @@ class Schedule:
         self.counts["forget"] += 1
 
     def _seal(self, run: Run, name: str) -> Ask:
-        """An answer is accepted; it is committed at once, or later, or by another worker, which seals it again."""
+        """Seal an accepted answer, which is committed at once, later, or by another worker."""
         if run.turn.seen and run.turn.seen.accepted:
             name = run.turn.seen.accepted.decode()
         reply = yield from self._do("seal", run.turn, run.token, "", name)
@@ -296,7 +296,7 @@ class Schedule:
             self._announce(turn, ChainTask.parse(turn.submit[15]))
 
     def _again(self, sent: tuple[str, PretendTurn, tuple[Any, ...]]) -> Ask:
-        """A command comes once more: its reply was lost, or a connection delivers late."""
+        """Send a command once more, as after a lost reply."""
         name, turn, args = sent
         if name == "submit" and self._random.random() < 0.7:
             return
@@ -310,7 +310,7 @@ class Schedule:
         self._announce_head(reply[1])
 
     def _someone(self) -> PretendTurn:
-        """Mostly a turn that waits for a decision."""
+        """Return a turn to decide about, mostly one that waits for a decision."""
         if self._inbox and self._random.random() < 0.8:
             return self._turn_of(self._random.choice(self._inbox))
         return self._random.choice(self._turns)
@@ -329,11 +329,11 @@ class Schedule:
         yield from self._do("drop", turn, self._owner_of(turn))
 
     def _owner_of(self, turn: PretendTurn) -> str:
-        """Who asks for it: now and then somebody else."""
+        """Return the owner who asks for the turn, now and then a wrong one."""
         return str(turn.submit[2]) if self._random.random() < 0.9 else "somebody"
 
     def _one_that(self, matters: str) -> PretendTurn:
-        """A turn, rather one that is rare: whose answer is being published, or that is dead."""
+        """Return a turn, preferably a rare one: dead, or with an answer that is being published."""
         rare = [
             t
             for t in self._turns
@@ -360,7 +360,7 @@ class Schedule:
     # The healed world
 
     def _drain(self) -> Ask:
-        """No more faults: workers that live finish, reapers look, and within bounded work every turn ends."""
+        """Finish all turns without further faults, within bounded work."""
         self._healed = True
         for _ in range(40 + 30 * len(self._turns)):
             if self._runs:

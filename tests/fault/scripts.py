@@ -1,7 +1,7 @@
-"""The real Lua commands with a clock the test owns, and the same with one guard broken.
+"""The real Lua commands with a clock that the test controls, optionally with one guard broken.
 
-The one place where the commands read the server's clock is replaced by the last of KEYS; nothing else is touched. A
-``Mutant`` replaces one more text, so that a test can show that it would notice.
+Only the one place where the commands read the server's clock is replaced, by the last of KEYS. A ``Mutant`` replaces
+one more text, so that a test can prove that it would notice.
 """
 
 import hashlib
@@ -83,9 +83,9 @@ return found
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One guard broken: in ``command``, or in every command where the text is in the common part.
+    """One broken guard: in ``command``, or in every command if the text is in the common part.
 
-    ``seed``: the schedule to begin with, where the first one that finds it comes late.
+    ``seed`` is the schedule to begin with if the first schedule that finds the mutant comes late.
     """
 
     name: str
@@ -96,14 +96,14 @@ class Mutant:
 
 
 def _replaced_once(texts: dict[str, str], old: str, new: str) -> dict[str, str]:
-    """The texts with another one in place of ``old``: once in each that has it, and one has."""
+    """Replace ``old`` in the texts that contain it, where it must occur once."""
     most = max(text.count(old) for text in texts.values())
     assert most == 1, f"occurs {most} times, not once: {old!r}"
     return {name: text.replace(old, new) for name, text in texts.items()}
 
 
 def command_texts(mutant: Mutant | None = None) -> dict[str, str]:
-    """Name to text of every command, under the test's clock."""
+    """Return the text of every command by name, with the test's clock."""
     texts = {name: load_script(path, SETTINGS).text for name, path in FILES.items()}
     texts = _replaced_once(texts, _SERVER_CLOCK, _OWN_CLOCK)
     texts = _replaced_once(texts, *_SHORT_BYTES)
@@ -114,12 +114,11 @@ def command_texts(mutant: Mutant | None = None) -> dict[str, str]:
 
 
 def told_by(reply: list[Any]) -> dict[bytes, bytes]:
-    """The fields that a claim, or a commit whose holder goes on, answers."""
+    """Return the fields in the reply to a claim, or to a commit whose holder continues."""
     _, _, pairs = reply
     values = (value if isinstance(value, bytes) else b"%d" % value for value in pairs[1::2])
     return dict(zip(pairs[::2], values, strict=True))
 
 
 def sha(text: str) -> str:
-    """How EVALSHA names a script."""
     return hashlib.sha1(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What the interleaver knows of a turn: one look at what is stored, and what it was told so far."""
+"""What the interleaver knows about a turn: what is stored, and what was reported so far."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from tests.fault.scripts import FIELDS
 
 
 class Seen(NamedTuple):
-    """One look at a turn: its record (no state when there is none), its log's size, its keys' lives, its queues."""
+    """A snapshot of a turn in the store: its record, its log's length, its keys' lifetimes and its queues."""
 
     state: bytes | None
     token: bytes
@@ -31,17 +31,17 @@ class Seen(NamedTuple):
 
     @property
     def accepted(self) -> bytes:
-        """The answer that is being published, or nothing."""
+        """Return the answer that is being published, or nothing."""
         return self.others[-1] or b""
 
     @property
     def suspended_at(self) -> str:
-        """When it was last suspended, store time in ms; 0 if never."""
+        """Return when the turn was last suspended, in milliseconds of the store's clock; 0 if never."""
         return (self.others[-2] or b"0").decode()
 
     @property
     def record(self) -> tuple[Any, ...]:
-        """What a command that changes nothing must leave alone."""
+        """Return the fields that a command without effect must leave unchanged."""
         return (*self[:4], *self[5:15])
 
 
@@ -49,7 +49,7 @@ _NUMBERS = {*range(3, 6), *range(8, 12)}
 
 
 def seen(raw: list[Any]) -> Seen:
-    """Read the reply of ``scripts.LOOK``."""
+    """Parse the reply of ``scripts.LOOK``."""
     fields, length, top, lives, line, due, inbox = raw
     pairs = iter(due)
     first = [int(value or 0) if at in _NUMBERS else value or b"" for at, value in enumerate(fields[:12])]
@@ -64,9 +64,9 @@ NOTHING = seen([[None] * len(FIELDS), 0, b"0-0", [-2, -2, -2, -2], [], [], []])
 
 @dataclass(slots=True, eq=False)
 class PretendTurn:
-    """What the world was told about a turn.
+    """A turn as the pretend clients and workers know it.
 
-    ``appends``: number and length of the log before each append since the turn was last changed otherwise.
+    ``appends`` has the number and the length of the log before each append since the turn's last other change.
     """
 
     turn_id: str

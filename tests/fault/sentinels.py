@@ -1,4 +1,4 @@
-"""A real Sentinel set-up from the embedded server's binary: a master, replicas and three sentinels on loopback."""
+"""A real Sentinel set-up of the embedded server's binary: a master, replicas and three sentinels on loopback."""
 
 import signal
 import subprocess
@@ -16,8 +16,7 @@ from worker.processes.broker import find_server
 class SentinelSetUp:
     """A master, replicas and three sentinels, all real processes.
 
-    Attributes:
-        url: for ``HELIX_STORE_URL``. ports: of master and replicas, the first master first.
+    ``url`` is for HELIX_STORE_URL; ``ports`` has master and replicas, the first master first.
     """
 
     def __init__(self, directory: Path, *, replicas: int = 1, options: tuple[str, ...] = ()) -> None:
@@ -40,37 +39,37 @@ class SentinelSetUp:
         wait_for(lambda: all(self._sees_all(port) for port in nodes))
 
     def start(self, port: int, *more: str) -> None:
-        """Start a server, on the data it left, if any. Without ``--replicaof`` it is a master, as its disk says."""
+        """Start a server on the data that it left, if there are any; without ``--replicaof`` it is a master."""
         home = self.directory / str(port)
         home.mkdir(exist_ok=True)
         common = ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(home), "--appendonly", "yes", "--save", "")
         self._servers[port] = self._run(*common, *self._options, *more)
 
     def signal(self, port: int, number: signal.Signals) -> None:
-        """Send a server a signal; after SIGKILL it is gone."""
+        """Send a signal to a server; after SIGKILL, wait until the server is gone."""
         self._servers[port].send_signal(number)
         if number == signal.SIGKILL:
             self._servers[port].wait(60)
 
     def client(self, port: int) -> redis.Redis:
-        """A client of one server, whatever it is now."""
+        """Return a client of one server, be it master or replica."""
         return redis.Redis(port=port, socket_timeout=5)
 
     def master(self) -> int:
-        """The port of the server that the sentinels name; 0 when they do not answer."""
+        """Return the port of the master that the sentinels name, or 0 if they do not answer."""
         try:
             return int(self._asked.discover_master("turns")[1])
         except redis.RedisError:
             return 0
 
     def in_step(self, port: int) -> int:
-        """How many replicas of a server have caught up, and may be promoted."""
+        """Return how many replicas of a server have caught up and may be promoted."""
         others = [self._info(each) for each in self.ports if each != port]
         alike = [each for each in others if each.get("master_port") == port and each.get("slave_priority") != 0]
         return min(count_online_replicas(self._info(port)), len(alike))
 
     def behind(self, port: int, master: int) -> bool:
-        """Whether a server is a replica of this master and waits for its first copy."""
+        """Return True if a server is a replica of this master and waits for its first copy."""
         found = self._info(port)
         return found.get("master_port") == master and found.get("master_link_status") == "down"
 

@@ -1,4 +1,4 @@
-"""An accepted answer and its files: a cancel is in time or too late, and a death on the way is finished by others."""
+"""An accepted answer and its files: cancels in time or too late, and workers that die while publishing."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,7 +35,7 @@ def published(stage: Stage, session_id: str) -> str:
 
 
 async def stopped_at(stage: Stage, client: TurnsClient, point: str, session_id: str) -> tuple[str, Path]:
-    """A turn whose worker waits at a point, and the file that lets it go on."""
+    """Return a turn whose worker waits at a failpoint, and the file that lets the worker continue."""
     go = stage.meet / f"{session_id}.go"
     stage.arm(point, f"meet:{go}")
     turn_id = await client.submitter.submit(message("hello", session_id))

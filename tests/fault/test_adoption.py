@@ -1,4 +1,4 @@
-"""A run that finished is not paid for again: who takes its turn over adopts it, fenced like everything else.
+"""A finished run is not paid for twice: the worker that takes the turn over adopts the run.
 
 CI kills at one of the points between which nothing is stored or written; ``make faults`` at each of them.
 """
@@ -53,7 +53,7 @@ def points(tmp_path: Path) -> Points:
 
 @pytest.fixture
 def paid(mortal: Installation, meeting: Meeting, points: Points) -> Installation:
-    """An agent that writes a file, says much, and tells what it used."""
+    """Provide an agent that writes a file, says much, and reports its usage."""
     pieces = {"say": {"text": ANSWER, "pieces": 9}}
     written = {"write": {"path": "output/ADR-001-wahl.md", "content": NOTE}}
     script = [{"when": "", "attempts": [[written, pieces, {"usage": USED}]]}]

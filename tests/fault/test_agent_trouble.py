@@ -1,4 +1,4 @@
-"""Agents that flood, hang, leave children behind, refuse to end or kill their worker: their turn's trouble alone."""
+"""Agents that flood, hang, leave children behind, refuse to end or kill their worker harm only their own turn."""
 
 import asyncio
 import contextlib
@@ -65,7 +65,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(stage: Stage) -> Iterator[None]:
-    """A test that failed leaves its agents and their children to nobody."""
+    """End agents and their children that a failed test left behind."""
     yield
     (stage.meet / "go").touch()
     for pid in processes_with(f"sleep({CHILD}"):
@@ -81,7 +81,7 @@ async def until(client: TurnsClient, turn_id: str, kind: str) -> None:
 
 
 def tree_of(turn_id: str) -> dict[int, str]:
-    """All that an agent started, whatever it did to hide it."""
+    """Return the processes that an agent started, however they hide."""
     return {
         pid: line
         for marker in (f"HELIX_AGENT_MARK={turn_id}", f"sleep({CHILD}")
@@ -198,7 +198,7 @@ async def test_a_session_folder_that_cannot_be_made_is_that_sessions_trouble_and
 
 @pytest.fixture
 def full_disk(stage: Stage) -> Iterator[str]:
-    """A session whose folder lies on a file system with room for the folders, but for no answer."""
+    """Provide a session whose folder is on a file system without room for an answer."""
     folder = stage.settings.sessions_dir / "full"
     folder.mkdir(parents=True)
     mounted = subprocess.run(

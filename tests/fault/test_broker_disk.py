@@ -1,4 +1,4 @@
-"""The broker's disk: full, its file cut or damaged, its last writes gone."""
+"""The broker's disk: full, its file cut or damaged, its last writes lost."""
 
 import os
 import secrets
@@ -34,7 +34,7 @@ def log_of(broker: EmbeddedBroker) -> Path:
 
 
 async def submitted(client: TurnsClient, size: int = 1000) -> str:
-    """A turn, or nothing when it cannot be stored."""
+    """Submit a turn and return its id, or an empty string if the turn cannot be stored."""
     try:
         return await client.submitter.submit(asked("x" * size, secrets.token_hex(4)))
     except StoreUnavailable:
@@ -43,7 +43,7 @@ async def submitted(client: TurnsClient, size: int = 1000) -> str:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MB."""
+    """Provide a file system of 1 MB."""
     with disk_full.small_disk(tmp_path / "disk", 1) as folder:
         yield folder
 
@@ -67,7 +67,7 @@ async def test_while_the_brokers_disk_is_full_nothing_is_stored_by_half_and_afte
 
 
 def rewritten(broker: EmbeddedBroker) -> None:
-    """Have the broker's file rewritten, as the server does by itself when it has grown."""
+    """Have the broker's file rewritten, as the server does by itself when the file has grown."""
     store = redis.Redis.from_url(broker.url)
     store.execute_command("BGREWRITEAOF")
     wait_for(lambda: not store.info("persistence")["aof_rewrite_in_progress"])
@@ -79,7 +79,7 @@ def has_holes(broker: EmbeddedBroker) -> bool:
 
 
 def keeper_of(broker: EmbeddedBroker) -> int:
-    """The process that looks after the broker's file."""
+    """Return the id of the process that looks after the broker's file."""
     [found] = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
     return int(found)
 
@@ -89,7 +89,7 @@ def keeper_of(broker: EmbeddedBroker) -> int:
 async def test_what_is_acknowledged_after_a_full_disk_is_there_at_the_next_start(
     settings: Settings, small_disk: Path, size: int, how: str
 ) -> None:
-    """Room is made before its keeper has seen that the disk is full, or after that; or the keeper is frozen."""
+    """Room is made before or after the keeper has seen the full disk, or the keeper is frozen."""
     with EmbeddedBroker(small_disk / "b") as broker, redis.Redis.from_url(broker.url) as store:
         rewritten(broker)
         async with TurnsClient(settings_on(settings, broker)) as client:

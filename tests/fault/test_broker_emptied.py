@@ -1,4 +1,4 @@
-"""A broker beside the store is the doorbell only: what it loses costs seconds, and no turn."""
+"""A broker beside the store only wakes workers: losing its data costs seconds, and no turn."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""A broker that is down, frozen, slow, full, read-only or empty: callers hear it at once, and later all goes on."""
+"""A broker that is down, frozen, slow, full, read-only or empty: callers learn it at once, and turns continue later."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ async def submit(http: httpx2.AsyncClient, text: str) -> httpx2.Response:
 
 
 async def begun(http: httpx2.AsyncClient, client: TurnsClient, text: str) -> str:
-    """A turn whose agent is in the middle of its answer."""
+    """Submit a turn and wait until its agent is in the middle of the answer."""
     turn_id: str = (await submit(http, text)).raise_for_status().json()["turn_id"]
     async for event in client.reader.follow_turn(turn_id):
         if event is not None and event.kind == "attempt.output":
@@ -70,7 +70,7 @@ async def begun(http: httpx2.AsyncClient, client: TurnsClient, text: str) -> str
 
 
 class Reader:
-    """One reader of a turn's events, to their end: the numbers it sees."""
+    """Reads a turn's events to their end and keeps their numbers."""
 
     def __init__(self, http: httpx2.AsyncClient, turn_id: str) -> None:
         self.seen: list[int] = []
@@ -93,13 +93,13 @@ class Reader:
 
 
 def busy_seconds(pid: int) -> float:
-    """Processor time a process has used so far."""
+    """Return the processor time that a process has used so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Trouble:
-    """What is done to the broker, and undone."""
+    """A fault of the broker, and how to undo it."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -216,7 +216,7 @@ async def test_a_broker_that_forgot_its_scripts_and_cut_every_connection_is_not_
 
 
 async def queued(stage: Stage, store: redis.Redis) -> bytes:
-    """The one list in which the message of a waiting turn lies."""
+    """Return the key of the one list that contains the message of a waiting turn."""
 
     def found() -> list[bytes]:
         names = list(store.scan_iter(f"{stage.settings.namespace}:celery:*", _type="list"))

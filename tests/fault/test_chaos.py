@@ -1,4 +1,4 @@
-"""``make chaos``, as everybody runs it: a minute of load and kills with a fixed seed loses and doubles nothing."""
+"""``make chaos`` as everybody runs it: a minute of load and kills with a fixed seed loses and doubles nothing."""
 
 import json
 import os
@@ -23,7 +23,7 @@ TURNS, SECONDS, SEED = 110, 50, 20
 
 
 def judged(*arguments: str) -> tuple[int, dict[str, Any], str]:
-    """Exit code, result and progress of ``python -m tests.chaos``."""
+    """Run ``python -m tests.chaos``; return its exit code, result and progress output."""
     done = subprocess.run([*CHAOS, *arguments, "--json"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout), done.stderr
@@ -49,7 +49,7 @@ def test_a_minute_of_kills_loses_and_doubles_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A folder with a short path: sockets lie below it."""
+    """Provide a folder with a path short enough for sockets."""
     made = Path(tempfile.mkdtemp(prefix="c-"))
     yield made
     shutil.rmtree(made, ignore_errors=True)

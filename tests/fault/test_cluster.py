@@ -1,4 +1,4 @@
-"""A real Redis Cluster as store beside a plain broker: it is failed over and resharded, and turns wait and go on."""
+"""A real Redis Cluster as store beside a plain broker is failed over and resharded; turns wait and continue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSetUp]:
 
 @pytest.fixture
 def on_cluster(cluster: ClusterSetUp, settings: Settings) -> Settings:
-    """Settings of a namespace whose slot is its own."""
+    """Provide settings of a namespace on the cluster."""
     return replace(settings, store_url=cluster.url)
 
 
@@ -50,7 +50,7 @@ async def connection(on_cluster: Settings) -> AsyncIterator[Connection]:
 
 @pytest.fixture
 def held(on_cluster: Settings, installation: Installation, meeting: Meeting) -> Settings:
-    """An installation with a worker whose agent plays the script."""
+    """Provide an installation on the cluster, with a worker whose agent plays the script."""
     changes = {name: getattr(on_cluster, name) for name in ("store_url", "namespace")}
     made = installation.change(**changes, **meeting.settings())
     installation.worker(settings=made)
@@ -174,7 +174,7 @@ async def _whoami(settings: Settings) -> None:
 
 
 class Provider(CredentialProvider):
-    """What a cloud's library is to redis-py."""
+    """A credential provider as a cloud's library supplies it to redis-py."""
 
     def get_credentials(self) -> tuple[str, str]:
         return "iam", "token"

@@ -1,9 +1,8 @@
-"""The crash matrix: at each of the eighteen boundaries a process is killed, frozen or fails, or the broker is killed.
+"""The crash matrix: at each of eighteen boundaries a process is killed or frozen or fails, or the broker is killed.
 
-Whatever happens, the turn ends once and rightly, its session goes on, its counters and files are those of its log, and
-the agent ran as often as the deliveries say.
-
-CI kills the broker at one of the boundaries between which nothing is stored; ``make faults`` at each of them.
+Whatever happens, the turn ends once and correctly, its session continues, its counters and files match its log, and the
+agent ran as often as the deliveries say. CI kills the broker at one of the boundaries between which nothing is stored;
+``make faults`` at each of them.
 """
 
 from __future__ import annotations
@@ -34,15 +33,12 @@ from tests.support import processes_with, wait_until
 
 @dataclass(frozen=True)
 class Boundary:
-    """What is known of the turn that is hit at a boundary.
+    """The expectations about a turn that is hit at a boundary.
 
-    Attributes:
-        at: which pass of the point is hit.
-        lost: during which link its delivery is lost, if one is.
-        unborn: the hit delivery has no process yet; None means that it may or may not have started.
-        last_word: what a worker that was frozen there says of the turn when it wakes up.
-        amid: it wakes up while this delivery of another worker is at work; 0 means when all is over.
-        heirs: deliveries that adopt a finished run, and start no agent.
+    ``at`` is the pass of the failpoint that is hit. ``lost`` names the task during which the delivery is lost, if any.
+    ``unborn`` says that the hit delivery has no process yet; None means that it may have one. ``last_word`` is what a
+    frozen worker logs about the turn when it wakes up. ``amid`` is the delivery of another worker during which it wakes
+    up; 0 means at the end. ``heirs`` are deliveries that adopt a finished run and start no agent.
     """
 
     at: int = 1
@@ -118,7 +114,7 @@ RULES = """
 
 
 def shown(turn: Turn) -> str:
-    """The answer as the relay's callers get it."""
+    """Return the answer as callers of the relay get it."""
     return strip_own_marker(turn.response, turn.markers)
 
 
@@ -134,7 +130,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 class Case:
-    """One case: a turn that is hit, and the next one of its session."""
+    """One case: a turn that is hit, and the next turn of its session."""
 
     def __init__(self, stage: Stage, client: TurnsClient, point: str, action: str) -> None:
         self.stage = stage
@@ -152,11 +148,11 @@ class Case:
 
     @property
     def heirs(self) -> frozenset[int]:
-        """Deliveries that adopt a finished run. An agent whose words cannot be stored says them to its end."""
+        """Return the deliveries that adopt a finished run."""
         return frozenset({2}) if self.name == "output.received-raise" else self.boundary.heirs
 
     async def let_finish(self, turn_id: str, runs: Runs) -> None:
-        """Let the agents finish; one whose worker was hit in mid-answer is gone before, or its run would be adopted."""
+        """Let the agents finish, after the agent of a killed worker has ended."""
         if self.name == "output.received-kill":
             await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}.1.1"))
         elif self.name == "agent.started-kill":  # it may be born after all this was seen
@@ -170,7 +166,7 @@ class Case:
             self.stage.arm("agent.ended", "kill@1")
 
     async def begin(self, monkeypatch: pytest.MonkeyPatch) -> tuple[str, asyncio.Task[str]]:
-        """Submit the turn that is to be hit; its id, and the wait for its answer."""
+        """Submit the turn that is to be hit; return its id and the task that waits for its answer."""
         if self.point != "turn.reaped":
             asking = asyncio.create_task(self.caller.ask(self.prompt))
             return await self.caller.turn_id(), asking
@@ -187,7 +183,7 @@ class Case:
         return shown(await self.client.reader.await_result(turn_id))
 
     async def hit(self, turn_id: str) -> None:
-        """Wait until the point is passed, and do what is not done by the point itself."""
+        """Wait until the failpoint is passed, and do what the failpoint itself does not do."""
         self.pid = await self.stage.fired(self.point, self.boundary.at)
         self.hit_at = time.monotonic()
         self.said = self.stage.logged(self.boundary.last_word, turn_id)
@@ -201,7 +197,7 @@ class Case:
             await self.wake(turn_id)
 
     async def wake(self, turn_id: str) -> None:
-        """Let a frozen process go on after more than a lease, and wait until it has told what it found."""
+        """Let a frozen process continue after more than a lease, and wait for what it logs."""
         wake_at = self.hit_at + 1.2 * self.stage.settings.lease_seconds
         await wait_until(lambda: time.monotonic() > wake_at)
         resume(self.pid)
@@ -287,14 +283,14 @@ def check_outcome(case: Case, turn: Turn, events: list[Event], boundary: Boundar
 
 
 async def check_files(case: Case, turn: Turn) -> None:
-    """The session's files are the last turn's, whatever an earlier one's worker did late."""
+    """Check that the session's files are those of the last turn, whatever an earlier worker did late."""
     last = (await case.client.reader.read_attempts(turn.turn_id))[-1]
     delivery = delivery_name(turn.turn_id, last.number, last.last_delivery)
     assert case.stage.files_of(turn) == (turn.response, delivery)
 
 
 def check_runs(case: Case, turn: Turn, runs: Runs, boundary: Boundary) -> None:
-    """The agent was started once per delivery that got so far, and never twice at a time."""
+    """Check that the agent was started once per delivery that got so far, and never twice at a time."""
     deliveries, found = set(range(1, turn.delivery + 1)), runs.of(turn.turn_id)
     unborn = boundary.unborn
     if boundary.heirs and case.point == "run.adopted":

@@ -1,4 +1,4 @@
-"""Workers that are stopped, restarted and replaced on purpose: no turn is lost, none is struck, none waits for long."""
+"""Workers that are stopped, restarted and replaced on purpose: no turn is lost, struck or delayed for long."""
 
 import asyncio
 import itertools
@@ -119,7 +119,7 @@ def test_a_worker_hands_its_turns_over_only_when_it_takes_no_more_messages(
 def test_what_a_worker_announces_has_waited_before_and_goes_before_turns_that_were_just_submitted(
     settings: Settings,
 ) -> None:
-    """A turn that a sick host gives back after its claim, or that is handed over, is not put behind all others."""
+    """A turn that a worker gives back is not queued behind all others."""
     celery = Celery("test", set_as_current=False)
     celery.conf.update(celery_settings(settings))
     engine = Engine(settings, celery, IsolatedTasks(settings))

@@ -1,6 +1,6 @@
-"""The guards of the engine and of the record, broken one by one in a copy of the sources: a test notices each.
+"""Mutants of the engine and of the record, applied one by one in a copy of the sources: a test notices each.
 
-CI breaks one in six, and sees that the text of each still stands in the sources; ``make faults`` breaks them all.
+CI applies one in six, and checks that the text of each still occurs in the sources; ``make faults`` applies all.
 """
 
 import json
@@ -28,7 +28,7 @@ BROKEN = MUTANTS if WHOLE else MUTANTS[3::6]
 
 
 class Copy:
-    """A copy of what the tests run, and the process that runs them there."""
+    """A copy of the sources and tests, and the process that runs tests in the copy."""
 
     def __init__(self, sources: Path) -> None:
         self.sources = sources
@@ -45,7 +45,7 @@ class Copy:
         )
 
     def result_of(self, tests: Iterable[str], seconds: float, *, broken: bool) -> tuple[int, str]:
-        """Run these tests: pytest's exit code, and what it printed."""
+        """Run these tests in the copy; return pytest's exit code and output."""
         assert self._runner.stdin
         assert self._runner.stdout
         self._runner.stdin.write(json.dumps({"tests": list(tests), "seconds": seconds, "broken": broken}) + "\n")
@@ -55,7 +55,7 @@ class Copy:
 
     @contextmanager
     def broken(self, mutant: EngineMutant) -> Iterator[None]:
-        """The mutant is in the copy while the block runs."""
+        """Apply the mutant to the copy during the ``with`` block."""
         place = self.sources / mutant.path
         text = place.read_text()
         place.write_text(text.replace(mutant.old, mutant.new))
@@ -65,7 +65,7 @@ class Copy:
             place.write_text(text)
 
     def close(self) -> None:
-        """End the process that runs tests; it ends with its input, after the tests it runs."""
+        """End the process that runs tests, after the tests that it runs."""
         self._runner.communicate()
 
 

@@ -1,7 +1,8 @@
-"""A store that lost the end of its log: killed, and brought back on an earlier copy of its own file.
+"""A store that lost the end of its log: killed, and started again on an earlier copy of its file.
 
-So it goes when the power fails under a server that syncs every second, or when a replica takes over that was behind.
-Real broker, worker and readers: whatever the store forgot, a reader's text ends right and holds nothing twice.
+This happens when the power fails under a server that syncs every second, or when a replica takes over that lagged.
+Broker, worker and readers are real: whatever the store forgot, a reader's text is right in the end and has nothing
+twice.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ PIECES = ["Eins, ", "Eins, zwei, ", "Eins, zwei, drei.\n\n<!-- STEP: done -->"]
 
 @dataclass(slots=True)
 class Reader:
-    """Somebody who reads along: every event, and every text that stood there."""
+    """A reader of a turn that keeps every event and every text that was shown."""
 
     text: str = ""
     events: list[Event] = field(default_factory=list)
@@ -62,7 +63,7 @@ class Reader:
 
 
 class ForgetfulStore:
-    """The broker, which can be brought back to what it was."""
+    """A broker that can be brought back to an earlier state."""
 
     def __init__(self, broker: EmbeddedBroker, copy: Path) -> None:
         self._broker = broker
@@ -70,11 +71,11 @@ class ForgetfulStore:
         self._copy = copy
 
     def remember(self) -> None:
-        """What is stored by now will be there again."""
+        """Save the current state."""
         shutil.copytree(self._kept, self._copy)
 
     def forget(self) -> None:
-        """Lose all that came since."""
+        """Lose everything since the saved state."""
         self._broker.kill()
         shutil.rmtree(self._kept)
         shutil.copytree(self._copy, self._kept)
@@ -88,7 +89,7 @@ def store(private_broker: EmbeddedBroker, tmp_path: Path) -> ForgetfulStore:
 
 @pytest.fixture
 def pieces(installation: Installation, private_broker: EmbeddedBroker, meeting: Meeting) -> Installation:
-    """Its model answers in ``PIECES``. No lease runs out while the store is away, however slow the machine is."""
+    """Provide an installation whose model answers in ``PIECES``; leases outlast the store's absence."""
     meeting.script.write_text(SCRIPT.format(meet=meeting.directory))
     url = private_broker.url
     installation.change(**meeting.settings(), broker_url=url, store_url=url, lease_seconds=30.0)
@@ -97,7 +98,7 @@ def pieces(installation: Installation, private_broker: EmbeddedBroker, meeting: 
 
 @asynccontextmanager
 async def read_along(client: TurnsClient, turn_id: str) -> AsyncIterator[Reader]:
-    """Somebody reads while the block runs, and on to the turn's end."""
+    """Read a turn's events during the ``async with`` block and on to the turn's end."""
     reader = Reader()
     task = asyncio.create_task(reader.read(client, turn_id))
     yield reader
@@ -130,7 +131,7 @@ async def test_the_holder_tells_again_what_the_store_forgot(
 
 
 async def test_a_reader_that_kept_its_connection_notices_what_was_written_anew(settings: Settings) -> None:
-    """The store is as it was, at once, and nobody's connection breaks; no ping comes to the reader's help."""
+    """The store is restored at once, and no connection breaks; no ping helps the reader."""
     ledger = Ledger(settings, "w")
     async with TurnsClient(replace(settings, ping_seconds=60.0)) as client:
         turn_id = await client.submitter.submit(asked("pieces"))
@@ -153,7 +154,7 @@ async def test_a_reader_that_kept_its_connection_notices_what_was_written_anew(s
 async def test_readers_of_a_delivery_the_store_forgot_begin_again(
     pieces: Installation, store: ForgetfulStore, meeting: Meeting
 ) -> None:
-    """The claim itself is lost: its worker is fenced, the turn is delivered anew, under the same numbers."""
+    """The claim itself is lost: its worker is fenced, and the turn is delivered again with the same numbers."""
     client = pieces.client
     turn_id = await pieces.ask("pieces")
     store.remember()

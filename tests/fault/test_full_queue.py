@@ -1,4 +1,4 @@
-"""While many turns wait, those that have waited before start first: of a killed worker, and of a running session.
+"""While many turns wait, turns that have waited before start first, and workers without a free slot take nothing.
 
 And a worker leaves to others what it has no slot for.
 """
@@ -43,12 +43,12 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def witnessed(stage: Stage, event: str) -> list[dict[str, Any]]:
-    """The agent runs that were really started, or that ended, in order."""
+    """Return the logged starts or ends of agent runs, in order."""
     return [line for line in json_lines(stage.witness) if line["event"] == event]
 
 
 def running(stage: Stage, pid: int) -> int:
-    """How many agents a worker process runs just now: they run inside of it."""
+    """Return how many agents a worker process runs now, inside the process."""
     counts = [sum(line["pid"] == pid for line in witnessed(stage, event)) for event in ("start", "end")]
     return counts[0] - counts[1]
 

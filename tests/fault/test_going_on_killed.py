@@ -1,4 +1,4 @@
-"""A worker is killed while its agent goes on from a break: the answer is whole all the same, and the attempts count."""
+"""A worker is killed while its agent continues a truncated answer: the answer is whole, and the attempts count."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ LATER = LINE + 700
 
 @pytest.fixture
 def dying(installation: Installation, tmp_path: Path) -> Installation:
-    """An agent that dies in its answer; the one that goes on from there waits in the middle of the rest."""
+    """Provide an agent that dies in its answer; the agent that continues waits in the middle of the rest."""
     wait = [{"touch": f"{tmp_path}/begun"}, {"wait_for": f"{tmp_path}/go"}]
     rest = [{"say": {"text": WHOLE[LINE:LATER], "pieces": 20}}, *wait, {"say": WHOLE[LATER:]}]
     script = [{"attempts": [[{"say": {"text": WHOLE[:BREAK], "pieces": 20}}, "die"], rest]}]

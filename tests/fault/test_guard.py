@@ -1,4 +1,4 @@
-"""The guard, with real processes: nothing of a run outlives the run, its lease, its guard or its worker."""
+"""The guard with real processes: nothing of a run outlives the run, its lease, its guard or its worker."""
 
 import math
 import os

@@ -1,12 +1,9 @@
-"""Random schedules of the real Lua commands on a real server, judged after every step, and proof that this can fail.
+"""Random schedules of the real Lua commands on a real server, judged after every step; mutants prove the judge.
 
 CI runs 2,500 schedules and finds one mutant in five; ``make faults`` runs 10,000 and finds each.
-
-    INTERLEAVER_SCHEDULES=200000 pytest tests/fault/test_interleaver.py    # more schedules than the default
-    INTERLEAVER_FIRST=20000      pytest tests/fault/test_interleaver.py    # other seeds than from 0 on
-    INTERLEAVER_SEED=4711        pytest tests/fault/test_interleaver.py    # one schedule again
-
-A schedule that breaks a rule is printed whole, with its seed; the same seed gives the same schedule.
+INTERLEAVER_SCHEDULES=200000 runs more schedules, INTERLEAVER_FIRST=20000 begins with another seed, and
+INTERLEAVER_SEED=4711 repeats one schedule. A schedule that breaks a rule is printed whole, with its seed; the same seed
+gives the same schedule.
 """
 
 import os
@@ -47,7 +44,7 @@ RARE = (
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A server for these schedules alone."""
+    """Provide a server for these schedules alone."""
     with EmbeddedBroker(tmp_path_factory.mktemp("interleaver")) as server:
         yield server
 

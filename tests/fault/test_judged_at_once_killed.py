@@ -1,10 +1,9 @@
-"""The crash matrix of answers that are judged in the loop: the run and the verdict on it are stored together.
+"""The crash matrix of answers that are validated in the worker's loop, where run and verdict are stored together.
 
-A worker is killed, frozen or fails between the end of a run and the next link, or its guard, both or the broker is
-killed. The turn, which is asked twice, ends once and rightly; nobody judges an answer again that was accepted, and
-nobody pays for it twice. Where agents have a folder nobody pays twice for a run either.
-
-CI runs one of the boundaries between which nothing is stored or written; ``make faults`` runs each of them.
+A worker is killed, frozen or fails between the end of a run and the next task, or its guard, both or the broker is
+killed. The turn, which is asked twice, ends once and correctly; an accepted answer is neither validated nor paid for
+again. Where agents have a folder, no run is paid for twice either. CI runs one of the boundaries between which nothing
+is stored or written; ``make faults`` runs each of them.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from tests.support import alive, wait_until
 
 @dataclass(frozen=True)
 class Boundary:
-    """A pass of a point, and during what its delivery is lost; empty when none is.
+    """A pass of a failpoint, and the task during which its delivery is lost, if any.
 
-    ``heir`` is the next delivery, where it finds the lost run finished if agents have a folder; else 0.
+    ``heir`` is the next delivery if it can adopt the lost run (agents have a folder), else 0.
     """
 
     point: str
@@ -77,7 +76,7 @@ _STOPPED_INLINE = {"link.decided.1", "link.decided.3", "answer.sealed.1"}
 
 
 def _counts(runner: str, boundary: Boundary, action: str) -> bool:
-    """Return whether a case can go otherwise than another one: no guard matters without a process to adopt."""
+    """Return True if the case can end differently from the others."""
     if not WHOLE and str(boundary) in _LIKE_OTHERS and (action != "raise" or runner == "inline"):
         return False
     if action in {"guard", "both"}:
@@ -96,7 +95,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Stage]]:
-    """The stage of each runner, for all its cases: pytest would set up one of this scope for each set of parameters."""
+    """Provide one stage for each runner, for all its cases."""
     with contextlib.ExitStack() as made:
 
         @cache
@@ -186,7 +185,7 @@ def check(boundary: Boundary, action: str, turn: Turn, events: list[Event]) -> N
 
 
 def check_runs(boundary: Boundary, action: str, turn: Turn, runs: Runs, *, recorded: bool) -> None:
-    """The agent was started once per delivery; not by one that was hit before it, nor by the heir of a finished run."""
+    """Check that the agent was started once per delivery, except by deliveries hit before or adopting a run."""
     deliveries, found = set(range(1, turn.delivery + 1)), runs.of(turn.turn_id)
     heirs = {boundary.heir} if recorded and boundary.heir and turn.delivery > 2 else set[int]()
     unborn = {2} if boundary.point == "run.claimed" and action != "guard" else set[int]()

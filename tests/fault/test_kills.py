@@ -1,7 +1,7 @@
-"""Real processes, really killed in the middle of a turn: it ends exactly once, and no event is missing or doubled.
+"""Real processes are killed in the middle of a turn: it ends exactly once, and no event is missing or doubled.
 
-At which point a process is killed or frozen is the crash matrix's (test_crash_matrix.py): here whole workers are, a
-process at default settings, and the broker for longer.
+The crash matrix (test_crash_matrix.py) kills at exact points; here whole workers die, a process with default settings,
+and the broker for longer.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Owners take turns with real workers, also while these are killed: nothing is lost, and no place of an owner leaks."""
+"""Owners take turns with real workers, also while these are killed: nothing is lost, and no slot of an owner leaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many leases over a slow link: they are renewed in one command, so that no healthy run is taken for a lost one."""
+"""Many leases over a slow connection are renewed in one command, so that no healthy run is taken for a lost one."""
 
 import asyncio
 import json
@@ -56,12 +56,12 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def starts(stage: Stage) -> int:
-    """Agent runs that were really started."""
+    """Return how many agent runs were really started."""
     return sum(line["event"] == "start" for line in json_lines(stage.witness))
 
 
 def slow_leases(stage: Stage) -> bool:
-    """Whether `turns doctor` warns; the metric and its alert say the same."""
+    """Return True if `turns doctor` warns about slow lease renewals."""
     with stage.store as store:
         found: dict[bytes, bytes] = store.hgetall(stage.keys.workers)  # type: ignore[assignment]
     reports = [WorkerReport.from_json(name.decode(), text) for name, text in found.items()]

@@ -37,7 +37,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 async def ended(client: TurnsClient, turn_id: str) -> Turn:
-    """The finished turn, read as a caller does who meets a broker that is just away."""
+    """Return the finished turn, retrying while the broker is unavailable."""
 
     async def turn() -> Turn | None:
         with contextlib.suppress(StoreUnavailable):
@@ -50,7 +50,7 @@ async def ended(client: TurnsClient, turn_id: str) -> Turn:
 
 
 def time_passes(stage: Stage, store: redis.Redis) -> None:
-    """What expires some day has expired, and the turns that ended are older than they are kept."""
+    """Delete everything that would expire, and make finished turns older than their retention."""
     for name in list(store.scan_iter(f"{stage.settings.namespace}:*", count=1000)):
         if store.pttl(name) >= 0:
             store.unlink(name)
@@ -61,13 +61,13 @@ def time_passes(stage: Stage, store: redis.Redis) -> None:
 
 
 def left_of_turns(stage: Stage, store: redis.Redis) -> list[bytes]:
-    """The keys of turns and sessions."""
+    """Return the keys of turns and sessions."""
     names = list(store.scan_iter(f"{stage.settings.namespace}:*", count=1000))
     return [name for name in names if b":turn:" in name or b":session:" in name]
 
 
 def in_use(store: redis.Redis) -> int:
-    """What the data take, in bytes: without the buffers of connections."""
+    """Return the memory that the data use, in bytes, without the buffers of connections."""
     store.execute_command("MEMORY", "PURGE")
     return int(store.info("memory")["used_memory_dataset"])
 

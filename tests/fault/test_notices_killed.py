@@ -1,4 +1,4 @@
-"""Webhooks while their senders are killed: each arrives at least once, and the SDK of OpenAI accepts it.
+"""Webhooks while their senders are killed: each arrives at least once, and OpenAI's SDK accepts it.
 
 CI sends 250, with a kill at each of both points; ``make faults`` sends a thousand, with five kills.
 """
@@ -71,7 +71,7 @@ async def test_webhooks_arrive_at_least_once_though_their_senders_are_killed(
 
 
 async def cancelled(settings: Settings) -> set[str]:
-    """Ask for so many responses in the background, and cancel each before a worker is there."""
+    """Submit responses in the background and cancel each before a worker is there; return their ids."""
     async with TurnsClient(settings) as client:
 
         async def one(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Phases through everything that is real, and workers killed in the middle of a phase's run and of its verification."""
+"""Phases with everything real, and workers killed during a phase's run and its verification."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ PHASES = """
 
 @pytest.fixture
 def installed(installation: Installation, tmp_path: Path) -> Installation:
-    """Settings whose agent builds badly at first, and whose project has two phases."""
+    """Provide settings whose agent fails at first, and a project with two phases."""
     write = {"write": {"path": "output/add.py", "content": "def add(a, b:"}}
     good = {"write": {"path": "output/add.py", "content": "def add(a, b): return a + b\n"}}
     readme = {"write": {"path": "output/README.md", "content": "# add\n"}}

@@ -1,4 +1,4 @@
-"""What an agent said is recorded while it says it: its worker may die at any moment, and none of it is lost."""
+"""An agent's words are recorded while it speaks: its worker may die at any moment, and nothing is lost."""
 
 import errno
 import os
@@ -113,7 +113,7 @@ def worker(folder: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], 
 
 
 def spawned(agents: AgentProcesses, folder: Path, code: str) -> AgentProcess:
-    """An agent whose run is recorded in ``folder``."""
+    """Start an agent whose run is recorded in ``folder``."""
     return agents.spawn_agent(
         [sys.executable, "-S", "-c", code],
         mark=f"{RUN}.{secrets.token_hex(4)}.1",
@@ -126,7 +126,7 @@ def spawned(agents: AgentProcesses, folder: Path, code: str) -> AgentProcess:
 
 
 def run_of(agents: AgentProcesses, folder: Path, code: str, *, stop: bool = False) -> bytes:
-    """Run an agent to its end, as a worker does that lives; what it said."""
+    """Run an agent to its end, as a living worker does, and return its output."""
     agent = spawned(agents, folder, code)
     said = b""
     if stop:

@@ -1,4 +1,4 @@
-"""The relay killed while it streams: the turn goes on, and a reader that comes back misses nothing."""
+"""The relay is killed while it streams: the turn continues, and a reader that comes back misses nothing."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def relay(scripted: Installation) -> RelayProcess:
 
 
 def events_of(response: httpx2.Response) -> Iterator[tuple[str, dict[str, object]]]:
-    """The events of an SSE response: id and data."""
+    """Yield the id and data of each event of an SSE response."""
     event_id = ""
     for line in response.iter_lines():
         if line.startswith("id: "):
@@ -28,7 +28,7 @@ def events_of(response: httpx2.Response) -> Iterator[tuple[str, dict[str, object
 
 
 def watch_until_killed(relay: RelayProcess, turn_id: str) -> tuple[list[int], str]:
-    """Read events and kill the relay in the middle of the answer; returns the numbers seen and the last id."""
+    """Read events and kill the relay in the middle of the answer; return the seen numbers and the last id."""
     seen: list[int] = []
     last_id = ""
     try:

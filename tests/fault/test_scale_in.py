@@ -1,6 +1,6 @@
-"""Workers that are taken away and brought back under load, as an orchestrator does: SIGTERM, a grace period, SIGKILL.
+"""Workers are removed and added under load, as an orchestrator does: SIGTERM, a grace period, SIGKILL.
 
-``SCALE_IN_WORKERS=20`` sets how many there are; one tenth of them stays.
+``SCALE_IN_WORKERS=20`` sets their number; one tenth of them stays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def stage_of(folder: Path, run_seconds: float, shutdown_seconds: float) -> Stage
 
 
 class Runs:
-    """What the agents did: every start, and every end that was not forced."""
+    """The agent runs that really happened: every start, and every end that was not forced."""
 
     def __init__(self, stage: Stage) -> None:
         self.starts, self.paid = Counter[str](), Counter[str]()
@@ -55,7 +55,7 @@ class Runs:
 
 
 async def scaled_in(stage: Stage, leave: list[WorkerProcess], grace_seconds: float) -> None:
-    """SIGTERM to all at once; whoever still runs after the grace period is killed, with its processes."""
+    """Send SIGTERM to all workers at once, and kill those that still run after the grace period."""
     kill_at = time.monotonic() + grace_seconds
     for worker in leave:
         worker.kill(signal.SIGTERM)
@@ -69,7 +69,7 @@ async def scaled_in(stage: Stage, leave: list[WorkerProcess], grace_seconds: flo
 
 
 async def in_and_out(stage: Stage, grace_seconds: float) -> list[Turn]:
-    """Twice: all turns run, all workers but a few go, all come back. The turns as they ended."""
+    """Remove and add workers twice while turns run; return the finished turns."""
     stage.start(workers=WORKERS)
     async with TurnsClient(stage.settings) as client:
         ids = [await client.submitter.submit(asked("hello", f"s-{number}")) for number in range(TURNS)]

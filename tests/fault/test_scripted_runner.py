@@ -1,4 +1,4 @@
-"""The scripted runner with its real agent process: how it ends, what is left, what its witness saw."""
+"""The scripted runner with its real agent process: how the process ends, what is left, and what was logged."""
 
 import asyncio
 import json
@@ -34,9 +34,9 @@ Play = Callable[..., Played]
 
 @pytest.fixture(params=["thread", "loop"])
 def play(agents: AgentProcesses, tmp_path: Path, request: pytest.FixtureRequest) -> Play:
-    """In both ways to watch an agent, in a thread and in an event loop.
+    """Return a function that runs the scripted agent with given steps, watched by a thread or by an event loop.
 
-    Run the scripted agent with these steps. ``when`` maps the text of an event to what is done when it comes.
+    ``when`` maps the text of an event to an action to carry out when the event arrives.
     """
 
     def run(*steps: object, stop: Asked | None = None, when: dict[str, Callable[[], Any]] | None = None, **values: Any):  # type: ignore[no-untyped-def]

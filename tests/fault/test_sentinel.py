@@ -1,7 +1,7 @@
-"""A real Sentinel set-up from the same binary: the master is killed, a replica takes over, and the turn goes on.
+"""A real Sentinel set-up of the same binary: the master is killed, a replica takes over, and the turn continues.
 
 Replication is asynchronous: what the replica had not received when the master died is lost (docs/reliability.md). The
-test waits for the replica before the kill, so it judges the fail-over, not the luck.
+test waits for the replica before the kill, so it judges the fail-over, not luck.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from worker.turns.loops.watching import PollingLoop
 
 @pytest.fixture(scope="module")
 def set_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SentinelSetUp]:
-    """One set-up for all tests: the one that kills its master comes last."""
+    """Provide one set-up for all tests; the test that kills its master comes last."""
     made = SentinelSetUp(tmp_path_factory.mktemp("sentinel"), options=("--repl-diskless-sync-delay", "0"))
     yield made
     made.stop()

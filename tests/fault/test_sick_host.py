@@ -1,6 +1,7 @@
-"""A host that cannot write HELIX_ROOT beside one that can: it gives back what it took, and no turn is the worse for it.
+"""A host that cannot write HELIX_ROOT gives its turns back to a host that can, and no turn suffers.
 
-The sick host is a real worker in a mount namespace and a host name of its own, for whom the project becomes read-only.
+The sick host is a real worker in a mount namespace and with a host name of its own, for which the project becomes
+read-only.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ _ENTER = 'hostname "$1" && mount --make-rprivate / && mount --bind "$2" "$2" && 
 
 @pytest.fixture
 def host_of_its_own(settings: Settings) -> list[str]:
-    """The beginning of a command that makes what follows run on a host of its own, as far as files and name go."""
+    """Return the beginning of a command that runs the rest on a separate host, as far as files and name go."""
     if shutil.which("unshare") is None or shutil.which("nsenter") is None:
         pytest.skip("no unshare and nsenter (util-linux): no host of its own can be made")
     enter = ["unshare", "--mount", "--uts", "sh", "-c", _ENTER, "sh", _SICK, str(settings.root)]
@@ -42,7 +43,7 @@ def remount(worker: WorkerProcess, settings: Settings, how: str) -> None:
 
 
 async def sick(client: TurnsClient) -> dict[str, str]:
-    """Which worker processes say that their machine is sick, with why."""
+    """Return the worker processes that report a sick machine, each with the reason."""
     return {each.name: each.sick for each in await client.workers.read_reports() if each.sick}
 
 

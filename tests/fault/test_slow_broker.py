@@ -1,4 +1,4 @@
-"""A broker that takes two seconds a command: callers are told, agents may be stopped, nothing is lost or blamed."""
+"""A broker that takes two seconds per command: callers are told, agents may be stopped, nothing is lost or blamed."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Each fault that once broke a promise, staged again at the size of a test."""
+"""Each fault that once broke a promise, repeated at the size of a test."""
 
 import pytest
 

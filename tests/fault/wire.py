@@ -1,8 +1,8 @@
-"""Talking to the store fast: one raw connection, commands in batches, published events beside the replies (RESP3).
+"""A fast raw connection to the store, with commands in batches and published events beside the replies (RESP3).
 
 Many schedules run side by side, each a generator that yields commands and is sent their replies. Two groups take turns,
 so that the server works on one while Python works on the other. A schedule's choices depend on its seed alone, never on
-who runs beside it.
+its neighbours.
 """
 
 import socket
@@ -33,7 +33,7 @@ class Wire:
         self._socket.close()
 
     def ask(self, *commands: Command) -> list[Any]:
-        """Send commands and wait for their replies."""
+        """Send commands and return their replies."""
         self.send(commands)
         return self.receive(len(commands))
 
@@ -41,7 +41,7 @@ class Wire:
         self._socket.sendall(b"".join([hiredis.pack_command(command) for command in commands]))
 
     def receive(self, count: int) -> list[Any]:
-        """The next ``count`` replies; a refusal is a ``hiredis.ReplyError`` among them."""
+        """Return the next ``count`` replies; refusals are ``hiredis.ReplyError`` objects among them."""
         replies: list[Any] = []
         while len(replies) < count:
             reply = self._reader.gets()
@@ -58,7 +58,7 @@ class Wire:
 
 
 class Group:
-    """Schedules that run side by side on one connection. ``make`` gives new ones until there are no more."""
+    """Schedules that run side by side on one connection; ``make`` supplies new schedules until there are no more."""
 
     def __init__(self, wire: Wire, make: Callable[[], Steps | None], size: int) -> None:
         self._wire = wire
@@ -73,11 +73,11 @@ class Group:
             self.running.append((steps, next(steps)))
 
     def send(self) -> None:
-        """Send what every schedule wants to say next."""
+        """Send the next commands of every schedule."""
         self._wire.send([command for _, wanted in self.running for command in wanted])
 
     def go_on(self) -> None:
-        """Wait for the replies and let every schedule go on."""
+        """Receive the replies and let every schedule continue."""
         replies = self._wire.receive(sum(len(wanted) for _, wanted in self.running))
         at, before = 0, self.running
         self.running = []
@@ -91,7 +91,7 @@ class Group:
 
 
 def run_all(groups: list[Group]) -> None:
-    """Run every schedule of every group to its end. What a schedule raises ends the run."""
+    """Run every schedule of every group to its end. An exception of a schedule ends the run."""
     for group in groups:
         group.send()
     for group in cycle(groups):
