@@ -102,7 +102,7 @@ class FakeProber:
 
 
 class FakeAllowances:
-    """Stands for ``Allowances``: remembers what was taken; ``refusal`` is the answer."""
+    """Stands for ``SubmissionLimits``: remembers what was taken; ``refusal`` is the answer."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, float]] = []
