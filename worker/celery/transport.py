@@ -59,7 +59,7 @@ class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
             self._slots.took(last_used)
 
     def is_stale(self) -> bool:
-        """Return True if slots were freed or filled, so that the poll in progress waits for the wrong queues."""
+        """Return True if the queues in ``popping`` no longer match the free slots, so that the pop must be repeated."""
         wanted = self._wanted() if self.popping else []
         return bool(self.popping) and not (wanted and self.popping.issuperset(wanted))
 
@@ -185,7 +185,7 @@ class TurnsConnectionPool(ConnectionPool):
     """A pool of broker connections that use our transports."""
 
     def new(self) -> Any:
-        """Create a connection that uses the same transport as the pool's first connection."""
+        """Create a connection with the transport of the connection that the pool was created from."""
         made: Any = super().new()
         made.transport_cls = self.connection.get_transport_cls()
         return made

@@ -61,7 +61,6 @@ class EngineParts:
     ability: ModelAvailability = field(default_factory=ModelAvailability)
     files: SessionFiles = field(default_factory=SharedFolder)
     admissions: RunAdmissions | None = None
-    #: Derived from the fields above.
     policies: StoredPolicies = field(init=False)
     redact: Callable[[str], str] = field(init=False)
 

@@ -23,7 +23,6 @@ from worker.files.session_fence import FencedSessionFolder, SessionFolder
 from worker.turns.engine_parts import EngineParts
 from worker.turns.leases.lease import Lease
 
-#: The earlier attempts, in order.
 History = Sequence[AttemptRecord]
 #: All files of an answer by name; None for the delivery's own and repaired files.
 Files = Mapping[str, str] | None

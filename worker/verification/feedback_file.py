@@ -14,7 +14,6 @@ from worker.files.safe_io import ensure_folder, open_folder, read_file, replace_
 
 log = structlog.get_logger()
 
-#: Longest feedback, in characters.
 MAX_MESSAGE = 200_000
 
 _WORDS = load_word_table(__file__)

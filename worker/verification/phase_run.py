@@ -22,7 +22,6 @@ from worker.verification.phase_loop import PhaseRun, verify_with_retries
 from worker.verification.result import VerificationResult
 from worker.verification.sub_agent import SubAgentVerifier, VerificationScope
 
-#: Callback for each piece of the agent's text.
 OnOutput = Callable[[str], None]
 
 PROMPT = "Carry out the phase that CLAUDE.md describes. Write all results below output/."

@@ -137,7 +137,7 @@ class StreamView:
         self.done = False
 
     def read_line(self, line: str) -> None:
-        """Process one line of the streamed response."""
+        """Take over what a line of the response (server-sent events) shows to the user."""
         data = line.removeprefix("data: ").strip()
         if data == "[DONE]":
             self.done = True

@@ -32,9 +32,7 @@ from worker.plugins.acp.permissions import (
 )
 from worker.runners import approval_client
 
-#: The only supported version of the protocol.
 PROTOCOL = 1
-#: Longest line of the agent, in bytes.
 _MAX_LINE = 16 * 2**20
 #: Seconds an agent may take to exit after its input is closed, and between SIGTERM and SIGKILL.
 _LEAVE_SECONDS, _TERM_SECONDS = 5.0, 2.0

@@ -17,7 +17,6 @@ from api_client.store import namespace
 from api_client.store.connecting import open_blocking_store
 from worker.processes.broker import BrokerError, EmbeddedBroker, ServerBinary, find_servers
 
-#: End of a dump without checksum.
 _END = b"\xff" + bytes(8)
 _REMEDY = "Put the store's own kind and version of server on PATH, where the restore runs"
 

@@ -28,7 +28,6 @@ from worker.runners.sandbox.processes import FAST_PYTHON
 _AROUND = Path(__file__).with_name("wrapper.py")
 #: Default time limits of a situation, in seconds; some agents need 40 s to start.
 _SECONDS, _IDLE = 120.0, 90.0
-#: An address without a service.
 _NOBODY = "http://127.0.0.1:9"
 
 

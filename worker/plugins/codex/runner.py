@@ -33,7 +33,6 @@ _HOOK = Path(__file__).with_name("blocking_hook.py")
 _ORDERS, _QUESTION, _SEEN = "helix-tools.json", "helix-question.json", "helix-hooked"
 _SHELL = re.compile(r"\S*\b(?:ba|z)?sh -l?c ")
 _ENDS = frozenset({"turn.completed", "turn.failed"})
-#: Exit code of an interrupted turn.
 _INTERRUPTED = 1
 #: Item types of tool calls -> field that is shown.
 _TOOLS = {"command_execution": "command", "mcp_tool_call": "tool", "web_search": "query", "file_change": "status"}

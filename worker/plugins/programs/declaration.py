@@ -126,7 +126,6 @@ def _parse_files(value: Any) -> dict[str, str]:
     return {parse_relative_path(path): text for path, text in parse_templates(value).items()}
 
 
-#: Keys of every declaration.
 KINDS: Mapping[str, Kind] = {
     "program": read_word,
     "arguments": list_kind(parse_template, "arguments"),

@@ -9,7 +9,6 @@ from typing import TypeVar
 from worker.files.safe_io import read_cached
 from worker.plugins.programs.declaration import DeclarationError
 
-#: Largest declaration file, in bytes.
 MAX_BYTES = 256 * 2**10
 T = TypeVar("T")
 

@@ -40,7 +40,7 @@ class ClaudeStream:
     """
 
     def __init__(self, answered: Interruption | None = None) -> None:
-        """Start with an empty answer. ``answered`` is the question about a tool call that a person has answered."""
+        """Start with an empty answer. ``answered``: the question about a tool call answered before this run."""
         self.result: dict[str, Any] = {}
         self.error = ""
         self.retries = 0

@@ -32,7 +32,7 @@ class RecordedRun:
     stop_reason: str = ""
 
     def lacks_message(self, message: str) -> bool:
-        """Return True if the answer does not end with the message that the Stop hook reported."""
+        """Return True if this answer does not end with the text that the CLI passed to the Stop hook."""
         return not ends_with(self.text, message) or bool(trim_text(message)) is not bool(trim_text(self.last))
 
 
@@ -52,7 +52,7 @@ def read_transcript(transcript: str, session: str, home: Path) -> bytes:
 
 
 def extract_run(content: bytes, session: str, prompt: bytes, before: bytes = b"") -> RecordedRun:
-    """Return the answer to a prompt from a transcript.
+    """Find the agent's answer to ``prompt`` in the content of a transcript, and return it.
 
     Entries that an earlier transcript, ``before``, contains are ignored.
 

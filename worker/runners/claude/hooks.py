@@ -29,7 +29,6 @@ _TOOL_TIMEOUT = 300
 _DEFERRED = "tool_deferred"
 #: Time limit of a hook in seconds; without a limit, the CLI cancels hooks while it exits.
 _TIMEOUT = 10
-#: Largest mark in bytes.
 _MAX_MARK = 8 * 2**20
 _PROBE = 64 * 2**10
 

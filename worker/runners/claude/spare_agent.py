@@ -53,7 +53,7 @@ _RULES, _CLAIM = "rules", "claim"
 
 
 def spare_part(settings: Settings, program: str, order: Order) -> str:
-    """Return a digest of the options with which a spare process for this run is started.
+    """Return a digest of the options with which a spare process must be started to fit this run.
 
     The digest is empty if the run can use no spare process. Raises ``OSError`` if an input file cannot be read.
     """

@@ -61,7 +61,7 @@ class ToolApproval(InterruptionKind):
         return super().resume_turn(turn, asked, replace(decision, kind=kind), number, best)
 
     def end_run(self, turn: Turn, move: Transition, asked: Interruption, *, used: bool, whole: bool) -> Transition:
-        """Return the transition of a resumed run, without the answered question.
+        """Return the transition ``move`` that ends a run, without the question that a person answered before the run.
 
         An approved call that never ran is counted and noted.
         """

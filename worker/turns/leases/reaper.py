@@ -120,7 +120,7 @@ class Reaper:
         await self._ledger.fold_counters()
 
     async def _reap_due_turns(self, now: int, *, may_take: bool) -> bool:
-        """Handle a batch of due turns. Return True if more turns may be due.
+        """Reap a batch of turns whose deadline has passed. Return True if there may be more.
 
         Turns whose announcement is postponed do not block others.
         """

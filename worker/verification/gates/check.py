@@ -35,7 +35,6 @@ GATES: Mapping[str, Gate] = {
 
 log = structlog.get_logger()
 
-#: Gates that every phase must pass first.
 ALWAYS = ("files_exist", "syntax")
 
 
