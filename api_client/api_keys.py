@@ -61,7 +61,7 @@ class ApiKey:
 
     @property
     def share(self) -> SlotShare:
-        """Return how the agent slots are shared with each owner of this key."""
+        """Return how many agent slots each owner of this key may use, as a weight and limits."""
         return SlotShare(
             weight=0 if self.weight == 1 else self.weight, at_once=self.at_once, background=self.background
         )

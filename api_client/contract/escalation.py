@@ -41,7 +41,7 @@ class Escalation:
 
     @property
     def attached(self) -> dict[str, Any]:
-        """Return the escalation as the part of a request to attach."""
+        """Return the escalation in the form in which a request carries it."""
         return {NAME: asdict(self)}
 
     @classmethod

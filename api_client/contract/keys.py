@@ -28,7 +28,7 @@ def named_key(name: str) -> cached_property[str]:
 
 
 def named_keys(before: str, after: str = "", *, hashed: bool = False) -> cached_property[Callable[..., str]]:
-    """Declare a class attribute that is a function building Redis keys from ids, such as ``keys.turn(turn_id)``."""
+    """Declare a class attribute, a function that builds Redis keys from ids, such as ``keys.turn(turn_id)``."""
 
     def make_key_function(keys: KeyNames) -> Callable[..., str]:
         def make_key(*names: str) -> str:

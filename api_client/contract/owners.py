@@ -21,7 +21,7 @@ def owner_of_name(name: str) -> str:
 
 
 def owner_of_user(owner: str, user: str) -> str:
-    """Return the owner id for one user on whose behalf a forwarding API key is used."""
+    """Return the owner id for one of the users for whom an application's API key acts."""
     return _hash_owner(b"helix-owner-user", f"{owner}\0{user}")
 
 

@@ -74,7 +74,7 @@ def _read_turn_fields(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 
 def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
-    """Build a turn from the Redis hash of its record, merged with the hash of its long texts if that was read.
+    """Build a turn from the stored fields of its record, with those of its long texts if they were read.
 
     Raises ``ValueError`` if the data is not a turn's record.
     """

@@ -65,7 +65,7 @@ def find_markers(text: str) -> list[Marker]:
 
 
 def spans_of_markers(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
-    """Return the spans of an answer's step markers; ``counting`` are the markers outside code and quotes."""
+    """Return the positions of an answer's step markers; ``counting`` are the markers outside code and quotes."""
     inner, end = list(counting), len(text)
     while inner and not text[inner[-1].end : end].strip():
         end = inner.pop().start
@@ -74,7 +74,7 @@ def spans_of_markers(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
 
 
 def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
-    """Parse stored marker spans, dropping spans that do not fit the text.
+    """Parse stored positions of step markers, dropping positions that do not fit the text.
 
     If ``pairs`` is no list, the markers at the end of the text count.
     """

@@ -58,7 +58,7 @@ def choose_buckets(since: float, until: float, now: float, lives: dict[str, floa
 
 
 async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[str]]:
-    """Return the counters of each given bucket, including counts that are not added up yet."""
+    """Return the counters of each given bucket, including pending counter updates."""
     found, pending = await _read_hashes(store, [store.keys.bucket_key(size, at) for size, at in wanted])
     for at, counted in pending:
         for place, (size, start) in enumerate(wanted):
@@ -82,7 +82,7 @@ class TurnBalance:
 
 
 async def _read_hashes(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]], list[Pending]]:
-    """Read the counters in the named hashes and the counters that are not added up yet, in one transaction."""
+    """Read the counters in the named hashes and the pending counter updates, in one transaction."""
     pipe = store.redis.pipeline(transaction=True)
     pipe.lrange(store.keys.pending, 0, -1)
     for name in names:
@@ -187,7 +187,7 @@ class FigureReader:
         self._store = store
 
     async def count_pending(self) -> int:
-        """Return the number of counter updates that are not added up yet."""
+        """Return the number of counter updates that are stored but not yet added to the totals."""
         return int(await self._store.send_command("LLEN", self._store.keys.pending))
 
     async def read_retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
@@ -230,7 +230,7 @@ class FigureReader:
         return compute_stats(found, since=until - since_seconds, until=until, by=by)
 
     async def read_totals(self) -> Mapping[str, int]:
-        """Return the value of every counter since the installation began, including updates not yet added up."""
+        """Return the value of every counter since the installation began, including pending updates."""
         [total], pending = await _read_hashes(self._store, [self._store.keys.totals])
         for _, counted in pending:
             total.update(counted)

@@ -117,7 +117,7 @@ class Notices:
         return await self._read(self._store.redis.zrevrange(self._keys.dead, 0, _last(most)))
 
     async def send_again(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Put notifications that were given up back into the queue, all of them without ids; return their ids.
+        """Queue notifications again that were given up, or all of them if no ids are given; return their ids.
 
         Raises ``BadRequest`` for an id that was not given up.
         """
@@ -134,7 +134,7 @@ class Notices:
         return [entry.notice_id for entry in entries]
 
     async def drop(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Delete notifications that were given up, all of them without ids; return the ids of the deleted ones."""
+        """Delete notifications that were given up, or all of them if no ids are given; return their ids."""
         entries = await self._chosen(notice_ids)
         pipe = self._store.redis.pipeline(transaction=True)
         for entry in entries:

@@ -53,7 +53,7 @@ def find_waits(pauses: Iterable[Pause], at: float) -> list[Wait]:
 
 
 def wait_for(pause: Pause, at: float) -> Wait:
-    """Explain the wait of turns that a pause, circuit breaker or limit holds back."""
+    """Return the reason for which a pause, circuit breaker or limit makes turns wait, and since when."""
     limit = Reason.CREDIT if pause.spent else Reason.LIMIT
     reason, subject = {
         BREAKER: (Reason.BREAKER, pause.name),

@@ -102,7 +102,7 @@ def _options(connect_seconds: float, answer_seconds: float, retry: Any) -> dict[
 
 
 def _parse_address(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert parsed address options; ``credential_provider`` names a class that supplies credentials."""
+    """Complete the options of a store's address, creating the credential provider that they name."""
     found = dict(options)
     if name := found.pop("credential_provider", None):
         try:

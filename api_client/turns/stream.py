@@ -54,7 +54,7 @@ class EndUnreadable(Exception):
 async def follow_events(
     ask: Ask, bells: ChannelHub, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
-    """Yield every event of a turn after position ``after``, once and in order; None for each silent ``ping_seconds``.
+    """Yield every event of a turn after position ``after``, once and in order; None after ``ping_seconds`` of silence.
 
     An event ``log.reset`` says that the store lost events, and that all events follow from the start. Raises
     ``StoreUnavailable`` if the store was away for more than a minute, ``TurnNotFound`` if it lost the turn,

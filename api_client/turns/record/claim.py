@@ -75,7 +75,7 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True)
 class LostCommands:
-    """The store's reply that earlier commands of a worker were lost; ``known`` is the last command it has."""
+    """The store's reply that earlier commands of a worker were lost; ``known`` numbers the last one it has."""
 
     known: int
 

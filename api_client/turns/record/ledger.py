@@ -240,7 +240,7 @@ class Ledger:
         return await self._send_command(self._changes.queue_turn(turn_id, session_id, *pushed, since))
 
     async def find_ended(self, places: Sequence[str]) -> list[str]:
-        """Return the slots in ``places`` whose turns have ended or no longer exist."""
+        """Return those of the slots ``places`` whose turns have ended or no longer exist."""
         names = [each.rpartition("|")[2] for each in places]
         keys = [keys_for_turn(self._settings.namespace, turn_id).turn(turn_id) for turn_id in names]
         states = await asyncio.gather(*(self._connection.send_command("HGET", key, "state") for key in keys))

@@ -49,7 +49,7 @@ class KeyGuesses:
         return max(0.0, ahead + _SECONDS_EACH - _MOST_AT_ONCE * _SECONDS_EACH)
 
     def count_wrong(self, address: str) -> None:
-        """Count one wrong key of the address."""
+        """Count one wrong API key that came from the address."""
         place, now = self._find_place(address), self._clock()
         self._full_allowance_at[place] = max(self._full_allowance_at.get(place, now), now) + _SECONDS_EACH
 

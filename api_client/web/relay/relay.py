@@ -32,7 +32,7 @@ class RequestCounter:
 
     @contextmanager
     def count_request(self, owner: str, most: int) -> Iterator[None]:
-        """Count one more request of an owner within the ``with`` block, of which ``most`` are allowed (0: no limit).
+        """Count a request of an owner during the ``with`` block; at most ``most`` may run at once (0: no limit).
 
         Raises ``ApiError``: 429 ``too_many_requests``.
         """
