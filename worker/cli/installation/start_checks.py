@@ -99,7 +99,7 @@ def require_version(name: str, server: Any) -> None:
 
 @contextlib.contextmanager
 def blame_store(settings: Settings) -> Iterator[None]:
-    """Replace ``NotReady`` in the block by the store's own error if the store caused a worker not to be ready.
+    """Run a block. If it raises ``NotReady`` because of the store, raise the store's own error instead.
 
     Raises:
         SettingsError, StoreUnavailable: the store is the cause.

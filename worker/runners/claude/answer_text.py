@@ -65,7 +65,7 @@ def find_cut_reason(stop_reason: object) -> str:
 
 
 def longest_text(*known: str) -> str:
-    """Return the longest of several versions of an incomplete answer."""
+    """Return the longest of the given texts, not counting white space around them."""
     return max(known, key=lambda text: len(trim_text(text)))
 
 

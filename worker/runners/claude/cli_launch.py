@@ -185,7 +185,7 @@ def find_deferred_question(order: Order, result: Mapping[str, Any]) -> Interrupt
 
 
 def adapt_base(order: Order, base: BaseSession, home: Path) -> BaseSession:
-    """Return the session to continue, with the folder name of the earlier run replaced by the new one.
+    """Return the session to continue. Its transcript names this run's folder instead of the earlier run's.
 
     The waiting call may name files in that folder, whose content was moved here.
 

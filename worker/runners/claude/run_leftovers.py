@@ -74,7 +74,7 @@ def collect_leftovers(
 
 
 def find_transcript_gap(found: RecordedRun, marks: Mapping[str, HookMark], stream: ClaudeStream) -> str:
-    """Return which part of the answer is missing in a transcript, or an empty string for none."""
+    """Return in words which part of the agent's answer the transcript lacks, or an empty string if it is all there."""
     if STOP not in marks or found.lacks_message(marks[STOP].message):
         return "the transcript does not end with the last message that the Stop hook heard"
     # Not only at its end: standard output may have closed between two results.

@@ -256,7 +256,7 @@ class ClaudeAgent:
     def _settle_message(
         self, message: Exchange, begun: StartedAgent, stop: Stop, footprint: ResourceUsage, emit: Emit
     ) -> RunResult | None:
-        """Return the result of a message that is certainly complete while its process lives, or None."""
+        """Return the result if the message is certainly complete although its process still runs, or None."""
         pass_failpoint("agent.ended")
         files = self._files
         supervision = begun.supervision

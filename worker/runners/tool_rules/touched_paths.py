@@ -170,7 +170,7 @@ def _join_path(folder: str, path: str) -> str:
 
 
 def _covered_path(text: str, folder: str, *, deep: bool = True) -> Iterator[str]:
-    """Yield the absolute path, with a trailing slash if the content of the folder is covered too."""
+    """Yield ``text`` as an absolute path. It ends with a slash if the content of the folder counts too."""
     if not text or len(text) > _MOST_CHARS or "\0" in text:
         return
     path = Path(folder, text)

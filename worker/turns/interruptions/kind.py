@@ -118,7 +118,7 @@ class InterruptionKind:
 
 
 def asks_again(move: Transition) -> bool:
-    """Return True if the run of a transition ended with another question."""
+    """Return True if the agent run that led to this transition ended with a question to a person."""
     return bool(move.fields.values.get("interruption"))
 
 

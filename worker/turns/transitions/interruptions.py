@@ -37,7 +37,7 @@ def resume_turn(turn: Turn, number: int, best: AttemptRecord | None) -> Transiti
 
 
 def settle_question(turn: Turn, move: Transition, used: str, *, whole: bool) -> Transition:
-    """Return the transition of a resumed run, without its question unless the same attempt continues.
+    """Return the transition after a run that continued with a person's answer, usually without the question.
 
     ``used`` is the run's nonce if the run used up the answer; ``whole`` says that the run's answer is complete.
     """
