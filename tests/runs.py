@@ -118,7 +118,7 @@ def ran(
     *,
     keeps: Callable[[], object] = bool,
 ) -> Ran:
-    """Carry an order out. ``when`` hears every event as it comes. If it ``keeps`` none, no process may be left."""
+    """Carry an order out and return the run; ``when`` gets every event. Unless ``keeps``, no process is left."""
     events: list[AgentEvent] = []
 
     def emit(event: AgentEvent) -> None:

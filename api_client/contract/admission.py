@@ -33,7 +33,7 @@ class Admission:
         return turn.request
 
     async def hold(self, turns: Sequence[Submission]) -> None:
-        """Reserve what these turns need, such as a part of a quota, for all of them or for none."""
+        """Reserve what all these turns need, such as parts of a quota, or refuse them all with a ``HelixError``."""
 
     async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
         """Allow another agent run of a stored turn with this model, or raise a ``HelixError``."""

@@ -46,7 +46,7 @@ class FailpointError(Exception):
 
 
 class _ProcessFailpoint:
-    """A failpoint that an environment variable arms for one process."""
+    """A failpoint that an environment variable activates in one process."""
 
     def __init__(self, spec: str) -> None:
         self._name, _, order = spec.partition("=")
