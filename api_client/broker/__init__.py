@@ -1,7 +1,7 @@
 """Builds a task's Celery message (task protocol 2) as text, so that a store command can publish the message.
 
 The messages are built without kombu, and compared byte for byte with those of the installed Celery
-(tests/integration/test_celery_message.py). The common JSON of all messages of a task is built once (``_task_templates``).
+(tests/integration/test_celery_message.py). The JSON that a task's messages share is built once (``_task_templates``).
 """
 
 from __future__ import annotations

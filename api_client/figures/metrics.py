@@ -165,7 +165,7 @@ async def rows_by_account(store: Store, since: float, until: float, by: str) -> 
 
 
 def _may_have_failed(turn: Sequence[bytes | None]) -> bool:
-    """Return True if some of the turn's runs may have given no accepted answer."""
+    """Return True unless the turn's only run gave an accepted answer."""
     return int(turn[3] or 0) > 0 or int(turn[-1] or 0) > 1 or turn[2] != b"passed"
 
 

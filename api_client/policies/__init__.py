@@ -44,7 +44,7 @@ class PolicyFiles:
         self._by_hash: dict[str, PolicyFile] = {}
 
     def check_files(self) -> None:
-        """Read every policy file to validate it. Raises ``SettingsError`` with the file, line and column of each problem."""
+        """Validate all policy files. Raises ``SettingsError`` with the file, line and column of each problem."""
         problems: list[str] = []
         for path in self._settings.policy_files:
             try:
