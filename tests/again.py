@@ -26,7 +26,7 @@ def failed_in(cache: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run pytest with the arguments; return its exit code, or that of the repetition."""
+    """Run pytest, and failed tests a second time alone if they are few; return the exit code of the last run."""
     with tempfile.TemporaryDirectory(prefix="helix-tests-") as folder:
         cache = Path(folder, "first")
         code = _pytest([*arguments, "-o", f"cache_dir={cache}"])

@@ -314,7 +314,7 @@ class Installation:
 
     @cached_property
     def client(self) -> TurnsClient:
-        """Return a client under the settings of its first use."""
+        """Return a client, created on first use with the settings of that moment."""
         return TurnsClient(self.settings)
 
     async def ask(self, text: str = "hello", session: str = "s", **more: Any) -> str:

@@ -92,7 +92,7 @@ class Prometheus:
             return []
 
     def await_scrapes(self, count: int = 3) -> None:
-        """Wait until the relay was scraped ``count`` times; alerts that fire from then on count."""
+        """Wait until the relay was scraped ``count`` times and no alert fires; ``ever_fired`` starts from here."""
         wait_for(lambda: [found for found in self.asked("sum_over_time(up[1h])") if int(found["value"][1]) >= count])
         wait_for(lambda: not self.firing())
         self._began = time.monotonic()

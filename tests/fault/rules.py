@@ -61,7 +61,7 @@ def tell(turn: PretendTurn, kind: str, data: str = "") -> None:
 
 
 def advanced(step: Step, head: bytes, outcome: bytes) -> None:
-    """Check that the turn ended in this step once and left every queue, and that its session continues."""
+    """Check that the turn ended in this step and not before, left every queue, and that its session continues."""
     turn, before, after = step.turn, step.before, step.after
     rule(after.state == b"finished" and after.outcome == outcome, "[1] the outcome told is not the outcome stored")
     rule(before.state != b"finished", "[1] it ended twice")

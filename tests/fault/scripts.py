@@ -83,7 +83,7 @@ return found
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One broken guard: in ``command``, or in every command if the text is in the common part.
+    """A deliberate bug in the Lua scripts: ``old`` is replaced by ``new`` in a command or in the part that all share.
 
     ``seed`` is the schedule to begin with if the first schedule that finds the mutant comes late.
     """
