@@ -2,7 +2,7 @@
 
 Its attributes are its interface. For one turn: ``submitter``, ``reader``, ``canceller``, and ``inbox`` for a turn that
 waits for a person. For many: ``phases``, ``lists``, ``sessions``, ``dead_letters``, ``workers``, ``figures``,
-``pauses``, ``spending``, ``flows``, ``notices``, ``audit``.
+``pauses``, ``spending``, ``flows``, ``notifications``, ``audit``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from api_client.index.dead_letters import DeadLetters
 from api_client.index.lists import TurnLists
 from api_client.interruptions.escalation_admission import EscalationAdmission
 from api_client.notifications.notification_monitor import NotificationMonitor, NotificationReporter
-from api_client.notifications.outbox import Notices
+from api_client.notifications.outbox import NotificationOutbox
 from api_client.pauses.pause_monitor import PauseMonitor
 from api_client.pauses.pauses import Pauses
 from api_client.policies import PolicyFiles
@@ -80,17 +80,17 @@ class TurnsClient:
         self.dead_letters = DeadLetters(self.store, self.reader)
         self.lists = TurnLists(self.store)
         self.pauses = Pauses(self.store, self.orders)
-        self.notices = Notices(self.store, self.orders)
+        self.notifications = NotificationOutbox(self.store, self.orders)
         self.prober = Prober(self.store, self._announcer)
         self.sessions = Sessions(self.store)
         self.monitors: list[Monitor] = [
             PauseMonitor(self.pauses),
             BudgetMonitor(self.spending),
-            NotificationMonitor(self.notices),
+            NotificationMonitor(self.notifications),
         ]
         self.workers = Workers(self.store, self.prober, self.monitors)
         self.monitors.append(StuckTurns(self.workers))
-        self.reporters = [NotificationReporter(self.store, self.notices)]
+        self.reporters = [NotificationReporter(self.store, self.notifications)]
         self.figures = FigureReader(self.store)
         self.untraced = FinishedTurns(self.store, "traces")
         # State of the relay that is in the store besides turns.

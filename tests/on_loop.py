@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from api_client.contract.settings import Settings
-from api_client.notifications.outbox import Notices
+from api_client.notifications.outbox import NotificationOutbox
 from api_client.store import Store
 from api_client.store.audit import AuditLog
 from api_client.turns.record import ledger as product
@@ -48,9 +48,9 @@ class OnLoop:
 def outbox_of(settings: Settings) -> OnLoop:
     """Return the outbox of notifications for use in this thread."""
 
-    def made() -> Notices:
+    def made() -> NotificationOutbox:
         store = Store(settings)
-        return Notices(store, AuditLog(store))
+        return NotificationOutbox(store, AuditLog(store))
 
     return OnLoop(made)
 

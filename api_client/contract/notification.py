@@ -26,7 +26,7 @@ KINDS: Mapping[str, str] = {
     "turn.dead": "A turn took down its workers too often; it is in the dead letter list.",
     "worker.gone": "A worker process is silent, did not sign off, and no other took its place.",
     "queue.stuck": "Turns that could run do not.",
-} | collect_declarations("NOTICE_KINDS")
+} | collect_declarations("NOTIFICATION_KINDS")
 #: How long a repeated notification is dropped as a duplicate, and how long delivery is attempted, in seconds.
 REMEMBERED_SECONDS, TRIED_SECONDS = 8 * 86_400.0, 86_400.0
 #: Delay between two deliveries: starts at the first value and doubles up to the second, in seconds.
@@ -54,17 +54,17 @@ class Notification:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"no kind of notice {self.kind!r}; there are: {', '.join(KINDS)}")
+            raise ValueError(f"no kind of notification {self.kind!r}; there are: {', '.join(KINDS)}")
 
     @property
-    def notice_id(self) -> str:
+    def notification_id(self) -> str:
         """Return the id by which receivers recognise repeated deliveries of one notification."""
         return "evt_" + hashlib.sha256(f"{self.kind}\n{self.subject}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def to_body(self) -> str:
         """Encode the notification as JSON in the form of OpenAI's webhook events."""
         data: dict[str, Any] = {
-            "id": self.notice_id,
+            "id": self.notification_id,
             "object": "event",
             "created_at": int(self.at),
             "type": self.kind,
@@ -83,7 +83,7 @@ class OutboxEntry:
         tries: number of deliveries so far. taken: targets that accepted it. error: why the last delivery failed.
     """
 
-    notice_id: str
+    notification_id: str
     body: str
     put_at: float
     tries: int = 0
@@ -102,7 +102,7 @@ class OutboxEntry:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry as a JSON-ready dict for operators."""
-        data = {"notice_id": self.notice_id, "kind": self.kind, "put_at": self.put_at, "tries": self.tries}
+        data = {"notification_id": self.notification_id, "kind": self.kind, "put_at": self.put_at, "tries": self.tries}
         return {**data, "error": self.error, "body": self.body}
 
     def to_json(self) -> str:
@@ -111,11 +111,11 @@ class OutboxEntry:
         return json.dumps({**data, "taken": list(self.taken)})
 
     @classmethod
-    def from_json(cls, notice_id: str, text: bytes) -> OutboxEntry:
+    def from_json(cls, notification_id: str, text: bytes) -> OutboxEntry:
         """Create an entry from its id and the JSON that the store holds."""
         data: dict[str, Any] = json.loads(text)
         return cls(
-            notice_id=notice_id,
+            notification_id=notification_id,
             body=data["body"],
             put_at=data["put_at"] / 1000,
             tries=data.get("tries", 0),
@@ -124,16 +124,16 @@ class OutboxEntry:
         )
 
 
-def sign_headers(secret: str, notice_id: str, body: str, now: float) -> dict[str, str]:
+def sign_headers(secret: str, notification_id: str, body: str, now: float) -> dict[str, str]:
     """Return the HTTP headers for a webhook delivery, including a signature if there is a secret.
 
-    ``secret`` is ``whsec_`` and base64, or any text. ``notice_id`` is the same for each delivery. ``now`` is in
+    ``secret`` is ``whsec_`` and base64, or any text. ``notification_id`` is the same for each delivery. ``now`` is in
     seconds since the epoch; receivers refuse old ones. Raises ``ValueError`` if the text after ``whsec_`` is not
     base64.
     """
-    headers = {"webhook-id": notice_id, "webhook-timestamp": str(int(now))}
+    headers = {"webhook-id": notification_id, "webhook-timestamp": str(int(now))}
     if secret:
         key = base64.b64decode(secret[6:], validate=True) if secret.startswith("whsec_") else secret.encode()
-        text = f"{notice_id}.{int(now)}.{body}".encode()
+        text = f"{notification_id}.{int(now)}.{body}".encode()
         headers["webhook-signature"] = "v1," + base64.b64encode(hmac.digest(key, text, "sha256")).decode()
     return headers

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from api_client.contract.notification import Notification
-from api_client.notifications.notice_keys import NoticeKeys
-from api_client.notifications.outbox import Notices
+from api_client.notifications.notification_keys import NotificationKeys
+from api_client.notifications.outbox import NotificationOutbox
 from api_client.store import Store
 from api_client.store.module_log import ModuleLog
 from api_client.workers.monitor import Gauge, Monitor, Trouble, TroubleReporter
@@ -19,22 +19,30 @@ class NotificationMonitor(Monitor):
 
     name = "notifications"
 
-    def __init__(self, outbox: Notices) -> None:
+    def __init__(self, outbox: NotificationOutbox) -> None:
         self._outbox = outbox
 
     async def read_gauges(self) -> Sequence[Gauge]:
         """Return metrics with the number of notifications that wait and of those that were given up."""
         counts = await self._outbox.counts()
         return [
-            Gauge("helix_notices_waiting", "Notices (webhooks, command) that are to be sent.", {"": counts.waiting}),
-            Gauge("helix_notices_given_up", "Notices given up after a day: turns notices dead.", {"": counts.given_up}),
+            Gauge(
+                "helix_notifications_waiting",
+                "Notifications (webhooks, command) that are to be sent.",
+                {"": counts.waiting},
+            ),
+            Gauge(
+                "helix_notifications_given_up",
+                "Notifications given up after a day: turns notifications dead.",
+                {"": counts.given_up},
+            ),
         ]
 
 
 class NotificationReporter(TroubleReporter):
     """Stores a notification for each reported trouble if a worker sends notifications."""
 
-    def __init__(self, store: Store, outbox: Notices) -> None:
+    def __init__(self, store: Store, outbox: NotificationOutbox) -> None:
         self._store, self._outbox = store, outbox
         self._url = store.settings.public_url.rstrip("/")
 
@@ -42,12 +50,12 @@ class NotificationReporter(TroubleReporter):
         """Return True if this process should look for troubles, because notifications are sent and no other looks."""
         if not await self._outbox.are_sent():
             return False
-        key = NoticeKeys(self._store.namespace).watched(name)
+        key = NotificationKeys(self._store.namespace).watched(name)
         return bool(await self._store.await_reply(self._store.redis.set(key, "1", nx=True, px=int(seconds * 900))))
 
     async def report_trouble(self, trouble: Trouble) -> None:
         """Store a notification about a trouble, with the address of its web page if that is known."""
         data = {**trouble.data, **({"url": self._url + trouble.page} if self._url else {})}
-        notice = Notification(kind=trouble.kind, subject=trouble.subject, at=trouble.at, data=data)
-        if await self._outbox.put(notice):
-            log.warning("notice.put", kind=notice.kind, subject=notice.subject)
+        notification = Notification(kind=trouble.kind, subject=trouble.subject, at=trouble.at, data=data)
+        if await self._outbox.put(notification):
+            log.warning("notification.put", kind=notification.kind, subject=notification.subject)

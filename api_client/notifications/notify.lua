@@ -1,5 +1,5 @@
 #!lua
--- Put a notice into the outbox, once: putting the same again changes nothing.
+-- Put a notification into the outbox, once: putting the same again changes nothing.
 -- KEYS[1] said (zset: id by time)  KEYS[2] outbox (hash: id to text)  KEYS[3] due (zset: id by the next try)
 -- ARGV[1] id  ARGV[2] body (JSON)  ARGV[3] for how long it is remembered, in ms
 -- answers 1 when it is new, else 0

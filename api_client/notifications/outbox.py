@@ -16,7 +16,7 @@ from typing import Any
 from api_client.contract.errors import BadRequest
 from api_client.contract.notification import REMEMBERED_SECONDS, TRIED_SECONDS, Notification, OutboxEntry
 from api_client.contract.orders import Orders
-from api_client.notifications.notice_keys import NoticeKeys
+from api_client.notifications.notification_keys import NotificationKeys
 from api_client.store import Store
 from api_client.store.commands import REMOVE_OWN
 
@@ -32,29 +32,29 @@ _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoticeCounts:
+class NotificationCounts:
     """The number of notifications that wait to be sent, and of those given up after a day."""
 
     waiting: int = 0
     given_up: int = 0
 
 
-class Notices:
+class NotificationOutbox:
     """Stores notifications until they are sent. Methods raise ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store, orders: Orders) -> None:
         self._store = store
         self._orders = orders
-        self._keys = NoticeKeys(store.namespace)
+        self._keys = NotificationKeys(store.namespace)
         self._put = store.redis.register_script(_PUT.read_text())
         self._renew = store.redis.register_script(_RENEW)
         self._release = store.redis.register_script(REMOVE_OWN)
         self._right = secrets.token_hex(8)
 
-    async def put(self, notice: Notification) -> bool:
+    async def put(self, notification: Notification) -> bool:
         """Store a notification to be sent at least once; return False if it was stored before."""
-        args: list[str | int] = [notice.notice_id, notice.to_body(), int(REMEMBERED_SECONDS * 1000)]
-        names = [self._keys.said, self._keys.notices, self._keys.due]
+        args: list[str | int] = [notification.notification_id, notification.to_body(), int(REMEMBERED_SECONDS * 1000)]
+        names = [self._keys.said, self._keys.notifications, self._keys.due]
         return bool(await self._store.await_reply(self._put(keys=names, args=args)))
 
     async def new_turns(self, *, suspended: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
@@ -100,13 +100,13 @@ class Notices:
         """Return True if a worker currently sends notifications."""
         return bool(await self._store.await_reply(self._store.redis.exists(self._keys.sender)))
 
-    async def counts(self) -> NoticeCounts:
+    async def counts(self) -> NotificationCounts:
         """Return how many notifications wait to be sent and how many were given up."""
         pipe = self._store.redis.pipeline(transaction=False)
         pipe.zcard(self._keys.due)
         pipe.zcard(self._keys.dead)
         waiting, given_up = await self._store.await_reply(pipe.execute())
-        return NoticeCounts(waiting=waiting, given_up=given_up)
+        return NotificationCounts(waiting=waiting, given_up=given_up)
 
     async def waiting(self, most: int = -1) -> list[OutboxEntry]:
         """Return up to ``most`` notifications that wait to be sent, the next one first; -1 returns all."""
@@ -116,33 +116,33 @@ class Notices:
         """Return up to ``most`` notifications that were given up, newest first; -1 returns all."""
         return await self._read(self._store.redis.zrevrange(self._keys.dead, 0, _last(most)))
 
-    async def send_again(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
+    async def send_again(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
         """Queue notifications again that were given up, or all of them if no ids are given; return their ids.
 
         Raises ``BadRequest`` for an id that was not given up.
         """
-        entries = await self._chosen(notice_ids)
+        entries = await self._chosen(notification_ids)
         now = time.time()
         pipe = self._store.redis.pipeline(transaction=True)
         for entry in entries:
             fresh = replace(entry, put_at=now, tries=0, error="")
-            pipe.hset(self._keys.notices, entry.notice_id, fresh.to_json())
-            pipe.zrem(self._keys.dead, entry.notice_id)
-            pipe.zadd(self._keys.due, {entry.notice_id: int(now * 1000)})
-        async with self._orders.place_order("resend notices", by=by, detail=" ".join(notice_ids) or "all"):
+            pipe.hset(self._keys.notifications, entry.notification_id, fresh.to_json())
+            pipe.zrem(self._keys.dead, entry.notification_id)
+            pipe.zadd(self._keys.due, {entry.notification_id: int(now * 1000)})
+        async with self._orders.place_order("resend notifications", by=by, detail=" ".join(notification_ids) or "all"):
             await self._store.await_reply(pipe.execute())
-        return [entry.notice_id for entry in entries]
+        return [entry.notification_id for entry in entries]
 
-    async def drop(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
+    async def drop(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
         """Delete notifications that were given up, or all of them if no ids are given; return their ids."""
-        entries = await self._chosen(notice_ids)
+        entries = await self._chosen(notification_ids)
         pipe = self._store.redis.pipeline(transaction=True)
         for entry in entries:
-            pipe.zrem(self._keys.dead, entry.notice_id)
-            pipe.hdel(self._keys.notices, entry.notice_id)
-        async with self._orders.place_order("drop notices", by=by, detail=" ".join(notice_ids) or "all"):
+            pipe.zrem(self._keys.dead, entry.notification_id)
+            pipe.hdel(self._keys.notifications, entry.notification_id)
+        async with self._orders.place_order("drop notifications", by=by, detail=" ".join(notification_ids) or "all"):
             await self._store.await_reply(pipe.execute())
-        return [entry.notice_id for entry in entries]
+        return [entry.notification_id for entry in entries]
 
     async def may_send(self) -> bool:
         """Return True if this process holds the right to send notifications, acquiring the right if nobody has it."""
@@ -163,7 +163,7 @@ class Notices:
             redis.zrangebyscore(self._keys.due, "-inf", now, start=0, num=count)
         )
         entries = await self._entries(ids)
-        known = {entry.notice_id for entry in entries}
+        known = {entry.notification_id for entry in entries}
         if gone := [name for name in ids if name.decode() not in known]:
             await self._store.await_reply(redis.zrem(self._keys.due, *gone))
             await self._store.await_reply(redis.zrem(self._keys.dead, *gone))
@@ -172,8 +172,8 @@ class Notices:
     async def sent(self, entry: OutboxEntry) -> None:
         """Delete a notification that every target has accepted."""
         pipe = self._store.redis.pipeline(transaction=True)
-        pipe.hdel(self._keys.notices, entry.notice_id)
-        pipe.zrem(self._keys.due, entry.notice_id)
+        pipe.hdel(self._keys.notifications, entry.notification_id)
+        pipe.zrem(self._keys.due, entry.notification_id)
         await self._store.await_reply(pipe.execute())
 
     async def failed(self, entry: OutboxEntry, taken: Sequence[str], error: str) -> bool:
@@ -182,12 +182,12 @@ class Notices:
         now = time.time()
         dead = now - entry.put_at + entry.delay > TRIED_SECONDS
         pipe = self._store.redis.pipeline(transaction=True)
-        pipe.hset(self._keys.notices, entry.notice_id, entry.to_json())
+        pipe.hset(self._keys.notifications, entry.notification_id, entry.to_json())
         if dead:
-            pipe.zrem(self._keys.due, entry.notice_id)
-            pipe.zadd(self._keys.dead, {entry.notice_id: int(now * 1000)})
+            pipe.zrem(self._keys.due, entry.notification_id)
+            pipe.zadd(self._keys.dead, {entry.notification_id: int(now * 1000)})
         else:
-            pipe.zadd(self._keys.due, {entry.notice_id: int((now + entry.delay) * 1000)})
+            pipe.zadd(self._keys.due, {entry.notification_id: int((now + entry.delay) * 1000)})
         await self._store.await_reply(pipe.execute())
         return dead
 
@@ -196,15 +196,19 @@ class Notices:
         old = await self._store.await_reply(self._store.redis.zrange(self._keys.dead, 0, -_MOST_DEAD - 1))
         if old:
             pipe = self._store.redis.pipeline(transaction=True)
-            pipe.hdel(self._keys.notices, *old)
+            pipe.hdel(self._keys.notifications, *old)
             pipe.zrem(self._keys.dead, *old)
             await self._store.await_reply(pipe.execute())
 
-    async def _chosen(self, notice_ids: Sequence[str]) -> list[OutboxEntry]:
-        given_up = {entry.notice_id: entry for entry in await self.given_up()}
-        if unknown := [each for each in notice_ids if each not in given_up]:
-            raise BadRequest(f"not given up: {unknown[0][:60]!r} (see `turns notices dead`)", param="notice")
-        return [entry for entry in given_up.values() if not notice_ids or entry.notice_id in notice_ids]
+    async def _chosen(self, notification_ids: Sequence[str]) -> list[OutboxEntry]:
+        given_up = {entry.notification_id: entry for entry in await self.given_up()}
+        if unknown := [each for each in notification_ids if each not in given_up]:
+            raise BadRequest(
+                f"not given up: {unknown[0][:60]!r} (see `turns notifications dead`)", param="notification"
+            )
+        return [
+            entry for entry in given_up.values() if not notification_ids or entry.notification_id in notification_ids
+        ]
 
     async def _read(self, found: Any) -> list[OutboxEntry]:
         return await self._entries(await self._store.await_reply(found))
@@ -212,7 +216,7 @@ class Notices:
     async def _entries(self, ids: Sequence[bytes]) -> list[OutboxEntry]:
         if not ids:
             return []
-        texts = await self._store.await_reply(self._store.redis.hmget(self._keys.notices, list(ids)))
+        texts = await self._store.await_reply(self._store.redis.hmget(self._keys.notifications, list(ids)))
         # An id without an entry is left over from a killed sender; ``due`` removes the id.
         return [
             OutboxEntry.from_json(name.decode(), text)

@@ -12,15 +12,15 @@ from api_client.resources.resource import Button, Column, Listed, Resource, Reso
 
 
 async def _waiting(client: TurnsClient, most: int) -> Listed[OutboxEntry]:
-    return await client.notices.waiting(most), asdict(await client.notices.counts())
+    return await client.notifications.waiting(most), asdict(await client.notifications.counts())
 
 
 async def _given_up(client: TurnsClient, most: int) -> Listed[OutboxEntry]:
-    return await client.notices.given_up(most), asdict(await client.notices.counts())
+    return await client.notifications.given_up(most), asdict(await client.notifications.counts())
 
 
-_NOTICE: tuple[Column[OutboxEntry], ...] = (
-    Column("notice", lambda each, _: each.notice_id, "id"),
+_COLUMNS: tuple[Column[OutboxEntry], ...] = (
+    Column("notification", lambda each, _: each.notification_id, "id"),
     Column("kind", lambda each, _: each.kind),
     Column("put at", lambda each, _: each.put_at, "when"),
     Column("tries", lambda each, _: each.tries, "num"),
@@ -30,61 +30,61 @@ _NOTICE: tuple[Column[OutboxEntry], ...] = (
 
 def _named(fields: Mapping[str, str]) -> tuple[str, ...]:
     """Return the id of the notification named in a submitted form; an empty tuple means all notifications."""
-    return (fields["notice"],) if fields.get("notice") else ()
+    return (fields["notification"],) if fields.get("notification") else ()
 
 
-NOTICES = Resource[OutboxEntry](
+NOTIFICATIONS = Resource[OutboxEntry](
     read=_waiting,
     none="nothing is waiting to be sent",
     caption=lambda facts: f"{facts['waiting']:,} waiting to be sent",
-    columns=_NOTICE,
-    api="/v1/notices",
+    columns=_COLUMNS,
+    api="/v1/notifications",
     called="list_waiting",
-    about="The notices that wait to be sent, the next one first.",
-    kind="notice",
+    about="The notifications that wait to be sent, the next one first.",
+    kind="notification",
     limited=True,
     private=True,
-    doing="reads, sends and drops notices",
+    doing="reads, sends and drops notifications",
 )
 GIVEN_UP = replace(
-    NOTICES,
+    NOTIFICATIONS,
     read=_given_up,
     none="nothing was given up",
     caption=lambda facts: f"{facts['given_up']:,} given up after a day",
-    api="/v1/notices/dead",
+    api="/v1/notifications/dead",
     called="list_given_up",
-    about="The notices that nobody took for a day, the newest first.",
+    about="The notifications that nobody took for a day, the newest first.",
     buttons=(
         Button[OutboxEntry](
             name="resend",
             words="Send again",
             all_words="Send all again",
-            fields=lambda each: {"notice": each.notice_id},
-            act=lambda client, form, by: client.notices.send_again(_named(form), by=by),
+            fields=lambda each: {"notification": each.notification_id},
+            act=lambda client, form, by: client.notifications.send_again(_named(form), by=by),
         ),
         Button[OutboxEntry](
             name="drop",
             words="Drop",
             all_words="Drop all",
-            fields=lambda each: {"notice": each.notice_id},
-            act=lambda client, form, by: client.notices.drop(_named(form), by=by),
+            fields=lambda each: {"notification": each.notification_id},
+            act=lambda client, form, by: client.notifications.drop(_named(form), by=by),
         ),
     ),
 )
 
 
 async def _who_sends(client: TurnsClient) -> dict[str, Any]:
-    return {"sent": await client.notices.are_sent()}
+    return {"sent": await client.notifications.are_sent()}
 
 
-RESOURCES = (NOTICES, GIVEN_UP)
+RESOURCES = (NOTIFICATIONS, GIVEN_UP)
 PAGES = (
     ResourcePage(
-        address="/notices",
-        title="Notices",
+        address="/notifications",
+        title="Notifications",
         position=6,
-        resources=(GIVEN_UP, NOTICES),
-        template="notices.html",
+        resources=(GIVEN_UP, NOTIFICATIONS),
+        template="notifications.html",
         more=_who_sends,
     ),
 )

@@ -24,7 +24,7 @@ OPERATORS = {
     "/audit": "Audit",
     "/paused": "Paused",
     "/budgets": "Budgets",
-    "/notices": "Notices",
+    "/notifications": "Notifications",
 }
 
 
@@ -106,7 +106,7 @@ def test_nothing_keeps_people_from_using_the_pages_and_a_person_decides_on_one(t
             "/audit",
             "/paused",
             "/budgets",
-            "/notices",
+            "/notifications",
             "/policies",
             "/turns?status=unsuccessful&since=8h",
             "/nowhere",

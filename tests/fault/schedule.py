@@ -203,14 +203,14 @@ class Schedule:
             self._runs.remove(run)  # the worker dies
         elif dice < 0.25:
             reply = yield from self._do("beat", run.turn, run.token)
-            self._notice(run, reply)
+            self._notification(run, reply)
         elif dice < 0.5:
             self._pieces += 1
             said = (f"ä{self._pieces}.{n}" for n in range(1, 3))
             pieces: list[Body] = [AttemptOutput(attempt=run.link.attempt, text=text) for text in said]
             if run.link.task in RUNS:
                 reply = yield from self._numbered("append", run, [], pieces[: self._random.randint(1, 2)])
-                self._notice(run, reply)
+                self._notification(run, reply)
         else:
             choices = CHOICES[run.link.task]
             stopped = run.turn.seen and run.turn.seen.stop and run.link.task in RUNS
@@ -252,11 +252,11 @@ class Schedule:
             name = run.turn.seen.accepted.decode()
         reply = yield from self._do("seal", run.turn, run.token, "", name)
         if reply[0] == b"fenced":
-            self._notice(run, reply)
+            self._notification(run, reply)
         elif self._random.random() < 0.5:
             yield from self._commit(run, name)
 
-    def _notice(self, run: Run, reply: list[Any]) -> None:
+    def _notification(self, run: Run, reply: list[Any]) -> None:
         if reply[0] == b"fenced" and self._random.random() < 0.7:
             self._runs.remove(run)
 

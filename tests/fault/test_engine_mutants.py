@@ -1,4 +1,4 @@
-"""Mutants of the engine and of the record, applied one by one in a copy of the sources: a test notices each.
+"""Mutants of the engine and of the record, applied one by one in a copy of the sources: a test notifications each.
 
 CI applies one in six, and checks that the text of each still occurs in the sources; ``make faults`` applies all.
 """
@@ -90,7 +90,7 @@ def test_without_a_mutant_the_copy_is_green(copy: Copy) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", BROKEN, ids=[mutant.name for mutant in BROKEN])
-def test_a_test_notices_this_mutant(copy: Copy, mutant: EngineMutant) -> None:
+def test_a_test_notifications_this_mutant(copy: Copy, mutant: EngineMutant) -> None:
     with copy.broken(mutant):
         code, output = copy.result_of([mutant.node], _SECONDS, broken=True)
     assert code == _FAILED, output[-3000:]

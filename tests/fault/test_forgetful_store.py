@@ -130,7 +130,7 @@ async def test_the_holder_tells_again_what_the_store_forgot(
     assert worker.log_file.read_text().count("store.forgot") == 1
 
 
-async def test_a_reader_that_kept_its_connection_notices_what_was_written_anew(settings: Settings) -> None:
+async def test_a_reader_that_kept_its_connection_notifications_what_was_written_anew(settings: Settings) -> None:
     """The store is restored at once, and no connection breaks; no ping helps the reader."""
     ledger = Ledger(settings, "w")
     async with TurnsClient(replace(settings, ping_seconds=60.0)) as client:

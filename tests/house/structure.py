@@ -14,7 +14,7 @@ from tests.house.figures import PRODUCT, files
 Arrows = Mapping[str, set[str]]
 #: Two limits that a caller meets: a word that stands beside each, and its number.
 LIMITS = {"attempts": 20, "seconds": 604_800}
-_KEYS = re.compile(r"api_client/(.*/)?(notice_)?keys\.py")
+_KEYS = re.compile(r"api_client/(.*/)?(notification_)?keys\.py")
 _BARE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

@@ -73,14 +73,14 @@ FIGURES = "|".join([NO_KEY, NO_KEY, REFUSED, REFUSED, REFUSED, "200", "200", "20
 RUNS_COMMANDS = "|".join([NO_KEY, NO_KEY, REFUSED, REFUSED, REFUSED, REFUSED, "202", REFUSED, "202"])
 PAUSES = "|".join([NO_KEY, NO_KEY, *[REFUSED] * 4, "OK", REFUSED, "OK"])
 #: As their page: this machine may read it without a key.
-NOTICES = "|".join([NO_KEY, NO_KEY, *[REFUSED] * 4, *["200"] * 3])
+NOTIFICATIONS = "|".join([NO_KEY, NO_KEY, *[REFUSED] * 4, *["200"] * 3])
 ALL_200 = "|".join(["200"] * 9)
 SIGN_IN = "303 /sign-in"
 OPERATORS_PAGE = "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])
 #: No worker has the name, which only those hear who may order one.
 ORDER = "|".join([NO_KEY, NO_KEY, *[REFUSED] * 4, "400 invalid_value", REFUSED, "400 invalid_value"])
 PAUSE_FORM = "|".join([SIGN_IN, SIGN_IN, *["403"] * 4, "303 /paused", "403", "303 /paused"])
-NOTICE_FORM = "|".join([SIGN_IN, SIGN_IN, *["403"] * 4, "303 /notices", "403", "303 /notices"])
+NOTICE_FORM = "|".join([SIGN_IN, SIGN_IN, *["403"] * 4, "303 /notifications", "403", "303 /notifications"])
 OWN_PAGE = "|".join([SIGN_IN, SIGN_IN, "200", "404", "404", "404", "200", "200", "200"])
 OWN_FORM = "|".join([SIGN_IN, SIGN_IN, "303 /turns/ID", "404", "404", "404", *["303 /turns/ID"] * 3])
 
@@ -116,10 +116,10 @@ TABLE = [
     Row("POST", "/v1/pauses", PAUSES.replace("OK", "201"), json={"what": "queue", "name": "check", "seconds": 1}),
     Row("DELETE", "/v1/pauses/{what}", PAUSES.replace("OK", "200")),
     Row("DELETE", "/v1/pauses/{what}/{name}", PAUSES.replace("OK", "200")),
-    Row("GET", "/v1/notices", NOTICES),
-    Row("GET", "/v1/notices/dead", NOTICES),
-    Row("POST", "/v1/notices/dead/resend", PAUSES.replace("OK", "200"), json={"all": True}),
-    Row("POST", "/v1/notices/dead/drop", PAUSES.replace("OK", "200"), json={"all": True}),
+    Row("GET", "/v1/notifications", NOTIFICATIONS),
+    Row("GET", "/v1/notifications/dead", NOTIFICATIONS),
+    Row("POST", "/v1/notifications/dead/resend", PAUSES.replace("OK", "200"), json={"all": True}),
+    Row("POST", "/v1/notifications/dead/drop", PAUSES.replace("OK", "200"), json={"all": True}),
     Row("GET", "/v1/budgets", "200"),
     Row("GET", "/budgets", "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])),
     Row("GET", "/v1/stats", FIGURES),
@@ -154,9 +154,9 @@ TABLE = [
     Row("GET", "/paused", "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])),
     Row("POST", "/paused", PAUSE_FORM, form={"what": "queue", "name": "check", "for": "1s"}),
     Row("POST", "/paused/resume", PAUSE_FORM, form={"what": "queue", "name": "check"}),
-    Row("GET", "/notices", "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])),
-    Row("POST", "/notices/resend", NOTICE_FORM, form={}),
-    Row("POST", "/notices/drop", NOTICE_FORM, form={}),
+    Row("GET", "/notifications", "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])),
+    Row("POST", "/notifications/resend", NOTICE_FORM, form={}),
+    Row("POST", "/notifications/drop", NOTICE_FORM, form={}),
     Row("GET", "/sign-in", ALL_200),
     Row("POST", "/sign-in", "|".join(["403", "403", *["303 /"] * 5, "403", "303 /"]), form={"key": "KEY"}),
     Row("POST", "/sign-out", "|".join([SIGN_IN] * 9), form={}),

@@ -262,7 +262,7 @@ TROUBLES = {
     ),
     "HelixBreakerOpen": Trouble(make=is_away, changes=_AWAY),
     "HelixNoCredit": Trouble(make=has_no_credit),
-    "HelixNoticesGivenUp": Trouble(make=is_unheard, worker=False),
+    "HelixNotificationsGivenUp": Trouble(make=is_unheard, worker=False),
     "HelixDeadLetters": Trouble(make=dies, changes={"strikes": 2, "lease_seconds": 2.0}, with_it=_DEAD),
     "HelixWorkersDie": Trouble(make=dies, changes={"strikes": 2, "lease_seconds": 2.0}, with_it=_DEAD),
     "HelixNotScraped": Trouble(make=loses_the_relay, worker=False),

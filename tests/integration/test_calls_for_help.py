@@ -10,7 +10,7 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.notifications.notice_keys import NoticeKeys
+from api_client.notifications.notification_keys import NotificationKeys
 from tests.hooks import HookReceiver
 from tests.installation import Installation, asked
 from tests.support import wait_for, wait_until
@@ -50,7 +50,7 @@ def called(installation: Installation, receiver: HookReceiver) -> Installation:
 
 
 def told(receiver: HookReceiver, kind: str) -> dict[str, Any]:
-    """What the only notice of this kind says; empty while there is none."""
+    """What the only notification of this kind says; empty while there is none."""
     bodies = [json.loads(body) for _, body in list(receiver.taken)]
     found = [body["data"] for body in bodies if body["type"] == kind]
     assert len(found) <= 1, "it is said once"
@@ -73,7 +73,7 @@ async def test_an_open_breaker_calls_once_however_often_its_probes_fail(
     data = await wait_until(lambda: told(receiver, "breaker.opened"))
     assert (data["model"], data["url"]) == ("scripted", "https://turns.example/paused")
     [breaker] = await client.pauses.list_active()
-    again = NoticeKeys(used.namespace).watched("pauses")
+    again = NotificationKeys(used.namespace).watched("pauses")
     with redis.Redis.from_url(used.redis_url) as store:  # probes fail, and a relay looks again
         await wait_until(lambda: store.exists(again) and _breaker(store, used)["errors"] > breaker.errors)
     assert told(receiver, "breaker.opened") == data
@@ -143,9 +143,9 @@ async def test_a_turn_that_takes_down_its_workers_calls_as_a_dead_letter(
 ) -> None:
     used = called.change(strikes=2)
     called.worker()
-    with redis.Redis.from_url(used.redis_url) as store:  # notices are of what happens from the first look on
+    with redis.Redis.from_url(used.redis_url) as store:  # notifications are of what happens from the first look on
         looked = Keys(used.namespace)
-        await wait_until(lambda: store.exists(NoticeKeys(looked.namespace).looked(looked.suspended)))
+        await wait_until(lambda: store.exists(NotificationKeys(looked.namespace).looked(looked.suspended)))
     client = called.client
     turn_id = await ask(client, "poison")
     data = await wait_until(lambda: told(receiver, "turn.dead"), 180)

@@ -84,6 +84,6 @@ def test_what_the_guard_did_calls_once_and_what_people_did_does_not(guarded: Set
     [first] = find_rollbacks(guarded, said, now)
     assert first.data == {"flow": "v3", "why": "9 of 9 turns failed", "url": "https://turns.example/policies"}
     [second] = find_rollbacks(guarded, said, now + 60)
-    assert first.notice_id == second.notice_id
+    assert first.notification_id == second.notification_id
     [after] = find_rollbacks(guarded, {"v3": Rollback(at=now, by=GUARD)}, now)
-    assert after.notice_id != first.notice_id, "rolled back again after it was resumed"
+    assert after.notification_id != first.notification_id, "rolled back again after it was resumed"

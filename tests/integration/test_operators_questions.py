@@ -90,7 +90,7 @@ async def history(bench: Bench) -> History:
     bench.ledger.claim_turn(running, "busy", FIRST)
     await wait_until(lambda: bench.ledger.reap_turn(running, may_take=False).what == "later")  # its lease is over
     await bench.client.pauses.set_pause(Pause(what="model", name=DEAR, reason="provider outage", by="anna"))
-    an_unheard_notice(bench.settings)
+    an_unheard_notification(bench.settings)
     a_week_ago(bench.settings)
     a_dead_worker(bench.settings)
     return History(failed.turn_id, running, recovered, dead, suspended)
@@ -105,8 +105,8 @@ def a_week_ago(settings: Settings) -> None:
         redis.Redis.from_url(settings.redis_url).hset(bucket, mapping=counted)
 
 
-def an_unheard_notice(settings: Settings) -> None:
-    """A notice that nobody took for a day."""
+def an_unheard_notification(settings: Settings) -> None:
+    """A notification that nobody took for a day."""
     outbox = outbox_of(settings)
     outbox.put(Notification(kind="turn.dead", subject="t", at=time.time()))
     [entry] = outbox.due(1)
@@ -202,7 +202,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
         "Who cancelled, replayed or decided that?": (rf"replay .*{history.dead}", {"/audit": "Who did what"}),
         "Which calls for help were not heard yet?": (
             "nothing is waiting to be sent(?s:.*)turn.dead .*answers 500",
-            {"/notices": "1 given up after a day .*turn.dead.*answers 500"},
+            {"/notifications": "1 given up after a day .*turn.dead.*answers 500"},
         ),
         "Which settings are active, and why?": ("HELIX_MODELS", {}),
         "What do I send with a bug report?": (rf"{history.failed}.*", {"/turns/ID": history.failed}),

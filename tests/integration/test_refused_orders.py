@@ -44,8 +44,8 @@ TRIES: dict[str, Try] = {
         )
         for order in WorkerOrder
     },
-    "resend notices: unknown": lambda client, _: client.notices.send_again(["n-1"], by="me"),
-    "drop notices: unknown": lambda client, _: client.notices.drop(["n-1"], by="me"),
+    "resend notifications: unknown": lambda client, _: client.notifications.send_again(["n-1"], by="me"),
+    "drop notifications: unknown": lambda client, _: client.notifications.drop(["n-1"], by="me"),
 }
 
 

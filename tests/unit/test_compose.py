@@ -325,7 +325,7 @@ GOOD = 'FROM a:1 AS build\nRUN x\nFROM a:1\nCOPY --from=build /o /o\nUSER 1:1\nC
         ("USER 1:1", "COPY tests /tests\nUSER 1:1", "development in the image"),
     ],
 )
-def test_each_rule_notices_what_breaks_it(good: str, bad: str, rule: str) -> None:
+def test_each_rule_notifications_what_breaks_it(good: str, bad: str, rule: str) -> None:
     assert list(broken(GOOD)) == []
     assert good in GOOD
     assert rule in list(broken(GOOD.replace(good, bad)))

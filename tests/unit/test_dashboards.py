@@ -20,7 +20,7 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.tool_calls import ToolRule
 from api_client.contract.turn import Outcome, TurnState
 from api_client.notifications.notification_monitor import NotificationMonitor
-from api_client.notifications.outbox import NoticeCounts
+from api_client.notifications.outbox import NotificationCounts
 from api_client.pauses.pause import BREAKER, LIMIT, WHATS
 from api_client.pauses.pause_monitor import PauseMonitor
 from api_client.web.routes.exposition import InstallationVitals, metric_name, render_metrics
@@ -66,7 +66,7 @@ VITALS = InstallationVitals(
         for monitor in (
             PauseMonitor(cast("Any", SimpleNamespace(list_active=answering([]), count_held=answering(0)))),
             BudgetMonitor(cast("Any", SimpleNamespace(read_today=answering([SPENT])))),
-            NotificationMonitor(cast("Any", SimpleNamespace(counts=answering(NoticeCounts())))),
+            NotificationMonitor(cast("Any", SimpleNamespace(counts=answering(NotificationCounts())))),
         )
         for gauge in asyncio.run(_gauges(monitor))
     ],

@@ -155,7 +155,10 @@ def test_doctor_says_which_plugins_of_ours_are_not_installed(nothing_installed: 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"HELIX_NOTICE_COMMAND": "true"}, "HELIX_NOTICE_COMMAND: the watcher 'notifier' is in the plug-in worker."),
+        (
+            {"HELIX_NOTIFICATION_COMMAND": "true"},
+            "HELIX_NOTIFICATION_COMMAND: the watcher 'notifier' is in the plug-in worker.",
+        ),
         ({"HELIX_WEBHOOK_URLS": "https://example.org/h"}, "HELIX_WEBHOOK_URLS: the watcher 'notifier' is in the plug"),
     ],
 )

@@ -17,7 +17,7 @@ from tests.html import Document
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with, passed
 from worker.cli.resources import listing as terminal
-from worker.plugins.notifications import notice_commands as notices
+from worker.plugins.notifications import notification_commands as notifications
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,12 @@ async def test_the_page_shows_its_table(app: Any) -> None:
 
 
 def test_the_terminal_lists_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, "run_with_client", lambda _ask: ([Lamp("left", 0.0, "anna")], {}))
+    monkeypatch.setattr(notifications, "run_with_client", lambda _ask: ([Lamp("left", 0.0, "anna")], {}))
     monkeypatch.setattr(terminal, "run_with_client", lambda _ask: ([Lamp("left", 0.0, "anna")], {}))
     listed: click.Command = terminal.make_list_command(LAMPS, "lamps", "List the lamps.")
     assert CliRunner().invoke(listed).stdout.split() == ["lamp", "on", "since", "secret", "left", "anna"]
     assert '"owner": "anna"' in CliRunner().invoke(listed, ["--json"]).stdout
-    monkeypatch.setattr(notices, "run_with_client", lambda _ask: ([], {}))
+    monkeypatch.setattr(notifications, "run_with_client", lambda _ask: ([], {}))
     monkeypatch.setattr(terminal, "run_with_client", lambda _ask: ([], {}))
     assert CliRunner().invoke(listed).stdout == "no lamp is on\n"
 

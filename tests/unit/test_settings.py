@@ -220,11 +220,11 @@ def test_each_value_is_shown_with_its_origin_and_secrets_are_not_shown() -> None
 
 
 def test_a_command_that_may_hold_a_token_is_shown_and_quoted_nowhere() -> None:
-    environ = {"HELIX_NOTICE_COMMAND": "curl -H 'X-Token: topsecret' https://a.example"}
+    environ = {"HELIX_NOTIFICATION_COMMAND": "curl -H 'X-Token: topsecret' https://a.example"}
     settings = load_settings(environ)
     shown = {row["name"]: row["value"] for row in describe_settings(settings, environ)}
-    assert shown["HELIX_NOTICE_COMMAND"] == "***"
-    assert "topsecret" not in make_redactor(settings)(f"ran {settings.notice_command}: failed")
+    assert shown["HELIX_NOTIFICATION_COMMAND"] == "***"
+    assert "topsecret" not in make_redactor(settings)(f"ran {settings.notification_command}: failed")
 
 
 @pytest.mark.parametrize("given", ["proxy.example", "10.0.0.0/33", "10.0.0.1/8", "*"])
@@ -500,7 +500,7 @@ url = "http://x"
     ("line", "said"),
     [
         ("namespace = 5", "namespace: must be a text"),
-        ("notice_command = [1]", "notice_command: must be a text"),
+        ("notification_command = [1]", "notification_command: must be a text"),
         ("claude_path = true", "claude_path: must be a text"),
         ("validators = 1.5", 'validators: must be a list of texts: ["a", "b"]'),
         ("writable = true", "writable: must be a list of texts"),

@@ -8,7 +8,7 @@ COUNTERS = {
     ),
     "breaker.closed": CounterDeclaration(meaning="Circuit breakers closed by an answer.", labels=("model",)),
 }
-NOTICE_KINDS = {
+NOTIFICATION_KINDS = {
     "breaker.opened": "A model's circuit breaker opened: its turns wait.",
     "service.no_credit": "The account at a model's service has no money left: its turns wait.",
 }

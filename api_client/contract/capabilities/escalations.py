@@ -10,6 +10,6 @@ COUNTERS = {
         meaning="Decisions on suspended turns: approve, edit, retry, reject.", labels=("kind",)
     ),
 }
-NOTICE_KINDS = {
+NOTIFICATION_KINDS = {
     "inbox.waiting": "A turn waits for a person's decision.",
 }

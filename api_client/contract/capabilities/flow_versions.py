@@ -8,7 +8,7 @@ COUNTERS = {
         labels=("policy", "outcome", "asked_again"),
     ),
 }
-NOTICE_KINDS = {
+NOTIFICATION_KINDS = {
     "flow.rolled_back": "The guard rolled a flow version back by itself: too many of its turns failed.",
 }
 FAILPOINTS = {

@@ -1,14 +1,14 @@
 """Catalogue entries for notifications."""
 
-NOTICE_KINDS = {
-    "notice.test": "`turns notices test` sent it.",
+NOTIFICATION_KINDS = {
+    "notification.test": "`turns notifications test` sent it.",
 }
 FAILPOINTS = {
-    "notice.due": "notifier: a notice is to be sent, no target has it",
-    "notice.taken": "notifier: a target took a notice, the outbox does not know",
+    "notification.due": "notifier: a notification is to be sent, no target has it",
+    "notification.taken": "notifier: a target took a notification, the outbox does not know",
 }
 PLUGINS = {
-    "commands": {"notices": "notifications"},
+    "commands": {"notifications": "notifications"},
     "watchers": {"notifier": "notifications"},
-    "checks": {"notices": "notifications"},
+    "checks": {"notifications": "notifications"},
 }

@@ -38,7 +38,7 @@ def parse_notification_kinds(value: str) -> tuple[str, ...]:
     found = names(value)
     for each in found:
         if not any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for kind in KINDS):
-            raise ValueError(f"no kind of notice {each!r}; there are: {', '.join(KINDS)}")
+            raise ValueError(f"no kind of notification {each!r}; there are: {', '.join(KINDS)}")
     return found
 
 
@@ -47,12 +47,15 @@ class NotificationSettings(SettingsGroup):
     """The people who are called when somebody is needed (docs/webhooks.md)."""
 
     webhook_urls: tuple[str, ...] = declare_setting(
-        (), parse_web_addresses, "Addresses that get notices, each signed as OpenAI signs its webhooks.", secret=True
+        (),
+        parse_web_addresses,
+        "Addresses that get notifications, each signed as OpenAI signs its webhooks.",
+        secret=True,
     )
     webhook_secret: str = declare_setting(
         "",
         parse_webhook_key,
-        "Signs them: whsec_ and base64, as `turns notices secret` makes one; none: unsigned.",
+        "Signs them: whsec_ and base64, as `turns notifications secret` makes one; none: unsigned.",
         secret=True,
     )
     webhook_internal: str = declare_setting(
@@ -60,11 +63,14 @@ class NotificationSettings(SettingsGroup):
         choice_parser("refused", "allowed"),
         "Whether those addresses may lead to this machine or an inner network.",
     )
-    notice_command: str = declare_setting(
-        "", str, "A shell command that is run for each notice, which it gets as JSON on standard input.", masked=True
+    notification_command: str = declare_setting(
+        "",
+        str,
+        "A shell command that is run for each notification, which it gets as JSON on standard input.",
+        masked=True,
     )
-    notice_kinds: tuple[str, ...] = declare_setting(
-        ("*",), parse_notification_kinds, "The kinds of notices that are sent: turn.failed,response.*; * for all."
+    notification_kinds: tuple[str, ...] = declare_setting(
+        ("*",), parse_notification_kinds, "The kinds of notifications that are sent: turn.failed,response.*; * for all."
     )
 
     def find_problems(self) -> Iterator[str]:
@@ -73,7 +79,7 @@ class NotificationSettings(SettingsGroup):
         missing = why_missing(WATCHER, "notifier")
         for name, asked in {
             "HELIX_WEBHOOK_URLS": self.webhook_urls,
-            "HELIX_NOTICE_COMMAND": self.notice_command,
+            "HELIX_NOTIFICATION_COMMAND": self.notification_command,
         }.items():
             if asked and missing:
                 yield f"{name}: {missing}"

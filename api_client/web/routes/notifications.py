@@ -1,4 +1,4 @@
-"""``/v1/notices/dead``: resend or drop notifications whose delivery was given up."""
+"""``/v1/notifications/dead``: resend or drop notifications whose delivery was given up."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ router = APIRouter()
 
 
 class NotificationsBody(Body):
-    """The body of requests that resend or drop notifications: those in ``notice_ids``, or all."""
+    """The body of requests that resend or drop notifications: those in ``notification_ids``, or all."""
 
     model_config = ConfigDict(extra="forbid")
 
-    notice_ids: list[str] | None = Field(None, description="a list of texts")
+    notification_ids: list[str] | None = Field(None, description="a list of texts")
     all: bool | None = None
 
 
@@ -32,19 +32,19 @@ class NotificationsBody(Body):
 async def resend_notifications(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
     """Try to deliver notifications for another day, under the same ids; all of them or none."""
     named = await _read_selection(request, relay, caller)
-    return JSONResponse({"resent": await relay.client.notices.send_again(named, by=name_caller(caller.owner))})
+    return JSONResponse({"resent": await relay.client.notifications.send_again(named, by=name_caller(caller.owner))})
 
 
 @router.post(GIVEN_UP.api + "/drop", response_model=None, openapi_extra=openapi_operation(NotificationsBody))
 async def drop_notifications(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
     """Remove notifications from the list of undelivered notifications."""
     named = await _read_selection(request, relay, caller)
-    return JSONResponse({"dropped": await relay.client.notices.drop(named, by=name_caller(caller.owner))})
+    return JSONResponse({"dropped": await relay.client.notifications.drop(named, by=name_caller(caller.owner))})
 
 
 async def _read_selection(request: Request, relay: Relay, caller: Caller) -> list[str]:
     require_operator(caller, GIVEN_UP.doing)
     body = read_model_body(NotificationsBody, await read_object(request, relay.settings.max_body_bytes))
-    if bool(body.notice_ids) == bool(body.all):
-        raise bad_request('name notices in notice_ids, or send {"all": true}', param="notice_ids")
-    return body.notice_ids or []
+    if bool(body.notification_ids) == bool(body.all):
+        raise bad_request('name notifications in notification_ids, or send {"all": true}', param="notification_ids")
+    return body.notification_ids or []

@@ -148,7 +148,7 @@ async def play(settings: Settings, client: TurnsClient, store: redis.Redis, trie
     """Have every script that is given a number called."""
     limits = OwnerLimits(per_minute=60, unfinished=5, stored_bytes=10_000)
     assert not await SubmissionLimits(client.store).admit_turns("o", limits, ["0-a"], size=100, cost=0.5)
-    await client.notices.put(Notification(kind="turn.dead", subject="x", at=1.0))
+    await client.notifications.put(Notification(kind="turn.dead", subject="x", at=1.0))
     bench = Bench(settings, client)
     try:
         for number in range(3):

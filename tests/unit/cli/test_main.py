@@ -69,7 +69,7 @@ def test_each_command_has_help_and_is_what_the_table_says(name: str, capsys: pyt
     module, _, attribute = place.partition(":")
     command: click.Command = getattr(importlib.import_module(module), attribute)
     assert command.name == name
-    groups = {"dead", "flow", "keys", "inbox", "notices", "openwebui", "phase", "policy", "sessions"}
+    groups = {"dead", "flow", "keys", "inbox", "notifications", "openwebui", "phase", "policy", "sessions"}
     if name not in {"worker", "web", "mcp", *groups}:  # three run until they are stopped
         assert "--json" in out
 

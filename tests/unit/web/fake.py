@@ -23,7 +23,7 @@ from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.figures import RetryRate, Stats
 from api_client.figures.rollup import compute_retry_rate, compute_stats
-from api_client.notifications.outbox import NoticeCounts
+from api_client.notifications.outbox import NotificationCounts
 from api_client.policies import PolicyFiles
 from api_client.policies.prompts import SessionTemplates
 from api_client.relay_state.allowances import LimitRefusal, OwnerLimits
@@ -209,7 +209,7 @@ class FakeTurns:
         self.spending = SimpleNamespace(read_today=answering([]))
         self.store = FakeStore()
         self.pauses = SimpleNamespace(list_active=answering([]), count_held=answering(0))
-        self.notices = SimpleNamespace(are_sent=answering(False), counts=answering(NoticeCounts()))
+        self.notifications = SimpleNamespace(are_sent=answering(False), counts=answering(NotificationCounts()))
         self.monitors, self.reporters = [], []
         self.sign_ins = FakeBrowsers()
         self.prober = FakeProber(self)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from worker.plugins.notifications.notifier import Notifier
 
 COMMANDS = {
-    "notices": (
-        "worker.plugins.notifications.notice_commands:notices",
+    "notifications": (
+        "worker.plugins.notifications.notification_commands:notifications",
         "Calls for help to webhooks and your command: list, dead, resend, test.",
     ),
 }
@@ -22,7 +22,7 @@ COMMANDS = {
 
 def notify(settings: Settings, connection: SingleConnection) -> Notifier | None:
     """Create the sender of notifications, or return None if no target is configured."""
-    if not (settings.webhook_urls or settings.notice_command):
+    if not (settings.webhook_urls or settings.notification_command):
         return None
     from worker.plugins.notifications.notifier import Notifier
 

@@ -100,7 +100,7 @@ COMMAND = "command"
 
 def list_targets(settings: Settings) -> tuple[str, ...]:
     """Return the targets of notifications: the configured URLs, and ``command`` for the operator's command."""
-    return (*settings.webhook_urls, *([COMMAND] if settings.notice_command else ()))
+    return (*settings.webhook_urls, *([COMMAND] if settings.notification_command else ()))
 
 
 def mask_target(target: str) -> str:
@@ -114,22 +114,24 @@ def is_wanted(settings: Settings, kind: str) -> bool:
 
     A setting such as ``response.*`` selects all kinds with this prefix.
     """
-    return any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for each in settings.notice_kinds)
+    return any(
+        kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for each in settings.notification_kinds
+    )
 
 
 def deliver_notification(settings: Settings, target: str, entry: OutboxEntry) -> None:
     """Deliver a notification to a webhook or to the operator's command."""
     if target == COMMAND:
-        _run_command(settings.notice_command, entry)
+        _run_command(settings.notification_command, entry)
         return
     headers = {"content-type": "application/json", "user-agent": "helix-turns"}
-    headers |= sign_headers(settings.webhook_secret, entry.notice_id, entry.body, time.time())
+    headers |= sign_headers(settings.webhook_secret, entry.notification_id, entry.body, time.time())
     post_body(target, entry.body.encode(), headers, allow_inner=settings.webhook_internal == "allowed")
 
 
 def _run_command(command: str, entry: OutboxEntry) -> None:
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    environ |= {"NOTICE_ID": entry.notice_id, "NOTICE_KIND": entry.kind}
+    environ |= {"NOTIFICATION_ID": entry.notification_id, "NOTIFICATION_KIND": entry.kind}
     try:
         process = subprocess.Popen(  # the command line comes from the operator
             ["/bin/sh", "-c", command],

@@ -12,7 +12,7 @@ from api_client.contract.notification import Notification
 from api_client.contract.settings import Settings
 from api_client.contract.turn_error import TurnError
 from api_client.contract.worker_reports import WorkerReport, missing_workers
-from api_client.notifications.outbox import Notices
+from api_client.notifications.outbox import NotificationOutbox
 from api_client.policies.flows import GUARD, FlowVersions, Rollback
 from api_client.store import Store
 from api_client.workers.reports import read_written_reports
@@ -25,7 +25,7 @@ _GONE_SECONDS, _OLD_SECONDS = 30.0, 86_400.0
 _FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
 
 
-async def gather_notifications(settings: Settings, store: Store, outbox: Notices) -> None:
+async def gather_notifications(settings: Settings, store: Store, outbox: NotificationOutbox) -> None:
     """Find events worth a notification, and put new notifications into the outbox."""
     await _gather_turns(settings, outbox, suspended=False)
     await _gather_turns(settings, outbox, suspended=True)
@@ -35,22 +35,22 @@ async def gather_notifications(settings: Settings, store: Store, outbox: Notices
     ]
     if len(settings.flow_version) > 1:
         found += find_rollbacks(settings, await FlowVersions(store).read_all(), time.time())
-    for notice in found:
-        if is_wanted(settings, notice.kind):
-            await outbox.put(notice)
+    for notification in found:
+        if is_wanted(settings, notification.kind):
+            await outbox.put(notification)
 
 
-async def _gather_turns(settings: Settings, outbox: Notices, *, suspended: bool) -> None:
-    notices_of = _notify_suspended if suspended else _notify_finished
+async def _gather_turns(settings: Settings, outbox: NotificationOutbox, *, suspended: bool) -> None:
+    notifications_of = _notify_suspended if suspended else _notify_finished
     async for turn_id, record in outbox.new_turns(suspended=suspended):
         try:
-            found = list(notices_of(settings, turn_id, record))
+            found = list(notifications_of(settings, turn_id, record))
         except (ValueError, TypeError, AttributeError) as error:  # skip a damaged record
-            log.warning("notice.not_made", turn_id=turn_id, error=type(error).__name__)
+            log.warning("notification.not_made", turn_id=turn_id, error=type(error).__name__)
             continue
-        for notice in found:
-            if is_wanted(settings, notice.kind):
-                await outbox.put(notice)
+        for notification in found:
+            if is_wanted(settings, notification.kind):
+                await outbox.put(notification)
 
 
 def _notify_finished(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notification]:

@@ -10,7 +10,7 @@ import structlog
 from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.notification import OutboxEntry
 from api_client.contract.settings import Settings
-from api_client.notifications.outbox import Notices
+from api_client.notifications.outbox import NotificationOutbox
 from api_client.store import Store
 from api_client.store.audit import AuditLog
 from api_client.store.connection import SingleConnection
@@ -38,8 +38,8 @@ class Notifier:
         self._targets = list_targets(settings)
         self.name, self.seconds = "notifier", _LOOK_SECONDS if self._targets else 0.0
         self._store = Store(settings, connection)
-        self._outbox = Notices(self._store, AuditLog(self._store))
-        self._senders = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="notice")
+        self._outbox = NotificationOutbox(self._store, AuditLog(self._store))
+        self._senders = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="notification")
 
     async def leave(self) -> None:
         """Stop sending. Notifications that were not sent stay in the outbox."""
@@ -69,21 +69,23 @@ class Notifier:
                 continue
             if not await self._outbox.may_send():
                 return  # another process has taken over
-            pass_failpoint("notice.due")
+            pass_failpoint("notification.due")
             try:
                 await asyncio.get_running_loop().run_in_executor(
                     self._senders, deliver_notification, self._settings, target, entry
                 )
                 taken.append(target)
-                pass_failpoint("notice.taken")
+                pass_failpoint("notification.taken")
             except DeliveryError as error:
                 problems.append(f"{mask_target(target)}: {error}")
         if not problems:
             await self._outbox.sent(entry)
-            log.info("notice.sent", notice=entry.notice_id, kind=entry.kind, tries=entry.tries + 1)
+            log.info("notification.sent", notification=entry.notification_id, kind=entry.kind, tries=entry.tries + 1)
             return
         dead = await self._outbox.failed(entry, taken, "; ".join(problems))
         if dead:
-            log.error("notice.given_up", notice=entry.notice_id, kind=entry.kind, error=problems[0])
+            log.error("notification.given_up", notification=entry.notification_id, kind=entry.kind, error=problems[0])
         else:
-            log.warning("notice.not_taken", notice=entry.notice_id, kind=entry.kind, error=problems[0])
+            log.warning(
+                "notification.not_taken", notification=entry.notification_id, kind=entry.kind, error=problems[0]
+            )

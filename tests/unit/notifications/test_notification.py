@@ -1,4 +1,4 @@
-"""A notice's id, its form, and its signature as OpenAI's own verifier sees it."""
+"""A notification's id, its form, and its signature as OpenAI's own verifier sees it."""
 
 import socket
 import time
@@ -20,50 +20,50 @@ from worker.plugins.notifications.gathering import find_gone_workers
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 
 
-def unwrap(notice: Notification, secret: str, with_secret: str, *, now: float = 0.0) -> object:
-    body = notice.to_body()
-    headers = sign_headers(secret, notice.notice_id, body, now or time.time())
+def unwrap(notification: Notification, secret: str, with_secret: str, *, now: float = 0.0) -> object:
+    body = notification.to_body()
+    headers = sign_headers(secret, notification.notification_id, body, now or time.time())
     return openai.OpenAI(api_key="any", webhook_secret=with_secret).webhooks.unwrap(body, headers)
 
 
 @pytest.mark.parametrize("secret", [SECRET, "any text at all"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_sdk_of_openai_accepts_every_kind(kind: str, secret: str) -> None:
-    notice = Notification(kind=kind, subject="turn-1", at=1_000.0, data={"id": "resp_turn-1"})
-    event = unwrap(notice, secret, secret)
-    assert (event.type, event.id, event.created_at) == (kind, notice.notice_id, 1_000)  # type: ignore[attr-defined]
+    notification = Notification(kind=kind, subject="turn-1", at=1_000.0, data={"id": "resp_turn-1"})
+    event = unwrap(notification, secret, secret)
+    assert (event.type, event.id, event.created_at) == (kind, notification.notification_id, 1_000)  # type: ignore[attr-defined]
     assert event.data.id == "resp_turn-1"  # type: ignore[attr-defined]
 
 
 def test_the_sdk_refuses_another_secret_and_an_old_delivery() -> None:
-    notice = Notification(kind="turn.failed", subject="turn-1", at=1_000.0)
+    notification = Notification(kind="turn.failed", subject="turn-1", at=1_000.0)
     with pytest.raises(openai.InvalidWebhookSignatureError):
-        unwrap(notice, SECRET, "another")
+        unwrap(notification, SECRET, "another")
     with pytest.raises(openai.InvalidWebhookSignatureError, match="too old"):
-        unwrap(notice, SECRET, SECRET, now=time.time() - 3_600)
+        unwrap(notification, SECRET, SECRET, now=time.time() - 3_600)
 
 
-def test_the_same_kind_and_subject_are_the_same_notice() -> None:
+def test_the_same_kind_and_subject_are_the_same_notification() -> None:
     one = Notification(kind="turn.failed", subject="turn-1", at=1.0, data={"a": 1})
-    assert one.notice_id == Notification(kind="turn.failed", subject="turn-1", at=2.0).notice_id
-    assert one.notice_id != Notification(kind="turn.dead", subject="turn-1", at=1.0).notice_id
-    with pytest.raises(ValueError, match=r"no kind of notice 'turn\.fails'"):
+    assert one.notification_id == Notification(kind="turn.failed", subject="turn-1", at=2.0).notification_id
+    assert one.notification_id != Notification(kind="turn.dead", subject="turn-1", at=1.0).notification_id
+    with pytest.raises(ValueError, match=r"no kind of notification 'turn\.fails'"):
         Notification(kind="turn.fails", subject="turn-1", at=1.0)
 
 
 def test_the_pauses_between_tries_double_up_to_an_hour() -> None:
-    pauses = [OutboxEntry(notice_id="a", body="{}", put_at=0.0, tries=tries).delay for tries in range(1, 13)]
+    pauses = [OutboxEntry(notification_id="a", body="{}", put_at=0.0, tries=tries).delay for tries in range(1, 13)]
     assert pauses[:4] == [5.0, 10.0, 20.0, 40.0]
     assert pauses[-2:] == [3600.0, 3600.0]
 
 
 def test_kinds_are_chosen_by_name_or_by_their_beginning() -> None:
-    settings = load_settings({"HELIX_NOTICE_KINDS": "turn.dead,response.*"})
+    settings = load_settings({"HELIX_NOTIFICATION_KINDS": "turn.dead,response.*"})
     assert [kind for kind in KINDS if is_wanted(settings, kind)] == [
         *("response.completed", "response.failed", "response.cancelled", "turn.dead")
     ]
-    with pytest.raises(SettingsError, match=r"no kind of notice 'turn.fails'"):
-        load_settings({"HELIX_NOTICE_KINDS": "turn.fails"})
+    with pytest.raises(SettingsError, match=r"no kind of notification 'turn.fails'"):
+        load_settings({"HELIX_NOTIFICATION_KINDS": "turn.fails"})
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def worker(at: float, **more: Any) -> WorkerReport:
 def test_a_worker_is_gone_when_it_is_silent_and_nobody_took_its_place() -> None:
     def gone(**workers: WorkerReport) -> list[object]:
         reports = [replace(report, name=name) for name, report in workers.items()]
-        return [notice.data["worker"] for notice in find_gone_workers(reports, now=1_000.0)]
+        return [notification.data["worker"] for notification in find_gone_workers(reports, now=1_000.0)]
 
     assert gone(fresh=worker(995.0)) == []
     assert gone(silent=worker(900.0)) == ["silent"]

@@ -5,22 +5,22 @@ from __future__ import annotations
 from api_client.contract.keys import KeyNames, named_key, named_keys
 
 
-class NoticeKeys(KeyNames):
+class NotificationKeys(KeyNames):
     """Names the Redis keys that store the notifications of an installation."""
 
     #: Hash: notifications that wait to be sent or were given up, by id.
-    notices = named_key("notices")
+    notifications = named_key("notifications")
     #: Sorted set: waiting notifications by the time of the next delivery, in milliseconds.
-    due = named_key("notices:due")
+    due = named_key("notifications:due")
     #: Sorted set: notifications that were given up, by the time of giving up.
-    dead = named_key("notices:dead")
+    dead = named_key("notifications:dead")
     #: Sorted set: every notification by the time it was put, so that none is put twice.
-    said = named_key("notices:said")
+    said = named_key("notifications:said")
     #: String: the process that sends notifications now; expires after a minute.
-    sender = named_key("notices:sender")
+    sender = named_key("notifications:sender")
     #: String: a relay has just looked for troubles of this monitor.
-    watched = named_keys("notices:watched:")
+    watched = named_keys("notifications:watched:")
 
     def looked(self, listed: str) -> str:
         """Return the key of the time up to which a list of turns has been searched for events to report."""
-        return self.key_named(f"notices:looked:{listed.rpartition(':')[2]}")
+        return self.key_named(f"notifications:looked:{listed.rpartition(':')[2]}")

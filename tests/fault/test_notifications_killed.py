@@ -14,7 +14,7 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.notifications.notice_keys import NoticeKeys
+from api_client.notifications.notification_keys import NotificationKeys
 from tests.fault.matrix import WHOLE
 from tests.hooks import HookReceiver
 from tests.installation import Installation
@@ -25,9 +25,9 @@ from worker.plugins.notifications.gathering import gather_notifications
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 COUNT = 1_000 if WHOLE else 250
 #: When so many have arrived, the process that sends is killed there.
-KILLS = {1: "notice.taken", 100: "notice.due"}
+KILLS = {1: "notification.taken", 100: "notification.due"}
 if WHOLE:
-    KILLS |= {300: "notice.taken", 500: "notice.due", 700: "notice.taken"}
+    KILLS |= {300: "notification.taken", 500: "notification.due", 700: "notification.taken"}
 
 
 @pytest.mark.timeout(600)
@@ -62,7 +62,7 @@ async def test_webhooks_arrive_at_least_once_though_their_senders_are_killed(
             senders = [*left, installation.worker("--foreground", settings=used, wait=False)]
         await wait_until(lambda: arrived() == asked, 300)
         with redis.Redis.from_url(used.redis_url) as store:
-            await wait_until(lambda: store.hlen(NoticeKeys(used.namespace).notices) == 0, 120)
+            await wait_until(lambda: store.hlen(NotificationKeys(used.namespace).notifications) == 0, 120)
         events = receiver.unwrapped(SECRET)
     assert {event.type for event in events} == {"response.cancelled"}
     assert {event.data.id for event in events} == asked

@@ -15,10 +15,12 @@ from worker.cli.store_access import run_with_settings
 from worker.plugins.notifications.delivery import DeliveryError, list_targets, resolve_addresses
 
 
-def notices(settings: Settings) -> Iterator[Finding]:
+def notifications(settings: Settings) -> Iterator[Finding]:
     """Check the targets of notifications and the outbox, and yield the findings."""
     if not list_targets(settings) or not settings.store_url:
-        yield Finding("notices", "ok", "nobody is called: HELIX_WEBHOOK_URLS and HELIX_NOTICE_COMMAND are empty")
+        yield Finding(
+            "notifications", "ok", "nobody is called: HELIX_WEBHOOK_URLS and HELIX_NOTIFICATION_COMMAND are empty"
+        )
         return
     for url in settings.webhook_urls:
         parts = urlsplit(url)
@@ -28,11 +30,11 @@ def notices(settings: Settings) -> Iterator[Finding]:
         except DeliveryError as error:
             yield Finding("webhook", "wrong", str(error), "correct HELIX_WEBHOOK_URLS, or the name's address")
     if settings.webhook_urls and not settings.webhook_secret:
-        fix = "set HELIX_WEBHOOK_SECRET to what `turns notices secret` prints, and tell the receiver"
+        fix = "set HELIX_WEBHOOK_SECRET to what `turns notifications secret` prints, and tell the receiver"
         yield Finding("webhook", "warning", "webhooks are not signed: anyone could send such a thing", fix)
 
     async def read_outbox(client: TurnsClient) -> Finding:
-        return report_outbox(await client.notices.waiting(), await client.notices.given_up())
+        return report_outbox(await client.notifications.waiting(), await client.notifications.given_up())
 
     try:
         yield run_with_settings(settings, read_outbox)
@@ -44,9 +46,13 @@ def report_outbox(waiting: list[OutboxEntry], dead: list[OutboxEntry]) -> Findin
     """Return the finding about notifications that wait or could not be delivered."""
     failing = [entry for entry in waiting if entry.error]
     if dead:
-        said = f"{count_noun(len(dead), 'notice')} given up after a day, the last one: {dead[0].error}"
-        return Finding("notices", "warning", said, "`turns notices dead`, then `turns notices resend --all`")
+        said = f"{count_noun(len(dead), 'notification')} given up after a day, the last one: {dead[0].error}"
+        return Finding(
+            "notifications", "warning", said, "`turns notifications dead`, then `turns notifications resend --all`"
+        )
     if failing:
-        said = f"{count_noun(len(failing), 'notice')} not taken yet: {failing[0].error}"
-        return Finding("notices", "warning", said, "is the receiver there? `turns notices test`")
-    return Finding("notices", "ok", f"{count_noun(len(waiting), 'notice')} waiting to be sent, none given up")
+        said = f"{count_noun(len(failing), 'notification')} not taken yet: {failing[0].error}"
+        return Finding("notifications", "warning", said, "is the receiver there? `turns notifications test`")
+    return Finding(
+        "notifications", "ok", f"{count_noun(len(waiting), 'notification')} waiting to be sent, none given up"
+    )
