@@ -22,7 +22,7 @@ VERSION = 1
 
 
 class Action(StrEnum):
-    """What to do about the errors that a validator finds. A policy lists these actions in order for each validator."""
+    """A reaction to the errors that a validator finds. A policy lists these actions in order for each validator."""
 
     #: Repair the answer by the validator's fallback before anything else is tried.
     REPAIR = "repair"

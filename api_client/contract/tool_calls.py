@@ -22,7 +22,7 @@ _MOST_NAME = 100
 
 
 class Reaction(StrEnum):
-    """What to do with a tool call that matches a policy rule."""
+    """The treatment of a tool call that matches a policy rule."""
 
     #: Run the call, unless the agent's own permissions forbid it.
     RUN = "run"

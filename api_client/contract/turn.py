@@ -85,7 +85,7 @@ _SUCCESSES = frozenset(
 
 
 class DoubleText(StrEnum):
-    """What to do with a message that arrives while its session still works on another turn."""
+    """The treatment of a message that arrives while its session still works on another turn."""
 
     QUEUE = "queue"
     REJECT = "reject"

@@ -78,7 +78,7 @@ class NoTaskReport(TaskReport):
 
 @dataclass(frozen=True, slots=True)
 class _TurnContext:
-    """What a process holds while working on a turn; ``alone`` means that it does nothing else."""
+    """The state of a process while it works on a turn; ``alone`` means that it does nothing else."""
 
     seat: SlotHold
     report: TaskReport

@@ -23,7 +23,7 @@ def parse_day_budgets(value: str) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSettings(SettingsGroup):
-    """What turns may cost."""
+    """Limits of what turns may cost."""
 
     token_budget: int = declare_setting(
         0, integer_parser(0, MAX_TOKENS), "Tokens all attempts of a turn may use together; 0: no limit.", per_model=True

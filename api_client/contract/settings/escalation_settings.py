@@ -12,7 +12,7 @@ from api_client.contract.settings.setting_values import choice_parser, integer_p
 
 @dataclass(frozen=True, kw_only=True)
 class EscalationSettings(ModelBlocks):
-    """What happens to a turn that its agents could not answer."""
+    """Steps for a turn that its agents could not answer."""
 
     escalation_model: str = declare_setting(
         "",
