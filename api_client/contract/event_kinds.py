@@ -203,7 +203,7 @@ class TurnEscalated(_EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSuspended(_EventKind):
-    """The turn waits for an answer to its ``interruption``: question, who may answer, time limit, meaning of silence."""
+    """The turn waits for an answer to ``interruption``: question, who may answer, time limit, meaning of silence."""
 
     KIND = "turn.suspended"
     attempt: int

@@ -78,7 +78,7 @@ def find_problems(root: Path) -> Iterator[str]:
             yield f'{path.relative_to(root)}:{line}: "{words} ...": begin with a noun or a verb'
     for path in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
         for line, length in find_long_cells(path.read_text(encoding="utf-8")):
-            yield f"{path.relative_to(root)}:{line}: a cell of {length} characters, more than {LONGEST_CELL}; use a list"
+            yield f"{path.relative_to(root)}:{line}: a cell of {length} characters, not {LONGEST_CELL}: use a list"
     short = [method.name for method in methods if "_" not in method.name.strip("_")]
     if len(short) > ONE_WORD_SHARE * len(methods):
         yield f"{len(short)} of {len(methods)} function names are one word, more than {ONE_WORD_SHARE:.0%}: see --names"
