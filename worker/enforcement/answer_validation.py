@@ -13,6 +13,8 @@ from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, make_issue
 
 MAX_CHARS = 4 * 1024 * 1024
+#: Most issues of one validator that are kept, and most characters of their texts.
+MAX_ISSUES, MAX_MESSAGE = 200, 2_000
 
 
 def run_validators(
@@ -51,13 +53,43 @@ def _run_isolated(
             for key, value in context.items()
         }
         found = validator.validate(answer, own)
-        if not isinstance(found, (list, tuple)) or not all(isinstance(one, ValidationIssue) for one in found):
+        if not isinstance(found, (list, tuple)) or not all(map(_is_issue, found)):
             return _failure_issue(name, f"returned {type(found).__name__}", locale)
     except ValidatorFailure as error:
         return _failure_issue(name, str(error), locale)
     except (Exception, SystemExit) as error:  # SystemExit: a validator must not end the worker
         return _failure_issue(name, describe_exception(error), locale)
-    return [one if one.validator == name else replace(one, validator=name) for one in found]
+    return _limit_issues(found, name, locale)
+
+
+def _is_issue(one: object) -> bool:
+    return isinstance(one, ValidationIssue) and all(
+        type(getattr(one, name)) is kind
+        for name, kind in (
+            ("code", str),
+            ("message", str),
+            ("fix_hint", str),
+            ("file", str),
+            ("line", int),
+            ("adr", str),
+        )
+    )
+
+
+def _limit_issues(found: Sequence[ValidationIssue], name: str, locale: str) -> list[ValidationIssue]:
+    """Return different issues with the validator's name: ``MAX_ISSUES`` at most, errors first, and one more."""
+    different = list({(one.code, one.file, one.line, one.message): one for one in reversed(found)}.values())[::-1]
+    kept = (
+        different if len(different) <= MAX_ISSUES else sorted(different, key=lambda one: not one.is_error)[:MAX_ISSUES]
+    )
+    if len(kept) < len(different):
+        kept = [*kept, make_issue("MORE_ISSUES", locale, validator=name, count=len(different) - len(kept))]
+    return [
+        replace(one, validator=name, message=one.message[:MAX_MESSAGE], fix_hint=one.fix_hint[:MAX_MESSAGE])
+        if one.validator != name or len(one.message) + len(one.fix_hint) > MAX_MESSAGE
+        else one
+        for one in kept
+    ]
 
 
 def _failure_issue(name: str, problem: str, locale: str) -> list[ValidationIssue]:

@@ -41,9 +41,12 @@ def visible_lines(out: Outline, start: int, end: int) -> Iterator[tuple[int, str
             yield number, line
 
 
-def is_filled(out: Outline, start: int, end: int) -> bool:
-    """Return True if a range of lines contains any text besides placeholders."""
-    return any(not is_placeholder(line) for _, line in visible_lines(out, start, end))
+def is_filled(out: Outline, start: int, end: int, *, state: bool = False) -> bool:
+    """Return True if a range of lines contains any text besides placeholders.
+
+    ``state`` means that a state such as "Pending" is content.
+    """
+    return any(not is_placeholder(line, state=state) for _, line in visible_lines(out, start, end))
 
 
 class _CommentStripper:

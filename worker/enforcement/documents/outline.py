@@ -34,6 +34,10 @@ BOM = "\ufeff"
 #: Deeper containers are text; otherwise markdown-it would drop the rest of the answer.
 MAX_NESTING = 20
 
+#: A text with more blocks than any document has (Markdown tokens, three a paragraph): behind them only headings, fences
+#: and headers are blocks, so that time stays short. Lists and quotes are paragraphs there.
+MAX_TOKENS = 100_000
+
 #: Lines from the first to the second (excluded), counted from 0.
 Span = tuple[int, int]
 #: Returns the line after the header that starts at a ``---`` line, or 0 if there is none.
@@ -273,6 +277,15 @@ def _fence_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return True
 
 
+def _is_full(state: StateBlock) -> bool:
+    return len(state.tokens) > MAX_TOKENS
+
+
+def _full_rule(state: StateBlock, _start: int, _end: int, silent: bool) -> bool:
+    """End a list of a text that has too many blocks."""
+    return silent and _is_full(state)
+
+
 def _quote_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return state.level < MAX_NESTING and blockquote(state, start, end, silent)
 
@@ -292,6 +305,7 @@ _BEGINS: dict[str, tuple[_Rule, ...]] = {
     "<": (html_block,),
     "#": (heading,),
 }
+_ALWAYS = {begin: rules for begin, rules in _BEGINS.items() if begin in _MASK[0] + "`~#"}
 
 
 def _first_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -299,10 +313,11 @@ def _first_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if state.is_code_block(start):
         return not silent and code(state, start, end, silent)
     place = state.bMarks[start] + state.tShift[start]
-    for rule in _BEGINS.get(state.src[place : place + 1], ()):
+    full = _is_full(state)
+    for rule in (_ALWAYS if full else _BEGINS).get(state.src[place : place + 1], ()):
         if rule(state, start, end, silent):
             return True
-    return not silent and (lheading(state, start, end, False) or paragraph(state, start, end, False))
+    return not silent and ((not full and lheading(state, start, end, False)) or paragraph(state, start, end, False))
 
 
 def _build_parser() -> MarkdownIt:
@@ -314,6 +329,7 @@ def _build_parser() -> MarkdownIt:
     ruler.at("blockquote", _quote_rule, ends_lists)
     ruler.at("hr", hr, ends_lists)
     ruler.before("code", _HEADER, _header_rule, ends_lists)
+    ruler.before("code", "full", _full_rule, ends_lists)
     for name, rule in (("list", _list_rule), ("html_block", html_block), ("heading", heading)):
         ruler.at(name, rule, {"alt": []})
     return made

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterable
+
+from markdown_it.common.html_blocks import block_names
 
 from api_client.contract.word_tables import load_word_table
 
 _WORDS = load_word_table(__file__)
-_LINES = frozenset(_WORDS["lines"])
-_BEGINNING = re.compile(rf"(?:{'|'.join(map(re.escape, _WORDS['beginnings']))})(?![\w-])", re.IGNORECASE)
+
+
+def _whole_line(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Compile patterns for a whole line, whose ``{name}`` refer to entries of the table ``words``."""
+    known = re.compile(r"\{([a-z]+)\}")
+    filled = (known.sub(lambda name: _WORDS["words"][name[1]], pattern) for pattern in patterns)
+    return re.compile("|".join(f"(?:{pattern})" for pattern in filled), re.IGNORECASE)
+
+
+_LINE, _STATE = _whole_line(_WORDS["lines"]), _whole_line(_WORDS["states"])
+#: "TODO", "TODO: describe it", "TODO(anna): later", "TBD (later)", "TODO write this".
+_MARK = re.compile(
+    rf"(?:{'|'.join(_WORDS['marks'])})(?:\s?\([^()]*\)?)?(?:\s*[:.–—-](?:\s.*)?|\s(?:{'|'.join(_WORDS['notes'])})\b.*)?",
+    re.IGNORECASE,
+)
 _LEFT_OUT = rf"\b(?:{'|'.join(map(re.escape, _WORDS['left_out']))})\b"
 #: A line that marks omitted text: "(unchanged)", "[… rest as before …]", "<!-- unchanged -->".
 _OMISSION = re.compile(
@@ -19,33 +35,42 @@ _OMISSION = re.compile(
 )
 #: "The rest stays as above", bare or marked.
 _REST = re.compile(
-    rf"(?:der |die |das |the )?(?:rest|inhalt|content|text|section|abschnitt|alles|all)\b.{{0,60}}(?:{_LEFT_OUT}"
-    r"|\bbleibt(?: so| gleich)?\b).{0,40}$",
+    r"(?:der |die |das |the )?"
+    r"(?:rest|inhalt|content|text|section|abschnitt|all(?:e|es)? (?:andere|übrige|other|else)\w*)\b.{0,60}"
+    rf"(?:{_LEFT_OUT}"
+    r"|\bbleibt(?: so| gleich)?\b).{0,15}$",
     re.IGNORECASE,
 )
-#: A field of a template: "[Insert decision here]", "<your decision>", "{{ decision }}".
+#: A field of a template: "[Insert decision here]", "<your decision>", "{{ decision }}", "%DECISION%".
 _FIELD = re.compile(
-    r"\[(?![ xX]\])[^\[\]]{1,200}\](?![(\[:])|<[^\W\d_][^<>=/]{0,120}\s[^<>=/]{1,120}>"
-    r"|\$\{[^{}]{1,200}\}|\{\{[^{}]{1,200}\}\}"
+    rf"\[(?=[^\[\]]{{0,200}}?(?:\b(?:{'|'.join(_WORDS['fields'])})\b|…|\.\.\.))[^\[\]]{{1,200}}\]|\[\W*\]"
+    r"|<[^\W\d_][^<>=/]{0,120}\s[^<>=/]{1,120}>"
+    r"|\$?\{[\w \t.…-]{1,200}\}|\$\{[^{}]{1,200}\}|\{\{[^{}]{1,200}\}\}|%\w{2,60}%"
+    rf"|<(?!(?:{'|'.join(block_names)})>)[^\W\d_][\w-]{{0,60}}>",
+    re.IGNORECASE,
 )
 _LEAD = re.compile(r"(?:[-+*>#|\s]|\d{1,3}[.)](?=\s)|\[[ xX]?\](?=\s))+")
-_AROUND = " \t\r\xa0()[]{}<>*_`~.,:;!?\u2026|-–—\"'„“”»«"
-#: Longest placeholder, and longest text with a placeholder's beginning, in characters.
-_MOST, _MOST_NOTE = 300, 80
+_AROUND = " \t/\r\xa0()[]{}<>*_`~.,:;!?\u2026|-–—\"'„“”»«"
+_EMPHASIS, _REMARK = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)"), re.compile(r"\s?\([^()]*$")
+#: Longest placeholder, in characters.
+_MOST = 300
 
 
-def is_placeholder(line: str) -> bool:
-    """Return True if a line is only a placeholder for text, such as "TBD" or "[Insert …]"."""
+def is_placeholder(line: str, *, state: bool = False) -> bool:
+    """Return True if a line is only a placeholder for text, such as "TBD" or "[Insert …]".
+
+    ``state`` means that the line may be a status, such as "Pending".
+    """
     bare = html.unescape(line).strip() if "&" in line else line.strip()
-    if len(bare) > _MOST:
+    if len(bare) > _MOST or "](" in bare:
         return False
     bare = _LEAD.sub("", bare, count=1) if _LEAD.match(bare) else bare
-    words = " ".join(bare.strip(_AROUND).split())
-    if not any(char.isalnum() for char in words) or words.casefold() in _LINES:
+    words = " ".join(_EMPHASIS.sub("", bare).strip(_AROUND).split())
+    if not any(char.isalnum() for char in words) or _FIELD.fullmatch(bare.strip(" \t*_`.")):
         return True
-    if _BEGINNING.match(words) and len(words) <= _MOST_NOTE:
-        return True
-    return bool(_FIELD.fullmatch(bare.strip(" \t*_`.")) or _REST.match(words))
+    if _STATE.fullmatch(words):
+        return not state
+    return bool(_LINE.fullmatch(_REMARK.sub("", words)) or _MARK.fullmatch(words) or _REST.match(words))
 
 
 def remove_placeholders(text: str) -> str:

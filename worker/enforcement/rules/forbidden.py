@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +11,19 @@ from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.decoded_text import decode_text
 from worker.enforcement.rules.rule import Rule, option
-from worker.enforcement.rules.secret_forms import SECRETS, decode_text, find_key_lines, find_secrets
+from worker.enforcement.rules.secret_forms import FoundSecret, find_remains, find_secrets, remove_secrets
 from worker.enforcement.validators.codes import choose_text
 
 REMOVED = "[removed]"
-#: Separators of a phrase's words: white space, line ends within a quote, zero-width characters.
-_BLANKS = r"(?:[\s\u00ad\u200b-\u200d\u2060*_]|&nbsp;|<br\s?/?>|(?<=\n)[>#*+-])+"
+#: Separators of a phrase's words: white space, marks of Markdown, a link's address, line ends within a quote.
+_BLANKS = r"(?:[\s*_`\\\[]|\](?:\([^()\n]{0,300}\))?|(?<=\n)(?:> ?){0,9}[>#+-])+"
+
+
+def _fold(text: str) -> str:
+    """Return the text so that letters which look alike or differ in case alone are the same."""
+    return unicodedata.normalize("NFKC", text).casefold()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +52,11 @@ class ForbiddenRule(Rule):
         locale, issues = self.find_locale(context), []
         for file, text in {"": response, **(context.get("files") or {})}.items():
             ends = [found.start() for found in re.finditer("\n", text)]
-            for word, found in self._find_words(text):
-                line = bisect_left(ends, found) + 1
+            for word, line in self._find_words(text):
                 issues.append(rule_issue("FORBIDDEN_WORD", locale, file=file, line=line, word=word))
-            for what, found in self._find_secrets(text):
-                line = bisect_left(ends, found) + 1
-                issues.append(rule_issue("SECRET_FOUND", locale, file=file, line=line, what=what))
+            for secret in self._find_secrets(text):
+                line = bisect_left(ends, secret.start) + 1
+                issues.append(rule_issue("SECRET_FOUND", locale, file=file, line=line, what=secret.what))
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
@@ -58,24 +64,26 @@ class ForbiddenRule(Rule):
 
         Forbidden words are left to the agent. A part of a private key must not stay without a sign that it is secret.
         """
-        repaired = response
-        for pattern in SECRETS.values() if self.secrets else ():
-            repaired = pattern.sub(REMOVED, repaired)
-        left = decode_text(repaired)
-        stays = repaired == response or any(line in left for line in find_key_lines(response))
-        return None if stays else repaired
+        secrets = self._find_secrets(response)
+        repaired = remove_secrets(response, REMOVED) if secrets else response
+        return None if repaired == response or find_remains(secrets, repaired) else repaired
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
         """Return one line for each kind of secret that was removed."""
         german, english = "Geheimnis entfernt: {}", "Secret removed: {}"
-        kinds = dict.fromkeys(what for what, _ in self._find_secrets(before))
+        kinds = dict.fromkeys(secret.what for secret in self._find_secrets(before))
         return [choose_text(self.find_locale(context), german, english).format(what) for what in kinds]
 
     def _find_words(self, text: str) -> Iterator[tuple[str, int]]:
+        """Yield each forbidden word that the text contains as written or as read, with the line."""
+        forms = [_fold(text), _fold(decode_text(text).text)] if self.words else []
         for word in self.words:
-            phrase = _BLANKS.join(map(re.escape, word.split()))
-            if found := re.search(rf"(?<!\w){phrase}(?!\w)", text, re.IGNORECASE):
-                yield word, found.start()
+            phrase = _fold(word).split()
+            ends = r"(?<!\w)" if phrase[0][0].isalnum() else "", r"(?!\w)" if phrase[-1][-1].isalnum() else ""
+            pattern = re.compile(_BLANKS.join(map(re.escape, phrase)).join(ends))
+            found = next(((form, match) for form in forms if (match := pattern.search(form))), None)
+            if found:
+                yield word, found[0].count("\n", 0, found[1].start()) + 1
 
-    def _find_secrets(self, text: str) -> Iterator[tuple[str, int]]:
-        return find_secrets(text) if self.secrets else iter(())
+    def _find_secrets(self, text: str) -> list[FoundSecret]:
+        return find_secrets(text) if self.secrets else []

@@ -35,7 +35,7 @@ class RepetitionRule(Rule):
         The issue has the line where the longest repetition begins.
         """
         found = measure_repetition(response)
-        percent = round(100 * found.share)
-        if found.words < self.min_words or percent <= self.most_percent:
+        if not found.exceeds(self.most_percent, self.min_words):
             return []
+        percent = round(100 * found.share)
         return [rule_issue("ANSWER_REPEATS", self.find_locale(context), line=found.line, percent=percent)]

@@ -1,31 +1,51 @@
-"""Patterns of well-known secrets, also escaped, quoted, numbered or written as HTML."""
+"""Well-known secrets in a text, also escaped, quoted, numbered, broken over lines or written as HTML."""
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-_BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-_INSIDE = r"(?:(?!-----(?:BEGIN|END) )[\s\S])"
+from worker.enforcement.rules.decoded_text import DecodedText, decode_text
+
+_DASHES = "[-\u2010-\u2015]"
+_KIND = r"(?:[A-Z0-9]{1,12}\s){0,3}PRIVATE\s{1,2}KEY(?:\sBLOCK)?"
+_BEGIN = rf"{_DASHES}{{1,6}}BEGIN\s{_KIND}{_DASHES}{{1,6}}"
+_INSIDE = rf"(?:(?!{_DASHES}{{2}}(?:BEGIN|END)\s)[\s\S])"
 #: A line of a key, and the separators of two lines.
 _LINE = r"(?=[A-Za-z+/=]{0,60}[0-9])[A-Za-z0-9+/=]{16,}"
 _BETWEEN = r"(?:[^A-Za-z0-9+/=]|(?:\d{1,6}|n|r|br|p|li|td|tr|div|span|code|pre|gt|quot)(?![A-Za-z0-9+/=])){0,60}"
-_LINES = rf"(?:{_BETWEEN}{_LINE}){{0,400}}(?:{_BETWEEN}[A-Za-z0-9+/]{{1,15}}={{1,2}}(?![A-Za-z0-9]))?"
+#: The rest of a line that was broken, alone on its own line: no word, since digits or capitals are inside.
+_REST = (
+    r"(?=[A-Za-z]{0,14}[0-9+/]|[A-Za-z]{0,14}[a-z0-9][A-Z])[A-Za-z0-9+/_.-]{2,40}(?=[\"'`]{0,2}[ \t\r]{0,4}(?:\n|\Z))"
+)
+_LINES = (
+    rf"(?:{_BETWEEN}{_LINE}|\s{{0,4}}\n[^\w\n]{{0,20}}{_REST}){{0,800}}"
+    rf"(?:{_BETWEEN}[A-Za-z0-9+/]{{1,15}}={{1,2}}(?![A-Za-z0-9]))?"
+)
+#: Text between the first and the last line of a key that is not a sentence.
+_NO_PROSE = rf"(?:(?![a-z]{{2,}} [a-z]{{2,}}|{_DASHES}{{2}}(?:BEGIN|END)\s)[\s\S]){{24,16384}}"
 #: A key without its first line: DER prefixes, an OpenSSH key, and a whole PEM file in base64.
 _BODIES = (
     r"(?:MII[A-Z][A-Za-z0-9+/]{2}IBA[AD]|MH[cQ]CAQEE|MI[A-Z][A-Za-z0-9+/]AgEAM|MC4CAQAwBQYDK2V|b3BlbnNzaC1rZXktdjE"
     r"|LS0tLS1CRUdJTi[A-Za-z0-9+/]{1,24}(?:UFJJVkFURSBLRV|BSSVZBVEUgS0V|QUklWQVRFIEtFW))[A-Za-z0-9+/]{20,}=*"
 )
+#: "Proc-Type: 4,ENCRYPTED" and its kind, before the first line.
+_HEADERS = rf"(?:[^A-Za-z0-9]{{0,40}}[A-Z][A-Za-z-]{{2,20}}: [^\n]{{0,100}}){{1,6}}(?={_BETWEEN}{_LINE})"
+_KEY = re.compile(
+    rf"{_BEGIN}(?:(?:(?={_INSIDE}{{0,400}}?{_LINE}){_INSIDE}{{0,16384}}|{_NO_PROSE})"
+    rf"{_DASHES}{{1,6}}END\s[A-Z0-9 ]{{0,40}}{_DASHES}{{1,6}}|(?:{_HEADERS})?{_LINES})|{_BODIES}{_LINES}"
+)
+_KEY_END = re.compile(rf"{_DASHES}{{1,6}}END\s{_KIND}{_DASHES}{{1,6}}")
+_KEY_LINE = re.compile(_LINE + r"|[A-Za-z0-9+/]{1,15}={1,2}(?![A-Za-z0-9])|=[A-Za-z0-9+/]{4}(?![A-Za-z0-9+/=])")
+_KEY_GAP, _KEY_BEGIN = re.compile(_BETWEEN), re.compile(rf"{_BEGIN}{_INSIDE}{{0,16384}}")
+_KEY_SIGNS = ("PRIVATE", "MI", "MH", "MC4CAQ", "b3BlbnNza", "LS0tLS1CRU")
+#: Most characters between the first and the last line of a key.
+_MOST_INSIDE = 16_384
 
 #: Each pattern follows literals that every secret of its kind has, since these are found faster. Every quantifier is
 #: bounded and follows a literal, so that time stays linear.
-_SECRETS: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "private key": (
-        ("-----BEGIN ", "MI", "MH", "MC4CAQ", "b3BlbnNza", "LS0tLS1CRU"),
-        rf"{_BEGIN}(?:(?={_INSIDE}{{0,400}}?{_LINE}){_INSIDE}{{0,16384}}-----END [A-Z0-9 ]{{0,40}}-----|{_LINES})"
-        rf"|{_BODIES}{_LINES}",
-    ),
+_TOKENS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "AWS access key": (("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
     "GitHub token": (
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
@@ -38,35 +58,81 @@ _SECRETS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "API key": (("sk-",), r"\bsk-[A-Za-z0-9_-]{20,250}"),
     "JSON web token": (("eyJ",), r"\beyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,1000}"),
 }
-SECRETS = {what: re.compile(pattern) for what, (_, pattern) in _SECRETS.items()}
-_KEY_LINES = re.compile(rf"{_BEGIN}({_INSIDE}{{0,16384}})|({_BODIES}{_LINES})")
-_CODED = re.compile(r"\\+u00([0-9A-Fa-f]{2})|\\+x([0-9A-Fa-f]{2})|%([0-9A-Fa-f]{2})|<[^<>\n]{1,80}>|(\\+[nrt])|\\+")
+_PATTERNS = {what: re.compile(pattern) for what, (_, pattern) in _TOKENS.items()}
+#: A break within a token: a line end, or two strings next to each other, before more of it. Prose has no digits.
+_BREAK = re.compile(
+    r"(?<=[A-Za-z0-9_.-]{4})(?:[\"'`]\s{0,20}[+&.\\]?\s{0,20}[\"'`]|[\"'`+&.=\\ ]{0,4}\r?\n[ \t>|+*#\"'`-]{0,20})"
+    rf"(?!{'|'.join(sign for signs, _ in _TOKENS.values() for sign in signs)})"
+    rf"(?:(?=[A-Za-z_.-]{{0,60}}[0-9])(?=[0-9_.-]{{0,60}}[A-Za-z])(?=[A-Za-z0-9_.-]{{8}})|(?={_REST}))"
+)
+#: Parts of a secret in this length are looked for again after it was removed.
+_RUN = re.compile(r"[A-Za-z0-9+/_]{12,}")
+_MIXED = re.compile(r"(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z])")
+#: Characters next to a key in which parts that no pattern knows may be left.
+_NEAR = 60
 
 
-def decode_text(text: str) -> str:
-    """Return the text without tags, and with the escapes of JSON, Python, URLs and HTML decoded."""
-    return _CODED.sub(_decode_match, html.unescape(text))
+class FoundSecret(NamedTuple):
+    """A secret in a text: its kind, decoded pieces that must not stay, and where it begins and ends."""
+
+    what: str
+    pieces: list[str]
+    start: int
+    end: int
 
 
-def _decode_match(found: re.Match[str]) -> str:
-    code = found[1] or found[2] or found[3]
-    return chr(int(code, 16)) if code else "\n" if found[4] or found[0][0] == "<" else ""
-
-
-def find_secrets(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the kind and the position of each secret in a text.
-
-    The position is 0 if only the decoded text shows the secret.
-    """
+def find_secrets(text: str) -> list[FoundSecret]:
+    """Return the secrets in a text, those of one kind in order."""
     plain = decode_text(text)
-    for what, pattern in SECRETS.items():
-        if any(sign in text or sign in plain for sign in _SECRETS[what][0]):
-            places = [found.start() for found in pattern.finditer(text)]
-            for place in places or ([0] if pattern.search(plain) else []):
-                yield what, place
+    found = [_found("private key", plain, *span, near=_NEAR) for span in _find_keys(plain.text)]
+    kinds = [what for what, (signs, _) in _TOKENS.items() if any(sign in plain.text for sign in signs)]
+    joined = plain.substitute(_BREAK, lambda _: "") if kinds else plain
+    for form in (plain, joined)[: 1 + (joined is not plain)]:
+        for what in kinds:
+            found += [_found(what, form, *each.span()) for each in _PATTERNS[what].finditer(form.text)]
+    return list({secret[2:]: secret for secret in found}.values())
 
 
-def find_key_lines(text: str) -> list[str]:
-    """Return the lines of private keys that a text contains, also in escaped form."""
-    bodies = (found[1] or found[2] or "" for found in _KEY_LINES.finditer(decode_text(text)))
-    return [line for body in bodies for line in re.findall(_LINE, body) if not line.islower()]
+def _found(what: str, plain: DecodedText, start: int, end: int, near: int = 0) -> FoundSecret:
+    pieces = [run for run in _RUN.findall(plain.text, start, end) if not run.islower()]
+    around = (plain.text[max(start - near, 0) : start], plain.text[end : end + near])
+    pieces += [run for text in around for run in _RUN.findall(text) if _MIXED.match(run)]
+    return FoundSecret(what, pieces, *plain.find_source(start, end))
+
+
+def _find_keys(text: str) -> Iterator[tuple[int, int]]:
+    if not any(sign in text for sign in _KEY_SIGNS):
+        return
+    found = [each.span() for each in _KEY.finditer(text)]
+    yield from found
+    past, at = 0, 0
+    for last in _KEY_END.finditer(text):  # keys whose first line is missing
+        while at < len(found) and found[at][1] <= last.start():
+            past, at = found[at][1], at + 1
+        first, begin = last.start(), max(past, last.start() - _MOST_INSIDE)
+        for line in reversed(list(_KEY_LINE.finditer(text, begin, first))):
+            if not _KEY_GAP.fullmatch(text, line.end(), first):
+                break
+            first = line.start()
+        if first < last.start() and (at == len(found) or found[at][0] >= last.end()):
+            yield first, last.end()
+        past = last.end()
+
+
+def remove_secrets(text: str, mark: str) -> str:
+    """Return the text with each secret replaced by a mark."""
+    pieces, done = list[str](), 0
+    for start, end in sorted(secret[2:] for secret in find_secrets(text)):
+        if start >= done:
+            pieces += (text[done:start], mark)
+        done = max(done, end)
+    return "".join((*pieces, text[done:]))
+
+
+def find_remains(secrets: list[FoundSecret], text: str) -> bool:
+    """Return True if a text contains a secret, or a part of one of these secrets, in any form."""
+    plain = decode_text(text)
+    left = plain.substitute(_BREAK, lambda _: "").text
+    runs = {run for secret in secrets for run in secret.pieces}
+    known = set(_RUN.findall(plain.text)) | set(_RUN.findall(left))
+    return not runs.isdisjoint(known) or any(run in left for run in list(runs)[:100]) or bool(find_secrets(text))

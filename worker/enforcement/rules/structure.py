@@ -78,7 +78,8 @@ class StructureRule(Rule):
                 continue
             first = found[0][0]
             places.append(first)
-            if self.filled and not any(is_filled(out, one.line + 1, end) for one, end in found):
+            state = "status" in names
+            if self.filled and not any(is_filled(out, one.line + 1, end, state=state) for one, end in found):
                 issues.append(rule_issue("EMPTY_SECTION", locale, line=first.line + 1, part=part, section=shown))
         if self.ordered:
             issues += self._check_order(places, locale)

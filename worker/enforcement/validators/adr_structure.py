@@ -17,6 +17,7 @@ from worker.enforcement.documents.document import SourceText, iterate_texts
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
 from worker.enforcement.documents.outline import lines_in_spans
 from worker.enforcement.documents.part import CRITERIA, YAML_HEADER, field_part, section_part
+from worker.enforcement.documents.placeholders import is_placeholder
 from worker.enforcement.documents.titles import (
     REQUIRED_SECTIONS,
     SECTION_TITLES,
@@ -104,7 +105,7 @@ class _AdrChecker:
             elif node.kind != "scalar":
                 problem = f"{field}: {node.kind}"
                 yield self._make_issue("INVALID_HEADER", line_of(node.line), field_part(field), problem=problem)
-            elif node.is_null or not node.value.strip():
+            elif node.is_null or is_placeholder(node.value, state=field == "status"):
                 yield self._make_issue("EMPTY_ADR_FIELD", line_of(node.line), field_part(field), field=field)
             elif field == "adr_id" and node.plain and _LEADING_ZERO.fullmatch(node.value):
                 yield self._make_issue("UNQUOTED_ADR_ID", line_of(node.line), value=node.value)
@@ -128,6 +129,10 @@ class _AdrChecker:
                     adr.out.fenced, adr.out.indented, adr.out.quotes
                 )  # criteria inside these do not count
                 shown = (each for part in found for each in visible_lines(adr.out, part.line + 1, part.end))
-                count = sum(1 for number, text in shown if number not in hidden and _CRITERION.match(text))
+                count = sum(
+                    1
+                    for number, text in shown
+                    if number not in hidden and _CRITERION.match(text) and not is_placeholder(text)
+                )
                 if count < MIN_CRITERIA:
                     yield self._make_issue("INSUFFICIENT_CRITERIA", adr.line_of(found[0].line), count=count)

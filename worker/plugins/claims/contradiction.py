@@ -99,13 +99,19 @@ def _distinct(paths: Iterable[str]) -> list[str]:
     return found
 
 
+#: "All 3 tests pass" says more than "3 tests pass".
+_EVERY = re.compile(r"\b(?:all|every|alle|sämtliche|full|whole|gesamten?)\b", re.IGNORECASE)
+
+
 def _tests(statement: WorkStatement, log: ToolCallLog, tests: Sequence[str]) -> Contradiction | None:
     named = [call for call in log.calls if call.kind == "run" and (call.tests or call.what.startswith(tuple(tests)))]
     runs = [call for call in named if call.ran]
     if not runs:
-        return None if _unseen(log) else Contradiction("CLAIMED_TESTS_NOT_RUN", statement, {})
+        silent = statement.vague or _unseen(log)
+        return None if silent else Contradiction("CLAIMED_TESTS_NOT_RUN", statement, {})
     last = runs[-1]
-    if statement.passed and _failed(last):
+    exact = last.counts and last.counts.passed == statement.count and not _EVERY.search(statement.said)
+    if statement.passed and _failed(last) and not exact:
         return Contradiction("CLAIMED_TESTS_FAILED", statement, _evidence(last))
     if not statement.count or _unseen(log):
         return None

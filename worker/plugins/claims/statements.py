@@ -33,6 +33,7 @@ class WorkStatement:
         passed: a good result is stated too.
         count: stated number of files or tests; 0 for none.
         some: the number covers only some of them ("the 3 new tests").
+        vague: tests are not named ("everything passes").
     """
 
     subject: Subject
@@ -42,6 +43,7 @@ class WorkStatement:
     passed: bool = False
     count: int = 0
     some: bool = False
+    vague: bool = False
 
 
 _W = SimpleNamespace(
@@ -118,8 +120,8 @@ _FILE = _all(
     rf"\b{_W.have}\s+(?:{_W.verbs})\b{_W.words_en}{_W.list}",
     rf"{_W.start}(?:(?:also|and|successfully|newly)\s+)?(?:{_W.verbs})\b(?!\s+by\b){_W.words_en}{_W.list}",
     rf"{_W.list}\)?\s+(?:(?:has|have)\s+(?:now\s+|also\s+|just\s+)?been|(?:was|were|is"
-    rf"|are)(?:\s+now)?)\s+(?:\w+ly\s+|now\s+|also\s+)*(?:{_W.done_en})\b(?!\s+(?:by|in\s+\d|on\s+\w+day"
-    rf"|automatically|from))",
+    rf"|are)(?:\s+now)?)\s+(?:\w+ly\s+|now\s+|also\s+)*(?:{_W.done_en})\b(?!\s+(?:by(?!\s+(?:me|us|hand"
+    rf"|\w+ing)\b)|in\s+\d|on\s+\w+day|automatically|from)\b)",
     rf"{_W.start}(?:the\s+|die\s+|file\s+|Datei\s+)*{_W.list}\)?\s*(?:[:–—(-]|→|->|=>)\s*(?:now\s+|neu\s+"
     rf"|neue\s+)?(?:{_W.done_en}|{_W.done_de}|new|neu)\b",
     rf"{_W.start}(?:(?:die|neue|Datei|Modul|Skript)\s+)*{_W.list}\s+(?:\w+\s+){{0,4}}(?:{_W.done_de})\b",
@@ -140,7 +142,7 @@ _FURTHER = _all(
 )
 _OWN = re.compile(rf"\b(?:{_W.have}|{_ICH})\b|{_W.start}(?:(?:{_W.verbs})\b|habe\b)", re.IGNORECASE)
 _TESTS_PASS = _all(
-    rf"\b(?:(?P<count>\d{{1,6}})\s*(?:/|of|out\s+of|von)\s*(?P<total>\d{{1,6}}))\s+(?:of\s+the\s+"
+    rf"\b(?:(?P<count>{_N})\s*(?:/|of(?:\s+the)?|out\s+of|von|der)\s*(?P<total>{_N}))\s+(?:of\s+the\s+"
     rf"|der\s+)?{_W.test_adj}(?:{_W.tests}\s+)?{_W.be}{_W.green}\b",
     rf"(?:\b{_W.all})?(?:(?:the|die|der|these|diese|my|meine|our"
     rf"|unsere)\s+)?(?:\b(?P<count>{_N})\s+)?(?P<adj>{_W.test_adj})\b{_W.tests}\s+(?:in\s+\ue000+\s+)?{_W.be}{_W.green}\b",
@@ -152,6 +154,9 @@ _TESTS_PASS = _all(
     rf"\b{_W.tests}\s*(?::|=>|→|->|–|—)\s*(?:(?P<count>\d{{1,6}})\s+)?(?:all\s+|alle\s+)?(?:{_W.green}|ok)\b",
     rf"\b(?P<count>\d{{1,6}})\s+(?:{_W.tests}\s+)?(?:passed|passing|bestanden)\b",
     rf"\b{_W.tests}\b[^?;]{{0,40}}?\b(?:they|it|everything|alles)\s+{_W.be}{_W.green}\b",
+    rf"\b(?:pytest|unittest|jest|vitest|mocha|tox|nox|ctest|rspec|phpunit)\s+{_W.be}{_W.green}\b",
+    rf"\b(?P<vague>everything|all(?:\s+checks)?|alles|alle\s+(?:Prüfungen|Checks))\s+{_W.be}(?:pass(?:es|ed|ing)?|green|grün"
+    r"|bestanden|besteht|durch(?:gelaufen)?)\b(?!\s+(?:through|by|to|on|the|an?)\b)",
     r"\b(?:no|zero|0)\s+(?:test\s+)?(?:failures|failing\s+tests|failed\s+tests|broken\s+tests)\b"
     r"|\bno\s+tests?\s+fail(?:ed|s)?\b",
     rf"\bkein(?:e|er|en)?\s+(?:der\s+)?(?:{_N}\s+)?(?:fehlgeschlagenen?\s+|roten?\s+)?(?:Tests?"
@@ -196,18 +201,22 @@ _FILES = _all(
     rf"{_W.start}(?:files?\s+(?:{_W.done_en})|(?:geänderte|neue|angelegte|erstellte)\s+Dateien"
     rf"|Dateien\s+(?:{_W.done_de}))\s*[:=]\s*(?P<count>\d{{1,4}})(?!\w)",
 )
+_FAILS, _APART = _all(_W.fails, _W.apart)
+_OTHERS, _FIRST_PERSON = _all(_W.others, r"\b(?:I|we|ich|wir)\b")
 #: Words between a number and "files" that leave the number a total.
 _ANY_FILES = frozenset(
     {"", "new", "neue", "source", "different", "verschiedene", "weitere", "further", "more", "changed"}
 )
 _SUBSET = re.compile(r"\b(?:new|added|other|remaining|neuen?|übrigen|anderen|unit|integration|e2e)\b", re.IGNORECASE)
+#: These may pass while others fail.
+_OTHER_TESTS = re.compile(r"\b(?:other|remaining|übrigen|anderen|restlichen)\b", re.IGNORECASE)
 
 
 #: The line before a list of created or changed files.
 _IS_LABEL = re.compile(rf"{_W.start}{_LABEL}\s*:?\s*$|\b(?:{_W.done_en}|{_W.done_de}|{_W.verbs})\b.*:$", re.IGNORECASE)
 #: A paragraph without one of these makes no statement.
 _HINT = re.compile(
-    rf"{_W.done_en}|{_W.done_de}|{_W.verbs}|test|suite|spec|passed|passing|bestanden|`|neue? "
+    rf"{_W.done_en}|{_W.done_de}|{_W.verbs}|test|suite|spec|pass|green|grün|durch|bestanden|`|neue? "
     rf"|new ",
     re.IGNORECASE,
 )
@@ -305,7 +314,8 @@ def _of_clause(paragraph: _Paragraph, clause: str, start: int) -> Iterator[WorkS
 
     further = (found for found in _found(_FURTHER, clause) if _OWN.search(clause, 0, found.start()))
     for found in (*_found(_FILE, clause), *further):
-        if not _is_open(clause[: found.end()]):
+        others = _OTHERS.search(clause, found.start()) and not _FIRST_PERSON.search(clause)
+        if not (others or _is_open(clause[: found.end()])):
             for path in re.finditer("\ue000+", found["paths"]):
                 at = start + found.start("paths") + path.start()
                 name = re.sub(r":\d[\d:-]*$", "", paragraph.text[at : at + len(path[0])].strip("`").strip())
@@ -318,8 +328,11 @@ def _of_clause(paragraph: _Paragraph, clause: str, start: int) -> Iterator[WorkS
     passes = next(_found(_TESTS_PASS, clause), None)
     if passes is not None:
         groups = passes.groupdict()
-        count, some = _number(groups.get("count")), bool(_SUBSET.search(passes[0]))
-        yield claim("tests", passes, passed=True, count=0 if count == 1 else count, some=some)
+        count, total = _number(groups.get("count")), _number(groups.get("total"))
+        admits = _FAILS.search(paragraph.masked) or _APART.search(paragraph.masked) or _OTHER_TESTS.search(passes[0])
+        values = {"count": 0 if count == 1 else count, "some": bool(_SUBSET.search(passes[0]))}
+        values |= {"passed": not admits and total <= count, "vague": bool(groups.get("vague"))}
+        yield claim("tests", passes, **values)
     elif (ran := next(_found(_TESTS_RUN, clause), None)) is not None:
         yield claim("tests", ran, count=_number(ran.groupdict().get("count")))
     for patterns, passed in ((_COMMAND_PASSES, True), (_COMMAND_RUN, False)):

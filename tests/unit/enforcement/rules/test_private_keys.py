@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from worker.enforcement import repair_answer, run_validators
+from worker.enforcement.rules.decoded_text import decode_text
 from worker.enforcement.rules.forbidden import REMOVED, ForbiddenRule
-from worker.enforcement.rules.secret_forms import decode_text
 
 RULE = ForbiddenRule(locale="en")
 
@@ -87,7 +87,7 @@ def test_a_private_key_is_removed_whole_or_the_answer_is_rejected(kind: str, for
     assert found.text.startswith("Use this key:")
     assert found.text.endswith("Then restart the server.\n")
     if found.accepted:
-        left = decode_text(found.text)
+        left = decode_text(found.text).text
         assert REMOVED in left
         lines = KEYS[kind].splitlines()[1:-1]
         shown = {line for line in lines if len(line) > 5 and ":" not in line and line[:40] in left}

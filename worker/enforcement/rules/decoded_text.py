@@ -1,0 +1,78 @@
+"""A text as its readers see it: without escapes, entities, tags and invisible characters. Places map to the source."""
+
+from __future__ import annotations
+
+import html
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+#: Escapes of JSON, Python and URLs; entities; tags; escaped line ends; other backslashes; invisible and wide letters.
+_CODED = re.compile(
+    r"\\+(?:u([0-9A-Fa-f]{4})|u\{([0-9A-Fa-f]{1,6})\}|U([0-9A-Fa-f]{8})|x([0-9A-Fa-f]{2}))|%([0-9A-Fa-f]{2})"
+    r"|\\+([01][0-7]{2})|(&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,30});)|([\uff01-\uff5e])"
+    r"|(</?(?i:br|p|div|li|[uo]l|t[dhr]|table|pre|h[1-6])\b[^<>\n]{0,80}>(?:\r?\n)?|\\+[nrt])|</?[A-Za-z][^<>\n]{0,80}>|\\+"
+    r"|[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
+)
+#: Texts are escaped at most so often.
+_PASSES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedText:
+    """A decoded text. ``replaced`` has for each pass where a piece begins, its length, and its source."""
+
+    text: str
+    replaced: tuple[list[tuple[int, int, int, int]], ...] = field(default=())
+
+    def substitute(self, pattern: re.Pattern[str], write: Callable[[re.Match[str]], str]) -> DecodedText:
+        """Return this text with each match of a pattern replaced."""
+        pieces, made, length, done = list[str](), list[tuple[int, int, int, int]](), 0, 0
+        for found in pattern.finditer(self.text):
+            piece = write(found)
+            pieces += (self.text[done : found.start()], piece)
+            length += found.start() - done
+            made.append((length, len(piece), *found.span()))
+            length, done = length + len(piece), found.end()
+        if not made:
+            return self
+        return DecodedText("".join((*pieces, self.text[done:])), (*self.replaced, made))
+
+    def find_source(self, start: int, end: int) -> tuple[int, int]:
+        """Return where a non-empty range of the decoded text begins and ends in the source."""
+        first, last = start, end - 1
+        for made in reversed(self.replaced):
+            first, last = _step_back(made, first)[0], _step_back(made, last)[1]
+        return first, last + 1
+
+
+def _step_back(made: list[tuple[int, int, int, int]], place: int) -> tuple[int, int]:
+    """Return the first and the last place before a pass from which the character at a place was made."""
+    at = bisect_right(made, place, key=lambda piece: piece[0]) - 1
+    if at < 0:
+        return place, place
+    begin, length, first, end = made[at]
+    behind = place - begin - length
+    return (first, end - 1) if behind < 0 else (end + behind, end + behind)
+
+
+def decode_text(text: str) -> DecodedText:
+    """Return a text without tags and invisible characters, with the escapes of JSON, Python, URLs and HTML decoded."""
+    decoded = DecodedText(text)
+    for _ in range(_PASSES):
+        before, decoded = decoded, decoded.substitute(_CODED, _decode)
+        if decoded is before:
+            break
+    return decoded
+
+
+def _decode(found: re.Match[str]) -> str:
+    for code, base in zip(found.groups()[:6], (16, 16, 16, 16, 16, 8), strict=True):
+        if code:
+            return chr(int(code, base)) if int(code, base) < 0x110000 else ""
+    if found[7]:
+        return html.unescape(found[7])
+    if found[8]:
+        return chr(ord(found[8]) - 0xFEE0)
+    return "\n" if found[9] else ""
