@@ -95,7 +95,7 @@ chaos: $(READY) ## Kill an installation at random under load and judge it (CHAOS
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 # What CI runs a sample of.
-WHOLE := $(addprefix tests/fault/test_,$(addsuffix .py,adoption crash_matrix engine_mutants interleaver judged_at_once_killed kills notifications_killed)) tests/unit/enforcement/rules/test_faults.py
+WHOLE := $(addprefix tests/fault/test_,$(addsuffix .py,adoption crash_matrix engine_mutants interleaver judged_at_once_killed kills notifications_killed)) tests/unit/enforcement/rules/test_faults.py tests/integration/test_flat_memory.py
 faults: $(READY) ## Stage each fault that once broke a promise, and print one table; all cases of the crash matrices and all mutants (an hour or more; FAULTS_ARGS names some faults)
 	$(BIN)/python -m tests.fault.staged $(FAULTS_ARGS)
 	$(if $(FAULTS_ARGS),,WHOLE_MATRIX=1 $(BIN)/python -m pytest -q $(WHOLE))
