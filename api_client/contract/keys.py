@@ -157,10 +157,6 @@ class Keys(KeyNames):
         seconds = BUCKETS[size]
         return f"{self.prefix}metrics:{size}:{int(at) // seconds * seconds}"
 
-    def metrics_keys(self, at: float) -> list[str]:
-        """Return the keys of the counters to which a change at the time ``at`` adds: total, minute, hour and day."""
-        return [self.totals, *(self.bucket_key(size, at) for size in BUCKETS)]
-
 
 def session_digest(session_id: str) -> str:
     """Return a hash of fixed length that stands for a session id in keys and object names."""

@@ -66,8 +66,8 @@ def rejection_message(locale: str, lines: list[str], *, note: str, timed_out: bo
     return ending_message("failed", locale, [*lines, why])
 
 
-def escalation_prompt(prompt: str, locale: str, hints: list[str]) -> str:
-    """Return the prompt that gives a failed task and its known problems to another model.
+def other_model_prompt(prompt: str, locale: str, hints: list[str]) -> str:
+    """Return the prompt for another model after the first model failed: the task and the known problems.
 
     The other model starts afresh and must give a whole answer.
     """

@@ -57,8 +57,8 @@ class PhaseWork(WorkKind):
         """Describe the turn for people by its phase and directory, such as ``build of projects/shop``."""
         return f"{request.work_data.get('phase')} of {request.work_data.get('directory')}"
 
-    def prepare_replay(self, request: TurnRequest) -> TurnRequest:
-        """Return the request for replaying the turn, without its dependency on the preceding turn."""
+    def detach_request(self, request: TurnRequest) -> TurnRequest:
+        """Return the request without its dependency on the preceding turn."""
         data = {name: value for name, value in request.work_data.items() if name != AFTER}
         return replace(request, work_data=data)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -133,6 +133,16 @@ class PolicyRule:
     line: int = field(default=0, compare=False)
 
     @property
+    def decides(self) -> bool:
+        """Return whether the findings of this rule decide about an answer."""
+        return not self.shadow
+
+    @property
+    def reaction_words(self) -> str:
+        """Return what follows from errors of this rule, in words."""
+        return ", ".join(map(str, self.order)) if self.decides else "shadow"
+
+    @property
     def order(self) -> tuple[Action, ...]:
         """Return the actions to take about this rule's errors, in order; a rule of severity warning only warns."""
         return (Action.WARN,) if self.severity is Severity.WARNING else self.reactions
@@ -151,6 +161,10 @@ class PolicyRule:
             "shadow": self.shadow,
         }
         return data | ({"on_request": True} if self.on_request else {})
+
+
+#: The options of a rule in a policy file that are true or false.
+RULE_FLAGS = tuple(each.name for each in fields(PolicyRule) if each.type == "bool")
 
 
 @dataclass(frozen=True)
@@ -193,7 +207,7 @@ class PolicyFile:
     def requestable(self) -> tuple[str, ...]:
         """Return the names of the rules that a request may select."""
         shadow = {each.name for each in self.rules if each.shadow}
-        own = (each.name for each in self.rules if not each.shadow)
+        own = (each.name for each in self.rules if each.decides)
         return tuple(dict.fromkeys((*own, *(name for name in self.others if name not in shadow))))
 
     def active_rules(self, subject: PolicySubject) -> list[PolicyRule]:
@@ -234,6 +248,18 @@ class AppliedPolicy:
     shadow: tuple[str, ...] = ()
     caps: dict[str, int] = field(default_factory=dict)
     lenient: tuple[str, ...] = ()
+
+    @classmethod
+    def for_rules(cls, file: PolicyFile, rules: Iterable[PolicyRule], active: Collection[str]) -> AppliedPolicy:
+        """Return the policy of a turn that these rules of a file check; those that are ``active`` decide."""
+        shadow = tuple(each.name for each in rules if not each.decides and each.name not in active)
+        checking = {*active, *shadow}
+        return cls(
+            hash=file.hash,
+            shadow=shadow,
+            caps={each.name: each.max_attempts for each in file.rules if each.max_attempts and each.name in active},
+            lenient=tuple(each.name for each in file.rules if each.on_error is OnError.WARN and each.name in checking),
+        )
 
     @classmethod
     def from_request(cls, request: TurnRequest) -> AppliedPolicy | None:

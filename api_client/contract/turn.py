@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from enum import StrEnum
 from typing import Any
 
+from api_client.contract.catalogue import collect_declarations
 from api_client.contract.decision import TurnDecision
 from api_client.contract.frozen import checked_frozen
 from api_client.contract.image import Image
@@ -20,6 +22,9 @@ from api_client.contract.validator_names import BUILT_IN
 
 #: Validators that are active if a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN
+
+#: Labels of turns that capabilities declare, and the name of each in traces. Lists and records show them.
+LABELS: Mapping[str, str] = collect_declarations("LABELS")
 
 #: Request fields that the first version did not have.
 _LATER = frozenset(
@@ -317,7 +322,6 @@ class Turn(Progress):
     lease_until: float = 0.0
     seq: int = 0
     strikes: int = 0
-    replay_of: str = ""
     worker: str = ""
     flow: str = ""
     policy: str = ""
@@ -333,6 +337,11 @@ class Turn(Progress):
             said.append(f"{name} ({fell['fault']})")
             name = fell["next"]
         return ", ".join([*said, name])
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels that capabilities declare; a missing one is empty."""
+        return {name: self.request.labels.get(name, "") for name in LABELS}
 
     @property
     def success(self) -> bool:
@@ -368,7 +377,8 @@ class Turn(Progress):
         data["max_attempts"] = self.max_attempts
         data["work"] = self.request.work or "chat"
         data["success"] = self.success
-        return {name: text for name, text in self.request.work_data.items() if isinstance(text, str)} | data
+        texts = {name: text for name, text in self.request.work_data.items() if isinstance(text, str)}
+        return texts | data | self.labels
 
 
 def new_turn_id() -> str:

@@ -24,7 +24,7 @@ class WorkKind:
         in_session: the agent works in the session's folder, with the session's template, files and kept process.
         answers_in_text: the result is the agent's text, which validators check; otherwise the files in its ``folder``.
         waits_long: earlier turns may take long, so the deadline counts from the first lease.
-        hands_on: escalates after the last attempt, whatever its policy says; hands_on_incomplete: also if the last run
+        hands_on: handed on after the last attempt, whatever its policy says; hands_on_incomplete: also if the last run
             did not finish.
         has_fixed_codes: all validators and issue codes may be labels of metrics.
     """
@@ -51,8 +51,8 @@ class WorkKind:
         """Return a short description of the turn for people."""
         return request.prompt
 
-    def prepare_replay(self, request: TurnRequest) -> TurnRequest:
-        """Return the request with which a replay of the turn is submitted."""
+    def detach_request(self, request: TurnRequest) -> TurnRequest:
+        """Return the request without what ties the turn to other turns, for a turn that does the same on its own."""
         return request
 
     def count_judged(self, decision: str) -> Mapping[str, int]:

@@ -10,9 +10,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from api_client.contract.catalogue import collect_declarations
+
 #: Breakdowns of figures. By validator and code the rows are ``RuleRow``, otherwise ``TurnRow``.
 BREAKDOWNS = ("outcome", "model", "step", "flow", "policy", "validator", "code", "validator_model", "owner", "key")
 RETRY_BREAKDOWNS = ("validator", "code", "model", "step", "flow", "policy", "session")
+
+
+#: What capabilities let follow from a rejected answer: decision -> name in figures, and words about phases.
+REACTIONS: Mapping[str, tuple[str, str]] = collect_declarations("REACTIONS")
+
+
+def zero_reactions() -> dict[str, int]:
+    """Return a count of 0 for each reaction, by its name in figures."""
+    return {name: 0 for name, _ in REACTIONS.values()}
 
 
 def ratio(part: float, whole: float) -> float | None:
@@ -62,6 +73,10 @@ class TurnRow:
         return asdict(self) | rates
 
 
+def _flat(row: RuleRow | PhaseRow) -> dict[str, Any]:
+    return {name: value for name, value in asdict(row).items() if name != "others"} | row.others
+
+
 @dataclass(slots=True, kw_only=True)
 class RuleRow:
     """Statistics of one validator or issue code: how often it rejected answers, and what happened next.
@@ -70,7 +85,7 @@ class RuleRow:
         judged: answers that the validator checked; for a code all checked answers, for a gate or the verifier all
             verified outputs of phases.
         rejected: answers with errors of the rule. Then ``retried``: the agent ran again, ``fallback``: code tried to
-            repair the answer, ``escalated``: another model or a person took over, ``failed``: none of these.
+            repair the answer, ``others``: what capabilities did, by its name, ``failed``: none of these.
         gave_up: turns that failed with errors of the rule left.
     """
 
@@ -79,7 +94,7 @@ class RuleRow:
     rejected: int = 0
     retried: int = 0
     fallback: int = 0
-    escalated: int = 0
+    others: dict[str, int] = field(default_factory=zero_reactions)
     failed: int = 0
     gave_up: int = 0
 
@@ -96,7 +111,7 @@ class RuleRow:
             "fallback_rate": ratio(self.fallback, self.judged),
             "give_up_rate": ratio(self.gave_up, self.judged),
         }
-        return asdict(self) | rates
+        return _flat(self) | rates
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,7 +121,7 @@ class PhaseRow:
     judged: int = 0
     passed: int = 0
     asked_again: int = 0
-    escalated: int = 0
+    others: dict[str, int] = field(default_factory=zero_reactions)
     failed: int = 0
 
     @property
@@ -121,7 +136,7 @@ class PhaseRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and the rates computed from them as a JSON-ready dict."""
-        return asdict(self) | {"pass_rate": self.rate, "attempts_per_pass": self.attempts}
+        return _flat(self) | {"pass_rate": self.rate, "attempts_per_pass": self.attempts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +175,7 @@ class Duration:
 class Stats:
     """Statistics of an installation between ``since`` and ``until`` (seconds since the epoch).
 
-    ``escalated`` counts by stage (``model``, ``person``), ``decided`` by decision, over chats and phases.
+    ``others`` are the counters that declare a figure, by its name, over chats and phases.
     """
 
     since: float
@@ -175,8 +190,7 @@ class Stats:
     durations: tuple[Duration, ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
     phases: PhaseRow = field(default_factory=PhaseRow)
-    escalated: Mapping[str, int] = field(default_factory=dict)
-    decided: Mapping[str, int] = field(default_factory=dict)
+    others: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statistics as a JSON-ready dict."""
@@ -189,8 +203,7 @@ class Stats:
             "submitted": self.submitted,
             "outcomes": dict(self.outcomes),
             "phases": self.phases.to_dict(),
-            "escalated": dict(self.escalated),
-            "decided": dict(self.decided),
+            **{name: dict(counts) for name, counts in self.others.items()},
             "durations": [duration.to_dict() for duration in self.durations],
             "rows": [row.to_dict() for row in self.rows],
         }

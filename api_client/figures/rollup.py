@@ -8,19 +8,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, clean_label, parse_field
-from api_client.contract.decision import DecisionKind
 from api_client.contract.turn import Outcome
-from api_client.figures import Duration, PhaseRow, RetryRate, RetryShare, RuleRow, Stats, TurnRow
+from api_client.figures import REACTIONS, Duration, PhaseRow, RetryRate, RetryShare, RuleRow, Stats, TurnRow
 
 #: Counted durations: wait, agent, validation, recovery, turn.
 DURATIONS = tuple(name.removeprefix("time.") for name in COUNTERS if name.startswith("time."))
 
 _OF_RULES = {"validator", "code", "validator_model"}
 #: Decision on a rejected answer -> field of ``RuleRow``.
-_FOLLOWED = {"retry": "retried", "fallback": "fallback", "escalate": "escalated", "fail": "failed"}
+_FOLLOWED = {"retry": "retried", "fallback": "fallback", "fail": "failed"}
 #: Decision on a phase's attempt -> field of ``PhaseRow``.
-_VERIFIED = {"accept": "passed", "retry": "asked_again", "escalate": "escalated", "fail": "failed"}
-_STAGES = {"1": "model", "2": "person"}
+_VERIFIED = {"accept": "passed", "retry": "asked_again", "fail": "failed"}
 #: Counter by model -> field of ``TurnRow`` and factor.
 _USED = {
     "attempt.ended": ("runs", 1),
@@ -47,8 +45,9 @@ def compute_stats(counters: Mapping[str, int], *, since: float, until: float, by
         if name == "turn.finished":
             outcomes[labels[0]] += value
     phases = PhaseRow()
-    for decision, count in _sum_by_label(parsed, "phase.judged", _VERIFIED).items():
-        setattr(phases, decision, count)
+    taken_over = {decision: name for decision, (name, _) in REACTIONS.items()}
+    for name, count in _sum_by_label(parsed, "phase.judged", _VERIFIED | taken_over).items():
+        _add_reaction(phases, name, count)
         phases.judged += count
     return Stats(
         since=since,
@@ -63,8 +62,11 @@ def compute_stats(counters: Mapping[str, int], *, since: float, until: float, by
         durations=collect_durations(parsed),
         outcomes=dict(outcomes),
         phases=phases,
-        escalated=_sum_by_label(parsed, "turn.escalated", _STAGES),
-        decided=_sum_by_label(parsed, "turn.decided", {kind.value: kind.value for kind in DecisionKind}),
+        others={
+            each.figure: _sum_by_label(parsed, name, each.figure_names)
+            for name, each in COUNTERS.items()
+            if each.figure
+        },
     )
 
 
@@ -139,8 +141,7 @@ def _make_rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[
             row.judged += value
         elif name == f"{of}.rejected":
             row.rejected += value
-            attribute = _FOLLOWED[labels[1]]
-            setattr(row, attribute, getattr(row, attribute) + value)
+            _add_reaction(row, _FOLLOWED.get(labels[1]) or REACTIONS[labels[1]][0], value)
         elif name == f"{of}.gave_up":
             row.gave_up += value
     for row in rows.values():
@@ -148,6 +149,13 @@ def _make_rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[
         verified_by_it = verified if row.rejected else 0
         row.judged = (row.judged or verified_by_it) if of == "validator" else answers
     return rows
+
+
+def _add_reaction(row: RuleRow | PhaseRow, name: str, count: int) -> None:
+    if name in row.others:
+        row.others[name] += count
+    else:
+        setattr(row, name, getattr(row, name) + count)
 
 
 def collect_durations(parsed: Parsed) -> tuple[Duration, ...]:

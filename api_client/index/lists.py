@@ -146,7 +146,7 @@ class TurnLists:
         return await self._match_turns(ids, search)
 
     async def is_dead_letter(self, turn_id: str) -> bool:
-        """Return True if a turn is a dead letter that was neither dropped nor replayed."""
+        """Return True if a turn is on the dead letter list; turns that were taken off it are not."""
         return await self._ask(self._redis.zscore(self._keys.dead, turn_id)) is not None
 
     async def read_suspended(self, count: int) -> tuple[int, list[Turn]]:

@@ -120,7 +120,7 @@ _TEXTS, _SCANNED = 100, 5_000
 _FIELDS = (
     "id", "epoch", "state", "outcome", "request", "attempt", "delivery", "created_at", "finished_at", "deadline_at",
     "lease_until", "seq", "retries", "transients", "strikes", "stop", "step", "step_source", "worker", "next",
-    "tokens_used", "cost_used", "replay_of", "error", "allowed", "suspended_at", "decide_by", "interruption",
+    "tokens_used", "cost_used", "error", "allowed", "suspended_at", "decide_by", "interruption",
     "flow", "policy",
 )  # fmt: skip
 

@@ -28,7 +28,7 @@ def turn_row(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> d
         "finished_at": turn.finished_at,
         "worker": turn.worker,
         "error": turn.error.code if turn.error else "",
-        "replay_of": turn.replay_of,
+        **turn.labels,
         "waits": wait.to_dict(public=public) if wait else None,
         "prompt": " ".join(turn.request.prompt[: _PROMPT * 2].split())[:_PROMPT],
     }

@@ -50,5 +50,8 @@ class VerdictQuestion(QuestionKind):
         return escalation.runs if escalation and escalation.model else 0
 
 
+KIND = VerdictQuestion()
+
+
 def _make_choice(kind: DecisionKind, locale: str, *, style: str = "", takes: str = "") -> Choice:
     return Choice(decision=kind.value, label=translate_text(_WORDS, kind.value, locale), style=style, takes=takes)

@@ -6,16 +6,15 @@ import functools
 from importlib.metadata import entry_points
 
 from api_client.contract.interruption import Interruption
+from api_client.contract.package_parts import collect_parts
 from api_client.contract.turn import Turn, TurnRequest
-from api_client.interruptions.escalation_question import VerdictQuestion
 from api_client.interruptions.question import QuestionKind, QuestionView
-from api_client.interruptions.tool_approval_question import ToolApprovalQuestion
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
 GROUP = "helix_turns.interruptions"
-_BUILT_IN = {kind.name: kind for kind in (ToolApprovalQuestion(), VerdictQuestion())}
+_BUILT_IN: dict[str, QuestionKind] = {kind.name: kind for kind in collect_parts("api_client.interruptions", "KIND")}
 
 
 def find_question_kind(name: str) -> QuestionKind:

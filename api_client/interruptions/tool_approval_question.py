@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from api_client.contract.decision import SHOW_COMMAND
 from api_client.contract.interruption import Interruption
 from api_client.contract.tool_calls import TOOL_CALL, ToolQuestion
 from api_client.contract.word_tables import load_word_table
@@ -23,7 +24,7 @@ class ToolApprovalQuestion(QuestionKind):
         call = ToolQuestion.from_interruption(asked)
         return QuestionView(
             title=translate_text(_WORDS, "title", locale),
-            summary=f"may the agent do this? {call.tool} (turns inbox show)",
+            summary=f"may the agent do this? {call.tool} ({SHOW_COMMAND})",
             choices=yes_no_choices(locale),
             facts=(("tool", call.tool), *call.arguments.items()),
             remarks=(translate_text(_WORDS, "signs", locale),),
@@ -37,3 +38,6 @@ class ToolApprovalQuestion(QuestionKind):
     def summarise_questions(self, counted: Mapping[str, Any], locale: str) -> str:
         """Return a sentence about approved calls that the agent never made, or an empty string if there are none."""
         return translate_text(_WORDS, "unused", locale, count=counted["unused"]) if counted.get("unused") else ""
+
+
+KIND = ToolApprovalQuestion()

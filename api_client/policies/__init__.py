@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from api_client.contract.errors import BadRequest, SettingsError
-from api_client.contract.policy import DEFAULT_ORDER, AppliedPolicy, OnError, PolicyFile, PolicySubject
+from api_client.contract.policy import DEFAULT_ORDER, AppliedPolicy, PolicyFile, PolicySubject
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, TurnRequest
 from api_client.contract.validator_names import describe_unknown_validator
@@ -157,11 +157,10 @@ def apply_policy_file(
     """Return the request completed with the rules and limits of a policy file."""
     kind = find_work(request)
     rules = file.active_rules(PolicySubject(model=request.model, owner=owner, route=route, kind=kind.name))
-    given = tuple(each.name for each in rules if not each.shadow)
+    given = tuple(each.name for each in rules if each.decides)
     orders = {each.name: tuple(map(str, each.order)) for each in file.rules if each.order != DEFAULT_ORDER}
-    lenient = [each.name for each in file.rules if each.on_error is OnError.WARN]
     if not kind.answers_in_text:  # such work has no policy without rules, and brings its own number of attempts
-        applied = AppliedPolicy(hash=file.hash, lenient=tuple(_select_names(lenient, given)))
+        applied = replace(AppliedPolicy.for_rules(file, (), given), caps={})
         policy = {name: orders[name] for name in _select_names(orders, given)}
         ruled = replace(request, validators=given, policy=policy)
         return applied.attach_to(ruled, ("validators", "policy")) if given else request
@@ -170,18 +169,12 @@ def apply_policy_file(
         if name not in file.requestable:
             message = describe_unknown_validator(name, file.requestable)
             raise BadRequest(message, param="validators", code="unknown_validator")
-    shadow = tuple(each.name for each in rules if each.shadow)
     own = (
         request.policy
         if "policy" in named
         else {name: request.policy[name] for name in _select_names(request.policy, active)}
     )
-    applied = AppliedPolicy(
-        hash=file.hash,
-        shadow=tuple(name for name in shadow if name not in active),
-        caps={each.name: each.max_attempts for each in file.rules if each.max_attempts and each.name in active},
-        lenient=tuple(_select_names(lenient, (*active, *shadow))),
-    )
+    applied = AppliedPolicy.for_rules(file, rules, active)
     ruled = replace(
         request,
         validators=active,

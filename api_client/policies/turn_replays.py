@@ -34,7 +34,7 @@ def build_replay_request(
     Raises ``BadRequest`` or ``SettingsError`` like ``PolicyFiles.apply_policy``.
     """
     labels = {REPLAY_OF: turn_id, FLOW: request.labels.get(FLOW, "")}
-    request = replace(find_work(request).prepare_replay(request), traceparent="", labels=labels)
+    request = replace(find_work(request).detach_request(request), traceparent="", labels=labels)
     if prompt:
         request = replace(request, messages=(*request.messages[:-1], {**request.messages[-1], "content": prompt}))
     named = {*_FILLED, "locale"}

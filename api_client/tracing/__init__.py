@@ -12,7 +12,7 @@ from api_client.contract import event_kinds
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
 from api_client.contract.issue import ValidationIssue, error_codes
-from api_client.contract.turn import Outcome, Turn
+from api_client.contract.turn import LABELS, Outcome, Turn
 from api_client.contract.work import find_work
 
 #: Version 00 has exactly these fields; later versions may append more.
@@ -261,9 +261,8 @@ class _LogWalk:
             "helix.turn.attempts": turn.attempt,
             "helix.turn.deliveries": turn.delivery,
             "helix.turn.model": turn.request.model,
-            **_without_empty(
-                {"helix.turn.flow": turn.flow, "helix.turn.step": turn.step, "helix.replay_of": turn.replay_of}
-            ),
+            **_without_empty({"helix.turn.flow": turn.flow, "helix.turn.step": turn.step}),
+            **_without_empty({LABELS[name]: label for name, label in turn.labels.items()}),
         }
         return Span(
             key="",

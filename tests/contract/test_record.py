@@ -49,7 +49,14 @@ def test_garbage_is_no_turn_id(garbage: str) -> None:
 def test_every_key_carries_the_namespace_as_its_hash_tag() -> None:
     turn_id = new_turn_id()
     keys = keys_for_turn("ns", turn_id)
-    names = [keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.session("s"), *keys.metrics_keys(0)]
+    names = [
+        keys.turn(turn_id),
+        keys.log(turn_id),
+        keys.attempts(turn_id),
+        keys.session("s"),
+        keys.totals,
+        keys.bucket_key("day", 0),
+    ]
     assert all(
         name.startswith("ns:{ns}:") for name in [*names, keys.due, keys.dead, keys.finished, keys.idempotency("o", "k")]
     )

@@ -134,9 +134,8 @@ async def test_bulk_replays_stop_at_the_limit_and_go_on_behind_what_is_done(benc
     operator = await visit("ops", "operator")
     page = Document((await operator.get("/turns/bulk?action=replay&status=failed")).text)
     await operator.post("/turns/bulk", data={**form(page), "cursor": form(page)["cursor"]})
-    replays = {
-        (await bench.client.reader.read_turn(await bench.client.replay_turn(turn_id))).replay_of for turn_id in mine
-    }
+    again = [await bench.client.reader.read_turn(await bench.client.replay_turn(turn_id)) for turn_id in mine]
+    replays = {turn.labels["replay_of"] for turn in again}
     assert replays == set(mine)
 
 
@@ -158,7 +157,7 @@ async def test_a_replay_asks_another_model_or_sends_another_message_and_says_of_
     assert len({plain["turn_id"], other["turn_id"], edited["turn_id"]}) == 3
     for said, model, message in ((other, OTHER, "Wie geht das?"), (edited, PLAIN, "Und anders?")):
         turn = await bench.client.reader.read_turn(said["turn_id"])
-        assert (turn.replay_of, turn.request.model, turn.request.prompt) == (turn_id, model, message)
+        assert (turn.labels["replay_of"], turn.request.model, turn.request.prompt) == (turn_id, model, message)
         assert (turn.request.owner, turn.request.max_attempts) == (owner_of_name("alice"), 1)
     by_command = json.loads(
         await asyncio.to_thread(command, settings, "replay", turn_id, "--as-model", OTHER, "--json")

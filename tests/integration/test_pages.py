@@ -212,7 +212,7 @@ async def test_a_turn_is_cancelled_and_replayed_by_its_buttons(bench: Bench, bro
         for _ in range(2)
     ]
     assert again[0] == again[1]  # twice makes one turn
-    assert (await bench.client.reader.read_turn(again[0].removeprefix("/turns/"))).replay_of == turn_id
+    assert (await bench.client.reader.read_turn(again[0].removeprefix("/turns/"))).labels["replay_of"] == turn_id
     page = await read(http, f"/turns/{turn_id}")
     assert [e.text for e in page.all("a", href=again[0], **{"class": "button"})] == ["See the replay"]
 

@@ -21,9 +21,10 @@ from tests.installation import Installation, environ_of, web
 from tests.installation import asked as message
 from tests.support import alive, wait_for, wait_until
 from worker.cli import main
-from worker.enforcement.policies import Comparison, RecordedAttempt, RecordedTurn, read_policy
+from worker.enforcement.policies import read_policy
 from worker.enforcement.policy import Policy
-from worker.plugins.analysis.comparison_run import ComparisonRun, PolicyShare, ValidationProcessDied
+from worker.plugins.analysis.policy_replay.comparison import Comparison, RecordedAttempt, RecordedTurn
+from worker.plugins.analysis.policy_replay.comparison_run import ComparisonRun, PolicyShare, ValidationProcessDied
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -186,8 +187,9 @@ from itertools import count
 from api_client.contract.settings import Settings
 from tests.integration.test_policy_replay import ENDLESS, SHORT
 from tests.integration.test_policy_replay import GIVEN
-from worker.plugins.analysis.comparison_run import ComparisonRun
-from worker.enforcement.policies import Comparison, RecordedTurn, RecordedAttempt, read_policy
+from worker.enforcement.policies import read_policy
+from worker.plugins.analysis.policy_replay.comparison import Comparison, RecordedTurn, RecordedAttempt
+from worker.plugins.analysis.policy_replay.comparison_run import ComparisonRun
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started all of this with it ignored
     with ComparisonRun(read_policy(SHORT + ENDLESS), Settings(), Comparison(), 2) as judging:

@@ -101,7 +101,7 @@ def test_a_rule_row_tells_what_followed_a_rejection() -> None:
 def test_whatever_is_decided_on_an_answer_has_its_place_in_a_rule_row() -> None:
     found = {f"validator.rejected|v|{decision}|big": 1 for decision in ("retry", "fallback", "escalate", "fail")}
     [row] = compute_stats(found, since=0, until=60, by="validator").rows
-    assert row == RuleRow(name="v", rejected=4, retried=1, fallback=1, escalated=1, failed=1)
+    assert row == RuleRow(name="v", rejected=4, retried=1, fallback=1, others={"escalated": 1}, failed=1)
 
 
 def test_a_gate_has_a_rate_too_of_the_outputs_that_were_verified() -> None:

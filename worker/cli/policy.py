@@ -128,8 +128,7 @@ def show(file: str, model: str, owner: str, route: str, as_json: bool) -> None:
 
 def _describe_rule(entry: PolicyRule) -> tuple[str, ...]:
     conditions = "; ".join(f"{name} {', '.join(values)}" for name, values in entry.applies_to.to_dict().items())
-    reactions = "shadow" if entry.shadow else ", ".join(map(str, entry.order))
-    return entry.rule, entry.name, reactions, str(entry.max_attempts or "-"), conditions or "every turn"
+    return entry.rule, entry.name, entry.reaction_words, str(entry.max_attempts or "-"), conditions or "every turn"
 
 
 @policy.command()

@@ -109,7 +109,7 @@ class Fail:
     reason: str
 
     @property
-    def is_escalated(self) -> bool:
+    def asks_person(self) -> bool:
         """Return True if the policy asks a person to decide before the turn ends."""
         return self.reason == "escalated"
 

@@ -50,7 +50,7 @@ class EnforcementResult:
         issues: the remaining warnings; without success errors too.
         changes: descriptions of the repairs, for the user.
         step_source: ``marker``, ``inferred`` or ``unknown``.
-        reason: without success: ``incomplete``, ``rejected``, ``refused`` or ``escalated``.
+        reason: without success: the reason of the policy's ``Fail``.
     """
 
     success: bool

@@ -146,11 +146,6 @@ class ObservedCalls:
         asides = [call.digests for call in self.calls if call.digests and not call.tools and call.end in WENT_ON]
         return any(own == each or (len(each) == MOST and find_digests(each, text) == {*each}) for each in asides)
 
-    @property
-    def is_certifiable(self) -> bool:
-        """Return True if the model proxy observed any call, so that the run's end can be confirmed."""
-        return self.deciding_call is not None
-
     def to_dict(self) -> dict[str, Any]:
         """Return a summary of the calls as JSON-ready data, for storing with the attempt."""
         decided = self.deciding_call

@@ -8,6 +8,8 @@ COUNTERS = {
         meaning="Answers that a rule in shadow would reject.", labels=("validator", "model")
     ),
 }
+#: Its turns name the turn that they repeat.
+LABELS = {"replay_of": "helix.replay_of"}
 PLUGINS = {
     "commands": {"compare": "analysis", "replay-policy": "analysis"},
     "exports": {"rejected": "analysis"},

@@ -34,7 +34,8 @@
 --   created_at finished_at deadline_at deadline_ms suspended_at decide_by decided decision interruption answer_used
 --   kept_until                         how long the next run is left to the worker that keeps the session's agent
 --   stop sealed                        cancelled; when accepted and published (too late to cancel)
---   owner key session_id locale model stage_model flow double_text max_attempts allowed replay_of
+--   owner key session_id locale model stage_model flow double_text max_attempts allowed
+--   the labels of the request, see submit.lua
 --   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve policy
 --   held_back held_since probes asks   what keeps it from starting
 --   priority weight most               see line.lua; '': interactive, 1, no limit

@@ -16,13 +16,13 @@ from api_client.policies import CallerPolicy
 from api_client.policies.flows import FLOW, choose_flow
 from api_client.tracing import select_traceparent
 from api_client.turns.submission import strip_filled
+from api_client.web.bodies.body_model import read_added_fields
 from api_client.web.bodies.conversation import ConversationRules, Messages, read_conversation
 from api_client.web.bodies.models import (
     MAX_ID_CHARS,
     AnswerBody,
     StreamMode,
     TurnBody,
-    read_escalation,
     read_model_body,
     read_model_name,
     read_validators,
@@ -108,7 +108,7 @@ def build_chat_request(
     # Open WebUI has a page for the chat if it sends a message id, or at least a chat id.
     page = bool(headers.get("x-owui-message-id", headers.get("x-openwebui-chat-id", "")))
     locale = body.locale or requested_locale(headers, language or context.settings.locale)
-    model, key, escalation = "", "", None
+    model, key, attached = "", "", dict[str, Any]()
     with problems:
         key = read_idempotency_key(headers) if "idempotency-key" in headers else ""
     with problems:
@@ -120,7 +120,7 @@ def build_chat_request(
     )
     validators = _choose_validators(body, settings, policy, model, problems)
     with problems:
-        escalation = read_escalation(body.escalation, settings) if body.escalation is not None else None
+        attached = read_added_fields(body, settings)
     problems.raise_problems()
     messages = _restore_answers(messages) if is_open_webui(headers) else messages
     chat_id = next(filter(None, map(headers.get, CHAT_ID_HEADERS)), body.session_id or "")
@@ -142,7 +142,7 @@ def build_chat_request(
         cost_budget_usd=settings.cost_budget_usd if body.cost_budget_usd is None else body.cost_budget_usd,
         metadata={name: value for name, value in noted.items() if _is_id(value)} | dict(notes),
         policy={name: tuple(o) for name, o in body.policy.items()} if body.policy else settings.policy_orders,
-        attached=escalation.attached if escalation else {},
+        attached=attached,
         traceparent=select_traceparent(headers.getlist("traceparent")) if "traceparent" in headers else "",
         priority=body.priority.value if body.priority else "",
     )

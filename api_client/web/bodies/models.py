@@ -7,22 +7,19 @@ The functions at the end check fields whose allowed values depend on settings. M
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema
 
-from api_client.contract.decision import DecisionKind
-from api_client.contract.escalation import Escalation
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
 from api_client.contract.policy import Action
 from api_client.contract.settings import Settings
 from api_client.contract.settings.setting_values import ROLES
 from api_client.contract.turn import DoubleText, Priority
 from api_client.contract.validator_names import describe_unknown_validator
-from api_client.interruptions.escalation_admission import default_escalation
+from api_client.web.bodies.body_model import Body, with_added_fields
 from api_client.web.errors import ApiError, Problems, bad_request, display_value, printable_text
 from api_client.web.language import Locale
 
@@ -65,30 +62,13 @@ _Tokens = Annotated[int | None, Field(ge=1, le=MAX_TOKENS)]
 _FROM_TEXT = Field(strict=False)
 
 
-class Body(BaseModel):
-    """Base class for request bodies and the objects inside them; a null field counts as missing."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class EscalationBody(Body):
-    """A request's wishes about escalation; missing fields follow the settings."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: str | None = None
-    runs: int | None = None
-    human: bool | None = None
-    timeout_seconds: float | None = None
-    default: str | None = None
-
-
 class StreamOptions(Body):
     """OpenAI's options for a streamed response."""
 
     include_usage: bool | None = None
 
 
+@with_added_fields
 class AnswerBody(Body):
     """Base class for the bodies of requests that ask for an answer."""
 
@@ -103,7 +83,6 @@ class AnswerBody(Body):
     token_budget: int | None = Field(None, ge=0, le=MAX_TOKENS)
     cost_budget_usd: float | None = Field(None, ge=0, le=MAX_COST_USD)
     policy: dict[str, list[str]] | None = Field(None, description=_POLICY)
-    escalation: EscalationBody | None = None
     double_text: Annotated[DoubleText, _FROM_TEXT] | None = None
     priority: Annotated[Priority, _FROM_TEXT] | None = None
     locale: Locale | None = None
@@ -144,23 +123,6 @@ class ResponseBody(AnswerBody):
     ) = Field(None, max_length=_PAIRS, description=_METADATA)
     store: bool | None = None
     text: dict[str, Any] | None = None
-
-
-class DecisionBody(Body):
-    """The body of ``POST /v1/inbox/{turn_id}/decision``, a person's decision about a suspended turn.
-
-    ``by`` is an older name of the field ``for``.
-    """
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["decision"]})
-
-    decision: Annotated[str | None, WithJsonSchema({"enum": list(DecisionKind)})] = None
-    note: str | None = None
-    text: str | None = None
-    decision_id: str | None = None
-    suspended_at: float | None = None
-    name: str | None = Field(None, alias="for")
-    by: str | None = None
 
 
 _B = TypeVar("_B", bound=Body)
@@ -278,14 +240,3 @@ def read_validators(names: Sequence[Any], offered: Sequence[str], problems: Prob
             param = f"validators[{index}]"
             problems.add(bad_request(f"{param}: {wrong}", param=param, code="unknown_validator"))
     return tuple(dict.fromkeys(name for name in names if name in offered))
-
-
-def read_escalation(wanted: EscalationBody, settings: Settings) -> Escalation:
-    """Return the escalation that a request asks for; missing fields follow the settings.
-
-    Raises ``ApiError``: 400 ``model_not_found``, so that a key reaches only its own models.
-    """
-    if wanted.model and wanted.model not in settings.models:
-        message = f"escalation.model: unknown model {display_value(wanted.model)}; known: {', '.join(settings.models)}"
-        raise bad_request(message, param="escalation.model", code="model_not_found")
-    return replace(default_escalation(settings), **wanted.model_dump(exclude_none=True))

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from api_client.contract import event_kinds
 from api_client.contract import events as kinds
 from api_client.contract.clock_time import format_clock_time
+from api_client.contract.decision import SHOW_COMMAND
 from api_client.contract.events import Event
 from api_client.contract.interruption import Answerer
 from api_client.interruptions.registry import show_question
@@ -137,7 +138,7 @@ def _describe_suspension(body: event_kinds.TurnSuspended | event_kinds.TurnDecid
     if isinstance(body, event_kinds.TurnDecided):
         return translate("decided", locale)
     turn_id = _clean_line(body.turn_id)
-    where = f"{pages}/turns/{turn_id}" if pages else f"turns inbox show {turn_id}"
+    where = f"{pages}/turns/{turn_id}" if pages else f"{SHOW_COMMAND} {turn_id}"
     if not (asked := body.interruption):
         return ""
     question = show_question(asked, locale)

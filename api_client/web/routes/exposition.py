@@ -23,6 +23,7 @@ from redis.exceptions import ResponseError
 import api_client
 from api_client.contract.counter_declaration import CounterDeclaration
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, parse_field
+from api_client.contract.decision import LIST_COMMAND
 from api_client.contract.keys import GC_AT
 from api_client.contract.turn import TurnState
 from api_client.web.relay.relay import Relay
@@ -149,7 +150,7 @@ def _collect_state(standing: InstallationState) -> Iterator[Metric]:
         ),
         (
             "helix_oldest_suspended_seconds",
-            "Longest wait of a suspended turn for a person: turns inbox list.",
+            f"Longest wait of a suspended turn for a person: {LIST_COMMAND}.",
             suspended,
         ),
         (

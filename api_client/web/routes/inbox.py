@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter
+from pydantic import ConfigDict, Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api_client.contract.decision import DecisionKind
 from api_client.contract.orders import name_caller
 from api_client.turns.proposal import build_proposal
 from api_client.web.bodies.body import read_object
-from api_client.web.bodies.models import DecisionBody, openapi_operation, read_model_body
+from api_client.web.bodies.body_model import Body
+from api_client.web.bodies.models import openapi_operation, read_model_body
 from api_client.web.identity.access import CurrentCaller, NamedTurnId, VisibleOwner, token_required_error
 from api_client.web.relay.relay import CurrentRelay
 from api_client.web.wire import JSONResponse, turn_object
 
 router = APIRouter()
+
+
+class DecisionBody(Body):
+    """The body of a person's decision about a suspended turn; ``by`` is an older name of the field ``for``."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["decision"]})
+
+    decision: Annotated[str | None, WithJsonSchema({"enum": list(DecisionKind)})] = None
+    note: str | None = None
+    text: str | None = None
+    decision_id: str | None = None
+    suspended_at: float | None = None
+    name: str | None = Field(None, alias="for")
+    by: str | None = None
 
 
 @router.get("/v1/inbox", response_model=None)

@@ -10,7 +10,8 @@ from starlette.responses import Response
 from api_client.contract.orders import name_caller
 from api_client.resources.notifications import GIVEN_UP
 from api_client.web.bodies.body import read_object
-from api_client.web.bodies.models import Body, openapi_operation, read_model_body
+from api_client.web.bodies.body_model import Body
+from api_client.web.bodies.models import openapi_operation, read_model_body
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Caller, CurrentCaller, require_operator
 from api_client.web.relay.relay import CurrentRelay, Relay

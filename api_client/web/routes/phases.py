@@ -20,8 +20,9 @@ from api_client.contract.settings import Settings
 from api_client.tracing import select_traceparent
 from api_client.turns.phase_requests import build_requests, is_granted, normalise_folder
 from api_client.web.bodies.body import body_size, read_object, run_off_loop
+from api_client.web.bodies.body_model import Body, read_added_fields, with_added_fields
 from api_client.web.bodies.chat_request import read_idempotency_key
-from api_client.web.bodies.models import Body, EscalationBody, openapi_operation, read_escalation, read_model_body
+from api_client.web.bodies.models import openapi_operation, read_model_body
 from api_client.web.errors import ApiError, bad_request, display_value
 from api_client.web.identity.access import CurrentCaller, token_required_error
 from api_client.web.intake import require_room
@@ -32,6 +33,7 @@ from api_client.web.wire import JSONResponse
 router = APIRouter(prefix="/v1/phases")
 
 
+@with_added_fields
 class PhasesBody(Body):
     """The JSON body of a request that submits the phases of a workflow (``/v1/phases``).
 
@@ -45,7 +47,6 @@ class PhasesBody(Body):
     model: str | None = None
     locale: Locale | None = None
     deadline_seconds: float | None = None
-    escalation: EscalationBody | None = None
 
 
 @router.post("", response_model=None, status_code=202, openapi_extra=openapi_operation(PhasesBody))
@@ -76,7 +77,7 @@ async def submit_phases(request: Request, relay: CurrentRelay, caller: CurrentCa
     model = body.model or next(iter(allowed))
     if model not in allowed:
         raise bad_request(f"unknown model {display_value(model)}", param="model", code="model_not_found")
-    escalation = body.escalation and read_escalation(body.escalation, caller.visible_settings(relay.settings))
+    attached = read_added_fields(body, caller.visible_settings(relay.settings))
     await asyncio.to_thread(_require_files, relay.settings, phases, folder, caller.owner)
     await require_room(relay, caller, locale, count=len(phases), size=body_size(request))
     turn_ids = await relay.client.phases.submit_phases(
@@ -86,7 +87,7 @@ async def submit_phases(request: Request, relay: CurrentRelay, caller: CurrentCa
         model=model,
         locale=locale,
         deadline_seconds=body.deadline_seconds or 0.0,
-        attached=escalation.attached if escalation else None,
+        attached=attached,
         operator=caller.is_operator,
         key=caller.key_owner_name,
         share=caller.slot_share,

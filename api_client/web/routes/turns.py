@@ -17,7 +17,8 @@ from api_client.contract.orders import name_caller
 from api_client.contract.turn import Turn
 from api_client.index.turn_row import turn_row
 from api_client.web.bodies.body import has_body, read_object
-from api_client.web.bodies.models import Body, TurnBody, openapi_operation, read_model_body
+from api_client.web.bodies.body_model import Body
+from api_client.web.bodies.models import TurnBody, openapi_operation, read_model_body
 from api_client.web.errors import bad_request, display_value
 from api_client.web.identity.access import CurrentCaller, NamedTurnId, VisibleOwner
 from api_client.web.intake import submit_or_join

@@ -29,7 +29,7 @@ async def test_a_dead_letter_stays_until_it_is_dropped_and_its_replay_is_one_new
     assert store.ttl(key) == -1
     replayed = await client.replay_turn(turn_id)
     assert await client.replay_turn(turn_id) == replayed != turn_id
-    assert (await client.reader.read_turn(replayed)).replay_of == turn_id
+    assert (await client.reader.read_turn(replayed)).labels["replay_of"] == turn_id
     with pytest.raises(TurnNotFinished, match="not a dead letter"):
         await client.dead_letters.drop_letter(replayed)
     for _ in range(2):

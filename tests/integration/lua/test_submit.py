@@ -32,7 +32,7 @@ async def test_a_new_record_has_no_field_that_is_empty_or_zero(client: TurnsClie
     assert stored[b"token_budget"] == b"900"
     assert [name for name, text in stored.items() if text in {b"", b"0"}] == []
     turn = await client.reader.read_turn(turn_id)
-    assert (turn.delivery, turn.strikes, turn.replay_of, turn.retries) == (0, 0, "", 0)
+    assert (turn.delivery, turn.strikes, turn.labels["replay_of"], turn.retries) == (0, 0, "", 0)
 
 
 async def test_submitting_the_same_turn_id_twice_stores_it_once(client: TurnsClient, store: redis.Redis) -> None:

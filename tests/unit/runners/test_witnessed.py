@@ -93,7 +93,7 @@ def test_an_agent_that_passed_the_door_by_is_not_certifiable_and_believed_only_w
     assert check_observed_calls(_COMPLETE, seen()) is _COMPLETE
     assert check_observed_calls(_COMPLETE, None) is _COMPLETE
     assert check_observed_calls(_COMPLETE, seen(), required=True).verdict is Verdict.INCOMPLETE
-    assert not seen().is_certifiable
+    assert seen().deciding_call is None
     assert "not certifiable" in seen().to_dict()["summary"]
 
 

@@ -9,8 +9,10 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import BUCKETS
+from api_client.contract.package_parts import collect_parts
 from api_client.figures import (
     BREAKDOWNS,
+    REACTIONS,
     RETRY_BREAKDOWNS,
     Duration,
     RetryRate,
@@ -19,6 +21,7 @@ from api_client.figures import (
     Stats,
     TurnRow,
     ratio,
+    zero_reactions,
 )
 from worker.cli.output import count_noun, fit_line, json_option, write_json, write_table
 from worker.cli.store_access import build_since_option, parse_span, run_with_client
@@ -84,7 +87,8 @@ def format_percent(rate: float | None) -> str:
 
 _TURNS_HEAD = ("turns", "passed", "again", "repaired", "gave up", "errors", "cancelled")
 _USED_HEAD = ("runs", "rejected", "tokens", "failed", "cost $", "failed $")
-_RULES_HEAD = ("rejected", "of judged", "rate", "asked again", "repaired", "escalated", "none of these", "gave up")
+_REACTIONS_HEAD = ("asked again", "repaired", *zero_reactions(), "none of these")
+_RULES_HEAD = ("rejected", "of judged", "rate", *_REACTIONS_HEAD, "gave up")
 
 
 @click.command()
@@ -141,8 +145,9 @@ def _print_stats(stats: Stats) -> None:
                 *((fit_line(row.name, 60), *_turn_cells(row), *(_usage_cells(row) if used else ())) for row in turns),
             ]
         )
-    for line in _describe_phases(stats):
-        click.echo(f"\n{line}")
+    for describe in (_describe_phases, *collect_parts("worker.cli.figures.figure_lines", "describe_figures")):
+        for line in describe(stats):
+            click.echo(f"\n{line}")
     click.echo()
     write_table([("took", "times", "mean", "p50", "p95"), *map(_duration_row, stats.durations)])
 
@@ -151,14 +156,11 @@ def _describe_phases(stats: Stats) -> Iterator[str]:
     row = stats.phases
     if row.judged:
         attempts = "" if row.attempts is None else f" ({row.attempts:.1f} attempts for each)"
+        others = "".join(f"{row.others[name]} {words}, " for name, words in REACTIONS.values())
         yield (
             f"phases: {row.judged} attempts verified, {format_percent(row.rate)} passed{attempts}; "
-            f"{row.asked_again} asked again, {row.escalated} handed on, {row.failed} failed"
+            f"{row.asked_again} asked again, {others}{row.failed} failed"
         )
-    if any(stats.escalated.values()):
-        decided = ", ".join(f"{kind} {count}" for kind, count in stats.decided.items() if count) or "nothing yet"
-        model, person = stats.escalated["model"], stats.escalated["person"]
-        yield f"handed on: {model} to another model, {person} to a person; decided: {decided}"
 
 
 def _turn_cells(row: TurnRow) -> tuple[str, ...]:
@@ -173,7 +175,7 @@ def _usage_cells(row: TurnRow) -> tuple[str, ...]:
 
 
 def _rule_cells(row: RuleRow) -> tuple[str, ...]:
-    followed = (row.retried, row.fallback, row.escalated, row.failed, row.gave_up)
+    followed = (row.retried, row.fallback, *row.others.values(), row.failed, row.gave_up)
     return (str(row.rejected), str(row.judged), format_percent(row.rate), *map(str, followed))
 
 

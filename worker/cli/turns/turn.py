@@ -9,6 +9,7 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.decision import SHOW_COMMAND
 from api_client.contract.errors import BadRequest
 from api_client.contract.question_language import detect_language
 from api_client.contract.settings import Settings, load_settings
@@ -166,7 +167,7 @@ def show(turn_id: str, as_json: bool) -> None:
     rows: list[tuple[str, ...]] = [(name, value) for name, value in facts.items() if value is not None]
     if turn.state is TurnState.SUSPENDED:
         until = f"{format_time(turn.decide_by)}, then {turn.interruption.silence if turn.interruption else ''}"
-        rows += [("until", until), ("what to do", f"turns inbox show {turn.turn_id}")]
+        rows += [("until", until), ("what to do", f"{SHOW_COMMAND} {turn.turn_id}")]
     elif wait and wait.fix:
         rows.append(("fix", wait.fix))
     rows += [("error", text) for text in format_error(turn.error)]

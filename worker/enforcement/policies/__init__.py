@@ -7,12 +7,6 @@ from api_client.contract.policy import PolicySubject as PolicySubject
 from worker.enforcement.policies.chosen_rules import ChosenRules as ChosenRules
 from worker.enforcement.policies.chosen_rules import build_rules as build_rules
 from worker.enforcement.policies.chosen_rules import choose_rules as choose_rules
-from worker.enforcement.policies.comparison import AnswerDecision as AnswerDecision
-from worker.enforcement.policies.comparison import ChangedDecision as ChangedDecision
-from worker.enforcement.policies.comparison import Comparison as Comparison
-from worker.enforcement.policies.comparison import RecordedAttempt as RecordedAttempt
-from worker.enforcement.policies.comparison import RecordedTurn as RecordedTurn
-from worker.enforcement.policies.comparison import replay_turn as replay_turn
 from worker.enforcement.policies.policy_file import PolicyError as PolicyError
 from worker.enforcement.policies.policy_file import read_policy as read_policy
 from worker.enforcement.policies.schema import build_json_schema as build_json_schema

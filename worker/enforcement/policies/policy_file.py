@@ -11,7 +11,7 @@ from api_client.contract.installed_work import installed_kinds
 from api_client.contract.issue import Severity
 from api_client.contract.limits import MAX_ATTEMPTS
 from api_client.contract.plugins import RULE, why_missing
-from api_client.contract.policy import CHAT, VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
+from api_client.contract.policy import CHAT, RULE_FLAGS, VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
 from api_client.contract.tool_calls import ToolRule
 from api_client.contract.validator_names import describe_unknown_validator, offered_validators
 from api_client.contract.value_kinds import (
@@ -100,8 +100,7 @@ ENTRY: Mapping[str, Kind] = {
     "max_attempts": ATTEMPTS,
     "applies_to": lambda value: _read_applies_to({} if value is None else value),
     "on_error": choice_kind(OnError),
-    "shadow": read_bool,
-    "on_request": read_bool,
+    **dict.fromkeys(RULE_FLAGS, read_bool),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from api_client.contract.issue import Severity
 from api_client.contract.limits import MAX_ATTEMPTS
-from api_client.contract.policy import VERSION, Action, AppliesTo, OnError
+from api_client.contract.policy import RULE_FLAGS, VERSION, Action, AppliesTo, OnError
 from api_client.contract.tool_calls import ToolRule
 from api_client.contract.validator_names import BUILT_IN
 from api_client.contract.value_kinds import field_default, settable_fields
@@ -54,8 +54,7 @@ def _entry_schema(attempts: Mapping[str, Any]) -> dict[str, Any]:
             "max_attempts": attempts,
             "applies_to": _object_schema(AppliesTo),
             "on_error": _type_schema(OnError),
-            "shadow": {"type": "boolean"},
-            "on_request": {"type": "boolean"},
+            **{name: {"type": "boolean"} for name in RULE_FLAGS},
         },
         "allOf": options,
     }

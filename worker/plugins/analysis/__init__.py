@@ -15,7 +15,7 @@ COMMANDS = {
         "Compare the turns of two flow versions, and say which difference is real.",
     ),
     "replay-policy": (
-        "worker.plugins.analysis.policy_replay:replay_policy",
+        "worker.plugins.analysis.policy_replay.replay_command:replay_policy",
         "Judge recorded answers by another policy, without an agent.",
     ),
 }

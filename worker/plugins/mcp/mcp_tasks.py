@@ -40,7 +40,7 @@ def build_task(turn: Turn) -> dict[str, Any]:
     }
     if status == "input_required" and asked and asked.who != Answerer.OPERATOR and show_question(asked).chat:
         found["inputRequests"] = {_question_name(turn): _build_elicitation(show_question(asked))}
-    elif status == "input_required":  # the question is for an operator, who decides in the inbox
+    elif status == "input_required":  # the question is for an operator
         found |= {"status": "working", "statusMessage": task["error"]}
     elif status in {"completed", "failed"}:
         text = task["answer"] or task["error"]

@@ -15,7 +15,7 @@ from api_client.contract.decision import HANDED_ON, DecisionKind, TurnDecision
 from api_client.contract.escalation import Escalation
 from api_client.contract.event_kinds import TurnEscalated
 from api_client.contract.interruption import Answerer, Interruption
-from api_client.contract.messages import escalation_prompt, format_issue, rejection_message, review_prompt
+from api_client.contract.messages import format_issue, other_model_prompt, rejection_message, review_prompt
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.contract.work import find_work
@@ -77,6 +77,9 @@ class PersonVerdict(InterruptionKind):
         return replace(move, fields=move.fields | progress(interruption=None))
 
 
+KIND = PersonVerdict()
+
+
 def _escalate(move: Transition, stage: int, failure: FailedTurn, model: str = "") -> Transition:
     issues = tuple(failure.issues)
     event = TurnEscalated(attempt=move.attempt, stage=stage, reason=failure.reason, model=model, issues=issues)
@@ -103,7 +106,7 @@ def _ask_consultant(turn: Turn, move: Transition, escalation: Escalation, failur
             best=failure.best,
         ),
         facts=move.facts
-        | attempt_facts(decision=HANDED_ON, feedback=escalation_prompt(task, turn.request.locale, hints)),
+        | attempt_facts(decision=HANDED_ON, feedback=other_model_prompt(task, turn.request.locale, hints)),
     )
 
 

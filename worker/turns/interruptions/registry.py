@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from api_client.contract.interruption import Interruption
+from api_client.contract.package_parts import collect_parts
 from api_client.interruptions.registry import load_installed_kinds
-from worker.turns.interruptions.escalation import PersonVerdict
 from worker.turns.interruptions.kind import InterruptionKind
-from worker.turns.interruptions.tool_approval import ToolApproval
 
-_BUILT_IN = {kind.name: kind for kind in (ToolApproval(), PersonVerdict())}
+_BUILT_IN: dict[str, InterruptionKind] = {
+    kind.name: kind for kind in collect_parts("worker.turns.interruptions", "KIND")
+}
 #: Used for kinds whose package provides only the question, or is missing here.
 _PLAIN = InterruptionKind()
 

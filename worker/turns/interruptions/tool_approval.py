@@ -107,3 +107,6 @@ class ToolApproval(InterruptionKind):
             secrets=tuple(list_secrets(ground.settings)),
         )
         return replace(order, tools=tools)
+
+
+KIND = ToolApproval()

@@ -76,7 +76,7 @@ def after_validation(
     move = reject_attempt(
         "fail", next=ChainTask(FAIL, link.attempt), fields=progress(failing=_pending_failure(decision.reason, attempt))
     )
-    if not decision.is_escalated:
+    if not decision.asks_person:
         return move
     counters = count_rejected(turn, HANDED_ON, errors, usage)
     return rescue_turn(

@@ -19,15 +19,9 @@ from tests.lab.bench.rules.policy import POLICY, answer
 from tests.lab.bench.turns.peers_home import python_of_peers
 from worker.enforcement import run_validators, validate_attempt
 from worker.enforcement.documents.document import parse_document
-from worker.enforcement.policies import (
-    Comparison,
-    PolicySubject,
-    RecordedAttempt,
-    RecordedTurn,
-    choose_rules,
-    read_policy,
-)
+from worker.enforcement.policies import PolicySubject, choose_rules, read_policy
 from worker.enforcement.validator_process import isolate_validators
+from worker.plugins.analysis.policy_replay.comparison import Comparison, RecordedAttempt, RecordedTurn
 
 
 def peers(texts: list[str]) -> dict[str, float]:

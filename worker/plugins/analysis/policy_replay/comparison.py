@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from api_client.contract.decision import HANDED_ON
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.answer_validation import run_validators
 from worker.enforcement.attempt import Attempt
@@ -14,7 +15,7 @@ from worker.enforcement.attempt_validation import validate_attempt
 from worker.enforcement.policies.chosen_rules import ChosenRules
 from worker.enforcement.policy import Accept, Retry, decide_next, demote_issues
 
-JUDGED = frozenset({"accept", "retry", "fallback", "fail", "escalate"})
+JUDGED = frozenset({"accept", "retry", "fallback", "fail", HANDED_ON})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ class RecordedTurn:
 
     Attributes:
         context: values for rules: the prompt and the session.
-        allowed: most attempts after an escalation; 0 without one.
+        allowed: most attempts if the turn was handed on; 0 otherwise.
         tokens, micro_dollars: average use of one run; money in millionths of a US dollar.
     """
 

@@ -11,12 +11,13 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.decision import HANDED_ON
 from api_client.contract.errors import BadRequest, SettingsError
 from api_client.contract.policy import AppliedPolicy
 from api_client.contract.settings import Settings, load_settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.policies import apply_policy_file
-from api_client.policies.replays import PolicyReplay
+from api_client.policies.replays import PolicyReplay, PolicyReplays
 from api_client.turns.record.transition import to_policy_attempts
 from api_client.turns.record.turn_policy import find_turn_policy
 from worker.cli.figures.stats import format_percent
@@ -25,9 +26,10 @@ from worker.cli.policy import choose_file_rules, load_policy_file
 from worker.cli.store_access import build_since_option, describe_caller, run_with_client
 from worker.cli.turns.listing import iterate_finished_chats
 from worker.enforcement.answer_validation import refused_file_issues
-from worker.enforcement.policies import Comparison, PolicyFile, PolicySubject, RecordedAttempt, RecordedTurn
+from worker.enforcement.policies import PolicyFile, PolicySubject
 from worker.external import provide_services
-from worker.plugins.analysis.comparison_run import ComparisonRun, PolicyShare, ValidationProcessDied
+from worker.plugins.analysis.policy_replay.comparison import Comparison, RecordedAttempt, RecordedTurn
+from worker.plugins.analysis.policy_replay.comparison_run import ComparisonRun, PolicyShare, ValidationProcessDied
 from worker.turns.folders import AnswerFiles, collect_answer_files, locate_last_delivery
 
 
@@ -59,7 +61,7 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
                 given = _apply_policy(turn, policy)
                 judging.add_turn(_rebuild_turn(settings, turn, attempts, given.policy.max_attempts), given)
             judging.finish()
-        await client.policy_replays.store_replay(_build_replay(comparison))
+        await PolicyReplays(client.store).store_replay(_build_replay(comparison))
         return comparison
 
     def _build_replay(comparison: Comparison) -> PolicyReplay:
@@ -111,7 +113,7 @@ def _rebuild_turn(settings: Settings, turn: Turn, attempts: list[AttemptRecord],
                 answer=record.answer,
                 complete=attempt.complete,
                 fresh=attempt.fresh,
-                decision="escalate" if by_human and record.decision == "accept" else record.decision,
+                decision=HANDED_ON if by_human and record.decision == "accept" else record.decision,
                 feedback=record.feedback,
                 files=files.files,
                 issues=(*files.lost, *refused_file_issues(files.refused, turn.request.locale)),

@@ -16,18 +16,15 @@ from typing import Self
 
 from api_client.contract.settings import Settings
 from worker.enforcement.policies import (
-    AnswerDecision,
     ChosenRules,
-    Comparison,
     PolicyFile,
-    RecordedTurn,
     build_rules,
-    replay_turn,
 )
 from worker.enforcement.policy import Policy
 from worker.enforcement.validator_process import isolate_validators
 from worker.enforcement.validators import ResponseValidator
 from worker.external import provide_services
+from worker.plugins.analysis.policy_replay.comparison import AnswerDecision, Comparison, RecordedTurn, replay_turn
 from worker.processes.cpus import usable_cpus
 
 #: Turns per batch, and most pending batches per process.

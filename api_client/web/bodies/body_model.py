@@ -1,0 +1,46 @@
+"""The base of request bodies, and the port of fields that capabilities add to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+from api_client.contract.package_parts import collect_parts
+from api_client.contract.settings import Settings
+
+
+class Body(BaseModel):
+    """Base class for request bodies and for the objects inside them; a null field counts as missing."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+_B = TypeVar("_B", bound=Body)
+
+
+class BodyField(NamedTuple):
+    """A field of request bodies, the ``FIELD`` of a module of ``body_fields``; ``read`` returns what it attaches."""
+
+    name: str
+    model: type[Body]
+    read: Callable[[Any, Settings], dict[str, Any]]
+
+
+@cache
+def _load_fields() -> list[BodyField]:
+    return collect_parts("api_client.web.bodies.body_fields", "FIELD")
+
+
+def with_added_fields(model: type[_B]) -> type[_B]:
+    """Return the body model with the fields that capabilities add."""
+    fields: dict[str, Any] = {field.name: (field.model | None, None) for field in _load_fields()}
+    return create_model(model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **fields)
+
+
+def read_added_fields(body: Body, settings: Settings) -> dict[str, Any]:
+    """Return what the fields of capabilities attach to the request of a body. Raises ``ApiError``."""
+    found = ((field, getattr(body, field.name)) for field in _load_fields())
+    return dict(part for field, value in found if value is not None for part in field.read(value, settings).items())

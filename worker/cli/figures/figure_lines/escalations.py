@@ -1,0 +1,18 @@
+"""The sentence of ``turns stats`` about turns that were handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from api_client.figures import Stats
+
+
+def describe_figures(stats: Stats) -> Iterator[str]:
+    """Yield a sentence if turns were handed on to another model or to a person."""
+    escalated = stats.others["escalated"]
+    if any(escalated.values()):
+        decided = ", ".join(f"{kind} {count}" for kind, count in stats.others["decided"].items() if count)
+        yield (
+            f"handed on: {escalated['model']} to another model, {escalated['person']} to a person; "
+            f"decided: {decided or 'nothing yet'}"
+        )

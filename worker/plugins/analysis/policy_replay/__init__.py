@@ -1,0 +1,1 @@
+"""Policy replay: try a policy on the recorded answers of finished turns."""
