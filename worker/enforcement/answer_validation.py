@@ -33,7 +33,7 @@ def run_validators(
     found: dict[tuple[object, ...], ValidationIssue] = {}
     for validator in validators:
         for one in _run_isolated(validator, answer, context, locale):
-            found.setdefault((one.code, one.file, one.line, one.message), one)
+            found.setdefault(_finding_key(one), one)
     return list(found.values())
 
 
@@ -76,9 +76,13 @@ def _is_issue(one: object) -> bool:
     )
 
 
+def _finding_key(one: ValidationIssue) -> tuple[object, ...]:
+    return one.code, one.severity, one.file, one.line, one.message
+
+
 def _limit_issues(found: Sequence[ValidationIssue], name: str, locale: str) -> list[ValidationIssue]:
     """Return different issues with the validator's name: ``MAX_ISSUES`` at most, errors first, and one more."""
-    different = list({(one.code, one.file, one.line, one.message): one for one in reversed(found)}.values())[::-1]
+    different = list({_finding_key(one): one for one in reversed(found)}.values())[::-1]
     kept = (
         different if len(different) <= MAX_ISSUES else sorted(different, key=lambda one: not one.is_error)[:MAX_ISSUES]
     )

@@ -49,13 +49,15 @@ def validate_attempt(
         return Attempt(number=number, text=text, answer=text, complete=False, feedback=feedback, fresh=fresh)
     context = dict(context or {})
     faults = ValidationFaults(str(context.get("locale", DEFAULT_LOCALE)))
-    before = weigh_attempts(history, policy or Policy())
+    before = faults.run_step(partial(weigh_attempts, history, policy or Policy()), list(history))
     answer, edits = text if assembled is None else assembled, tuple[str, ...]()
     said = NormalisedText(text)
     if assembled is None:
         said = faults.run_step(partial(normalise_answer, text), said)
-        answer, edits = said.text, tuple(describe_edit(name, faults.locale) for name in said.edits)
-    if assembled is None and not fresh and (kept := find_best_attempt(latest_attempts(before))) and kept.errors:
+        describing = partial(_describe_normaliser_edits, said, faults.locale)
+        answer, edits = said.text, faults.run_step(describing, tuple[str, ...]())
+    kept = None if fresh or assembled is not None else faults.run_step(partial(_find_kept, before), None)
+    if kept is not None:
         taking = partial(merge_reply, kept.answer, kept.errors, said.text, _markdown_files(context), feedback)
         now = faults.run_step(taking, MergedAnswer(kept.answer))
         answer, edits = (
@@ -72,9 +74,8 @@ def validate_attempt(
             finding = partial(_find_losses, before, answer, context, fresh=fresh)
             issues += faults.run_step(finding, list[ValidationIssue]())
         issues += faults.run_step(partial(_find_repetition, answer, issues, faults.locale), list[ValidationIssue]())
-        if faults.run_step(partial(is_refusal, answer, str(context.get("prompt", ""))), False):
-            words_of = " ".join(strip_marker(answer).split())
-            issues.append(replace(make_issue(REFUSED, faults.locale, said=words_of), validator=GUARD))
+        finding = partial(_find_refusal, answer, str(context.get("prompt", "")), faults.locale)
+        issues += faults.run_step(finding, list[ValidationIssue]())
     return Attempt(
         number=number,
         text=text,
@@ -87,6 +88,23 @@ def validate_attempt(
         fresh=fresh,
         spent=counted.spent,
     )
+
+
+def _find_kept(history: Sequence[Attempt]) -> Attempt | None:
+    """Return the attempt whose answer the new reply completes, or None if there is none with errors."""
+    kept = find_best_attempt(latest_attempts(history))
+    return kept if kept is not None and kept.errors else None
+
+
+def _find_refusal(answer: str, prompt: str, locale: str) -> list[ValidationIssue]:
+    if not is_refusal(answer, prompt):
+        return []
+    said = " ".join(strip_marker(answer).split())
+    return [replace(make_issue(REFUSED, locale, said=said), validator=GUARD)]
+
+
+def _describe_normaliser_edits(said: NormalisedText, locale: str) -> tuple[str, ...]:
+    return tuple(describe_edit(name, locale) for name in said.edits)
 
 
 def _find_losses(

@@ -23,7 +23,8 @@ from worker.enforcement import (
     validate_attempt,
 )
 from worker.enforcement.documents.adr import find_header_end
-from worker.enforcement.documents.outline import parse_outline
+from worker.enforcement.documents.document import parse_document
+from worker.enforcement.documents.outline import MAX_TOKENS, parse_outline
 from worker.enforcement.replies.vocabulary import is_section, is_talk
 from worker.enforcement.rules import CodeBlocksRule, JsonSchemaRule, Rule, StructureRule
 
@@ -361,3 +362,16 @@ def test_the_feedback_asks_for_the_heading_as_the_first_line() -> None:
     decision = decide_next([validate_attempt([], HEADER + "\n# ADR-040: Ein Cache\n\n## Kontext\n\nx\n", RULES)])
     assert isinstance(decision, Retry)
     assert "The first line of your message is the heading `## Entscheidung`" in decision.feedback
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["- - - - a\n", "- a\n  - b\n    - c\n", "> - a\n", "1. a\n   2. b\n", "Title\n===\n", "___\n"],
+)
+def test_a_text_of_too_many_blocks_is_read_to_its_end(line: str) -> None:
+    text = f"{line * (1_000_000 // len(line))}\n# Last\n\n```json\n{{}}\n```\n\n> quote\n\n<!-- STEP: done -->\n"
+    document = parse_document(text)
+    assert [heading.title for heading in document.out.headings if heading.level == 1][-1] == "Last"
+    assert [fence.info for fence in document.out.fences] == ["json"]
+    assert [marker.step for marker in document.markers] == ["done"]
+    assert len(document.out.paragraphs) + len(document.out.headings) < MAX_TOKENS

@@ -19,7 +19,8 @@ from worker.cli.validate import validate
 from worker.enforcement import ResponseEnforcer, ResponseValidator, attempt_validation, build_validators, policy, repair
 from worker.enforcement.content_guard import GUARD
 from worker.enforcement.policy import Policy
-from worker.enforcement.rules import RULES
+from worker.enforcement.rules import RULES, LengthRule
+from worker.enforcement.validators import StepMarkerValidator
 from worker.turns import validation
 from worker.turns.validation_pool import ValidationCase, ValidationPool
 
@@ -160,6 +161,33 @@ async def test_the_worker_judges_on_when_a_step_raises(
         return
     assert {"MISSING_STEP_MARKER"} <= set(codes(after.issues))
     assert [issue.validator for issue in after.issues if issue.code == "VALIDATOR_ERROR"] == [GUARD]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *("weigh_attempts", "normalise_answer", "describe_edit", "find_best_attempt", "latest_attempts", "merge_reply"),
+        *("_describe_edits", "repair_answer", "find_lost_content", "find_unresolved_losses", "repeated_percent"),
+        "is_refusal",
+    ],
+)
+def test_an_attempt_is_judged_by_the_other_rules_whatever_step_raises(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker, length = StepMarkerValidator(), LengthRule(min_chars=9000)
+    first = attempt_validation.validate_attempt([], "A text.", [marker, length])
+    policy_ = Policy(order={"step_marker": ("repair", "retry")})
+
+    def raises(*_: object, **__: object) -> None:
+        raise MemoryError(step)
+
+    monkeypatch.setattr(attempt_validation, step, raises)
+    refusal = "<think>Hm.</think>I'm sorry, but I can't help with that."
+    after = attempt_validation.validate_attempt([first], refusal, [marker, length], policy=policy_)
+    faults = [issue for issue in after.issues if issue.code == "VALIDATOR_ERROR"]
+    assert {issue.validator for issue in faults} == {GUARD}
+    assert step in faults[0].message
+    assert "ANSWER_TOO_SHORT" in codes(after.issues)
 
 
 def case(text: str, history: tuple[Any, ...], names: tuple[str, ...], feedback: str = "") -> ValidationCase:
