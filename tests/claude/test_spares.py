@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,11 +18,12 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnRequest
+from api_client.contract.turn import Outcome, TurnRequest
 from tests.claude.endings import ENDINGS, Ending, mistakes
-from tests.claude.running import Agent, at_first_output
+from tests.claude.running import Agent, at_first_output, inside
 from tests.claude.stub import Stub, calls, says
 from tests.claude.test_adoption import Stage
+from tests.fault.matrix import guard_of
 from tests.installation import WorkerProcess
 from tests.runs import Ran, ordered
 from tests.support import alive, processes_with, wait_for, wait_until
@@ -29,15 +31,18 @@ from worker.runners.base import AgentEvent, Order
 from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.claude.spare_agent import ClaudeSpare
 from worker.runners.sandbox import bubblewrap, proxy_client
+from worker.runners.sandbox.process_tags import inner_process_id
 from worker.runners.warm import idle_agents
 from worker.runners.warm.agent_lifecycle import WarmLimits
 
 _OK = says("Guten ", "Tag.")
 
 
-@pytest.fixture
-def spare(agent: Agent) -> Iterator[Agent]:
-    agent.settings |= {"claude_warm_seconds": 60.0, "claude_spares": 1}
+@pytest.fixture(params=["off", "required"], ids=["without a sandbox", "in a sandbox"])
+def spare(agent: Agent, request: pytest.FixtureRequest) -> Iterator[Agent]:
+    if request.param == "required" and (problem := bubblewrap.find_network_obstacle()):
+        pytest.skip(problem)
+    agent.settings |= {"claude_warm_seconds": 60.0, "claude_spares": 1, "box": request.param}
     agent.stub.replies = [_OK]
     yield agent
     idle_agents.shared_idle_agents().close()
@@ -67,9 +72,13 @@ def prepare(agent: Agent, **more: Any) -> set[int]:
         return set()
     idle._demand.record_session(part, time.monotonic())
     idle.start_spares(runner, limits, order, part)
-    home = f"HOME={agent.root}/projects/sessions/.spares/"
-    wait_for(lambda: processes_with(home) or not len(idle))
-    return set(processes_with(home))
+    home, boxed = f"HOME={agent.root}/projects/sessions/.spares/", agent.effective.box == "required"
+
+    def waiting() -> set[int]:
+        return {pid for pid in processes_with(home) if not boxed or inner_process_id(pid) == 2}
+
+    wait_for(lambda: waiting() or not len(idle))
+    return waiting()
 
 
 def started(agent: Agent, prompt: str, before: Ran | None = None, **more: Any) -> str:
@@ -221,7 +230,7 @@ OTHERS = {
 def test_with_a_cli_that_has_no_such_spares_sessions_start_cold_and_none_is_tried_any_more(
     which: str, spare: Agent
 ) -> None:
-    other = spare.wrapped(OTHERS[which])
+    other = replace(spare, program=inside(spare.root, spare.program)).wrapped(OTHERS[which])
     for name in "ab":
         prepare(other)
         if which == "knows no spares":
@@ -270,9 +279,8 @@ async def test_a_worker_that_starts_has_one_for_a_kind_that_was_wanted_lately(
 ) -> None:
     stub.replies = [says("Fertig.\n\n<!-- STEP: done -->")]
     settings = replace(claude_settings, box="off", claude_spares=1)
+    put_kind(settings)
     noted = settings.sessions_dir / ".spare-kinds" / "kind"
-    noted.parent.mkdir(parents=True)
-    noted.write_text(json.dumps(["helix-consultant", "", True]))
     worker_process(settings=settings)
     async with TurnsClient(settings) as client:
 
@@ -290,13 +298,6 @@ async def test_a_worker_that_starts_has_one_for_a_kind_that_was_wanted_lately(
     assert other.read_text() == noted.read_text(), "its own session is noted for others"
 
 
-def test_there_is_none_in_a_box(spare: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "worker.runners.sandbox.bubblewrap.choose_isolation", lambda *_, **__: bubblewrap.Isolation("bubblewrap")
-    )
-    assert prepare(spare) == set()
-
-
 def test_what_killed_workers_left_of_theirs_is_removed(spare: Agent) -> None:
     place = spare.root / "projects" / "sessions" / ".spares"
     (place / "spare-old" / "home").mkdir(parents=True)
@@ -309,11 +310,14 @@ def test_what_killed_workers_left_of_theirs_is_removed(spare: Agent) -> None:
     (place / "spare-young").rmdir()
 
 
+@pytest.mark.parametrize("sandbox", ["off", "required"])
 async def test_a_worker_starts_one_for_the_next_new_session_and_what_it_finished_is_adopted(
-    claude_settings: Settings, stub: Stub, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
+    sandbox: str, claude_settings: Settings, stub: Stub, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
 ) -> None:
+    if sandbox == "required" and (problem := bubblewrap.find_network_obstacle()):
+        pytest.skip(problem)
     stub.replies = [says("Fertig.\n\n<!-- STEP: done -->")]
-    stage = Stage(replace(claude_settings, box="off", claude_spares=1), tmp_path / "points", worker_process, stub)
+    stage = Stage(replace(claude_settings, box=sandbox, claude_spares=1), tmp_path / "points", worker_process, stub)
     stage.arm("agent.ended", "kill@3")
     worker_process(settings=stage.settings)
     async with TurnsClient(stage.settings) as client:
@@ -325,25 +329,83 @@ async def test_a_worker_starts_one_for_the_next_new_session_and_what_it_finished
             [attempt] = await client.reader.read_attempts(turn.turn_id)
             return attempt.completion["evidence"]
 
-        async def kept() -> list[str]:
-            return [session for report in await client.workers.read_reports() for session in report.kept]
-
-        async def waits() -> bool:
-            return "(spare 1)" in await kept()
-
-        def suspended() -> set[int]:
-            """All that began as a spare."""
-            ours = processes_with(str(stage.settings.root))
-            return {pid for pid, command in ours.items() if "--await-claim" in command}
+        async def waits_since() -> float:
+            """When the spare that waits was kept, or 0 if none waits."""
+            kept = [report.kept.get("(spare 1)") for report in await client.workers.read_reports()]
+            return max((each[0] for each in kept if each), default=0.0)
 
         assert (await ask("eins"))["start"] == "cold"
-        await wait_until(waits)
-        first = suspended()
+        first = await wait_until(waits_since)
         assert (await ask("zwei"))["start"] == "spare"
-        await wait_until(lambda: suspended() - first)
-        await wait_until(waits)
+
+        async def next_waits() -> bool:
+            return await waits_since() > first + 0.1
+
+        await wait_until(next_waits)
         third = await ask("drei")
         assert (third["start"], third["adopted"]) == ("spare", 1)
         assert len(stub.requests) == 3
         counted = await client.figures.read_totals()
         assert sum(value for name, value in counted.items() if name.startswith("time.start.le") and "|spare|" in name)
+
+
+@pytest.mark.parametrize("victim", ["cli", "guard", "worker", "guard and worker"])
+@pytest.mark.parametrize("point", ["spare.moved", "spare.shown"])
+async def test_whoever_dies_while_a_session_takes_one_over_nothing_of_it_stays_and_the_turn_is_answered(
+    point: str,
+    victim: str,
+    claude_settings: Settings,
+    stub: Stub,
+    tmp_path: Path,
+    worker_process: Callable[..., WorkerProcess],
+) -> None:
+    if problem := bubblewrap.find_network_obstacle():
+        pytest.skip(problem)
+    stub.replies = [says("Fertig.\n\n<!-- STEP: done -->")]
+    settings = replace(claude_settings, box="required", claude_spares=1)
+    put_kind(settings)
+    stage = Stage(settings, tmp_path / "points", worker_process, stub)
+    place, own = settings.sessions_dir / ".spares", settings.sessions_dir / "s"
+    (own / "context").mkdir(parents=True)
+    (own / "context" / "own.md").write_text("own")
+    worker_process(settings=stage.settings)
+    (folder,) = await wait_until(lambda: place.is_dir() and list(place.iterdir()))
+    cli = await wait_until(lambda: [pid for pid in processes_with(f"HOME={folder}/") if inner_process_id(pid) == 2])
+    stage.arm(point, f"meet:{tmp_path}/on")
+    async with TurnsClient(stage.settings) as client:
+        messages = ({"role": "user", "content": "Hallo"},)
+        turn_id = await client.submitter.submit(
+            TurnRequest(model="helix-consultant", messages=messages, session_id="s")
+        )
+        worker = await stage.passed(point)
+        assert (own / "agent").is_dir()
+        for pid in {"cli": cli, "worker": [worker]}.get(victim, [guard_of(worker)]):
+            os.kill(pid, signal.SIGKILL)
+        if victim == "guard and worker":
+            os.kill(worker, signal.SIGKILL)
+        await wait_until(lambda: not processes_with(f"HOME={folder}/"))
+        (tmp_path / "on").touch()
+        turn = await client.reader.await_result(turn_id, timeout=90)
+        [attempt] = await client.reader.read_attempts(turn_id)
+    assert turn.outcome is Outcome.PASSED
+    assert attempt.completion["evidence"]["start"] in ({"cold", "spare"} if "worker" in victim else {"cold"})
+    assert (own / "context" / "own.md").read_text() == "own"
+    assert not mounted(folder.name)
+    assert not folder.is_dir()
+
+
+def put_kind(settings: Settings) -> None:
+    """Note that a new session was here lately, so that a worker that starts has a spare."""
+    noted = settings.sessions_dir / ".spare-kinds" / "kind"
+    noted.parent.mkdir(parents=True)
+    noted.write_text(json.dumps(["helix-consultant", "", True]))
+
+
+def mounted(name: str) -> list[int]:
+    """The processes that see a mounted file or folder of this name."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal() and name in (entry / "mountinfo").read_text():
+                found.append(int(entry.name))
+    return found

@@ -267,7 +267,7 @@ def guard_of(worker: int) -> int:
 
     def found() -> list[int]:
         commands = {pid: command_of(pid) for pid in children_of(worker)}
-        return [pid for pid, command in commands.items() if b"guard.guard" in command]
+        return [pid for pid, command in commands.items() if b"sandbox.guard" in command]
 
     [guard] = wait_for(found)
     return int(guard)

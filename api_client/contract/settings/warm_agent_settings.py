@@ -29,5 +29,5 @@ class WarmAgentSettings(SettingsGroup):
     claude_spares: int = declare_constant(
         1,
         integer_parser(0, 64),
-        "How many CLIs a worker process starts ahead, outside a box, while new sessions come; 0: none.",
+        "How many CLIs a worker process starts ahead, while new sessions come; 0: none.",
     )

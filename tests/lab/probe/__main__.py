@@ -17,11 +17,11 @@ def main() -> None:
     """Print each way of docs/security.md, as it is on this machine and for this user."""
     configure_logging(Settings(log_level="error"))  # standard output is the table's
     problem = bubblewrap.find_network_obstacle()
-    levels = {"no box": "off"} if problem else {"no box": "off", "box": "required"}
+    levels = {"no box": "off"} | ({} if problem else {"box": "required", "box made ahead": "required"})
     found = {}
     for level, mode in levels.items():
         with tempfile.TemporaryDirectory(prefix="helix-probe-", dir="/tmp") as folder:
-            found[level] = reached(Path(folder), mode)
+            found[level] = reached(Path(folder), mode, ahead="ahead" in level)
     print(f"| Way out, tried as {'root' if os.geteuid() == 0 else 'a user'} | {' | '.join(levels)} |")
     print("| --- |" + " --- |" * len(levels))
     for way in WAYS:

@@ -34,10 +34,11 @@ def folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_in_a_box_only_the_documented_ways_are_open(folder: Path) -> None:
+@pytest.mark.parametrize("ahead", [False, True], ids=["of its own", "made ahead"])
+def test_in_a_box_only_the_documented_ways_are_open(folder: Path, ahead: bool) -> None:
     if problem := bubblewrap.find_network_obstacle():
         pytest.skip(problem)
-    assert {way for way, is_open in reached(folder, "required").items() if is_open} == OPEN
+    assert {way for way, is_open in reached(folder, "required", ahead=ahead).items() if is_open} == OPEN
 
 
 def test_without_a_box_the_environment_is_clean_and_no_process_stays(folder: Path) -> None:

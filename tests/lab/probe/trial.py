@@ -16,15 +16,17 @@ from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from tests.lab.probe.kernel_ways import LIBC, call
 from tests.lab.probe.ways import WAYS
-from tests.runs import ended, order_in
+from tests.runs import Asked, ended, order_in
 from tests.support import processes_with
 from worker.files.workspace import read_accepted_files
+from worker.runners.base import Order
 from worker.runners.claude.cli_launch import allowed_destinations, proxy_environment
 from worker.runners.event_reader import EventReader
 from worker.runners.sandbox.bubblewrap import PROXY_PORT, SandboxMount
-from worker.runners.sandbox.launch import Launch
+from worker.runners.sandbox.launch import Hear, Launch, StartedAgent, start_agent
 from worker.runners.sandbox.processes import SOURCE_ROOT, AgentProcesses
 from worker.runners.sandbox.resource_usage import ResourceLimits
+from worker.runners.sandbox.supervision import RunEnding
 from worker.verification import GateSandbox, run_gates
 
 _PROBE = Path(__file__).parent
@@ -89,7 +91,14 @@ def targets(folder: Path, guard: int) -> Iterator[dict[str, str]]:
     for name in (".env", ".helix/run.json", "src.py", ".git/hooks/pre-commit", "adr/ADR-001.md"):
         _file(root / name)
     sessions = root / "projects" / "sessions"
-    for name in ("other/output/response.md", "s/output/.done", "s/status.json", "s/attempts/t-1-0/output/response.md"):
+    for name in (
+        "other/output/response.md",
+        "s/context/a.md",
+        ".spares/two/home/.claude.json",
+        "s/output/.done",
+        "s/status.json",
+        "s/attempts/t-1-0/output/response.md",
+    ):
         _file(sessions / name)
     home, tmp_file = folder / "home", _file(folder / "tmp.txt")
     _file(home / ".ssh" / "id")
@@ -121,6 +130,8 @@ def targets(folder: Path, guard: int) -> Iterator[dict[str, str]]:
         yield {
             "root": str(root),
             "other": str(sessions / "other"),
+            "session": str(sessions / "s"),
+            "waiting": str(sessions / ".spares" / "two"),
             "home": str(home),
             "transcript": str(transcript),
             "tmp_file": str(tmp_file),
@@ -138,24 +149,27 @@ def targets(folder: Path, guard: int) -> Iterator[dict[str, str]]:
         }
 
 
-def reached(folder: Path, box: str) -> dict[str, bool]:
+def reached(folder: Path, box: str, *, ahead: bool = False) -> dict[str, bool]:
     """Let the probe try every way, and say which are open.
 
     Args:
         folder: an empty folder of this trial's own.
         box: ``HELIX_BOX``: ``off`` or ``required``.
+        ahead: the sandbox is made before the session is known, as a spare's.
     """
     agents = AgentProcesses()
     try:
         with targets(folder, agents.start_guard()) as at:
-            return _tried(folder, agents, at, box)
+            return _tried(folder, agents, at, box, ahead=ahead)
     finally:
         agents.stop_guard()
 
 
-def _tried(folder: Path, agents: AgentProcesses, at: dict[str, str], box: str) -> dict[str, bool]:
-    workdir = Path(at["root"]) / "projects" / "sessions" / "s"
-    directory = workdir / "attempts" / "t-1-1"
+def _tried(folder: Path, agents: AgentProcesses, at: dict[str, str], box: str, *, ahead: bool) -> dict[str, bool]:
+    workdir = Path(at["session"])
+    own = workdir / "attempts" / "t-1-1"
+    directory = workdir.parent / ".spares" / "one" if ahead else own
+    at |= {"work": str(own)}
     _file(directory / "marks" / "Stop")
     (directory / "output").mkdir()
     order = order_in(workdir, f"probe-{os.getpid()}", directory=directory)
@@ -164,13 +178,14 @@ def _tried(folder: Path, agents: AgentProcesses, at: dict[str, str], box: str) -
     launch = Launch(
         argv=[sys.executable, "-S", "-P", "-m", "tests.lab.probe.ways"],
         env={"PATH": os.defpath, "PYTHONPATH": SOURCE_ROOT, "ANTHROPIC_API_KEY": settings.claude_api_key},
-        stdin=json.dumps(at).encode(),
+        stdin=None if ahead else json.dumps(at).encode(),
         binds=[
             *prefixes,
             SandboxMount(_PROBE),
             *(SandboxMount(folder / "__init__.py") for folder in _PROBE.parents[:2]),
             *(SandboxMount(Path(at["root"]) / name) for name in ("src.py", "adr")),
             SandboxMount(Path(at["transcript"]), writable=True),
+            *([] if ahead else [SandboxMount(workdir / "context")]),
         ],
         box=box,
         outbound=allowed_destinations(settings, ""),
@@ -178,14 +193,35 @@ def _tried(folder: Path, agents: AgentProcesses, at: dict[str, str], box: str) -
         bounds=ResourceLimits(tmp_mb=16),
     )
     transcript = EventReader()
-    ending = ended(agents, launch, order, transcript.take_line)
+    ending = (
+        _ended_ahead(agents, launch, order, transcript.take_line, at)
+        if ahead
+        else ended(agents, launch, order, transcript.take_line)
+    )
     assert transcript.result, (ending.exit, ending.stderr)
     found: dict[str, bool] = json.loads(transcript.text)
     assert list(found) == list(WAYS)
     found |= {name: bool(processes_with(child)) for name, child in _STAYING.items()}
-    left = {"write: HELIX_ROOT": Path(at["root"]), "write: the folder above its own": directory.parent}
+    left = {"write: HELIX_ROOT": Path(at["root"]), "write: the folder above its own": own.parent}
     found |= {name: (folder / "way-out").exists() for name, folder in left.items()}
-    return found | _from_outside(directory, GateSandbox.from_settings(settings, operator=False))
+    return found | _from_outside(own, GateSandbox.from_settings(settings, operator=False))
+
+
+def _ended_ahead(
+    agents: AgentProcesses, launch: Launch, order: Order, take_line: Hear, at: dict[str, str]
+) -> RunEnding:
+    """Start the probe in a sandbox of nobody's, make it the session's as a spare's is made, and run it to the end."""
+    own, waiting = Path(at["work"]), order.directory
+    with contextlib.ExitStack() as held:
+        begun = start_agent(agents, launch, order, Asked(), lambda _: None, take_line, held)
+        assert isinstance(begun, StartedAgent)
+        waiting.rename(own)
+        waiting.symlink_to(own)
+        process = begun.supervision.process
+        assert process.add_mounts([(str(own), True), (f"{at['session']}/context", False)], 30) == ""
+        assert process.write_input(json.dumps(at).encode(), 30)
+        process.close_input()
+        return begun.build_ending(begun.supervision.watch_agent())
 
 
 def _from_outside(directory: Path, fence: GateSandbox) -> dict[str, bool]:

@@ -16,6 +16,7 @@ from tests.lab.probe.kernel_ways import KERNEL_WAYS, LIBC, Target, leaves, makes
 
 _PTRACE_ATTACH, _PTRACE_DETACH = 16, 17
 _CLONE_NEWNS = 0x20000
+_MS_REMOUNT, _MS_BIND = 32, 4096
 
 
 def reads(path: str | Path, what: str = "SECRET") -> bool:
@@ -181,6 +182,10 @@ WAYS: dict[str, Callable[[Target], object]] = {
     "read: another session's answer": lambda at: reads(f"{at['other']}/output/response.md"),
     "read: another session, by a relative path": lambda _: reads("../../../other/output/response.md"),
     "read: another session, by a link": _link_read,
+    "read: another session, from a folder it is shown": lambda at: reads(
+        f"{at['session']}/context/../../other/output/response.md"
+    ),
+    "read: a folder that waits for its session": lambda at: reads(f"{at['waiting']}/home/.claude.json"),
     "read: the project's .env": lambda at: reads(f"{at['root']}/.env"),
     "read: the installation's state": lambda at: reads(f"{at['root']}/.helix/run.json"),
     "read: /etc/shadow": lambda _: reads("/etc/shadow", ":"),
@@ -192,6 +197,7 @@ WAYS: dict[str, Callable[[Target], object]] = {
     "write: .git/hooks": lambda at: writes(f"{at['root']}/.git/hooks/pre-commit"),
     "write: its session's status.json": lambda _: writes("../../status.json"),
     "write: its session's output/.done": lambda _: writes("../../output/.done"),
+    "write: its session's context/": lambda at: writes(f"{at['session']}/context/a.md"),
     "write: another session": lambda at: writes(f"{at['other']}/output/response.md"),
     "write: another delivery": lambda _: writes("../t-1-0/output/response.md"),
     "write: its own marks": lambda _: writes("marks/Stop"),
@@ -217,6 +223,10 @@ WAYS: dict[str, Callable[[Target], object]] = {
     "memory: /dev/shm beyond its limit": lambda _: _fills("/dev/shm"),
     "memory: another place that is memory": lambda _: _fills("/dev"),
     "mount: a file system": _mounts,
+    "mount: its session's context/, writable": lambda at: (
+        LIBC.mount(None, f"{at['session']}/context".encode(), None, _MS_REMOUNT | _MS_BIND, None) == 0
+    ),
+    "mount: its session's context/, away": lambda at: LIBC.umount2(f"{at['session']}/context".encode(), 2) == 0,
     "privileges: any capability": _privileged,
     **KERNEL_WAYS,
 }
@@ -225,6 +235,7 @@ WAYS: dict[str, Callable[[Target], object]] = {
 def main() -> None:
     """Try every way and tell, as an agent tells its answer."""
     at = json.loads(sys.stdin.read())
+    os.chdir(at["work"])  # in a sandbox that was made ahead it is the same folder under its session's name
     found = {}
     for name, way in WAYS.items():
         try:

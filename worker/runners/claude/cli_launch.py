@@ -169,7 +169,7 @@ def build_settings(order: Order, home: Path, settings: Settings) -> str:
         marks,
         readable=[order.directory]
         if order.read_only
-        else [*hooks.readable_entries(settings.root), *_readable_files(order)],
+        else [*hooks.readable_entries(settings.root), *readable_files(order)],
         protected=[marks, home],
         allowed=() if order.read_only else [*writing, *settings.claude_allowed_tools],
         tools=home / TOOL_ORDERS if order.tools else None,
@@ -227,7 +227,7 @@ def sandbox_binds(
     """
     found = [SandboxMount(program), SandboxMount(program.resolve()), SandboxMount(hooks.HOOK)]
     if not order.read_only:
-        found += [SandboxMount(path) for path in [*hooks.readable_entries(settings.root), *_readable_files(order)]]
+        found += [SandboxMount(path) for path in [*hooks.readable_entries(settings.root), *readable_files(order)]]
         found += [SandboxMount(path, writable=True) for path in writable_paths(settings)]
     home = settings_file.parent
     gate = Path(tool_gate.__file__)
@@ -250,5 +250,6 @@ def writable_paths(settings: Settings) -> list[Path]:
     return [path for path in paths if path.is_dir() and path.resolve() == path]
 
 
-def _readable_files(order: Order) -> list[Path]:
+def readable_files(order: Order) -> list[Path]:
+    """Return the files and folders of a session, besides its run's own folder, that the agent may read."""
     return [*(order.workdir / name for name in ("context", "input", "feedback.md")), *order.inputs]

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.settings import Settings
 from worker.runners.agent_sessions import agent_session_id
 from worker.runners.base import Order
 from worker.runners.claude import cli_sessions
 from worker.runners.claude.claude_models import model_prices
-from worker.runners.claude.cli_launch import build_settings, copy_instructions
+from worker.runners.claude.cli_launch import build_settings, copy_instructions, readable_files
 from worker.runners.claude.cli_sessions import BaseSession
 from worker.runners.claude.exchange import ProcessFiles
 from worker.runners.claude.warm_agent import (
@@ -35,8 +36,10 @@ from worker.runners.claude.warm_agent import (
     order_inside,
     start_process,
 )
-from worker.runners.sandbox import bubblewrap
+from worker.runners.sandbox.agent_process import AgentProcess
+from worker.runners.sandbox.late_mounts import find_agent
 from worker.runners.sandbox.launch import StartedAgent
+from worker.runners.sandbox.process_tags import list_family
 from worker.runners.sandbox.processes import AgentProcesses
 from worker.runners.sandbox.resource_usage import ResourceLimits
 from worker.runners.sandbox.supervision import RunEnding
@@ -47,7 +50,9 @@ SPARES = ".spares"
 KINDS = ".spare-kinds"
 #: Age in seconds at which leftovers of killed workers are deleted.
 _OLD = 86_400.0
-_TO_CLAIM = 20.0
+_TO_CLAIM, _TO_MOUNT, _TO_START = 20.0, 10.0, 30.0
+#: Seconds between two looks at a sandbox that is being made.
+_PAUSE = 0.01
 _MOST_BYTES = 2**20
 _RULES, _CLAIM = "rules", "claim"
 
@@ -57,8 +62,7 @@ def spare_part(settings: Settings, program: str, order: Order) -> str:
 
     The digest is empty if the run can use no spare process. Raises ``OSError`` if an input file cannot be read.
     """
-    boxed = bubblewrap.choose_isolation(settings.box, wanted=True).kind != "none"
-    if boxed or order.read_only or order.tools or cli_sessions.find_base(order).transcript is not None:
+    if order.read_only or order.tools or cli_sessions.find_base(order).transcript is not None:
         return ""
     return fixed_part(settings, program, _anonymous_order(order.model, order.option, "", Path("/nowhere")))
 
@@ -144,7 +148,22 @@ def open_spare(
     if isinstance(begun, RunEnding):
         held.close()
         return None
-    return ClaudeSpare(begun, held, files, settings, own, part)
+    files.level = begun.level
+    spare = ClaudeSpare(begun, held, files, settings, own, part)
+    if begun.level.kind != "none" and not _wait_for_sandbox(begun.supervision.process):
+        spare.close()
+        return None
+    return spare
+
+
+def _wait_for_sandbox(process: AgentProcess) -> bool:
+    """Wait until the sandbox of a process is complete, because it is made of folders that a claim renames."""
+    give_up = time.monotonic() + _TO_START
+    with contextlib.suppress(OSError):
+        while process.wait_for_end(_PAUSE) is None and time.monotonic() < give_up:
+            if process.pid and find_agent(process.pid):
+                return True
+    return False
 
 
 def _remove_spare(top: Path) -> None:
@@ -179,6 +198,7 @@ class ClaudeSpare(ClaudeAgent):
     def bind_session(self, order: Order, fixed: str) -> bool:
         """Assign the process to the run's session. Return False if the process must be closed instead."""
         began, files, before = time.monotonic(), self._files, self._files.top
+        self._pids = list_family(self._process.pid)
         if not self._is_alive:
             return False
         top = new_process_folder(order)
@@ -187,13 +207,22 @@ class ClaudeSpare(ClaudeAgent):
             before.rename(top)
             self._held.callback(shutil.rmtree, top, ignore_errors=True)
             before.symlink_to(top)
+            pass_failpoint("spare.moved")
             copy_instructions(order, top / "home")
+            if self._is_sandboxed and not self._show_session(order, top):
+                return False
+            pass_failpoint("spare.shown")
             claimed = self._request_claim(order_inside(order, top), top / "home")
         except (OSError, ValueError, LookupError, TypeError):
             return False
         files.top = top
         self.assign_session(order, fixed, BaseSession(), began)
         return claimed
+
+    def _show_session(self, order: Order, top: Path) -> bool:
+        """Mount the process's folder under its new name, and the session's files, into the waiting sandbox."""
+        mounts = [(str(top / "work"), True), *((str(path), False) for path in readable_files(order))]
+        return not self._process.add_mounts(mounts, _TO_MOUNT)
 
     def _request_claim(self, inner: Order, home: Path) -> bool:
         """Ask the CLI process to join the session. Return True if the process accepts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import queue
 import select
 import threading
 import time
@@ -66,6 +67,7 @@ class AgentProcess:
         self._kill_guard = kill_guard
         self._ended = threading.Event()
         self._exit = AgentExit()
+        self._mounted: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._on_end: Callable[[], object] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
@@ -216,6 +218,21 @@ class AgentProcess:
         """Extend the lease, so that the guard kills the agent only at the ``time.monotonic()`` value ``lease_ends``."""
         self._send({"do": "extend", "mark": self.mark, "lease_ends": lease_ends})
 
+    def add_mounts(self, mounts: Sequence[tuple[str, bool]], seconds: float) -> str:
+        """Mount paths, writable or read-only, into the agent's sandbox. Return an error, or an empty string on success.
+
+        The call may block.
+        """
+        self._send({"do": "mount", "mark": self.mark, "mounts": mounts})
+        try:
+            return self._mounted.get(timeout=seconds)
+        except queue.Empty:
+            return "the guard does not answer"
+
+    def report_mounts(self, error: str) -> None:
+        """Record that the guard has mounted the files and folders, or why the guard has not."""
+        self._mounted.put(error)
+
     def terminate_agent(self, grace: float) -> None:
         """Send SIGTERM to the agent's process group, and SIGKILL ``grace`` seconds later."""
         self._send({"do": "terminate", "mark": self.mark, "grace": grace})
@@ -239,6 +256,7 @@ class AgentProcess:
             self._exit = report
             self._ended.set()
             on_end = self._on_end
+        self._mounted.put("the agent has ended")
         with contextlib.suppress(RuntimeError):  # the loop is closed
             on_end()
 

@@ -86,14 +86,23 @@ def uses_sandbox(mode: str) -> bool:
 
 def find_obstacle() -> str:
     """Return why this machine cannot create a sandbox, or an empty string if it can."""
-    if shutil.which("bwrap") is None:
+    if (program := shutil.which("bwrap")) is None:
         return "bubblewrap is not installed (no bwrap on PATH)"
-    return _try_command(sandbox_command(["true"], Path("/usr"), (), cut=False), "a box")
+    return _try_sandbox(program, "a box", cut=False)
 
 
 def find_network_obstacle() -> str:
     """Return why this machine cannot give a sandbox a separate network, or an empty string if it can."""
-    return find_obstacle() or _try_command(sandbox_command(["true"], Path("/usr"), ()), "a box with its own network")
+    return find_obstacle() or _try_sandbox(shutil.which("bwrap") or "", "a box with its own network", cut=True)
+
+
+def _try_sandbox(program: str, what: str, *, cut: bool) -> str:
+    """Return why this machine cannot create a sandbox. What has worked once is not tried again by this process."""
+    if (key := (program, str(cut))) in _proven:
+        return ""
+    problem = _try_command(sandbox_command(["true"], Path("/usr"), (), cut=cut), what)
+    _proven.update([] if problem else [key])
+    return problem
 
 
 def find_weakness() -> str:

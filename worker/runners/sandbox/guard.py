@@ -6,8 +6,9 @@ killed worker cannot stop its agents. When a lease ends, the guard first suspend
 frozen, the worker asks the store and may resume the turn.
 
 Each message is one JSON object in one packet. Requests: ``spawn`` and ``record`` (with descriptors), ``extend``,
-``terminate``, ``unrecorded``. Reports: ``started``; ``ended`` when the first process has ended; finally ``exit`` or
-``failed`` when no process is left. The guard has one thread and imports little but the standard library.
+``terminate``, ``mount``, ``unrecorded``. Reports: ``started``; ``mounted``; ``ended`` when the first process has ended;
+finally ``exit`` or ``failed`` when no process is left. The guard has one thread and imports little but the standard
+library.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from worker.files.recording import GuardRecording
-from worker.runners.sandbox import process_tags
+from worker.runners.sandbox import late_mounts, process_tags
 
 MAX_REQUEST = 1 << 20
 
@@ -45,6 +46,8 @@ _PASSING = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 DOUBT_SECONDS, _ON_TIME_SECONDS, _LATE, _DOUBT_LOOK = 5.0, 0.5, 0.3, 0.2
 #: Seconds after SIGKILL at which a process is reported as blocked in the kernel.
 _GIVE_UP = 10.0
+#: Seconds after which a process that mounts files into a sandbox is killed.
+_TO_MOUNT = 5
 
 
 @dataclass(slots=True)
@@ -78,6 +81,7 @@ class Guard:
         self._pid = os.getpid()
         self._agents: dict[str, _GuardedAgent] = {}
         self._given_up: set[int] = set()
+        self._mounting: dict[int, str] = {}
         self._outbox: collections.deque[bytes] = collections.deque()
         self._worker_lives = True
         self._selector = selectors.DefaultSelector()
@@ -135,6 +139,8 @@ class Guard:
                 self._extend_lease(agent, request["lease_ends"])
             case "terminate" if agent := self._agents.get(request["mark"]):
                 self._terminate_agent(agent, request["grace"])
+            case "mount":
+                self._add_mounts(request["mark"], request["mounts"])
             case "record":
                 self._set_recording(self._agents.get(request["mark"]), request["record"], fds)
             case "unrecorded" if agent := self._agents.get(request["mark"]):
@@ -172,6 +178,26 @@ class Guard:
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def _add_mounts(self, mark: str, mounts: list[tuple[str, bool]]) -> None:
+        """Start a child process that mounts files and folders into the sandbox of an agent, which waits for them."""
+        agent = self._agents.get(mark)
+        if agent is None or not agent.is_running:
+            self._queue_report(mark, event="mounted", error=os.strerror(errno.ESRCH))
+        elif child := os.fork():
+            self._mounting[child] = mark
+        else:
+            code = errno.EIO
+            try:
+                self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                signal.alarm(_TO_MOUNT)
+                if os.getppid() == self._pid:
+                    late_mounts.add_mounts(agent.process.pid, mounts)
+                    code = 0
+            except OSError as error:
+                code = error.errno or code
+            finally:
+                os._exit(code)
 
     def _set_recording(self, agent: _GuardedAgent | None, path: str, fds: list[int]) -> None:
         """Store how the agent ends in the recording at ``path`` from now on, instead of the earlier recording."""
@@ -221,9 +247,12 @@ class Guard:
         if agent.cause or agent.hold_for <= 0:
             self._kill_agent(agent, "lease ended")
         else:
-            agent.held += [
+            stopped = [
                 pid for pid in process_tags.suspend_agent(agent.process.pid, agent.mark) if pid not in agent.held
             ]
+            for pid in self._mounting.keys() & set(stopped):  # a child of the guard, not of the agent
+                process_tags.send_signal(pid, signal.SIGCONT)
+            agent.held += [pid for pid in stopped if pid not in self._mounting]
             agent.held = agent.held or [agent.process.pid]
 
     def _kill_agent(self, agent: _GuardedAgent, cause: str) -> None:
@@ -248,6 +277,9 @@ class Guard:
                 # Before waitpid: the zombie keeps its group id from being reused.
                 _signal_group(ended.si_pid, signal.SIGKILL)
             _, status = os.waitpid(ended.si_pid, 0)
+            if mark := self._mounting.pop(ended.si_pid, ""):
+                code = os.waitstatus_to_exitcode(status)
+                self._queue_report(mark, event="mounted", error=_describe_code(code))
             if agent:
                 agent.process.returncode = os.waitstatus_to_exitcode(status)
                 agent.give_up_at = min(agent.give_up_at, time.monotonic() + _GIVE_UP)
@@ -290,6 +322,7 @@ class Guard:
         These orphans cleared their environment, which no honest program does; they must belong to some agent.
         """
         known = {agent.process.pid for agent in self._agents.values() if agent.is_running} | self._given_up
+        known |= self._mounting.keys()
         others = self._agents.keys() - {mark}
         return {
             pid: seen
@@ -348,6 +381,12 @@ class Guard:
         if self._outbox:
             wake = min(wake, time.monotonic() + 0.1)
         return None if math.isinf(wake) else max(0.0, wake - time.monotonic())
+
+
+def _describe_code(code: int) -> str:
+    if code == -signal.SIGALRM:
+        return "it took too long"
+    return f"it was killed by signal {-code}" if code < 0 else os.strerror(code) if code else ""
 
 
 def _signal_group(group: int, number: int) -> None:

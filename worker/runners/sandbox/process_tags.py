@@ -67,6 +67,16 @@ def parent_of(pid: int) -> int:
     return int(fields[1]) if fields else 0
 
 
+def children_of(pid: int) -> list[int]:
+    """Return the ids of the processes that the main thread of a process has started and not yet reaped."""
+    return list(map(int, _read_proc_file(f"/proc/{pid}/task/{pid}/children").split()))
+
+
+def list_family(pid: int) -> set[int]:
+    """Return the ids of a process and of its descendants, as far as main threads have started them."""
+    return {pid}.union(*map(list_family, children_of(pid)))
+
+
 def is_stopped(pid: int) -> bool:
     """Return whether a process is stopped by a signal or a debugger."""
     return _read_stat(pid)[:1] in ([b"T"], [b"t"])

@@ -195,11 +195,13 @@ class _GuardConnection:
             report = json.loads(packet)
             mark = report.pop("mark")
             event = report.pop("event")
-            if event in {"started", "ended"}:
+            if event in {"started", "ended", "mounted"}:
                 with self._lock:
                     agent = self._agents.get(mark)
                     if agent and event == "started":
                         agent.pid = report["pid"]
+                    elif agent and event == "mounted":
+                        agent.report_mounts(report["error"])
                     elif agent:
                         agent.known_end = AgentExit(code=report["code"], cause=report["cause"], pid=agent.pid)
                 continue
