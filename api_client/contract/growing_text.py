@@ -1,4 +1,4 @@
-"""Hides step markers in an answer that is still being written.
+"""Hides step markers, and the tags around parts, in an answer that is still being written.
 
 A draft is not final, and its end decides which markers count. So all markers are hidden, except in fences, code
 spans and quotes, where no marker counts. The accepted answer corrects whatever was hidden by mistake.
@@ -14,6 +14,11 @@ from api_client.contract.step_marker import BEGINNING, PATTERN
 _MOST_LINE_ENDS, _MOST_CHARS = 8, 350
 _FENCE = re.compile(r"[ \t>]{0,32}(?:[-*+][ \t]{1,4})?(`{3,}|~{3,})(.*)")
 _QUOTE = re.compile(r" {0,3}>")
+#: A tag around a part that a retry asks for (docs/enforcement.md, "Feedback").
+_PART_TAG = r"<part id=\"[0-9a-f]{6}(?:-\d{1,2})?\">|</part>"
+_HIDDEN = re.compile(f"{PATTERN.pattern}|{_PART_TAG}")
+#: What is hidden, or text that may become it: a growing text is shown up to here.
+_HIDDEN_BEGINNING = re.compile(rf"{BEGINNING.pattern}|{_PART_TAG}|</?(?:p(?:a(?:r(?:t[^>\n]{{0,24}})?)?)?)?\Z")
 
 
 class _LineScanner:
@@ -59,10 +64,10 @@ def fence_after(fence: str, line: str) -> tuple[str, bool]:
 
 
 def _strip_markers(line: str) -> str:
-    """Return a line without its step markers; markers in inline code stay."""
+    """Return a line without its step markers and the tags around parts; what is in inline code stays."""
     parts: list[str] = []
     end = ticks = 0
-    for match in PATTERN.finditer(line):
+    for match in _HIDDEN.finditer(line):
         ticks += line.count("`", end, match.start())
         parts.append(line[end : match.start() if ticks % 2 == 0 else match.end()])
         end = match.end()
@@ -70,7 +75,7 @@ def _strip_markers(line: str) -> str:
 
 
 class VisibleText:
-    """Filters step markers out of an answer while the answer is still being written.
+    """Filters step markers and the tags around parts out of an answer while the answer is still being written.
 
     Text behind a possible marker is held back until its line ends, trailing white space until more text comes. The
     result does not depend on how the text is cut into pieces.
@@ -102,7 +107,7 @@ class VisibleText:
     def _show_open_line(self) -> str:
         if self._lines.held:
             return ""  # the line before may end inside a marker and waits for this one
-        found = BEGINNING.search(self._line, self._scanned)
+        found = _HIDDEN_BEGINNING.search(self._line, self._scanned)
         self._scanned = found.start() if found else len(self._line)
         more = self._line[self._given : self._scanned]
         if not (self._given or more.strip()):

@@ -50,7 +50,7 @@ async def test_the_engine_comes_to_the_same_answers_as_the_economy_bench(behavio
             assert turn.response == expected.answer, case.name
 
 
-async def test_a_connection_lost_in_mid_answer_costs_no_attempt_and_the_rest_alone_is_written(bench: Bench) -> None:
+async def test_a_connection_lost_in_mid_answer_costs_no_attempt_and_the_answer_goes_on_from_there(bench: Bench) -> None:
     so_far = "Der Cache liegt vor dem Index und hält sechzig Sekunden. Er wird geleert, sobald der Schreiber sp"
     lost = Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason="connection lost", retry_after=0.01)
 
@@ -61,7 +61,7 @@ async def test_a_connection_lost_in_mid_answer_costs_no_attempt_and_the_rest_alo
     def rest(order: Order, emit: Emit, stop: Stop) -> RunResult:
         assert (order.so_far, order.attempt) == (so_far, 1)
         assert order.prompt == continuation_feedback(so_far)
-        text = "geleert, sobald der Schreiber speichert.\n\n<!-- STEP: done -->"
+        text = f"{so_far}eichert.\n\n<!-- STEP: done -->"
         return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="exit 0"), text=text)
 
     turn_id = await bench.submit(breaks, rest)
@@ -81,14 +81,14 @@ async def test_a_reply_that_repeats_its_feedback_below_the_heading_is_no_section
     case = next(case for case in cases() if case.kind == "section_missing" and case.good.lang == "en")
 
     def echo(order: Order, emit: Emit, stop: Stop) -> RunResult:
-        heading = next(line for line in order.prompt.split("`") if line.startswith("## "))
+        heading = next(line for line in order.prompt.splitlines() if line.startswith("## "))
         said = max(order.prompt.splitlines(), key=len)
         text = f"{heading}\n\n{said}\n"
         emit(AgentEvent(kind="output", text=text))
         return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="r"), text=text)
 
     turn_id = await bench.submit(
-        agent(case, "obedient")[0], echo, session_id="echo", locale="en", policy={}, max_attempts=2,
+        agent(case, "obedient, framed part")[0], echo, session_id="echo", locale="en", policy={}, max_attempts=2,
         validators=("step_marker", "adr_structure", "file_existence"),
     )  # fmt: skip
     bench.carry_out(turn_id, FIRST, "echo")

@@ -13,7 +13,6 @@ from worker.enforcement.answer_validation import run_validators as run_validator
 from worker.enforcement.attempt import Attempt as Attempt
 from worker.enforcement.attempt import find_best_attempt as find_best_attempt
 from worker.enforcement.attempt_validation import validate_attempt as validate_attempt
-from worker.enforcement.content_guard import assemble_answer as assemble_answer
 from worker.enforcement.documents.splice import Part as Part
 from worker.enforcement.documents.step import extract_state_from_messages as extract_state_from_messages
 from worker.enforcement.documents.step import extract_step as extract_step
@@ -32,6 +31,7 @@ from worker.enforcement.policy import decide_next as decide_next
 from worker.enforcement.policy import demote_issues as demote_issues
 from worker.enforcement.repair import RepairResult as RepairResult
 from worker.enforcement.repair import repair_answer as repair_answer
+from worker.enforcement.reply_merging import assemble_answer as assemble_answer
 from worker.enforcement.response_enforcer import EnforcementResult as EnforcementResult
 from worker.enforcement.response_enforcer import ResponseEnforcer as ResponseEnforcer
 from worker.enforcement.validators import ADRStructureValidator as ADRStructureValidator

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.content_guard import derive_request, find_lost_content, merge_reply
+from worker.enforcement.content_guard import derive_request, find_lost_content
+from worker.enforcement.reply_merging import list_candidates
 
 
 def merge_files(
@@ -26,8 +27,9 @@ def merge_files(
         if old is None or old == text:
             files[name] = text
         elif asked:
-            after = merge_reply(old, asked, text).answer
-            gone = find_lost_content(old, asked, after, locale)
+            candidates = [each.answer for each in list_candidates(old, asked, text)]
+            after = next((each for each in candidates if each != old), old)
+            gone = find_lost_content(old, asked, after, locale, unasked=True)
             files[name] = old if gone else after
             missing += [replace(issue, file=name, part="") for issue in gone]
     return files, missing

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.answer_validation import run_validators
 from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
-from worker.enforcement.content_guard import GUARD, MergedAnswer, find_lost_content, find_unresolved_losses, merge_reply
+from worker.enforcement.content_guard import GUARD, find_lost_content, find_unresolved_losses
 from worker.enforcement.documents.normaliser import NormalisedText, describe_edit, normalise_answer
 from worker.enforcement.documents.repetition import repeated_percent
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.feedback import describe_part
-from worker.enforcement.policy import REFUSED, Policy, weigh_attempts
+from worker.enforcement.policy import REFUSED, Policy, demote_issues, weigh_attempts
 from worker.enforcement.repair import RepairResult, repair_answer
-from worker.enforcement.replies.vocabulary import is_refusal
+from worker.enforcement.replies.refusals import is_refusal
+from worker.enforcement.reply_merging import MergedAnswer, list_candidates
 from worker.enforcement.validation_faults import ValidationFaults
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text, clip_text, make_issue
@@ -50,39 +51,37 @@ def validate_attempt(
     context = dict(context or {})
     faults = ValidationFaults(str(context.get("locale", DEFAULT_LOCALE)))
     before = faults.run_step(partial(weigh_attempts, history, policy or Policy()), list(history))
-    answer, edits = text if assembled is None else assembled, tuple[str, ...]()
-    said = NormalisedText(text)
+    said, edits = NormalisedText(text), tuple[str, ...]()
+    candidates = [MergedAnswer(text if assembled is None else assembled)]
     if assembled is None:
         said = faults.run_step(partial(normalise_answer, text), said)
-        describing = partial(_describe_normaliser_edits, said, faults.locale)
-        answer, edits = said.text, faults.run_step(describing, tuple[str, ...]())
+        edits = faults.run_step(partial(_describe_normaliser_edits, said, faults.locale), tuple[str, ...]())
+        candidates = [MergedAnswer(said.text)]
     kept = None if fresh or assembled is not None else faults.run_step(partial(_find_kept, before), None)
     if kept is not None:
-        taking = partial(merge_reply, kept.answer, kept.errors, said.text, _markdown_files(context), feedback)
-        now = faults.run_step(taking, MergedAnswer(kept.answer))
-        answer, edits = (
-            now.answer,
-            (*edits, *faults.run_step(partial(_describe_edits, now, said.text, faults.locale), tuple[str, ...]())),
-        )
-    repaired: RepairResult | None = None
+        read = text if "fence" in said.edits else said.text  # the fence shows where a part ends
+        files = _markdown_files(context)
+        listing = partial(list_candidates, kept.answer, kept.errors, said.text, files, feedback, read)
+        candidates = faults.run_step(listing, [MergedAnswer(kept.answer)])
     with CostMeter() as counted:
-        if policy and (repairing := [validator for validator in validators if policy.repairs_first(validator.name)]):
-            repaired = faults.run_step(partial(repair_answer, answer, repairing, context), RepairResult(text=answer))
-            answer, context = repaired.text, {**context, **repaired.context}
-        issues = faults.run_step(partial(run_validators, answer, validators, context), list[ValidationIssue]())
-        if before:
-            finding = partial(_find_losses, before, answer, context, fresh=fresh)
-            issues += faults.run_step(finding, list[ValidationIssue]())
-        issues += faults.run_step(partial(_find_repetition, answer, issues, faults.locale), list[ValidationIssue]())
-        finding = partial(_find_refusal, answer, str(context.get("prompt", "")), faults.locale)
+        choosing = partial(_choose_candidate, candidates, validators, context, policy, faults)
+        default = min(candidates, key=lambda each: each.whole)
+        found = faults.run_step(choosing, _ExaminedAnswer(default, default.answer, []))
+        finding = partial(_find_losses, before, found, context, fresh=fresh)
+        issues = [*found.issues, *(faults.run_step(finding, list[ValidationIssue]()) if before else ())]
+        finding = partial(_find_repetition, found.answer, issues, faults.locale)
         issues += faults.run_step(finding, list[ValidationIssue]())
+        finding = partial(_find_refusal, found.answer, str(context.get("prompt", "")), faults.locale)
+        issues += faults.run_step(finding, list[ValidationIssue]())
+    describing = partial(_describe_edits, found.merged, said.text, faults.locale)
+    edits += faults.run_step(describing, tuple[str, ...]()) if kept is not None else ()
     return Attempt(
         number=number,
         text=text,
-        answer=answer,
+        answer=found.answer,
         issues=(*issues, *faults.issues),
-        fixed_issues=repaired.fixed_issues if repaired else (),
-        changes=repaired.changes if repaired else (),
+        fixed_issues=found.fixed_issues,
+        changes=found.changes,
         edits=edits,
         feedback=feedback,
         fresh=fresh,
@@ -107,19 +106,62 @@ def _describe_normaliser_edits(said: NormalisedText, locale: str) -> tuple[str, 
     return tuple(describe_edit(name, locale) for name in said.edits)
 
 
+@dataclass(frozen=True, slots=True)
+class _ExaminedAnswer:
+    """A candidate, repaired if the policy repairs first, with the issues that the validators found."""
+
+    merged: MergedAnswer
+    answer: str
+    issues: list[ValidationIssue]
+    fixed_issues: tuple[ValidationIssue, ...] = ()
+    changes: tuple[str, ...] = ()
+
+
+def _choose_candidate(
+    candidates: Sequence[MergedAnswer],
+    validators: Sequence[ResponseValidator],
+    context: Mapping[str, Any],
+    policy: Policy | None,
+    faults: ValidationFaults,
+) -> _ExaminedAnswer:
+    """Return the first candidate without errors, or the preferred one that does not replace an answer as a whole."""
+    default: _ExaminedAnswer | None = None
+    for merged in candidates:
+        found = _examine(merged, validators, context, policy, faults)
+        if not any(issue.is_error for issue in demote_issues(found.issues, policy or Policy())):
+            return found
+        default = default or (None if merged.whole else found)
+    return default or _ExaminedAnswer(MergedAnswer(""), "", [])
+
+
+def _examine(
+    merged: MergedAnswer,
+    validators: Sequence[ResponseValidator],
+    context: Mapping[str, Any],
+    policy: Policy | None,
+    faults: ValidationFaults,
+) -> _ExaminedAnswer:
+    repaired = RepairResult(text=merged.answer)
+    if policy and (repairing := [validator for validator in validators if policy.repairs_first(validator.name)]):
+        repaired = faults.run_step(partial(repair_answer, merged.answer, repairing, context), repaired)
+    judging = partial(run_validators, repaired.text, validators, {**context, **repaired.context})
+    issues = faults.run_step(judging, list[ValidationIssue]())
+    return _ExaminedAnswer(merged, repaired.text, issues, repaired.fixed_issues, repaired.changes)
+
+
 def _find_losses(
-    history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *, fresh: bool
+    history: Sequence[Attempt], found: _ExaminedAnswer, context: Mapping[str, Any], *, fresh: bool
 ) -> list[ValidationIssue]:
-    locale = str(context.get("locale", DEFAULT_LOCALE))
+    locale, answer = str(context.get("locale", DEFAULT_LOCALE)), found.answer
     if fresh:
         kept = find_best_attempt(history)
         return find_lost_content(kept.answer, kept.errors, answer, locale, adrs_only=True) if kept else []
     files = _markdown_files(context)
     kept = find_best_attempt(latest_attempts(history))
     if kept is not None:
-        found = find_lost_content(kept.answer, kept.errors, answer, locale, files)
+        lost = find_lost_content(kept.answer, kept.errors, answer, locale, files, unasked=found.merged.whole)
         earlier = [attempt for attempt in history if attempt.number < kept.number]
-        return [*found, *find_unresolved_losses(kept.errors, earlier, answer, locale, files)]
+        return [*lost, *find_unresolved_losses(kept.errors, earlier, answer, locale, files)]
     drafts = [attempt.text for attempt in latest_attempts(history) if attempt.text.strip()]
     return find_lost_content(drafts[-1], (), answer, locale, files) if drafts else []
 

@@ -1,59 +1,40 @@
-"""The content guard: choose the answer that counts after a retry, and report lost content.
-
-If the retry asked for parts, the reply changes only those parts. If it asked for a whole answer, the reply replaces the
-previous answer, but never without its ADR or a good section (CONTENT_LOST).
-"""
+"""The content guard: what a retry asks for, and what a new answer lost of the answer before it (CONTENT_LOST)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.step_marker import format_marker
-from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
+from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import has_content
 from worker.enforcement.documents.document import parse_document
-from worker.enforcement.documents.header_lines import find_entries
 from worker.enforcement.documents.part import (
-    FILES,
     STEP_MARKER,
     YAML_HEADER,
-    field_part,
     header_key,
     in_header,
     section_part,
     section_title,
 )
 from worker.enforcement.documents.placeholders import omits_text
-from worker.enforcement.documents.splice import (
-    Part,
-    can_replace_directly,
-    only_adr,
-    put_header,
-    put_key,
-    put_marker,
-    put_section,
-)
+from worker.enforcement.documents.splice import can_replace_directly, only_adr, put_section
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import find_required_section, plain_title, section_key
-from worker.enforcement.replies.frames import unwrap_value
-from worker.enforcement.replies.reply_parts import ReplyParts, find_own_parts, find_reply_parts
-from worker.enforcement.replies.vocabulary import is_talk
-from worker.enforcement.validators.codes import make_issue
+from worker.enforcement.validators.codes import choose_text, make_issue
 
 GUARD = "content_guard"
 LOST = "CONTENT_LOST"
 #: Code for a validator that failed, which no retry can repair.
 NOT_JUDGED = "VALIDATOR_ERROR"
 
-#: A reply below this share of the previous answer is a fragment, if that answer has at least this length.
-_FRAGMENT_SHARE, _SOME_LENGTH = 0.3, 200
 #: Least share of a section's lines elsewhere in the answer: then the section was merged, not lost.
 _MERGED_SHARE = 0.5
 _LONG_LINE = 20
+#: Least share of its length that a section must keep in a whole answer that nobody asked for.
+_LEAST_KEPT = 0.7
 #: With more wrong parts than this, a retry asks for a whole new answer.
 MOST_PARTS = 20
 
@@ -94,68 +75,6 @@ def derive_request(answer: str, errors: Iterable[ValidationIssue]) -> RetryReque
     return RetryRequest(parts, whole=len(parts) < len(named), shortens=shortens)
 
 
-@dataclass(frozen=True, slots=True)
-class MergedAnswer:
-    """The result of merging the agent's reply into an earlier answer.
-
-    Attributes:
-        inserted: the texts taken from the reply, by part name; empty if the answer is the unchanged reply.
-    """
-
-    answer: str
-    inserted: Mapping[str, str] = field(default_factory=dict)
-
-
-class _AnswerBuilder:
-    def __init__(self, answer: str) -> None:
-        self.answer = answer
-        self.inserted: dict[str, str] = {}
-
-    def record_part(self, part: str, text: str, after: str) -> None:
-        if after != self.answer:
-            self.answer, self.inserted[part] = after, text
-
-
-def assemble_answer(history: Sequence[Attempt], text: str, files: Iterable[str] = (), feedback: str = "") -> str:
-    """Merge the agent's new text into the best earlier answer, and return the resulting answer.
-
-    ``history`` has its issues weighed by the policy; ``files`` are texts written beside the answer.
-    """
-    before = find_best_attempt(latest_attempts(history))
-    if before is None or not before.errors:
-        return text
-    return merge_reply(before.answer, before.errors, text, files, feedback).answer
-
-
-def merge_reply(
-    answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = (), feedback: str = ""
-) -> MergedAnswer:
-    """Merge the agent's reply into an earlier answer, and return the result.
-
-    ``errors`` are the errors of that answer, which the reply was asked to correct. ``files`` are texts that the agent
-    wrote beside the reply. Text that repeats ``feedback`` is ignored.
-    """
-    request = derive_request(answer, errors)
-    if request.whole and _may_replace(reply, answer, request, files):
-        value = unwrap_value(reply) if request.shortens else reply
-        return MergedAnswer(value, {} if value == reply else {"": value})
-    splice = _AnswerBuilder(answer)
-    if request.parts:
-        again = [error.part for error in errors if error.code == LOST]
-        offer = find_reply_parts(reply, request.parts, answer, again, feedback)
-        own = [part for part in request.parts if can_replace_directly(part, answer)]
-        found = find_own_parts(answer, own, reply)
-        found |= {
-            part: body
-            for part in own
-            if (title := section_title(part)) and (body := offer.sections.get(section_key(title)))
-        }
-        for part, text in found.items():
-            splice.record_part(part, text, Part(part).put(splice.answer, text))
-        _insert_parts(splice, errors, offer, [part for part in request.parts if part not in own])
-    return MergedAnswer(splice.answer, splice.inserted)
-
-
 def find_lost_content(
     answer: str,
     errors: Sequence[ValidationIssue],
@@ -164,11 +83,13 @@ def find_lost_content(
     files: Sequence[str] = (),
     *,
     adrs_only: bool = False,
+    unasked: bool = False,
 ) -> list[ValidationIssue]:
     """Return an issue for each part of the old answer that the new answer lost.
 
     Such parts are ADRs and good sections; the code is CONTENT_LOST. A section is good if it has content, and is
-    required or without errors. Content in one of ``files`` is not lost. ``adrs_only`` ignores sections.
+    required or without errors. Content in one of ``files`` is not lost. ``adrs_only`` ignores sections. ``unasked``:
+    the retry did not ask for a whole answer, so that a section may not be much shorter either.
     """
     adrs = parse_document(answer).adrs
     if after == answer or not adrs:
@@ -176,22 +97,30 @@ def find_lost_content(
     adrs_only = adrs_only or any(error.shortens for error in errors)
     named = {section_key(title) for error in errors if not error.file and (title := section_title(error.part))}
     there = _ContentIndex([after, *files])
-    found: dict[str, None] = {}
-    for place, adr in enumerate(adrs):
-        if not there.has_adr(adr, place):
-            found[f"ADR-{_adr_number(adr)}" if _adr_number(adr) else "ADR"] = None
-        elif not adrs_only:
-            guarded = (
-                one for one in adr.sections if find_required_section(one.title) or section_key(one.title) not in named
-            )
-            bodies = ((plain_title(one.title), section_body(adr, one)) for one in guarded)
-            found |= {
-                f"## {title}": None
-                for title, body in bodies
-                if has_content(body) and not there.has_section(title, body)
-            }
+    found: dict[str, str] = {}
+    if lacks_adr(answer, [after, *files]):
+        found |= dict.fromkeys((f"ADR-{_adr_number(adr)}" if _adr_number(adr) else "ADR" for adr in adrs), "")
     surgical = only_adr(after) is not None
-    return [_content_lost_issue(what, locale, what if surgical and section_title(what) else "") for what in found]
+    for adr in adrs if not (adrs_only or found) else ():
+        for one in adr.sections:
+            title, body = plain_title(one.title), section_body(adr, one)
+            guarded = find_required_section(one.title) or section_key(one.title) not in named
+            if not guarded or not has_content(body):
+                continue
+            part = section_part(title) if surgical else ""
+            if not there.has_section(title, body):
+                found[section_part(title)] = part
+            elif unasked and not there.has_section(title, body, _LEAST_KEPT):
+                found[choose_text(locale, f"mehr als die Hälfte von '## {title}'", f"most of '## {title}'")] = part
+    return [_content_lost_issue(what, locale, part) for what, part in found.items()]
+
+
+def lacks_adr(answer: str, texts: Sequence[str]) -> bool:
+    """Return True if an ADR of an answer is in none of the texts. ADRs are recognised by their numbers."""
+    numbers = {_adr_number(adr) for adr in parse_document(answer).adrs} - {""}
+    there = [adr for text in texts for adr in parse_document(text).adrs]
+    several = len(numbers) > 1 and not numbers <= set(map(_adr_number, there))
+    return several or not there
 
 
 def find_unresolved_losses(
@@ -205,7 +134,9 @@ def find_unresolved_losses(
     if not open_:
         return []
     texts = ((attempt.answer or attempt.text, attempt.errors) for attempt in earlier)
-    found = (issue for text, errors in texts for issue in find_lost_content(text, errors, after, locale, files))
+    found = (
+        issue for text, errors in texts for issue in find_lost_content(text, errors, after, locale, files, unasked=True)
+    )
     return list({issue.message: issue for issue in found if issue.message in open_}.values())
 
 
@@ -245,95 +176,21 @@ def _content_lost_issue(what: str, locale: str, part: str) -> ValidationIssue:
 
 class _ContentIndex:
     def __init__(self, texts: Sequence[str]) -> None:
-        self._adrs = [parse_document(text).adrs for text in texts]
-        every = [(adr, section) for adrs in self._adrs for adr in adrs for section in adr.sections]
-        bodies = ((section_key(section.title), section_body(adr, section)) for adr, section in every)
-        self._sections = {name for name, body in bodies if has_content(body) and not omits_text(body)}
+        adrs = [adr for text in texts for adr in parse_document(text).adrs]
+        bodies = [(section_key(one.title), section_body(adr, one)) for adr in adrs for one in adr.sections]
+        bodies.sort(key=lambda one: len(one[1]))  # the longest of several counts
+        self._sections = {name: body for name, body in bodies if has_content(body) and not omits_text(body)}
         self._lines = {line.strip() for text in texts for line in text.split("\n")}
 
-    def has_adr(self, adr: Adr, place: int) -> bool:
-        """Return True if one of the texts contains this ADR, recognised by its number or its position."""
-        number = _adr_number(adr)
-        return any(place < len(adrs) or (number and number in map(_adr_number, adrs)) for adrs in self._adrs)
+    def has_section(self, title: str, body: str, least: float = 0.0) -> bool:
+        """Return True if one of the texts has this section with content, or has most of its lines elsewhere.
 
-    def has_section(self, title: str, body: str = "") -> bool:
-        """Return True if one of the texts has this section with content, or has most of its lines elsewhere."""
+        ``least`` is the least share of its length.
+        """
         lines = [line.strip() for line in body.split("\n") if len(line.strip()) >= _LONG_LINE]
-        merged = bool(lines) and sum(line in self._lines for line in lines) > _MERGED_SHARE * len(lines)
-        return section_key(title) in self._sections or merged
-
-
-def _may_replace(reply: str, answer: str, request: RetryRequest, files: Iterable[str]) -> bool:
-    if not strip_marker(reply).strip():
-        return False
-    if adrs := parse_document(answer).adrs:
-        texts = [text for text in (reply, *files) if len(parse_document(text).adrs) >= len(adrs)]
-        named = {section_key(title) for part in request.parts if (title := section_title(part))}
-        found = [adr for text in texts for adr in parse_document(text).adrs]
-        return any(
-            adr.has_title or any(section_key(section.title) not in named for section in adr.sections) for adr in found
-        )
-    body = strip_marker(reply).strip()
-    if request.shortens:
-        return True
-    if is_talk(body, answer):
-        return False
-    before = len(strip_marker(answer).strip())
-    return before < _SOME_LENGTH or len(body) >= _FRAGMENT_SHARE * before
-
-
-def _insert_parts(
-    splice: _AnswerBuilder, errors: Sequence[ValidationIssue], offer: ReplyParts, parts: Sequence[str]
-) -> None:
-    named = _named_files(splice.answer, errors)
-    for name, lines in offer.keys.items():
-        splice.record_part(
-            field_part(name), lines, _keep_if_safe(splice.answer, put_key(splice.answer, name, lines, named))
-        )
-    if offer.header:
-        splice.record_part(
-            YAML_HEADER, offer.header, _keep_if_safe(splice.answer, put_header(splice.answer, offer.header))
-        )
-    for name, title in {section_key(title): title for part in parts if (title := section_title(part))}.items():
-        if body := offer.sections.get(name):
-            splice.record_part(section_part(title), body, _insert_section(splice.answer, title, body))
-    if offer.step:
-        splice.record_part(STEP_MARKER, format_marker(offer.step), put_marker(splice.answer, offer.step))
-
-
-def _insert_section(answer: str, title: str, body: str) -> str:
-    """Return the answer with a section inserted, or with an existing section of the same text renamed."""
-    adr = only_adr(answer)
-    sections = (
-        [] if adr is None or any(section_key(one.title) == section_key(title) for one in adr.sections) else adr.sections
-    )
-    same = [one for one in sections if adr and section_body(adr, one).split() == body.split()]
-    if adr is None or not same:
-        return _keep_if_safe(answer, put_section(answer, title, body))
-    start = adr.char_of(same[0].line)
-    renamed = answer[start:].replace(same[0].title, title, 1)
-    return answer[:start] + renamed if not find_required_section(same[0].title) and len(same) == 1 else answer
-
-
-def _keep_if_safe(before: str, after: str) -> str:
-    """Return the changed text, or the old text if the change would remove an ADR or a section."""
-    old, new = parse_document(before).adrs, parse_document(after).adrs
-    if len(old) != len(new):
-        return before
-    kept = (_section_titles(was) <= _section_titles(adr) for was, adr in zip(old, new, strict=True))
-    return after if all(kept) else before
-
-
-def _section_titles(adr: Adr) -> set[str]:
-    return {section_key(section.title) for section in adr.sections}
-
-
-def _named_files(answer: str, errors: Sequence[ValidationIssue]) -> frozenset[int]:
-    adr = only_adr(answer)
-    block = find_entries(adr.yaml_text).get(FILES) if adr and adr.header else None
-    if adr is None or block is None:
-        return frozenset()
-    return frozenset(error.line - adr.header_line(block.start) for error in errors if not error.file)
+        merged = bool(lines) and sum(line in self._lines for line in lines) > max(_MERGED_SHARE, least) * len(lines)
+        found = self._sections.get(section_key(title))
+        return merged or (found is not None and len(found.strip()) >= least * len(body.strip()))
 
 
 def _adr_number(adr: Adr) -> str:

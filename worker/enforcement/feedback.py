@@ -12,16 +12,19 @@ from worker.enforcement.documents.part import (
     FILES,
     STEP_MARKER,
     YAML_HEADER,
+    field_part,
     header_key,
     lines_range,
     parse_fence_part,
     section_title,
 )
+from worker.enforcement.replies.part_frames import CLOSING_TAG, derive_nonce, opening_tag
 from worker.enforcement.validators.codes import DEFAULT_LOCALE
 
 #: Most issues listed in one prompt; the rest are counted.
 MAX_ISSUES = 20
 _SAID = load_word_table(__file__)
+_SKETCHES = {STEP_MARKER: "<!-- STEP: … -->", YAML_HEADER: "---\n…\n---", field_part(FILES): "files:\n  …"}
 
 
 def _format_text(name: str, locale: str, **values: object) -> str:
@@ -34,11 +37,12 @@ def build_feedback(
     *,
     request: RetryRequest | None = None,
     ignored: bool = False,
+    nonce: str = "",
 ) -> str:
     """Return the prompt that asks the agent to correct its answer, with every error and its fix.
 
     Without ``request``, the issues determine the parts to send. ``ignored`` means that the last reply did not change
-    the answer.
+    the answer. ``nonce`` identifies the frames around the parts.
     """
     errors = [issue for issue in issues if issue.is_error]
     lines = [_format_text("wrong", locale), ""]
@@ -50,11 +54,12 @@ def build_feedback(
     if request is None:
         mine = [error.part for error in errors if not error.file]
         request = RetryRequest(tuple(dict.fromkeys(part for part in mine if part)), not all(mine))
-    lines += [_format_text("repeat", locale), *_request_lines(errors, locale, request)]
-    return "\n".join([*lines, _format_text("ignored", locale)] if ignored else lines)
+    nonce = nonce or derive_nonce("\n".join(error.message for error in errors), len(errors))
+    lines += [_format_text("ignored", locale)] if ignored else []
+    return "\n".join([*lines, _format_text("repeat", locale), *_request_lines(errors, locale, request, nonce)])
 
 
-def _request_lines(errors: Sequence[ValidationIssue], locale: str, request: RetryRequest) -> list[str]:
+def _request_lines(errors: Sequence[ValidationIssue], locale: str, request: RetryRequest, nonce: str) -> list[str]:
     if request.whole or not errors:
         return []
     named = ", ".join(describe_part(part, locale) for part in request.parts)
@@ -62,9 +67,24 @@ def _request_lines(errors: Sequence[ValidationIssue], locale: str, request: Retr
     lines = [_format_text("files", locale, files=files)] if files else []
     if not named:
         return [*lines, _format_text("kept", locale)]
-    if titles := [part for part in request.parts if section_title(part)]:
-        lines.append(_format_text("heading", locale, title=titles[0]))
-    return [*lines, _format_text("only", locale, named=named)]
+    lines.append(_format_text("only", locale, named=named))
+    if request.parts == (STEP_MARKER,):
+        return lines
+    count = len(request.parts)
+    lines += [_format_text("frame" if count == 1 else "frames", locale), ""]
+    for number, part in enumerate(request.parts, 1):
+        lines += [opening_tag(nonce, number, count), _sketch_part(part), CLOSING_TAG]
+    return lines
+
+
+def _sketch_part(part: str) -> str:
+    """Return the form of a part, with dots in place of its content."""
+    if fence := parse_fence_part(part):
+        return f"```{fence[0]}\n…\n```"
+    if part in _SKETCHES:
+        return _SKETCHES[part]
+    key = header_key(part)
+    return f"{key}: …" if key else f"{part}\n\n…" if section_title(part) else "…"
 
 
 def incomplete_feedback(locale: str = DEFAULT_LOCALE) -> str:

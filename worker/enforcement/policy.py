@@ -12,6 +12,7 @@ from worker.enforcement.answer_continuation import find_unfinished_text
 from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
 from worker.enforcement.content_guard import LOST, NOT_JUDGED, derive_request
 from worker.enforcement.feedback import build_feedback, continuation_feedback, incomplete_feedback
+from worker.enforcement.replies.part_frames import derive_nonce
 from worker.enforcement.validation_faults import describe_fault
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, LOCALES
 
@@ -216,7 +217,8 @@ def _write_feedback(history: Sequence[Attempt], policy: Policy) -> str:
         known = {(error.code, error.message) for error in errors}
         errors += [e for e in last.errors if (e.code, e.message) not in known and e.code != NOT_JUDGED]
     ignored = kept is not last or last.answer in {attempt.answer for attempt in attempts[:-1]}
-    return build_feedback(errors, policy.locale, request=request, ignored=ignored)
+    nonce = derive_nonce(history[0].text, len(history))
+    return build_feedback(errors, policy.locale, request=request, ignored=ignored, nonce=nonce)
 
 
 def _exhausted_validators(history: Sequence[Attempt], policy: Policy) -> frozenset[str]:

@@ -27,8 +27,8 @@ from worker.enforcement import (
     validate_attempt,
 )
 from worker.enforcement.answer_continuation import append_continuation, find_unfinished_text
-from worker.enforcement.content_guard import merge_reply
 from worker.enforcement.repair import repair_attempt
+from worker.enforcement.reply_merging import merge_reply
 
 MARKER = "\n<!-- STEP: done -->\n"
 DECISION = "## Entscheidung\n\nWir nehmen einen Cache.\n\n"
@@ -246,7 +246,7 @@ def test_a_fallback_that_loses_content_does_not_count() -> None:
 def test_the_feedback_says_that_a_reply_did_not_count() -> None:
     decision, _ = turn(WITHOUT + MARKER, "Erledigt." + MARKER)
     assert isinstance(decision, Retry)
-    assert decision.feedback.endswith("Your last message did not contain that: the answer before it still counts.")
+    assert "Nothing could be taken from your last message" in decision.feedback
 
 
 # For any answer, any issues and any reply: text outside the named parts survives, or the turn does not pass.
@@ -442,6 +442,7 @@ def test_a_turn_that_passes_has_lost_no_adr_and_no_good_section(
 
 RULES = (StepMarkerValidator(), ADRStructureValidator())
 END_MARKER = "<!-- STEP: generate -->"
+FRAME = '<part id="0a1b2c">'
 BLOCKS = [
     "Wir setzen den Cache {n} vor die Suche.",
     "<details>\n<summary>S</summary>\n\ninnen {n}\n\n</details>",
@@ -474,23 +475,22 @@ HEAD, TAIL = LACKING.split("## Akzeptanzkriterien")
 def asked(first: str, reply: str) -> Attempt:
     """The second attempt of a turn, which must be accepted."""
     history = [validate_attempt([], first, RULES)]
-    history.append(validate_attempt(history, reply, RULES))
+    history.append(validate_attempt(history, reply, RULES, feedback=FRAME))
     assert decide_next(history) == Accept(2), history[-1].issues
     return history[-1]
 
 
 @settings(max_examples=150, deadline=None)
 @given(body=BODIES, eol=st.sampled_from(["\n", "\r\n"]), reply_eol=st.sampled_from(["\n", "\r\n"]))
-@pytest.mark.parametrize("path", ["part alone", "said before", "whole", "tag", "fence"])
+@pytest.mark.parametrize("path", ["part alone", "framed", "whole", "fence"])
 def test_a_section_comes_in_as_it_was_sent_and_nothing_else_changes(
     path: str, body: str, eol: str, reply_eol: str
 ) -> None:
     section = f"## Entscheidung\n\n{body}"
     reply = {
         "part alone": section,
-        "said before": f"Hier ist die Section:\n\n{section}",
+        "framed": f"Hier ist die Section:\n\n{FRAME}\n{section}\n</part>\n\nFertig.",
         "whole": f"{HEAD}{section}\n\n## Akzeptanzkriterien{TAIL}",
-        "tag": f"<answer>\n{section}\n</answer>",
         "fence": f"`````markdown\n{section}\n`````",
     }[path]
     second = asked(LACKING.replace("\n", eol), reply.replace("\n", reply_eol))
@@ -536,7 +536,7 @@ def test_going_on_keeps_every_byte_before_the_break_and_behind_it(body: str, cut
     )
     if not so_far or not whole[len(so_far) :].strip():
         return
-    joined = append_continuation(so_far, whole[so_far.rstrip().rfind("\n") + 1 :])
+    joined = append_continuation(so_far, whole[so_far.rstrip().rfind("\n") + 1 :], complete=False)
     if joined.fits:
         assert joined.text == whole
     assert so_far.startswith(joined.text[: joined.kept])

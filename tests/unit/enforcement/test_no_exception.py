@@ -113,10 +113,10 @@ def test_turns_validate_takes_every_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "step",
     [
-        "merge_reply",
+        "list_candidates",
         "run_validators",
         "_find_losses",
-        "is_refusal",
+        "_find_refusal",
         "_describe_edits",
         "restore_sections",
         "_apply_policy",
@@ -140,7 +140,7 @@ async def test_a_step_that_raises_is_an_issue_and_nothing_passes_by_it(
 
 
 @pytest.mark.parametrize(
-    "step", ["merge_reply", "_find_losses", "restore_sections", "find_unresolved_losses", "_describe_edits"]
+    "step", ["list_candidates", "_find_losses", "restore_sections", "find_unresolved_losses", "_describe_edits"]
 )
 @pytest.mark.parametrize("bounded", [True, False])
 async def test_the_worker_judges_on_when_a_step_raises(
@@ -166,7 +166,14 @@ async def test_the_worker_judges_on_when_a_step_raises(
 @pytest.mark.parametrize(
     "step",
     [
-        *("weigh_attempts", "normalise_answer", "describe_edit", "find_best_attempt", "latest_attempts", "merge_reply"),
+        *(
+            "weigh_attempts",
+            "normalise_answer",
+            "describe_edit",
+            "find_best_attempt",
+            "latest_attempts",
+            "list_candidates",
+        ),
         *("_describe_edits", "repair_answer", "find_lost_content", "find_unresolved_losses", "repeated_percent"),
         "is_refusal",
     ],

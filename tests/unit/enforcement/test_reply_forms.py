@@ -1,5 +1,6 @@
-"""Replies as models write them (docs/enforcement.md): each form is understood, and prose around it never lands."""
+"""Replies to a request for parts (docs/enforcement.md): frames and headings are read, and nothing else is guessed."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,16 +44,34 @@ ENGLISH = (
     .replace("Entscheidung", "Decision")
     .replace("Akzeptanzkriterien", "Acceptance Criteria")
 )
-TALK = ("Hier", "Rest", "bleibt", "unverändert", "Bescheid", "Entschuldigung", "folgt", "fehlte", "Sure", "rest")
+
+
+def ask(first: str) -> tuple[list[Attempt], str]:
+    """The history after a first answer, and the feedback on it."""
+    history = [validate_attempt([], first, RULES)]
+    decision = decide_next(history)
+    assert isinstance(decision, Retry)
+    return history, decision.feedback
+
+
+def reply_to(first: str, *replies: str) -> list[Attempt]:
+    """The attempts when the agent answers this first and then these; ``FRAME`` stands for the frame's opening tag."""
+    history, feedback = ask(first)
+    for reply in replies:
+        tags = re.findall(r"<part id=.*?>", feedback)
+        for number, tag in reversed(list(enumerate(tags, 1))):
+            reply = reply.replace(f"FRAME{number}", tag)
+        reply = reply.replace("FRAME", tags[0] if tags else "")
+        history.append(validate_attempt(history, reply, RULES, feedback=feedback))
+        decision = decide_next(history)
+        feedback = decision.feedback if isinstance(decision, Retry) else ""
+    return history
 
 
 def after(first: str, reply: str) -> str:
     """The answer that counts when the agent answers this first and then that; it must be accepted."""
-    history = [validate_attempt([], first, RULES)]
-    assert isinstance(decide_next(history), Retry)
-    history.append(validate_attempt(history, reply, RULES))
+    history = reply_to(first, reply)
     assert decide_next(history) == Accept(2), codes(history[-1].issues)
-    assert not [word for word in TALK if word in history[-1].answer.replace("bleibt frisch", "")]
     return history[-1].answer
 
 
@@ -62,84 +81,110 @@ def without(title: str, text: str = ADR) -> str:
     return head + (rest[rest.index("## ") :] if "## " in rest else "") + f"\n{MARKER}\n"
 
 
-SECTIONS = [
+HEADINGS = [
     "## Entscheidung\n\n{}",
-    "## Entscheidung:\n\n{}",
-    "## **Entscheidung**\n\n{}",
-    "## __Entscheidung__:\n{}",
+    "## **Entscheidung**:\n{}",
     "## [Entscheidung](#entscheidung)\n\n{}",
-    "## 2. Entscheidung\n\n{}",
     "## 2.1) Entscheidung\n\n{}",
-    "## 🎯 Entscheidung\n\n{}",
-    "## 2️⃣ Entscheidung\n\n{}",
-    "## Entscheidung <!-- neu -->\n\n{}",
-    "## Entscheidung (ergänzt)\n\n{}",
-    "## Entscheidung ##\n\n{}",
+    "## 🎯 Entscheidung <!-- neu -->\n\n{}",
+    "## Entscheidung (ergänzt) ##\n\n{}",
+    "##Entscheidung\n\n{}",
     "# Entscheidung\n\n{}",
-    "### Entscheidung\n\n{}",
     "#### Entscheidung\n\n{}",
     "Entscheidung\n------------\n\n{}",
-    "**Entscheidung**\n\n{}",
     "**Entscheidung:**\n\n{}",
-    "## Section: Entscheidung\n\n{}",
-    "## ENTSCHEIDUNG\n\n{}",
-    "## Decision\n\n{}",
+    "__Entscheidung__\n{}",
+    "**Entscheidung:** {}",
+    "## Section: ENTSCHEIDUNG\n\n{}",
     "## Decision Outcome\n\n{}",
-    "{}",
-    "> **Hinweis:** neu\n\n## Entscheidung\n\n{}",
 ]
-AROUND = [
+FRAMES = [
+    "FRAME\n{}\n</part>",
+    "FRAME{}</part>",
+    "Hier ist sie:\n\nFRAME\n{}\n</part>\n\nSag Bescheid, wenn noch etwas fehlt.",
+    "```xml\nFRAME\n{}\n</part>\n```",
+    "FRAME\n```markdown\n{}\n```\n</part>",
+    "FRAME\nein Entwurf\n</part>\n\nBesser so:\n\nFRAME\n{}\n</part>",
+]
+BARE = [
     "{}",
     "{}\n\n" + MARKER,
-    "Entschuldigung, die Section fehlte. Hier ist sie:\n\n{}",
-    "Hier die Section:\n\n{}\n\nDer Rest bleibt unverändert.",
-    "Hier die Section:\n\n{}\n\n---\n\nDer Rest der Antwort bleibt unverändert. Sag Bescheid, wenn etwas fehlt.",
     "```markdown\n{}\n```",
-    "Hier die Section:\n\n```markdown\n{}\n```\n\nDer Rest bleibt, wie er war.\n\n" + MARKER,
-    "Hier die Section:\n\n```\n{}\n```\n",
-    "~~~md\n{}\n~~~\n\nDer Rest bleibt.",
-    "````markdown\n{}\n````",
-    "```markdown\n{}\n\n" + MARKER + "\n```",
+    "Hier die Section:\n\n```\n{}\n```\n\nDer Rest bleibt, wie er war.\n\n" + MARKER,
+    "~~~md\n{}\n~~~\n\nSag Bescheid, wenn noch etwas fehlt.",
     "\ufeff{}",
 ]
 
 
-@pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("section", SECTIONS)
-def test_a_missing_section_is_understood_in_every_form(section: str, around: str) -> None:
+@pytest.mark.parametrize("around", [*FRAMES, *BARE])
+@pytest.mark.parametrize("section", HEADINGS)
+def test_a_section_is_taken_from_its_frame_and_below_its_heading(section: str, around: str) -> None:
     answer = after(without("Entscheidung"), around.format(section.format(TEXT)))
     assert answer == ADR.replace("Wir nehmen einen Cache.", TEXT) + f"\n{MARKER}\n"
 
 
-@pytest.mark.parametrize("around", AROUND)
-def test_criteria_are_understood_without_their_heading(around: str) -> None:
-    answer = after(without("Akzeptanzkriterien"), around.format(CRITERIA))
-    assert f"## Akzeptanzkriterien\n\n{CRITERIA}\n" in answer
+@pytest.mark.parametrize("around", FRAMES)
+def test_a_frame_needs_no_heading(around: str) -> None:
+    assert f"## Akzeptanzkriterien\n\n{CRITERIA}\n" in after(without("Akzeptanzkriterien"), around.format(CRITERIA))
 
 
 @pytest.mark.parametrize(
     "reply",
     [
-        f"> ## Entscheidung\n>\n> {TEXT}",
-        f"- **Entscheidung**: {TEXT}",
-        f"**Entscheidung:** {TEXT}",
-        f"<section>\n## Entscheidung\n\n{TEXT}\n</section>",
-        f"<details>\n<summary>Neu</summary>\n\n## Entscheidung\n\n{TEXT}\n\n</details>",
-        f"```diff\n Es ist langsam.\n \n+## Entscheidung\n+\n+{TEXT}\n+\n ## Akzeptanzkriterien\n```",
-        f"1. Section:\n\n   ```markdown\n   ## Entscheidung\n\n   {TEXT}\n   ```\n\n2. Marker:\n\n   `{MARKER}`",
-        f"## Entscheidung\n{TEXT}\n{MARKER}\nDer Rest bleibt.",
-        f"✅ Ergänzt:\n\n## Entscheidung\n\n{TEXT}\n\n✨ Viel Erfolg!",
-        f"## Entscheidung\n\n{TEXT}\n\n---\n\nAlles andere bleibt unverändert.\n\nSoll ich noch etwas anpassen?",
-        f"# Korrektur\n\n## Entscheidung\n\n{TEXT}\n\n## Hinweis\n\nDer Rest bleibt.",
-        ADR.replace("Die Suche ist langsam.", "(unverändert)").replace("Wir nehmen einen Cache.", TEXT),
+        TEXT,
+        f"Hier die Section:\n\n## Entscheidung\n\n{TEXT}",
+        f"## Entscheidung\n\n{TEXT}\n\nSag Bescheid, wenn noch etwas fehlt.",
+        f"## Entscheidung\n\n{TEXT}\n\n---\n\nAlles andere ist gleich geblieben.",
+        f"FRAME\n{TEXT}\n\nDer Rest bleibt unverändert.",
+        f'<part id="aaaaaa">\n{TEXT}\n</part>',
+        f"<section>\n{TEXT}\n</section>",
+        "Ich habe die Section ergänzt.",
+        "FRAME\n## Entscheidung\n\n…\n</part>",
+        "FRAME\n(unverändert)\n</part>",
+        "FRAME\nDabei kann ich leider nicht helfen.\n</part>",
+        'FRAME\n<invoke name="Write">\n</invoke>\n</part>',
+        "FRAME\n## Konsequenzen\n\nMehr Speicher.\n</part>",
+        "## Entscheidung\n\nTODO",
     ],
 )
-def test_a_section_is_understood_in_rarer_forms(reply: str) -> None:
+def test_what_is_no_part_for_certain_changes_nothing_and_the_frame_is_asked_for_again(reply: str) -> None:
+    first = without("Entscheidung")
+    history = reply_to(first, reply)
+    assert history[-1].answer == first
+    decision = decide_next(history)
+    assert isinstance(decision, Retry)
+    assert "Nothing could be taken from your last message" in decision.feedback
+    assert decide_next(reply_to(first, reply, f"FRAME\n{TEXT}\n</part>")) == Accept(3)
+
+
+def test_each_retry_has_its_own_frames_and_asking_twice_asks_the_same() -> None:
+    first = without("Entscheidung")
+    history = reply_to(first, "Nein.")
+    asked = [re.findall("<part id=.*?>", decide_next(history[:n]).feedback) for n in (1, 1, 2)]  # type: ignore[union-attr]
+    assert asked[0] == asked[1] != asked[2]
+
+
+def test_children_of_a_section_stay_and_copies_of_other_sections_do_not_come_in() -> None:
+    children = f"{TEXT}\n\n### Folgen\n\nMehr Speicher.\n\n#### Kosten\n\nWenig."
+    for heading in ("## Entscheidung", "### Entscheidung", "**Entscheidung**"):
+        for other in ("", "\n\n## Kontext\n\nEtwas anderes.", "\n\n## Hinweis\n\nDer Rest bleibt."):
+            answer = after(without("Entscheidung"), f"FRAME\n{heading}\n\n{children}{other}\n</part>")
+            assert answer == ADR.replace("Wir nehmen einen Cache.", children) + f"\n{MARKER}\n"
+
+
+def test_lines_that_end_in_a_colon_and_last_sentences_are_part_of_a_section() -> None:
+    body = "Wir nehmen folgende Bausteine:\n\n- Redis\n- der Index\n\nDas ersetzt ADR-036."
+    for reply in ("FRAME\n{}\n</part>", "## Entscheidung\n\n{}"):
+        assert body in after(without("Entscheidung"), reply.format(body))
+
+
+def test_of_a_whole_answer_with_placeholders_the_asked_section_is_taken() -> None:
+    reply = ADR.replace("Die Suche ist langsam.", "(unverändert)").replace("Wir nehmen einen Cache.", TEXT)
     assert after(without("Entscheidung"), reply) == ADR.replace("Wir nehmen einen Cache.", TEXT) + f"\n{MARKER}\n"
 
 
 def test_windows_line_endings_in_a_reply_are_no_part_of_it() -> None:
-    answer = after(without("Entscheidung"), f"Hier:\r\n\r\n## Entscheidung\r\n\r\n{TEXT}\r\n")
+    answer = after(without("Entscheidung"), f"FRAME\r\n## Entscheidung\r\n\r\n{TEXT}\r\n</part>\r\n")
     assert "\r" not in answer
 
 
@@ -148,40 +193,41 @@ HEADERS = [
     f"```yaml\n{YAML}\n```",
     f"```yaml\n{HEADER}```",
     f"```\n{YAML}\n```",
-    f"```markdown\n{HEADER}```",
-    f"```yaml\n---\n{YAML}\n```",
+    f"```yaml\n---\n{YAML}\n...\n```",
     YAML,
     f"{HEADER}\n# ADR-040: Ein Cache\n",
-    f"```yaml\n---\n{YAML}\n...\n```",
-    f"```frontmatter\n{YAML}\n```",
-    f"- **{YAML.replace(': ', '**: ').replace(chr(10), chr(10) + '- **')}",
 ]
 
 
-@pytest.mark.parametrize("prose", [("", ""), ("Hier der Header:\n\n", "\n\nDer Rest bleibt unverändert.\n")])
+@pytest.mark.parametrize("around", ["FRAME\n{}\n</part>", "Hier:\n\nFRAME\n{}\n</part>\n\nFertig.", "{}"])
 @pytest.mark.parametrize("header", HEADERS)
-def test_a_missing_header_is_understood_in_every_form(header: str, prose: tuple[str, str]) -> None:
+def test_a_missing_header_is_understood_in_every_form(header: str, around: str) -> None:
     first = f"{BODY.lstrip()}\n{MARKER}\n"
-    assert after(first, header.join(prose)) == f"{HEADER}\n{BODY.lstrip()}\n{MARKER}\n"
+    assert after(first, around.format(header)) == f"{HEADER}\n{BODY.lstrip()}\n{MARKER}\n"
 
 
 @pytest.mark.parametrize(
     "reply",
     [
+        "FRAME\nstatus: Proposed\n</part>",
+        "FRAME\n```yaml\nstatus: Proposed\n```\n</part>",
         "status: Proposed",
-        "`status: Proposed`",
-        "- status: Proposed",
         "Hier die Zeile:\n\n```yaml\nstatus: Proposed\n```\n\nDer Rest bleibt.",
         "---\nstatus: Proposed\n---",
         HEADER,
-        f"Hier:\n\n```yaml\n{YAML}\n```",
         ADR,
-        "**status**: Proposed",
     ],
 )
 def test_a_missing_line_of_the_header_is_put_behind_the_fields_before_it(reply: str) -> None:
     lacking = header_with('# intern\nowner: "Ada"\n').replace("status: Proposed\n", "") + f"\n{MARKER}\n"
     assert after(lacking, reply) == lacking.replace('Cache"\n', 'Cache"\nstatus: Proposed\n', 1)
+
+
+def test_what_a_part_supersedes_goes_with_it() -> None:
+    first = ADR.replace("Wir nehmen einen Cache.", "TBD") + f"\n## Entscheidung\n\nNoch offen.\n\n{MARKER}\n"
+    assert after(first, f"FRAME\n{TEXT}\n</part>") == ADR.replace("Wir nehmen einen Cache.", TEXT) + f"\n{MARKER}\n"
+    fenced = f"Vorab.\n\n```yaml\n{YAML}\n```\n{BODY}\n{MARKER}\n"
+    assert after(fenced, f"FRAME\n{HEADER}</part>") == f"Vorab.\n\n{HEADER}{BODY}\n{MARKER}\n"
 
 
 @pytest.mark.parametrize(
@@ -203,25 +249,21 @@ def test_the_files_of_a_header_are_exchanged_alone(reply: str) -> None:
     )
 
 
-@pytest.mark.parametrize("around", ["{}", "Hier:\n\n```markdown\n{}\n```\n\nDer Rest bleibt.", "```\n{}\n```\nFertig."])
-def test_several_parts_in_one_fence_are_all_taken(around: str) -> None:
+def test_several_parts_come_in_one_frame_each_or_together() -> None:
     first = without("Kontext", BODY.lstrip()).replace(MARKER, "")
-    reply = around.format(f"{HEADER}\n## Kontext\n\nDie Suche ist langsam.\n\n{MARKER}")
-    answer = after(first, reply)
-    assert answer == f"{HEADER}\n{BODY.lstrip().rstrip()}\n\n\n{MARKER}" or run_validators(answer, RULES) == []
-
-
-def test_one_part_in_each_fence() -> None:
-    first = without("Kontext", BODY.lstrip()).replace(MARKER, "")
-    reply = (
-        f"Hier der Header:\n\n```yaml\n{YAML}\n```\n\nUnd der Kontext:\n\n```markdown\n## Kontext\n\nEs ist langsam."
-        f"\n```\n\nUnd der Marker:\n\n```html\n{MARKER}\n```\n\nDer Rest bleibt."
-    )
-    assert "## Kontext\n\nEs ist langsam.\n\n## Entscheidung" in after(first, reply)
+    context = "## Kontext\n\nDie Suche ist langsam."
+    for reply in (
+        f"FRAME1\n{MARKER}\n</part>\nFRAME2\n{HEADER}</part>\nFRAME3\n{context}\n</part>",
+        f"FRAME2\n{YAML}\n</part>\n\nFRAME3\nDie Suche ist langsam.\n</part>\n\n{MARKER}",
+        f"FRAME2\n{HEADER}\n{context}\n</part>\n\n{MARKER}",
+        f"{HEADER}\n{context}\n\n{MARKER}",
+        f"```markdown\n{HEADER}\n{context}\n```\n\nDer Rest bleibt.\n\n{MARKER}",
+    ):
+        assert after(first, reply).rstrip() == f"{ADR.rstrip()}\n\n\n{MARKER}"
 
 
 def test_code_in_a_section_in_a_fence_is_part_of_it() -> None:
-    code = f"{TEXT}\n\n```python\ncache = {{}}\n```\n\nMehr nicht."
+    code = f"{TEXT}\n\n```python\ncache = {{}}\n```\n\nMehr braucht die Suche nicht."
     for around in ("## Entscheidung\n\n{}", "Hier:\n\n```markdown\n## Entscheidung\n\n{}\n```\n\nDer Rest bleibt."):
         assert code in after(without("Entscheidung"), around.format(code))
 
@@ -229,31 +271,6 @@ def test_code_in_a_section_in_a_fence_is_part_of_it() -> None:
 @pytest.mark.parametrize("reply", ["Der Marker: `<!-- STEP: done -->`", "```html\n<!-- STEP: done -->\n```\nFertig."])
 def test_a_marker_in_code_is_taken_when_the_marker_was_asked_for(reply: str) -> None:
     assert after(ADR, reply) == f"{ADR}\n<!-- STEP: done -->"
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "Ich habe die Section ergänzt.",
-        "Die Section Entscheidung steht jetzt im ADR.",
-        "Das geht leider nicht.",
-        "Welche Datenbank soll ich nehmen?",
-        "I have added the missing section to the ADR.",
-        "Done. The rest of the answer is unchanged.",
-        "Siehe oben.",
-        "Die Suche ist langsam.",
-        BODY.replace("## ", "").replace("# ", ""),
-        "## Entscheidung\n\n(unverändert)",
-        "## Entscheidung\n\nHier die Entscheidung:",
-        "```python\nprint('Entscheidung fehlt')\n```",
-    ],
-)
-def test_talk_about_a_section_is_never_taken_for_the_section(reply: str) -> None:
-    first = without("Entscheidung")
-    history = [validate_attempt([], first, RULES)]
-    history.append(validate_attempt(history, f"{reply}\n\n{MARKER}", RULES))
-    assert history[-1].answer == first
-    assert isinstance(decide_next(history), Retry)
 
 
 @pytest.mark.parametrize("tail", ["```python\nx = 1\n", "- x\n\n  ```\n  y = 2\n"])
@@ -275,11 +292,6 @@ def test_a_section_that_would_hide_others_is_not_taken() -> None:
     assert isinstance(decide_next(history), Retry)
 
 
-def test_a_heading_before_a_fence_that_holds_the_text_alone() -> None:
-    reply = f"## Entscheidung\n\n```markdown\n{TEXT}\n```\n\nDer Rest bleibt unverändert."
-    assert after(without("Entscheidung"), reply) == ADR.replace("Wir nehmen einen Cache.", TEXT) + f"\n{MARKER}\n"
-
-
 @pytest.mark.parametrize("title", ["Context", "Decision", "Acceptance Criteria"])
 def test_an_english_adr_is_asked_in_english_and_its_section_goes_where_it_belongs(title: str) -> None:
     consequences = "## Consequences\n\nMore memory.\n"
@@ -288,7 +300,7 @@ def test_an_english_adr_is_asked_in_english_and_its_section_goes_where_it_belong
     assert isinstance(decision, Retry)
     assert f"Send only the section '## {title}'" in decision.feedback
     body = CRITERIA if title.startswith("Acc") else TEXT
-    answer = after(first, f"Sure! Here it is:\n\n## {title}\n\n{body}\n\nThe rest of the ADR is unchanged.")
+    answer = after(first, f"Sure!\n\nFRAME\n## {title}\n\n{body}\n</part>\n\nThe rest is unchanged.")
     order = [answer.index(f"## {name}") for name in ("Context", "Decision", "Acceptance Criteria", "Consequences")]
     assert order == sorted(order)
 
@@ -347,25 +359,18 @@ def test_an_adr_that_has_all_its_sections_at_level_three_is_complete() -> None:
 def test_the_feedback_names_exactly_what_is_to_be_sent() -> None:
     parts = ["yaml_header.title", "yaml_header.files", "step_marker"]
     issues = [ValidationIssue("X", "x", "y", part=part) for part in parts]
-    assert build_feedback(issues).endswith(
+    asked = build_feedback(issues, nonce="0a1b2c")
+    assert asked.endswith(
         "Send only the line 'title' of the YAML header, the whole block 'files' of the YAML header, the STEP marker: "
-        "the rest of your answer is kept as it is."
+        "the rest of your answer is kept as it is.\n"
+        "Write out each of them in full between its two lines, and nothing before or after them:\n\n"
+        '<part id="0a1b2c-1">\ntitle: …\n</part>\n'
+        '<part id="0a1b2c-2">\nfiles:\n  …\n</part>\n'
+        '<part id="0a1b2c-3">\n<!-- STEP: … -->\n</part>'
     )
-
-
-@pytest.mark.parametrize(
-    ("last", "is_content"),
-    [
-        ("J'attends votre confirmation avant de poursuivre.", False),
-        ("Ik heb de ontbrekende sectie aan het document toegevoegd.", False),
-        ("Session expired. Please log in again.", False),
-        ("Ja, denn der Cache ist klein.", True),
-        ("Soll ein Eintrag veralten, ersetzt ihn der Cache.", True),
-    ],
-)
-def test_the_last_paragraph_of_a_section_is_content_where_it_speaks_of_the_subject(last: str, is_content: bool) -> None:
-    judged = after(without("Entscheidung"), f"## Entscheidung\n\n{TEXT}\n\n{last}")
-    assert (last in judged) is is_content
+    assert '<part id="0a1b2c">\n## Kontext\n\n…\n</part>' in build_feedback(
+        [ValidationIssue("X", "x", "y", part="## Kontext")], nonce="0a1b2c"
+    )
 
 
 # A right later answer is taken however short it is, and a rule's own error asks for nothing.
@@ -378,8 +383,11 @@ SCHEMA = {"type": "object", "required": ["title"]}
 def second(rule: ResponseValidator, first: str, reply: str) -> tuple[str, object]:
     """The answer after a second reply, and what is decided then."""
     history = [validate_attempt([], first, [rule])]
-    assert isinstance(decide_next(history), Retry)
-    history.append(validate_attempt(history, reply, [rule]))
+    decision = decide_next(history)
+    assert isinstance(decision, Retry)
+    tag = re.search("<part id=.*?>", decision.feedback)
+    reply = reply.replace("FRAME", tag[0] if tag else "")
+    history.append(validate_attempt(history, reply, [rule], feedback=decision.feedback))
     return history[-1].answer, decide_next(history)
 
 
@@ -431,17 +439,17 @@ class Wants(ResponseValidator):
 @pytest.mark.parametrize(
     "reply",
     [
-        "the cache is GOOD",
+        "FRAME\nthe cache is GOOD\n</part>",
+        "FRAME\n```text\nthe cache is GOOD\n```\n</part>",
         "```text\nthe cache is GOOD\n```",
         "first\nthe cache is GOOD\nlast",
-        "Here it is:\n\nthe cache is GOOD",
     ],
 )
-def test_lines_are_taken_in_a_block_bare_and_in_the_whole_answer(reply: str) -> None:
+def test_lines_are_taken_in_a_frame_a_block_and_in_the_whole_answer(reply: str) -> None:
     assert second(Wants(), "first\nthe cache is BAD\nlast", reply) == ("first\nthe cache is GOOD\nlast", Accept(2))
 
 
-@pytest.mark.parametrize("reply", ["Sorry, I cannot do that.", "first\nsecond\nthird\nfourth", "Done."])
+@pytest.mark.parametrize("reply", ["Sorry, I cannot do that.", "first\nBAD\nthird\nfourth", "the cache", "Done."])
 def test_talk_and_other_lines_are_not_taken_for_lines(reply: str) -> None:
     assert second(Wants(), "first\nthe cache is BAD\nlast", reply)[0] == "first\nthe cache is BAD\nlast"
 
@@ -544,9 +552,7 @@ def test_a_missing_section_goes_where_it_belongs_and_the_rest_stays() -> None:
     assert spliced(without, section) == ADR + "\n<!-- STEP: generate -->\n"
 
 
-@pytest.mark.parametrize(
-    "reply", ["{}", "Hier der Abschnitt:\n\n{}", "```markdown\n{}\n```", "{}\n\n<!-- STEP: generate -->"]
-)
+@pytest.mark.parametrize("reply", ["{}", "```markdown\n{}\n```", "{}\n\n<!-- STEP: generate -->"])
 def test_a_missing_last_section_goes_before_the_marker(reply: str) -> None:
     head, tail = ADR.split("## Akzeptanzkriterien")
     section = "## Akzeptanzkriterien" + tail.rstrip()

@@ -25,7 +25,7 @@ from worker.enforcement import (
     validate_attempt,
 )
 from worker.enforcement.policy import Accept, Fail, Retry
-from worker.enforcement.replies.vocabulary import is_refusal
+from worker.enforcement.replies.refusals import is_refusal
 
 GOOD = "Antwort.\n\n<!-- STEP: done -->"
 

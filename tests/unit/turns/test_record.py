@@ -158,7 +158,7 @@ def test_the_text_so_far_is_told_first_and_stays() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(
-    reply=st.sampled_from([REPEATED + REST, REST, f"Gern, hier geht es weiter:\n\n{REPEATED}{REST}", AGAIN]),
+    reply=st.sampled_from([REPEATED + REST, f"> {REPEATED}{REST}", AGAIN]),
     cuts=st.lists(st.integers(0, 1500), max_size=8),
 )
 def test_however_it_is_cut_into_pieces_log_and_result_are_the_same_text(reply: str, cuts: list[int]) -> None:

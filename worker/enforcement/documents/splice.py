@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from api_client.contract.step_marker import format_marker
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
-from worker.enforcement.documents.content import has_content, is_json
+from worker.enforcement.documents.content import is_json
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.outline import CodeFence, Outline, may_hold_fences, parse_outline
 from worker.enforcement.documents.part import (
@@ -26,6 +26,7 @@ from worker.enforcement.documents.part import (
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import section_key, section_rank
 
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _FENCE_MARK = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
@@ -178,8 +179,12 @@ def put_marker(answer: str, step: str) -> str:
 def put_header(answer: str, header: str) -> str:
     """Return the answer with the YAML header of its ADR replaced, or with a header inserted before the ADR.
 
-    Keys that the new header lacks are kept. The answer stays unchanged if that is impossible.
+    Keys that the new header lacks are kept, and a copy of the header in a code fence is removed. The answer stays
+    unchanged if that is impossible.
     """
+    if only_adr(answer) is None:
+        return answer
+    answer = _remove_fenced_header(answer)
     adr = only_adr(answer)
     if adr is None:
         return answer
@@ -216,17 +221,21 @@ def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> 
 
 
 def put_section(answer: str, title: str, body: str) -> str:
-    """Return the answer with one section of its ADR replaced or inserted. ``body`` has no heading."""
+    """Return the answer with one section of its ADR replaced or inserted. ``body`` has no heading.
+
+    Further copies of the section are removed.
+    """
     adr = only_adr(answer)
     if adr is None:
         return answer
     eol, body = _line_end(answer), _with_eol(_close_last_block(body), answer)
     present = [section for section in adr.sections if section_key(section.title) == section_key(title)]
+    if len(present) > 1:
+        return put_section(_remove_sections(answer, adr, present[1:]), title, body)
     if present:
-        ranges = [_body_range(answer, adr, section) for section in present]
-        start, end = next((one for one in ranges if not has_content(answer[slice(*one)])), ranges[0])
+        start, end = _body_range(answer, adr, present[0])
         head = answer[:start] if answer[:start].endswith("\n") else answer[:start] + eol
-        if has_content(answer[start:end]):
+        if _COMMENT.sub("", answer[start:end]).strip():
             return head + eol + body + answer[end:]
         return head + eol + body + eol + answer[start:]
     at = _find_section_position(answer, adr, title)
@@ -235,6 +244,25 @@ def put_section(answer: str, title: str, body: str) -> str:
     last = eol if before.endswith("\n") else ""
     gap = last if not rest else "" if rest.startswith(("\n", "\r\n")) else eol * 2
     return f"{before}{_blank_line(before, eol)}{marks} {title}{eol}{eol}{body}{gap}{rest}"
+
+
+def _remove_sections(answer: str, adr: Adr, sections: Sequence[Section]) -> str:
+    for section in reversed(sections):
+        start, end = adr.char_of(section.line), _body_range(answer, adr, section)[1]
+        answer = answer[:start] + answer[max(start, end) :].lstrip("\r\n")
+    return answer
+
+
+def _remove_fenced_header(answer: str) -> str:
+    """Return the answer without code fences around a copy of the ADR's header, before the first section."""
+    document, adr = parse_document(answer), only_adr(answer)
+    first = adr.first_line + adr.sections[0].line if adr and adr.sections else len(document.out.lines)
+    for fence in reversed(document.out.fences if may_hold_fences(answer) else []):
+        entries = header_lines.find_entries(document.out.inner_text(fence))
+        if fence.top and fence.closed and fence.end <= first and "adr_id" in entries and not fence.is_document:
+            start, end = document.position_of(fence.start), document.position_of(fence.end)
+            answer = answer[:start] + answer[end:].lstrip("\r\n")
+    return answer
 
 
 def _close_last_block(body: str) -> str:

@@ -26,24 +26,26 @@ _OTHER_WORDS = (("heute", "derzeit"), ("bleibt", "bleibt weiterhin"), ("today", 
 
 
 def obedient(case: Case, feedback: str, number: int) -> Said:
-    """Sends just what is asked for, and nothing else."""
+    """Sends just what is asked for in the frames that are asked for, and nothing else."""
     asked = read(feedback)
     if asked.quoted:
         return asked.quoted.rpartition("\n")[2] + rest(case, asked.quoted), True
-    return (case.good.text() if asked.whole else "\n\n".join(parts(case.good, asked)) + "\n"), True
+    if asked.whole:
+        return case.good.text(), True
+    return "\n".join(framed(case.good, asked) or parts(case.good, asked)) + "\n", True
 
 
-def natural(case: Case, feedback: str, number: int) -> Said:
-    """Sends what is asked for, in the forms in which models write it."""
+def chatty(case: Case, feedback: str, number: int) -> Said:
+    """Sends what is asked for in its frames, with prose around them, in the forms in which models write it."""
     asked = read(feedback)
     if asked.quoted:
-        return forms.going_on(asked.quoted, rest(case, asked.quoted), case.number, case.good.lang), True
+        return forms.going_on(asked.quoted, rest(case, asked.quoted), case.number), True
     if asked.whole:
         return forms.whole(case.good, case.number), True
     own = tuple(own_title(case.good, title) for title in asked.sections)
     named = [one for title, mine in zip(asked.sections, own, strict=True) if (one := _named(case.good, title, mine))]
     form = (case.number * 7 + case.size // 100 + number - 1) % 97
-    return forms.some(case.good, asked.header, named, asked.marker, form), True
+    return forms.some(case.good, framed(case.good, asked), asked.header, named, asked.marker, form), True
 
 
 def stubborn(case: Case, feedback: str, number: int) -> Said:
@@ -68,8 +70,8 @@ def never(case: Case, feedback: str, number: int) -> Said:
 
 
 AGENTS: dict[str, Agent] = {
-    "obedient, bare part": obedient,
-    "obedient, natural forms": natural,
+    "obedient, framed part": obedient,
+    "obedient, natural forms": chatty,
     "stubborn": stubborn,
     "forgetful": forgetful,
     "never repairs": never,
@@ -98,6 +100,31 @@ def parts(good: Answer, asked: Request) -> list[str]:
     owned = ((title, own_title(good, title)) for title in asked.sections)
     found += [f"## {title}\n\n{bodies[own]}" for title, own in owned if own in bodies]
     return [*found, good.marker] if asked.marker else found
+
+
+def framed(good: Answer, asked: Request) -> list[str]:
+    """The frames that the feedback shows, filled."""
+    bodies = dict(good.sections)
+
+    def fill(sketch: str) -> str:
+        if sketch.startswith("---"):
+            return good.head()
+        if sketch.startswith("<!--"):
+            return good.marker
+        if sketch.startswith("#"):
+            title = sketch.partition("\n")[0].strip("# ")
+            return f"## {title}\n\n{bodies.get(own_title(good, title), '')}"
+        key = sketch.partition(":")[0]
+        return "\n".join(_key_lines(good.header, key))
+
+    return [f"{tag}\n{fill(sketch)}\n</part>" for tag, sketch in asked.frames]
+
+
+def _key_lines(header: str, key: str) -> list[str]:
+    lines = header.split("\n")
+    start = next((n for n, line in enumerate(lines) if line.startswith(f"{key}:")), len(lines))
+    end = next((n for n in range(start + 1, len(lines)) if not lines[n].startswith(" ")), len(lines))
+    return lines[start:end]
 
 
 def _named(good: Answer, asked: str, own: str) -> forms.Named | None:
@@ -139,7 +166,8 @@ def _header_damaged(good: Answer, _: Request) -> str:
 
 
 def _part_and_talk(good: Answer, asked: Request) -> str:
-    return "\n\n".join([_TALK[good.lang] * (1 + len(good.text()) // 250), *parts(good, replace(asked, marker=True))])
+    sent = framed(good, asked) or parts(good, replace(asked, marker=True))
+    return "\n\n".join([_TALK[good.lang] * (1 + len(good.text()) // 250), *sent])
 
 
 def _refusal(good: Answer, _: Request) -> str:

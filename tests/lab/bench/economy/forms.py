@@ -14,7 +14,6 @@ _AFTER = {
     "en": ("The rest stays as it is.", "Everything else is unchanged.", "Let me know if anything else is missing."),
 }
 _WHOLE = {"de": "Hier ist die vollständige Antwort:", "en": "Here is the complete answer:"}
-_GOES_ON = {"de": "Gern, hier geht es weiter:", "en": "Sure, continuing where I stopped:"}
 #: The titles that MADR and Nygard give two of the required sections, by our own title.
 _SYNONYMS = {
     "Context": "Context and Problem Statement",
@@ -53,16 +52,16 @@ _HEADINGS: tuple[Callable[[Named], str], ...] = (
 )
 
 
-def some(good: Answer, header: bool, named: Sequence[Named], marker: bool, form: int) -> str:
+def some(good: Answer, frames: Sequence[str], header: bool, named: Sequence[Named], marker: bool, form: int) -> str:
     """The parts in one of the forms; ``form`` is any number from 0."""
     heading = _HEADINGS[form % len(_HEADINGS)]
-    if len(named) == 1 and not header and form % 5 == 3:
-        sections = [named[0].body]  # the body alone
-    else:
-        sections = [f"{heading(one)}\n\n{one.body}" for one in named]
-    wrap = _WRAPS[form % len(_WRAPS)]
-    text = wrap(good, header, sections, marker, form)
-    return text + "\n"
+    sections = [f"{heading(one)}\n\n{one.body}" for one in named]
+    if not frames:
+        return f"{_pick(_BEFORE, good, form)}\n\n{_bare(good, header, sections, marker)}\n"
+    if len(named) == 1 and not header and not marker and form % 4 == 3:
+        text = _bare(good, header, sections, marker)
+        return (text if form % 8 == 3 else _fence(text, "markdown")) + "\n"
+    return _WRAPS[form % len(_WRAPS)](good, "\n".join(frames), form) + "\n"
 
 
 def _fence(text: str, info: str) -> str:
@@ -75,56 +74,17 @@ def _bare(good: Answer, header: bool, sections: Sequence[str], marker: bool) -> 
     return "\n\n".join(block for block in blocks if block)
 
 
-def _before(good: Answer, header: bool, sections: Sequence[str], marker: bool, form: int) -> str:
-    return f"{_pick(_BEFORE, good, form)}\n\n{_bare(good, header, sections, marker)}"
-
-
-def _around(good: Answer, header: bool, sections: Sequence[str], marker: bool, form: int) -> str:
-    after = _pick(_AFTER, good, form)
-    parts = _bare(good, header, sections, False)
-    text = f"{_pick(_BEFORE, good, form)}\n\n{parts}" if parts else _pick(_BEFORE, good, form)
-    if sections and not marker:
-        return f"{text}\n\n---\n\n{after}"
-    return f"{text}\n\n{good.marker}" if marker else f"{text}\n\n{after}"
-
-
-def _one_fence(good: Answer, header: bool, sections: Sequence[str], marker: bool, form: int) -> str:
-    return _fence(_bare(good, header, sections, marker), ("markdown", "", "md", "html")[form % 3])
-
-
-def _fence_after_prose(good: Answer, header: bool, sections: Sequence[str], marker: bool, form: int) -> str:
-    return f"{_pick(_BEFORE, good, form)}\n\n{_one_fence(good, header, sections, marker, form)}"
-
-
-def _fence_between_prose(good: Answer, header: bool, sections: Sequence[str], marker: bool, form: int) -> str:
-    inside = _bare(good, header, sections, marker and not header and not sections)
-    text = f"{_pick(_BEFORE, good, form)}\n\n{_fence(inside, 'markdown')}\n\n{_pick(_AFTER, good, form)}"
-    return f"{text}\n\n{good.marker}" if marker and (header or sections) else text
-
-
-def _fence_each(good: Answer, header: bool, sections: Sequence[str], marker: bool, form: int) -> str:
-    """Each part in a fence, the header as YAML (with or without its ``---`` lines), prose between."""
-    blocks = [_pick(_BEFORE, good, form)]
-    if header:
-        blocks.append(_fence(good.header if form % 2 else good.head(), "yaml"))
-    for section in sections:
-        blocks += [_pick(_BEFORE, good, form + 1), _fence(section, "markdown")]
-    blocks.append(good.marker if marker else _pick(_AFTER, good, form))
-    return "\n\n".join(blocks)
-
-
 def _pick(said: Mapping[str, tuple[str, ...]], good: Answer, form: int) -> str:
     return said[good.lang][form % len(said[good.lang])]
 
 
-_WRAPS = (
-    lambda good, header, sections, marker, form: _bare(good, header, sections, marker),
-    _before,
-    _around,
-    _one_fence,
-    _fence_after_prose,
-    _fence_between_prose,
-    _fence_each,
+#: How frames may be sent.
+_WRAPS: tuple[Callable[[Answer, str, int], str], ...] = (
+    lambda good, frames, form: frames,
+    lambda good, frames, form: f"{_pick(_BEFORE, good, form)}\n\n{frames}",
+    lambda good, frames, form: f"{_pick(_BEFORE, good, form)}\n\n{frames}\n\n{_pick(_AFTER, good, form)}",
+    lambda good, frames, form: _fence(frames, ("xml", "", "markdown")[form % 3]),
+    lambda good, frames, form: f"{frames}\n\n{_pick(_AFTER, good, form)}",
 )
 
 
@@ -138,15 +98,7 @@ def whole(good: Answer, form: int) -> str:
     return f"{_WHOLE[good.lang]}\n\n{_fence(text.rstrip(), 'markdown')}\n"
 
 
-def going_on(quoted: str, rest: str, form: int, lang: str) -> str:
-    """The rest of an answer in one of the forms: exact, with the quoted lines again, with a word before, in a fence."""
+def going_on(quoted: str, rest: str, form: int) -> str:
+    """The rest of an answer in one of the forms: from the first quoted line, from the last one, or quoted again."""
     last = quoted.rsplit("\n", 1)[-1]
-    forms = (
-        rest,
-        quoted + rest,
-        last + rest,
-        f"{_GOES_ON[lang]}\n\n{quoted}{rest}",
-        f"{_GOES_ON[lang]}\n\n{last}{rest}",
-        f"{_GOES_ON[lang]}\n\n{_fence((quoted + rest).rstrip(), 'markdown')}\n",
-    )
-    return forms[form % len(forms)]
+    return (quoted + rest, last + rest, f"> {last}{rest}", f"\n{last}{rest}")[form % 4]

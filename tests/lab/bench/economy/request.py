@@ -9,6 +9,7 @@ _GO_ON = re.compile(
     r"\b(?:setze|fahre|schreibe?)\b[^\n]{0,200}\b(?:fort|weiter)\b|\b(?:go on|continue)\b", re.IGNORECASE
 )
 _QUOTED = re.compile(r"^> ?(.*)$", re.MULTILINE)
+_FRAME = re.compile(r"^(<part id=\"[\w-]+\">)\n(.*?)\n</part>$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Request:
 
     Attributes:
         sections: titles as the feedback writes them.
+        frames: opening tag and sketch of each frame that the feedback shows.
         quoted: the last lines of the text so far, when the model shall go on behind them, and begin with the last one.
     """
 
@@ -24,6 +26,7 @@ class Request:
     header: bool = False
     sections: tuple[str, ...] = ()
     quoted: str = ""
+    frames: tuple[tuple[str, str], ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -36,9 +39,10 @@ def read(feedback: str) -> Request:
     if quoted.strip() and _GO_ON.search(feedback):
         return Request(quoted=quoted)
     # Messages may hold the word too; the request stands last.
-    asked = _ONLY.findall(feedback)
+    asked = [line for line in _ONLY.findall(feedback) if "Send only" in line or "dabei nur" in line]
     if not asked:
         return Request()
     said = asked[-1]
     header = any(word in said for word in ("YAML", "Header", "header", "files", "Pfad", "path"))
-    return Request("STEP" in said, header, tuple(title.strip() for title in _SECTION.findall(said)))
+    titles = tuple(title.strip() for title in _SECTION.findall(said))
+    return Request("STEP" in said, header, titles, frames=tuple(_FRAME.findall(feedback)))

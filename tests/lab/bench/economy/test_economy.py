@@ -27,12 +27,12 @@ def test_every_turn_is_repaired_or_fails_honestly(rows: dict[str, Row]) -> None:
 
 
 def test_every_fault_is_repaired_when_the_model_sends_what_it_was_asked_for(rows: dict[str, Row]) -> None:
-    for name in ("obedient, bare part", "obedient, natural forms", "stubborn"):
+    for name in ("obedient, framed part", "obedient, natural forms", "stubborn"):
         assert rows[name].repaired == 200, name
 
 
 def test_little_is_asked_for_again(rows: dict[str, Row]) -> None:
-    for name in ("obedient, bare part", "obedient, natural forms"):
+    for name in ("obedient, framed part", "obedient, natural forms"):
         assert rows[name].small_saved >= 0.97, name
         assert rows[name].beyond <= 0.05, name
 

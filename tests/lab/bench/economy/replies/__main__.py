@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections import Counter
+from pathlib import Path
 
-from tests.lab.bench.economy.replies.corpus import Trial, counted, drafts, not_the_part, right_replies, wrong_replies
+from tests.lab.bench.economy.replies.corpus import measure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.lab.bench.economy.replies", description=__doc__)
-    parser.add_argument("--show", action="store_true", help="list what ended badly, without the held-out third")
+    parser.add_argument("--show", action="store_true", help="list what ended badly")
     options = parser.parse_args()
-    wrong, right = list(wrong_replies(drafts())), list(right_replies(drafts()))
-    texts = list(not_the_part())
-    languages = {lang for _, _, lang, _ in texts} - {"-"}
-    kinds = {kind for _, kind, _, _ in texts}
-    print(f"{len(texts)} replies that are no section ({len(kinds)} kinds, {len(languages)} languages and none)\n")
-    print("| replies | trials | bad | held out | bad |\n|---|---:|---:|---:|---:|")
-    for name, trials in (("no section: entered or passed", wrong), ("a section: not taken, or not as sent", right)):
-        bad, count = counted(trials, held_out=False)
-        bad_out, count_out = counted(trials, held_out=True)
-        print(f"| {name} | {count} | {bad} | {count_out} | {bad_out} |")
+    with tempfile.TemporaryDirectory() as folder:
+        trials = measure(Path(folder))
+    counted, bad = Counter(trial.corpus for trial in trials), [trial for trial in trials if trial.bad]
+    print("| corpus | trials | bad |\n|---|---:|---:|")
+    for name, count in counted.items():
+        print(f"| {name} | {count:,} | {sum(trial.corpus == name for trial in bad)} |")
     if options.show:
-        for trials in (wrong, right):
-            _show([trial for trial in trials if trial.bad and not trial.held_out])
-
-
-def _show(bad: list[Trial]) -> None:
-    for (kind, how), count in sorted(Counter((t.kind, t.bad.partition(":")[0]) for t in bad).items()):
-        print(f"{count:5} {kind}: {how}")
-    for trial in bad:
-        print(f"  {trial.kind} | {trial.draft} | {trial.bad} | {trial.reply[:300]!r}")
+        for (corpus, kind, how), count in sorted(Counter((t.corpus, t.kind, t.bad[:60]) for t in bad).items()):
+            print(f"{count:5} {corpus} | {kind}: {how}")
+        for trial in bad:
+            print(f"  {trial.corpus} | {trial.kind} | {trial.bad[:200]} | {trial.reply[:160]!r}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,49 @@
+"""Frames around parts: the tags in which a retry asks for parts, and the framed texts of a reply."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+_TAG = re.compile(r"<part\s{1,4}id\s?=\s?[\"']?([0-9a-f]{6})(?:-(\d{1,2}))?[\"']?\s?>", re.IGNORECASE)
+#: Ends a frame.
+CLOSING_TAG = "</part>"
+_LONE_CLOSING = re.compile(r"^[ \t]*</part>[ \t]*$", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class FramedText:
+    """The text between the tags of a frame. ``closed`` is False if the closing tag is missing."""
+
+    text: str
+    closed: bool
+
+
+def derive_nonce(answer: str, attempt: int) -> str:
+    """Return the identifier for the frames of a retry. It is the same if the retry is delivered again."""
+    return hashlib.sha256(f"{attempt}\n{answer}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
+
+
+def opening_tag(nonce: str, number: int, count: int) -> str:
+    """Return the opening tag of a frame: one of ``count`` frames, counted from 1."""
+    return f'<part id="{nonce}-{number}">' if count > 1 else f'<part id="{nonce}">'
+
+
+def find_framed_texts(reply: str, feedback: str) -> dict[int, FramedText]:
+    """Return the texts in the frames that the feedback asked for, by the number of the part.
+
+    Frames with another identifier are ordinary text. If a number occurs twice, the last frame counts.
+    """
+    asked = _TAG.findall(feedback)
+    tags = [tag for tag in _TAG.finditer(reply) if tag[1].lower() == asked[-1][0].lower()] if asked else []
+    ends = [*[tag.start() for tag in tags[1:]], len(reply)]
+    return {
+        int(tag[2] or 1): _cut_at_closing(reply[tag.end() : end]) for tag, end in zip(tags, ends, strict=bool(tags))
+    }
+
+
+def _cut_at_closing(text: str) -> FramedText:
+    lone = _LONE_CLOSING.search(text)
+    end = lone.start() if lone else text.lower().rfind(CLOSING_TAG)
+    return FramedText(text[:end] if end >= 0 else text, end >= 0)

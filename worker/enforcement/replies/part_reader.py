@@ -1,0 +1,327 @@
+"""Reading of requested parts in an agent's reply (docs/enforcement.md, "How replies are read").
+
+A part is read from its frame. Without frames, the reply itself or its only code fence must begin with a requested part,
+or be the whole answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from api_client.contract.step_marker import find_markers
+from worker.enforcement.documents import header_lines
+from worker.enforcement.documents.content import has_content, is_json
+from worker.enforcement.documents.document import parse_document
+from worker.enforcement.documents.outline import Heading, parse_outline
+from worker.enforcement.documents.part import (
+    FILES,
+    STEP_MARKER,
+    YAML_HEADER,
+    header_key,
+    in_header,
+    lines_range,
+    parse_fence_part,
+    section_title,
+)
+from worker.enforcement.documents.placeholders import omits_text
+from worker.enforcement.documents.splice import closed_fences, only_adr
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.documents.titles import find_required_section, section_key
+from worker.enforcement.replies.part_frames import FramedText, find_framed_texts
+from worker.enforcement.replies.refusals import is_refusal
+
+#: A title in bold, or glued to its ``#`` marks, at the beginning of a text.
+_BOLD_TITLE = re.compile(r"\s*(\*\*|__)([^*_\n]{1,100}?)[ \t]*:?\1:?[ \t]*(?:\n|(?=\S))")
+_GLUED = re.compile(r"\s*(#{1,6})(?=[^\s#])")
+_HEADING = re.compile(r"#{1,6}(?=[ \t]|$)")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*$")
+_INFOS = frozenset(("", "markdown", "md", "yaml", "yml", "frontmatter", "text", "txt", "plain", "html"))
+_RULE = re.compile(r"\n[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*\n?\s*\Z")
+_BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
+#: Markup of tool calls and their results, which some agents print instead of an answer.
+_TOOL_CALL = re.compile(
+    r"^</?(?:\w+:)?(?:\w*_calls?|tool_\w+|invoke|function_\w+|parameter|think(?:ing)?|system-\w+)\b[^<>\n]{0,200}>"
+    r"|^<\|[^<>\n]{1,60}\|>|^\[TOOL_CALLS\]|^\w{1,20}\([^()\n]{0,200}\)\n\s+⎿"
+    r"|^Action(?: Input)?:|^Tool \w+:|^Bash\(",
+    re.MULTILINE,
+)
+_CODE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+#: A last paragraph that may be a remark to the reader: short prose in which a person speaks, or about the reply.
+_MAX_REMARK = 200
+_SPEAKS = re.compile(
+    r"\b(?:I|I['’]\w+|me|my|you|your|please|thanks?|ich|mir|mich|mein\w*|du|dir|dich|dein\w*|Ihnen|bitte|danke|je|vous"
+    r"|unchanged|untouched|unverändert|inchangée?s?|(?:wie|as) (?:er|es|sie|it|they) (?:war|was|is|were)\w*|stays?"
+    r"|feel free|hope|hoffe|espero|bescheid)\b"
+    r"|[!?][^\w\n]*$|\A\W{0,3}[\[(].*[\])]\W*\Z",
+    re.IGNORECASE,
+)
+_ABOUT_REPLY = re.compile(
+    r"\b(?:sections?|abschnitte?|parts?|answer|antwort|document|dokument|adr(?!-)|rest\w*|header|else|other\w*|sonst|andere|alles"
+    r"|changes?|changed|modified|unchanged|untouched|änder\w*|unverändert|inchangée?|igual|done|fertig|all|mehr|hope\w*"
+    r"|this|passt)\b",
+    re.IGNORECASE,
+)
+#: A line of the feedback of this length is repeated by no section.
+_ECHO = 40
+_PROSE = re.compile(r"(?![-+*>#|`]|\d{1,3}[.)]\s)\S")
+_WORD = re.compile(r"[^\W\d_]{4,}")
+
+
+def read_step(reply: str) -> str | None:
+    """Return the step of the last valid marker in a reply, or of the only one in code."""
+    outside = next((m.step for m in reversed(parse_document(reply).markers) if m.step), None)
+    steps = {marker.step for marker in find_markers(reply) if marker.step}
+    return outside or (steps.pop() if len(steps) == 1 else None)
+
+
+def read_parts(reply: str, parts: Sequence[str], answer: str, feedback: str = "") -> dict[str, str]:
+    """Return the texts that a reply contains for the requested parts, by part name.
+
+    ``answer`` is the answer that lacks the parts, and ``feedback`` the prompt that asked for them.
+    """
+    text = reply.replace("\r\n", "\n").removeprefix("\ufeff")
+    frames = find_framed_texts(text, feedback)
+    reader = _PartReader(answer, parts, feedback)
+    if frames:
+        return reader.read_frames(frames)
+    bare, clear = reader.find_bare_text(text)
+    found = {part: reader.read_part(part, bare, named=False, clear=clear) for part in parts} if bare else {}
+    found |= _read_lines(answer, parts, text) | _read_blocks(answer, parts, text)
+    return {part: value for part, value in found.items() if value}
+
+
+class _PartReader:
+    def __init__(self, answer: str, parts: Sequence[str], feedback: str) -> None:
+        self.answer, self.parts, self.feedback = answer, parts, feedback
+        self.titles = {section_key(title) for part in parts if (title := section_title(part))}
+        present = (one.title for adr in parse_document(answer).adrs for one in adr.sections)
+        self.known = self.titles | set(map(section_key, present))
+
+    def read_frames(self, frames: Mapping[int, FramedText]) -> dict[str, str]:
+        """Return the texts of the requested parts, each from its own frame, else from another frame."""
+        found: dict[str, str] = {}
+        for number, part in enumerate(self.parts, 1):
+            own = frames.get(number)
+            found[part] = self.read_part(part, own.text, named=True, clear=own.closed) if own else ""
+            others = (frame for at, frame in frames.items() if at != number and not found[part])
+            for other in others if section_title(part) or in_header(part) else ():
+                found[part] = found[part] or self.read_part(part, other.text, named=False, clear=other.closed)
+        return {part: text for part, text in found.items() if text}
+
+    def find_bare_text(self, text: str) -> tuple[str, bool]:
+        """Return the text of a reply without frames that may be read, and whether its end is certain."""
+        body = strip_marker(text).strip("\n")
+        fence = find_only_fence(body)
+        if fence and self._begins_with_part(fence[0]):
+            return fence[0], True
+        return (body, False) if self._begins_with_part(body) else ("", False)
+
+    def _begins_with_part(self, text: str) -> bool:
+        text = self._as_heading(_BLANK_LINES.sub("", text))
+        first = text.partition("\n")[0]
+        if any(map(in_header, self.parts)):
+            keys = {*header_lines.FIELDS, *header_lines.LISTS, FILES, *filter(None, map(header_key, self.parts))}
+            if first.rstrip() == "---" or keys & set(header_lines.find_entries(first)):
+                return True
+        headings = parse_document(text).out.headings
+        if headings and headings[0].line == 0 and section_key(headings[0].title) in self.titles:
+            return True
+        begins_alike = any(map(str.isalnum, first)) and first == self.answer.lstrip().partition("\n")[0].rstrip("\r")
+        return begins_alike or any(adr.has_title or adr.header for adr in parse_document(text).adrs)
+
+    def _as_heading(self, text: str) -> str:
+        """Return the text with a requested title at its beginning, in bold or without a blank, as a heading."""
+        bold = _BOLD_TITLE.match(text)
+        if bold and section_key(bold[2]) in self.titles:
+            return f"### {bold[2]}\n\n{text[bold.end() :]}"
+        glued = _GLUED.match(text)
+        return f"{glued[1]} {text[glued.end() :]}" if glued else text
+
+    def read_part(self, part: str, text: str, *, named: bool, clear: bool) -> str:
+        """Return the text of one part. ``named``: the text is known to be this part; ``clear``: so is its end."""
+        if title := section_title(part):
+            return self._read_section(_BLANK_LINES.sub("", text), section_key(title), named=named, clear=clear)
+        if part == YAML_HEADER:
+            header = _read_header(text)
+            return header if len(set(header_lines.find_entries(header)) & {*header_lines.FIELDS}) > 1 else ""
+        if name := header_key(part):
+            return _read_key(_read_header(text), name)
+        if not named or part == STEP_MARKER:
+            return ""
+        fence = find_only_fence(text)
+        inside = fence[0] if fence else text.strip("\n").rstrip()
+        if wanted := parse_fence_part(part):
+            own = closed_fences(text, wanted[0])
+            return parse_document(text).out.inner_text(own[0]) if own else inside
+        return inside
+
+    def _read_section(self, text: str, name: str, *, named: bool, clear: bool) -> str:
+        fence = find_only_fence(text)
+        if fence and self._begins_with_part(fence[0]):
+            text = fence[0]
+        text = self._as_heading(_BLANK_LINES.sub("", text))
+        out = parse_document(text).out
+        tops = [heading for heading in out.headings if heading.top]
+        own = [heading for heading in tops if section_key(heading.title) == name]
+        level = min((heading.level for heading in own), default=0)
+        for heading in reversed([heading for heading in own if heading.level == level]):
+            start = heading.line + _heading_length(heading, out.lines)
+            if body := self._read_body(out.lines, start, heading.level, tops, name, clear=clear):
+                return body
+        if own or not named or any(heading.line == 0 and heading.level <= 2 for heading in tops):
+            return ""
+        return self._read_body(out.lines, 0, 3, tops, name, clear=clear)
+
+    def _read_body(
+        self, lines: Sequence[str], start: int, level: int, tops: Sequence[Heading], name: str, *, clear: bool
+    ) -> str:
+        end = next((h.line for h in tops if h.line >= start and self._ends_section(h, level, name)), len(lines))
+        body = _BLANK_LINES.sub("", "\n".join(lines[start:end]).rstrip())
+        markers = parse_document(body).markers
+        body = body[: markers[0].start].rstrip() if markers else body
+        while rule := _RULE.search(body):
+            body = body[: rule.start()].rstrip()
+        fence = find_only_fence(body)
+        if fence and not fence[1] and body.lstrip("`~ ").startswith(("markdown", "md")):
+            body = _BLANK_LINES.sub("", fence[0].rstrip())
+        prose = _CODE.sub("", body)
+        if not has_content(body) or omits_text(body) or is_refusal(body) or _TOOL_CALL.search(prose) or is_json(body):
+            return ""
+        if any(len(line) > _ECHO and line.strip("> *") in self.feedback for line in prose.split("\n")):
+            return ""
+        if not has_content(prose) and (_TOOL_CALL.search(body) or find_required_section(name)):
+            return ""
+        if not clear and end == len(lines) and may_end_in_remark(body, self.answer):
+            return ""
+        return _demote_headings(body, level)
+
+    def _ends_section(self, heading: Heading, level: int, name: str) -> bool:
+        key = section_key(heading.title)
+        known = key != name and (key in self.known or find_required_section(heading.title) is not None)
+        return heading.level <= min(level, 2) or (known and heading.level <= max(level, 2))
+
+
+def may_end_in_remark(body: str, answer: str) -> bool:
+    """Return True if the last paragraph of a text may be a remark to the reader instead of a part of the text.
+
+    Nothing marks the end of a text without a frame. A short last paragraph is uncertain if it speaks to somebody, or
+    about the reply and in no word about the subject of the text or of the answer.
+    """
+    before, _, last = body.rpartition("\n\n")
+    last = last.strip()
+    if not before.strip() or "\n" in last or len(last) > _MAX_REMARK or not _PROSE.match(last):
+        return False
+    if _RULE.search(f"{before}\n") or _SPEAKS.search(last):
+        return True
+    fences = parse_outline(body).fences
+    if fences and fences[-1].end > body.count("\n"):
+        return False
+    about = _WORD.findall(_ABOUT_REPLY.sub(" ", last))
+    subject = {word.casefold() for word in _WORD.findall(f"{before}\n{answer}")}
+    return bool(_ABOUT_REPLY.search(last)) and not any(word.casefold() in subject for word in about)
+
+
+def find_only_fence(text: str, *, json: bool = False) -> tuple[str, bool] | None:
+    """Return the text inside the only code fence of a text, and whether there is text around the fence.
+
+    Fences inside that fence belong to its text. Return None for several fences and for fences of code (``json`` allows
+    JSON).
+    """
+    lines = text.strip("\n").split("\n") if "```" in text or "~~~" in text else []
+    marks = [(number, found) for number, line in enumerate(lines) if (found := _FENCE.match(line))]
+    if len(marks) < 2 or marks[0][1][2].lower() not in (_INFOS | {"json"} if json else _INFOS):
+        return None
+    start, depth, end = marks[0][0], 0, -1
+    for number, found in marks:
+        if found[1].startswith(marks[0][1][1]):
+            depth += 1 if found[2] or not depth else -1
+            if not depth:
+                end = number
+                break
+    if end < 0 or any(number > end for number, _ in marks):
+        return None
+    around = any(line.strip() for line in [*lines[:start], *lines[end + 1 :]])
+    return "\n".join(lines[start + 1 : end]), around
+
+
+def _heading_length(heading: Heading, lines: Sequence[str]) -> int:
+    underlined = not lines[heading.line].lstrip().startswith("#")
+    return 2 + heading.title.count("\n") if underlined else 1
+
+
+def _demote_headings(body: str, level: int) -> str:
+    if level >= 2:
+        return body
+    lines = body.split("\n")
+    for heading in parse_outline(body).headings:
+        if heading.level <= 2 and _HEADING.match(lines[heading.line]):
+            lines[heading.line] = "#" * (3 - heading.level) + lines[heading.line]
+    return "\n".join(lines)
+
+
+def _read_header(text: str) -> str:
+    """Return the YAML of the header with which a text begins, or of the text's ADR, without ``---`` lines."""
+    adr = only_adr(text)
+    if adr and adr.header:
+        return adr.yaml_text.rstrip("\n")
+    fence = find_only_fence(text)
+    lines = (fence[0] if fence else text).strip("\n").split("\n")
+    opened = lines[0].rstrip() == "---"
+    lines = lines[opened:]
+    ends = (
+        number
+        for number, line in enumerate(lines)
+        if line.rstrip() in ("---", "...") or line.startswith(("# ADR-", "##")) or not (opened or line.strip())
+    )
+    return strip_marker("\n".join(lines[: next(ends, len(lines))]).rstrip())
+
+
+def _read_key(header: str, name: str) -> str:
+    if found := header_lines.key_lines(header, name):
+        return found
+    keys = set(header_lines.find_entries(header))
+    if name == FILES and keys and keys <= header_lines.LISTS and header_lines.parse_mapping(header):
+        return "files:\n" + "\n".join(f"  {line}" for line in header.split("\n"))
+    return ""
+
+
+def _read_lines(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
+    """Return the new text of requested lines from a reply without frames: its plain blocks, or the whole answer."""
+    ranges = sorted((lines, part) for part in parts if (lines := lines_range(part)))
+    if not ranges:
+        return {}
+    blocks = _plain_blocks(reply)
+    if len(blocks) == len(ranges):
+        return {part: text for (_, part), text in zip(ranges, blocks, strict=True)}
+    if len(ranges) > 1 or blocks:
+        return {}
+    (first, last), part = ranges[0]
+    old, new = (strip_marker(text).strip("\n").rstrip().replace("\r\n", "\n").split("\n") for text in (answer, reply))
+    after = max(len(old) - last, 0)
+    kept = [*old[: first - 1], *old[last:]]
+    again = [*new[: first - 1], *new[len(new) - after :]]
+    whole = last <= len(old) and len(new) >= first + after and again == kept and any(map(str.strip, kept))
+    return {part: "\n".join(new[first - 1 : len(new) - after])} if whole else {}
+
+
+def _read_blocks(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
+    """Return the code of requested blocks from a reply without frames."""
+    found: dict[str, str] = {}
+    asked = sorted((fence[0], fence[1], part) for part in parts if (fence := parse_fence_part(part)))
+    for language in dict.fromkeys(language for language, _, _ in asked):
+        mine = [(number, part) for own, number, part in asked if own == language]
+        texts = [parse_document(reply).out.inner_text(fence) for fence in closed_fences(reply, language)]
+        texts = texts or _plain_blocks(reply)
+        if not texts and language == "json" and is_json(strip_marker(reply)):
+            texts = [strip_marker(reply).strip()]
+        if len(texts) == len(mine):
+            found |= {part: text for (_, part), text in zip(mine, texts, strict=True)}
+        elif len(texts) == len(closed_fences(answer, language)):
+            found |= {part: texts[number - 1] for number, part in mine if number <= len(texts)}
+    return found
+
+
+def _plain_blocks(reply: str) -> list[str]:
+    plain = (fence for fence in closed_fences(reply, "") if fence.language in ("", "text"))
+    return [parse_document(reply).out.inner_text(fence) for fence in plain]

@@ -1,0 +1,250 @@
+"""Merging of an agent's reply into an earlier answer: what may count after a retry, in order of preference.
+
+The first candidate that the validators accept counts, else the answer with the parts that were read
+(docs/enforcement.md, "How replies are read").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.step_marker import format_marker
+from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
+from worker.enforcement.content_guard import RetryRequest, derive_request, lacks_adr, section_body
+from worker.enforcement.documents.adr import Adr
+from worker.enforcement.documents.content import is_json
+from worker.enforcement.documents.document import parse_document
+from worker.enforcement.documents.header_lines import find_entries
+from worker.enforcement.documents.part import (
+    FILES,
+    STEP_MARKER,
+    YAML_HEADER,
+    header_key,
+    lines_range,
+    section_title,
+)
+from worker.enforcement.documents.splice import (
+    Part,
+    can_replace_directly,
+    only_adr,
+    put_header,
+    put_key,
+    put_marker,
+    put_section,
+)
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.documents.titles import find_required_section, section_key
+from worker.enforcement.replies.part_frames import find_framed_texts
+from worker.enforcement.replies.part_reader import find_only_fence, read_parts, read_step
+from worker.enforcement.replies.refusals import is_refusal
+
+#: A reply below this share of the previous answer is a fragment, if that answer has at least this length.
+_FRAGMENT_SHARE, _SOME_LENGTH = 0.3, 200
+#: Least share of the words outside the requested parts that a whole new answer must keep.
+_KEPT_WORDS = 0.7
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class MergedAnswer:
+    """The result of merging the agent's reply into an earlier answer.
+
+    Attributes:
+        inserted: the texts taken from the reply, by part name; empty if the answer is the unchanged reply.
+        whole: the reply replaces the earlier answer, although only parts of it were requested. It counts only if the
+            validators accept it.
+    """
+
+    answer: str
+    inserted: Mapping[str, str] = field(default_factory=dict)
+    whole: bool = False
+
+
+def list_candidates(
+    answer: str,
+    errors: Sequence[ValidationIssue],
+    reply: str,
+    files: Iterable[str] = (),
+    feedback: str = "",
+    parts_text: str | None = None,
+) -> list[MergedAnswer]:
+    """Return the answers that may count after a reply, in order of preference.
+
+    ``errors`` are the errors of the earlier answer, which the reply was asked to correct. ``files`` are texts that the
+    agent wrote beside the reply. ``parts_text`` is the reply from which parts are read, if it differs.
+    """
+    request = derive_request(answer, errors)
+    whole = _unframe(reply, feedback)
+    replaces = _may_replace(whole, answer, request, files)
+    if request.whole and replaces:
+        fence = find_only_fence(strip_marker(whole), json=True) if request.shortens else None
+        value = fence[0] + whole[len(strip_marker(whole)) :] if fence and (not fence[1] or is_json(fence[0])) else whole
+        return [MergedAnswer(value, {} if value == reply else {"": value})]
+    merged = _merge_parts(answer, errors, reply if parts_text is None else parts_text, request, feedback)
+    if not replaces:
+        return [merged]
+    again = MergedAnswer(whole, {} if whole == reply else {"": whole}, whole=True)
+    better = _adds_structure(merged.answer, whole) or _repeats_less(merged.answer, answer, request.parts, whole)
+    return [again, merged] if better else [merged, again]
+
+
+def merge_reply(
+    answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = (), feedback: str = ""
+) -> MergedAnswer:
+    """Merge the agent's reply into an earlier answer without validators, and return the preferred result."""
+    return next(each for each in list_candidates(answer, errors, reply, files, feedback) if not each.whole)
+
+
+def assemble_answer(history: Sequence[Attempt], text: str, files: Iterable[str] = (), feedback: str = "") -> str:
+    """Merge the agent's new text into the best earlier answer, and return the resulting answer.
+
+    ``history`` has its issues weighed by the policy; ``files`` are texts written beside the answer.
+    """
+    before = find_best_attempt(latest_attempts(history))
+    if before is None or not before.errors:
+        return text
+    return merge_reply(before.answer, before.errors, text, files, feedback).answer
+
+
+def _unframe(reply: str, feedback: str) -> str:
+    """Return the text of the only frame of a reply, or the reply itself; an empty text for several frames."""
+    frames = list(find_framed_texts(reply, feedback).values())
+    if not frames:
+        return reply
+    return frames[0].text.strip("\r\n") if len(frames) == 1 else ""
+
+
+def _may_replace(reply: str, answer: str, request: RetryRequest, files: Iterable[str]) -> bool:
+    """Return True if a reply can be a whole new answer: it keeps the ADRs, or enough of an answer without ADRs."""
+    body, before = strip_marker(reply).strip(), strip_marker(answer).strip()
+    if not body or is_refusal(body):
+        return False
+    if parse_document(answer).adrs:
+        named = {section_key(title) for part in request.parts if (title := section_title(part))}
+        found = [adr for text in (reply, *files) for adr in parse_document(text).adrs]
+        return not lacks_adr(answer, [reply, *files]) and any(
+            adr.has_title or any(section_key(section.title) not in named for section in adr.sections) for adr in found
+        )
+    if request.shortens:
+        return True
+    if len(before) >= _SOME_LENGTH and len(body) < _FRAGMENT_SHARE * len(before):
+        return False
+    short = len(before) < _SOME_LENGTH and _adds_structure(answer, reply)
+    return request.whole or short or _keeps_words(answer, request.parts, body)
+
+
+def _keeps_words(answer: str, parts: Sequence[str], reply: str) -> bool:
+    """Return True if a reply has most of the words that an answer has outside of some of its parts."""
+    words = set(_WORD.findall(strip_marker(_text_outside(answer, parts)).casefold()))
+    return len(words & set(_WORD.findall(reply.casefold()))) >= _KEPT_WORDS * len(words)
+
+
+def _text_outside(answer: str, parts: Sequence[str]) -> str:
+    spans = sorted(found for part in parts if part != STEP_MARKER and (found := Part(part).find(answer)))
+    kept, past = [], 0
+    for start, end in spans:
+        kept.append(answer[past : max(start, past)])
+        past = max(past, end)
+    return "".join([*kept, answer[past:]])
+
+
+def _adds_structure(answer: str, reply: str) -> bool:
+    """Return True if a reply has a header or a heading that the answer lacks."""
+    return not _list_structure(reply) <= _list_structure(answer)
+
+
+def _list_structure(text: str) -> set[str]:
+    document = parse_document(text)
+    found = {section_key(heading.title) for heading in document.out.headings if heading.top and heading.level <= 2}
+    return found | {"---" for adr in document.adrs if adr.header}
+
+
+def _repeats_less(merged: str, answer: str, parts: Sequence[str], reply: str) -> bool:
+    """Return True if a reply keeps all lines outside the requested parts, and has fewer lines than the merged answer.
+
+    Then the answer was malformed: parts that were put in stand beside their broken copies.
+    """
+    there = set(_plain_lines(reply))
+    kept = there.issuperset(_plain_lines(_text_outside(answer, parts)))
+    return kept and len(_plain_lines(merged)) > len(_plain_lines(reply))
+
+
+def _plain_lines(text: str) -> list[str]:
+    return [words for line in text.split("\n") if (words := " ".join(_WORD.findall(line.casefold())))]
+
+
+class _AnswerBuilder:
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+        self.inserted: dict[str, str] = {}
+
+    def record_part(self, part: str, text: str, after: str) -> None:
+        if after != self.answer:
+            self.answer, self.inserted[part] = after, text
+
+
+def _merge_parts(
+    answer: str, errors: Sequence[ValidationIssue], reply: str, request: RetryRequest, feedback: str
+) -> MergedAnswer:
+    splice = _AnswerBuilder(answer)
+    found = read_parts(reply, request.parts, answer, feedback) if request.parts else {}
+    named = _named_files(answer, errors)
+    for part in sorted(found, key=_insertion_order):
+        text, now = found[part], splice.answer
+        title, name = section_title(part), header_key(part)
+        if can_replace_directly(part, now):
+            after = Part(part).put(now, text)
+        elif part == YAML_HEADER:
+            after = _keep_if_safe(now, put_header(now, text))
+        elif name:
+            after = _keep_if_safe(now, put_key(now, name, text, named))
+        else:
+            after = _insert_section(now, str(title), text) if title else now
+        splice.record_part(part, text, after)
+    if STEP_MARKER in request.parts and (step := read_step(reply)):
+        splice.record_part(STEP_MARKER, format_marker(step), put_marker(splice.answer, step))
+    return MergedAnswer(splice.answer, splice.inserted)
+
+
+def _insertion_order(part: str) -> tuple[int, int]:
+    """Return a sort key: lines come first and from the end, because other parts move them."""
+    lines = lines_range(part)
+    return (0, -lines[0]) if lines else (1, 0)
+
+
+def _insert_section(answer: str, title: str, body: str) -> str:
+    """Return the answer with a section inserted, or with an existing section of the same text renamed."""
+    adr = only_adr(answer)
+    sections = (
+        [] if adr is None or any(section_key(one.title) == section_key(title) for one in adr.sections) else adr.sections
+    )
+    same = [one for one in sections if adr and section_body(adr, one).split() == body.split()]
+    if adr is None or not same:
+        return _keep_if_safe(answer, put_section(answer, title, body))
+    start = adr.char_of(same[0].line)
+    renamed = answer[start:].replace(same[0].title, title, 1)
+    return answer[:start] + renamed if not find_required_section(same[0].title) and len(same) == 1 else answer
+
+
+def _keep_if_safe(before: str, after: str) -> str:
+    """Return the changed text, or the old text if the change would remove an ADR or a section."""
+    old, new = parse_document(before).adrs, parse_document(after).adrs
+    if len(old) != len(new):
+        return before
+    kept = (_section_titles(was) <= _section_titles(adr) for was, adr in zip(old, new, strict=True))
+    return after if all(kept) else before
+
+
+def _section_titles(adr: Adr) -> set[str]:
+    return {section_key(section.title) for section in adr.sections}
+
+
+def _named_files(answer: str, errors: Sequence[ValidationIssue]) -> frozenset[int]:
+    adr = only_adr(answer)
+    block = find_entries(adr.yaml_text).get(FILES) if adr and adr.header else None
+    if adr is None or block is None:
+        return frozenset()
+    return frozenset(error.line - adr.header_line(block.start) for error in errors if not error.file)
