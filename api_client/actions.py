@@ -1,30 +1,25 @@
-"""Actions of operators: cancel, replay or drop one turn, or all that match a search. Each is a recorded order."""
+"""Orders of operators about turns and workers, each recorded in the audit log; ``turn_actions`` has the actions."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, SessionBusy, TurnNotFinished, TurnNotFound
-from api_client.contract.turn import Outcome, TurnState
+from api_client.contract.turn import Turn
 from api_client.contract.worker_order import WorkerOrder
 from api_client.index.search import FoundTurn, Search
 from api_client.index.selection import select_turns
-from api_client.policies.turn_replays import derive_replay_id
-
-#: Action -> turns that it applies to.
-ACTIONS = {"cancel": "unfinished turns", "replay": "finished turns", "drop": "dead letters"}
-_ONLY = {"cancel": "unfinished", "replay": "finished", "drop": "dead"}
 
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
     """The result of an operator's action on one turn.
 
-    ``said`` is ``cancelled``, ``stopping``, ``replayed``, ``dropped``, or why nothing was done. ``before`` is True if
-    the same replay was made earlier, so that no new turn was created.
+    ``said`` is cancelled, stopping, dropped and so on, or why nothing was done. ``before``: the same action made
+    ``new_turn_id`` earlier, so no new turn was created.
     """
 
     turn_id: str
@@ -33,61 +28,93 @@ class ActionResult:
     new_turn_id: str = ""
     before: bool = False
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayChange:
-    """Describes how a replay differs from the original turn: another model or another last message."""
-
-    model: str = ""
-    prompt: str = ""
-
-    def __str__(self) -> str:
-        """Describe the change for the audit log without revealing the new message."""
-        parts = [f"model={self.model}" if self.model else "", "message edited" if self.prompt else ""]
-        return ", ".join(filter(None, parts))
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as a JSON-ready dict."""
+        return {name: value for name, value in asdict(self).items() if name != "before"}
 
 
-_SAME = ReplayChange()
+class NewTurn(NamedTuple):
+    """The turn that an action would submit: its id, model, and the message if it differs from the old turn's."""
+
+    turn_id: str
+    model: str
+    message: str
 
 
-async def select_targets(client: TurnsClient, action: str, search: Search) -> list[FoundTurn]:
-    """Return the turns that match a search and that allow the action, oldest first."""
-    return await select_turns(client.lists, search, only=_ONLY[action])
+class TurnAction:
+    """An order of operators about turns. A capability adds its own by a module of ``turn_actions`` with an ``ACTION``.
+
+    Attributes:
+        name: its name in forms and in the audit log; ``past`` is its past participle.
+        position: its place among all actions.
+        targets: the turns that it applies to, in words; ``only`` is the filter that finds them (see ``select_turns``).
+        statuses: the statuses of such turns by which a caller may filter.
+        operators_only: what only operators may do, as a refusal calls it; empty if owners may, too.
+        style: of its button.
+        submits: it makes new turns, which count against limits and may go to another model.
+    """
+
+    name, past, targets, only = "", "", "", ""
+    position = 0
+    statuses: tuple[str, ...] = ()
+    operators_only = ""
+    style = "danger"
+    submits = False
+
+    @property
+    def detail(self) -> str:
+        """Return what the audit log says about the action besides its name."""
+        return ""
+
+    def with_model(self, model: str) -> TurnAction:
+        """Return the action for another model, if it submits turns."""
+        return self
+
+    def fit_to(self, turn: Turn) -> TurnAction:
+        """Return the action without parameters that change nothing for this turn."""
+        return self
+
+    def new_turn(self, turn: Turn) -> NewTurn:
+        """Return the turn that the action submits, if it submits any."""
+        raise NotImplementedError
+
+    async def apply(self, client: TurnsClient, turn: Turn, *, owner: str | None) -> ActionResult:
+        """Carry the action out. Idempotent. Raises ``TurnNotFinished`` or ``BadRequest`` if it does not fit."""
+        raise NotImplementedError
+
+    def result_data(self, done: ActionResult, turn: Turn) -> dict[str, Any]:
+        """Return a result as a JSON-ready dict; ``turn`` is the turn afterwards."""
+        return done.to_dict()
+
+
+async def select_targets(client: TurnsClient, action: TurnAction, search: Search) -> list[FoundTurn]:
+    """Return the turns that match a search and to which the action applies, oldest first.
+
+    Raises the errors of ``select_turns``.
+    """
+    return await select_turns(client.lists, search, only=action.only)
 
 
 async def carry_out_action(
     client: TurnsClient,
-    action: str,
+    action: TurnAction,
     turn_id: str,
     *,
     by: str,
     owner: str | None = None,
     bulk: str = "",
     detail: str = "",
-    change: ReplayChange = _SAME,
 ) -> ActionResult:
     """Apply an operator's action to one turn and record the action in the audit log. Idempotent.
 
-    Raises ``TurnNotFound`` if the turn does not exist or has another owner; ``TurnNotFinished`` for a replay of an
-    unfinished turn or a drop of a turn that is no dead letter; ``BadRequest`` for a replay that can never succeed.
+    Raises ``TurnNotFound`` if the turn does not exist or has another owner, and the errors of the action.
     """
     before = await client.reader.read_turn(turn_id, owner=owner)
-    detail = ", ".join(filter(None, (detail, str(change))))
-    async with client.orders.place_order(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail) as order:
-        if action == "cancel":
-            after = await client.canceller.cancel(turn_id, owner=owner)
-            if before.state is TurnState.FINISHED:
-                order.refused = f"was already finished: {before.outcome}"
-                return ActionResult(turn_id, False, order.refused)
-            return ActionResult(turn_id, True, after.outcome.value if after.outcome else "stopping")
-        if action == "replay":
-            known = bool(await client.lists.read_turns([derive_replay_id(turn_id, change.model, change.prompt)]))
-            new = await client.replay_turn(turn_id, model=change.model, prompt=change.prompt)
-            if before.outcome is Outcome.DEAD:
-                await client.dead_letters.drop_letter(turn_id)
-            return ActionResult(turn_id, True, "replayed", new, before=known)
-        await client.dead_letters.drop_letter(turn_id)
-        return ActionResult(turn_id, True, "dropped")
+    detail = ", ".join(filter(None, (detail, action.detail)))
+    async with client.orders.place_order(action.name, by=by, turn_id=turn_id, bulk=bulk, detail=detail) as order:
+        result = await action.apply(client, before, owner=owner)
+        order.refused = "" if result.done else result.said
+        return result
 
 
 async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by: str, detail: str = "") -> str:
@@ -101,14 +128,13 @@ async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by
 
 async def act_on_all(
     client: TurnsClient,
-    action: str,
+    action: TurnAction,
     turns: list[FoundTurn],
     *,
     by: str,
     bulk: str,
     detail: str,
     owner: str | None = None,
-    change: ReplayChange = _SAME,
 ) -> AsyncGenerator[ActionResult]:
     """Apply an action to each turn in sequence and yield each result; a turn that changed meanwhile is skipped.
 
@@ -116,9 +142,7 @@ async def act_on_all(
     """
     for turn in turns:
         try:
-            yield await carry_out_action(
-                client, action, turn.turn_id, by=by, owner=owner, bulk=bulk, detail=detail, change=change
-            )
+            yield await carry_out_action(client, action, turn.turn_id, by=by, owner=owner, bulk=bulk, detail=detail)
         except (TurnNotFound, TurnNotFinished, SessionBusy, BadRequest) as error:
             yield ActionResult(turn.turn_id, False, str(error))
 

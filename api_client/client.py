@@ -13,13 +13,12 @@ from api_client.broker.announcer import Announcer
 from api_client.budgets.budget_monitor import BudgetMonitor
 from api_client.budgets.spending import BudgetLedger
 from api_client.contract.admission import Admission
-from api_client.contract.errors import SettingsError, TurnNotFinished
+from api_client.contract.errors import SettingsError
 from api_client.contract.intake_pause import IntakePaused
 from api_client.contract.orders import Orders
 from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.session_files import StoredSessions, find_session_files
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnState
 from api_client.figures.metrics import FigureReader
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.lists import TurnLists
@@ -32,8 +31,6 @@ from api_client.policies import PolicyFiles
 from api_client.policies.flows import FlowVersions
 from api_client.policies.policy_admission import PolicyChoice, PolicyKeeper
 from api_client.policies.prompts import SessionTemplates
-from api_client.policies.replays import PolicyReplays
-from api_client.policies.turn_replays import build_replay_request, derive_replay_id
 from api_client.relay_state.allowances import SubmissionLimits
 from api_client.relay_state.open_questions import OpenQuestions
 from api_client.relay_state.openwebui_seen import OpenWebUIRequests
@@ -67,7 +64,6 @@ class TurnsClient:
         self.policies = PolicyFiles(settings)
         self.flows = FlowVersions(self.store)
         self.prompts = SessionTemplates(settings)
-        self.policy_replays = PolicyReplays(self.store)
         self._announcer = Announcer(settings)
         self.reader = TurnReader(self.store)
         self.canceller = Canceller(self.store, self.reader, self._announcer)
@@ -126,15 +122,3 @@ class TurnsClient:
         await self.reader.close()
         await self.store.close()
         self._announcer.close()
-
-    async def replay_turn(self, turn_id: str, *, model: str = "", prompt: str = "") -> str:
-        """Submit a finished turn again as a new turn of the same session, and return the new turn's id. Idempotent.
-
-        With ``model``, another model is asked; with ``prompt``, another message is sent. Raises ``TurnNotFinished`` if
-        the turn has not ended, and the errors of ``Submitter.submit`` and ``TurnReader.read_turn``.
-        """
-        turn = await self.reader.read_turn(turn_id)
-        if turn.state is not TurnState.FINISHED:
-            raise TurnNotFinished(turn_id)
-        request = build_replay_request(turn_id, turn.request, self.settings, self.policies, model=model, prompt=prompt)
-        return await self.submitter.submit(request, turn_id=derive_replay_id(turn_id, model, prompt))

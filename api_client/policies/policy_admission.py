@@ -20,10 +20,9 @@ from api_client.contract.validator_names import (
 )
 from api_client.contract.work import find_work
 from api_client.policies import PolicyFiles
-from api_client.policies.flows import FLOW, FlowVersions, set_flow
+from api_client.policies.flows import FlowVersions, set_flow
 from api_client.policies.prompts import SessionTemplates
 from api_client.policies.stored_policies import store_policy
-from api_client.policies.turn_replays import REPLAY_OF
 from api_client.store import Store
 from api_client.store.module_log import ModuleLog
 
@@ -34,10 +33,7 @@ _AGAIN_SECONDS = 60.0
 
 
 class PolicyChoice(Admission):
-    """Completes submitted requests with the rules and limits of their policy file.
-
-    A replay whose flow version no longer exists gets a current version.
-    """
+    """Completes submitted requests with the rules and limits of their policy file."""
 
     def __init__(self, settings: Settings, policies: PolicyFiles, flows: FlowVersions) -> None:
         self._settings, self.policies, self.flows = settings, policies, flows
@@ -45,32 +41,19 @@ class PolicyChoice(Admission):
     async def admit(self, turn: Submission) -> TurnRequest:
         """Return the request completed with the rules and limits of its policy file."""
         request = turn.request
-        flow = request.labels.get(FLOW)
-        if REPLAY_OF in request.labels and flow and flow not in await self.flows.read_active():
-            request = await self.renew_replay(request)
         if self.policies.named:  # the flow version may determine the policy
             request = self.policies.complete_request(await self.flows.assign_flow(request))
         if AppliedPolicy.from_request(request) is None and request.validators != self._settings.validators:
             check_validators(request.validators, self._settings)
         return request
 
-    async def renew_replay(self, request: TurnRequest) -> TurnRequest:
-        """Return a replay's request with a current flow version and a current policy."""
-        request = await self.flows.assign_flow(set_flow(replace(request, template=""), ""))
-        if AppliedPolicy.from_request(request) is None:
-            return request
-        named = {name for name in ("validators", "policy", "max_attempts") if name not in request.filled}
-        request = replace(request.with_attachment(APPLIED, None), policy={})
-        request = replace(request, filled=tuple(name for name in request.filled if name in request.attached))
-        return self.policies.apply_policy(request, owner=request.key, named={*named, "locale"})
-
 
 class PolicyKeeper(Admission):
     """Stores the policy and the session template of each submitted turn, so that workers can load them."""
 
     def __init__(self, store: Store, choice: PolicyChoice, check: Admission, prompts: SessionTemplates) -> None:
-        """Create the admission; ``check`` validates a replay that gets a current policy."""
-        self._store, self._choice, self._check, self._prompts = store, choice, check, prompts
+        """Create the admission; ``check`` validates a turn whose policy is replaced."""
+        self._store, self._check, self._prompts = store, check, prompts
         self._policies, self._flows = choice.policies, choice.flows
         self._kept_at: dict[str, float] = {}  # when each template was stored last
 
@@ -86,12 +69,12 @@ class PolicyKeeper(Admission):
         return request
 
     async def _store_policy(self, turn: Submission, applied: AppliedPolicy) -> TurnRequest:
-        """Store the turn's policy and return its request; a replay whose policy is lost gets the current policy."""
+        """Store the turn's policy and return the request; if the policy is lost, the turn gets the current one."""
         policy = applied.hash
         if await store_policy(self._store, policy, self._policies.find_text(policy)):
             return turn.request
         log.warning("policy.gone", policy=policy)
-        turn = replace(turn, request=await self._choice.renew_replay(turn.request))
+        turn = replace(turn, request=await renew_policy(turn.request, self._policies, self._flows))
         await self._check.admit(turn)
         anew = AppliedPolicy.from_request(turn.request)
         return await self._store_policy(turn, anew) if anew else turn.request
@@ -106,6 +89,17 @@ class PolicyKeeper(Admission):
             await store_policy(self._store, prompt.hash, prompt.text)
             self._kept_at[prompt.hash] = now
         return set_flow(replace(request, template=prompt.hash), flow)
+
+
+async def renew_policy(request: TurnRequest, policies: PolicyFiles, flows: FlowVersions) -> TurnRequest:
+    """Return the request of an earlier turn with a current flow version and a current policy."""
+    request = await flows.assign_flow(set_flow(replace(request, template=""), ""))
+    if AppliedPolicy.from_request(request) is None:
+        return request
+    named = {name for name in ("validators", "policy", "max_attempts") if name not in request.filled}
+    request = replace(request.with_attachment(APPLIED, None), policy={})
+    request = replace(request, filled=tuple(name for name in request.filled if name in request.attached))
+    return policies.apply_policy(request, owner=request.key, named={*named, "locale"})
 
 
 def hash_policy(request: TurnRequest, settings: Settings) -> str:

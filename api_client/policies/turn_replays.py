@@ -8,10 +8,11 @@ from typing import Any
 
 from api_client.contract.policy import AppliedPolicy
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnRequest, check_turn_id
+from api_client.contract.turn import Turn, TurnRequest, check_turn_id
 from api_client.contract.work import find_work
 from api_client.policies import PolicyFiles
-from api_client.policies.flows import FLOW
+from api_client.policies.flows import FLOW, FlowVersions
+from api_client.policies.policy_admission import renew_policy
 
 #: The label of a turn that names the repeated turn.
 REPLAY_OF = "replay_of"
@@ -26,14 +27,18 @@ def derive_replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
     return f"turn-{hashlib.sha256(f'replay of {turn_id}{changed}'.encode()).hexdigest()[:32]}"
 
 
-def build_replay_request(
-    turn_id: str, request: TurnRequest, settings: Settings, policies: PolicyFiles, *, model: str = "", prompt: str = ""
+async def build_replay_request(
+    turn: Turn, settings: Settings, policies: PolicyFiles, flows: FlowVersions, *, model: str = "", prompt: str = ""
 ) -> TurnRequest:
-    """Build the request that submits a turn again, optionally with another model or last message.
+    """Return the request that submits a turn again, optionally to another model or with another last message.
 
-    Raises ``BadRequest`` or ``SettingsError`` like ``PolicyFiles.apply_policy``.
+    A flow version that gets no turns any more is replaced by a current one, with its policy.
+
+    Raises:
+        BadRequest, SettingsError: see ``PolicyFiles.apply_policy``.
     """
-    labels = {REPLAY_OF: turn_id, FLOW: request.labels.get(FLOW, "")}
+    request, flow = turn.request, turn.request.labels.get(FLOW, "")
+    labels = {REPLAY_OF: turn.turn_id, FLOW: flow}
     request = replace(find_work(request).detach_request(request), traceparent="", labels=labels)
     if prompt:
         request = replace(request, messages=(*request.messages[:-1], {**request.messages[-1], "content": prompt}))
@@ -43,6 +48,8 @@ def build_replay_request(
         named -= unnamed
     if AppliedPolicy.from_request(request) is None:
         request = policies.apply_policy(request, owner=request.key, named=named)
+    if flow and flow not in await flows.read_active():
+        request = await renew_policy(request, policies, flows)
     return request
 
 

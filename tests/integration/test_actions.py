@@ -12,6 +12,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.index.search import Search
 from api_client.index.selection import select_turns
+from api_client.turn_actions.registry import ACTIONS
 from tests.installation import Installation, Said
 
 Run = Callable[..., Said]
@@ -77,7 +78,7 @@ def test_one_that_changed_meanwhile_is_passed_over_and_told(settings: Settings, 
         async with TurnsClient(settings) as client:
             chosen = await select_turns(client.lists, Search())
             await client.canceller.cancel(first)
-            return [done async for done in act_on_all(client, "cancel", chosen, by="me", bulk="b", detail="")]
+            return [done async for done in act_on_all(client, ACTIONS["cancel"], chosen, by="me", bulk="b", detail="")]
 
     results = asyncio.run(act())
     assert [(d.turn_id, d.done, d.said) for d in results] == [

@@ -12,10 +12,11 @@ import httpx2
 import pytest
 
 from api_client import api_keys as keys
-from api_client.actions import ReplayChange, carry_out_action
+from api_client.actions import carry_out_action
 from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from api_client.turn_actions.replay import ReplayAction, replay_turn
 from api_client.web.app import create_app
 from tests.html import Document
 from tests.integration.engine import GOOD, NO_MARKER, Bench, says
@@ -134,8 +135,10 @@ async def test_bulk_replays_stop_at_the_limit_and_go_on_behind_what_is_done(benc
     operator = await visit("ops", "operator")
     page = Document((await operator.get("/turns/bulk?action=replay&status=failed")).text)
     await operator.post("/turns/bulk", data={**form(page), "cursor": form(page)["cursor"]})
-    again = [await bench.client.reader.read_turn(await bench.client.replay_turn(turn_id)) for turn_id in mine]
-    replays = {turn.labels["replay_of"] for turn in again}
+    replays = {
+        (await bench.client.reader.read_turn(await replay_turn(bench.client, turn_id))).labels["replay_of"]
+        for turn_id in mine
+    }
     assert replays == set(mine)
 
 
@@ -151,7 +154,7 @@ async def test_a_replay_asks_another_model_or_sends_another_message_and_says_of_
         return answer.json()  # type: ignore[no-any-return]
 
     plain, other, edited = await replayed(), await replayed(model=OTHER), await replayed(message="Und anders?")
-    assert plain["turn_id"] == await bench.client.replay_turn(turn_id)
+    assert plain["turn_id"] == await replay_turn(bench.client, turn_id)
     assert (await http.post(f"/v1/turns/{turn_id}/replay")).json() == plain  # without any body
     assert await replayed(model=PLAIN, message="Wie geht das?") == plain  # nothing was changed
     assert len({plain["turn_id"], other["turn_id"], edited["turn_id"]}) == 3
@@ -199,7 +202,7 @@ async def test_another_model_gets_its_own_rules_unless_the_caller_named_some(ben
         bench.runner.plays += (says(GOOD),)
         turn_id = await bench.client.submitter.submit(request)
         bench.carry_out(turn_id, session_id=f"s{named}")
-        again = await bench.client.reader.read_turn(await bench.client.replay_turn(turn_id, model=OTHER))
+        again = await bench.client.reader.read_turn(await replay_turn(bench.client, turn_id, model=OTHER))
         assert (again.request.validators, again.request.max_attempts) == wanted
 
 
@@ -216,6 +219,6 @@ async def test_a_response_and_an_inbox_item_are_named_by_the_beginning_of_their_
 async def test_a_refused_replay_stands_in_the_audit_log_as_refused(bench: Bench) -> None:
     [turn_id] = await finished(bench, "alice", 1)
     with pytest.raises(Exception, match="unknown model"):
-        await carry_out_action(bench.client, "replay", turn_id, by="me", change=ReplayChange(model="nobody"))
+        await carry_out_action(bench.client, ReplayAction(model="nobody"), turn_id, by="me")
     [line] = await bench.client.audit.read_lines(turn_id=turn_id)
     assert "unknown model" in line.refused

@@ -14,6 +14,7 @@ from api_client.contract.settings import load_settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.index.search import Search
 from api_client.policies.flows import GUARD, choose_flow
+from api_client.turn_actions.replay import replay_turn
 from tests.hooks import HookReceiver
 from tests.installation import Installation, environ_of
 from tests.installation import asked as message
@@ -134,7 +135,7 @@ async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_bac
     await wait_until(lambda: _is(flow_now, "v2"))
     [after] = await answered(relay, [in_v3])
     assert (after.flow, after.outcome) == ("v2", Outcome.PASSED)
-    replayed = await relay.reader.await_result(await relay.replay_turn(before.turn_id), timeout=60)
+    replayed = await relay.reader.await_result(await replay_turn(relay, before.turn_id), timeout=60)
     assert (replayed.flow, replayed.outcome) == ("v2", Outcome.PASSED)
 
     shown = json.loads(turns_command("flow", "show", "--json"))

@@ -19,6 +19,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.policies.stored_policies import clear_policies
+from api_client.turn_actions.replay import replay_turn
 from api_client.web.app import create_app
 from tests.installation import Installation, environ_of, turns, web
 from tests.installation import asked as message
@@ -268,10 +269,10 @@ async def test_a_replay_keeps_its_policy_and_gets_todays_where_the_store_has_it_
         before = (await client.reader.read_turn(ids[0])).to_dict()["policy"]
     policy.write_text(RULE + "severity: warning}")
     async with TurnsClient(kept) as client:
-        again = await client.reader.read_turn(await client.replay_turn(ids[0]))
+        again = await client.reader.read_turn(await replay_turn(client, ids[0]))
         assert again.to_dict()["policy"] == before
         await client.store.redis.hdel(keys.policies, before)
-        today = await client.reader.read_turn(await client.replay_turn(ids[1]))
+        today = await client.reader.read_turn(await replay_turn(client, ids[1]))
         assert today.to_dict()["policy"] not in {"", before}
         assert today.request.policy == {"short": ("warn",)}
 

@@ -13,6 +13,7 @@ from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.settings import Settings
 from api_client.contract.worker_order import WorkerOrder
 from api_client.pauses.pause import Pause
+from api_client.turn_actions.registry import ACTIONS
 from tests.installation import Installation, asked
 
 ROOT = Path(__file__).parents[2]
@@ -20,10 +21,12 @@ Try = Callable[[TurnsClient, str], Awaitable[object]]
 
 #: Every order, in a case in which it is not done. Each gets a turn that waits in the queue.
 TRIES: dict[str, Try] = {
-    "replay: it goes on": lambda client, turn_id: carry_out_action(client, "replay", turn_id, by="me"),
-    "drop: no dead letter": lambda client, turn_id: carry_out_action(client, "drop", turn_id, by="me"),
-    "cancel: no such turn": lambda client, _: carry_out_action(client, "cancel", "turn-" + "0" * 32, by="me"),
-    "cancel: another owner's": lambda client, turn_id: carry_out_action(client, "cancel", turn_id, by="me", owner="o"),
+    "replay: it goes on": lambda client, turn_id: carry_out_action(client, ACTIONS["replay"], turn_id, by="me"),
+    "drop: no dead letter": lambda client, turn_id: carry_out_action(client, ACTIONS["drop"], turn_id, by="me"),
+    "cancel: no such turn": lambda client, _: carry_out_action(client, ACTIONS["cancel"], "turn-" + "0" * 32, by="me"),
+    "cancel: another owner's": lambda client, turn_id: carry_out_action(
+        client, ACTIONS["cancel"], turn_id, by="me", owner="o"
+    ),
     **{
         f"{kind}: it waits for nobody": lambda client, turn_id, kind=kind: client.inbox.decide_turn(
             turn_id, kind, by="me"
@@ -67,8 +70,8 @@ async def test_an_order_that_is_not_done_is_not_in_the_log_as_accepted(settings:
 async def test_a_second_cancel_says_that_there_was_nothing_to_do(settings: Settings) -> None:
     async with TurnsClient(settings) as client:
         turn_id = await client.submitter.submit(asked("s"))
-        await carry_out_action(client, "cancel", turn_id, by="me")
-        await carry_out_action(client, "cancel", turn_id, by="me")
+        await carry_out_action(client, ACTIONS["cancel"], turn_id, by="me")
+        await carry_out_action(client, ACTIONS["cancel"], turn_id, by="me")
         assert [line.refused for line in await client.audit.read_lines()] == ["", "was already finished: cancelled"]
 
 

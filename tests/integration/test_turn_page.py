@@ -16,6 +16,8 @@ from api_client.contract.owners import owner_of_key
 from api_client.contract.process_exit import ProcessExit
 from api_client.contract.settings import Settings, load_settings
 from api_client.index.search import Search
+from api_client.web.pages import page_part
+from api_client.web.pages.page_part import PagePart
 from api_client.web.pages.rendering import facts, with_code
 from tests.html import Document
 from tests.installation import environ_of, web
@@ -184,3 +186,19 @@ async def test_only_a_dead_letter_is_replayed_as_one(bench: Bench, settings: Set
     assert isinstance(done.exception, TurnNotFinished)
     assert "is not a dead letter" in str(done.exception)
     assert [each.turn_id for each in (await bench.client.lists.read_page(Search())).turns] == [turn.turn_id]
+
+
+async def test_the_page_stands_without_the_parts_of_capabilities_and_shows_a_new_one(
+    bench: Bench, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = await bench.outcome(says(GOOD))
+    http = await browser()
+    assert "Replay" in (await read(http, f"/turns/{turn.turn_id}")).text
+
+    async def read_nothing(*_: object) -> dict[str, object]:
+        return {"replays": []}
+
+    toy = PagePart(page="turn.html", templates={"cards": "policy_replays.html"}, read=read_nothing)
+    monkeypatch.setattr(page_part, "_load_parts", lambda: [toy])
+    page = (await read(http, f"/turns/{turn.turn_id}")).text
+    assert ("turns replay-policy" in page, "Replay" in page) == (True, False)

@@ -17,6 +17,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, RUN, ChainTask
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Outcome, TurnState
+from api_client.turn_actions.replay import replay_turn
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, asks, ends, says
 from worker.runners.base import Emit, Order, RunResult, Stop
 
@@ -122,7 +123,7 @@ async def _replayed(who: Spender) -> None:
     await who.run(first)
     for number in range(12):
         try:
-            turn_id = await who.bench.client.replay_turn(first, prompt=f"again {number}")
+            turn_id = await replay_turn(who.bench.client, first, prompt=f"again {number}")
         except BudgetExceeded as error:
             who.refusals.append(str(error))
             continue

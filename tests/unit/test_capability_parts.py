@@ -12,6 +12,7 @@ from api_client.web.routes.phases import PhasesBody
     ("package", "attribute", "names"),
     [
         ("api_client.interruptions", "KIND", ["tool_call", "verdict"]),
+        ("api_client.turn_actions", "ACTION", ["cancel", "drop", "replay"]),
         ("api_client.web.bodies.body_fields", "FIELD", ["escalation"]),
         ("worker.turns.interruptions", "KIND", ["tool_call", "verdict"]),
     ],

@@ -40,7 +40,7 @@ COMMANDS = {
     "show": ("turns.turn:show", "Show a turn: state, outcome, answer, error."),
     "attempts": ("turns.turn:attempts", "Show each attempt of a turn: issues, evidence, feedback."),
     "cancel": ("turns.actions:cancel", "Stop a turn, or all that a filter names."),
-    "replay": ("turns.actions:replay", "Submit finished turns again, as new turns."),
+    "replay": ("turns.replay:replay", "Submit finished turns again, as new turns."),
     "drop": ("turns.actions:drop", "Take turns off the dead letter list."),
     "audit": ("turns.audit:audit", "Who cancelled, replayed or dropped what, and when."),
     "export": ("turns.bundle:export", "Write a turn as one JSON text, or all rejected answers as JSON lines."),

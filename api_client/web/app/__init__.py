@@ -9,6 +9,7 @@ import socket as socket_options
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from itertools import chain
 from socket import socket
 from types import FrameType
 
@@ -119,8 +120,8 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Bund
     for router in collect_parts("api_client.web.routes", "router"):
         app.include_router(router, dependencies=[CountInProgress])
     app.include_router(turn_files.signed_router)
-    of_operators = collect_parts("api_client.web.pages.operators", "router")
-    for router in (front.router, turn_list.router, turn.router, decisions.router, *of_operators):
+    more = (collect_parts(f"api_client.web.pages.{package}", "router") for package in ("page_parts", "operators"))
+    for router in (front.router, turn_list.router, turn.router, decisions.router, *chain.from_iterable(more)):
         app.include_router(router)
     app.add_middleware(RequestMiddleware, locale=settings.locale)
     app.add_middleware(ForwardedHeaders, trusted_hosts=list(settings.trusted_proxies))

@@ -11,7 +11,7 @@ import time
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.actions import ReplayChange, carry_out_action
+from api_client.actions import carry_out_action
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import TurnNotFinished
 from api_client.contract.settings.trace_settings import TRACE_ID
@@ -19,19 +19,20 @@ from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.history import export_turn, find_deaths
 from api_client.index.turn_lookup import find_neighbours, find_turn
 from api_client.interruptions.registry import show_question, summarise_turn_questions
-from api_client.policies.turn_replays import derive_replay_id
 from api_client.tracing import find_trace_id
+from api_client.turn_actions.cancel import ACTION as CANCEL
+from api_client.turn_actions.drop import ACTION as DROP
 from api_client.turns.proposal import build_proposal
 from api_client.web.errors import ApiError, printable_text
 from api_client.web.identity.access import require_operator
-from api_client.web.intake.replaying import replay_for_caller
 from api_client.web.pages.comparison import DiffLine, compare_texts
 from api_client.web.pages.events import summarize_event
+from api_client.web.pages.page_part import read_parts
 from api_client.web.pages.rendering import page_router, redirect, render_for_visitor
-from api_client.web.pages.visitor import CheckedForm, CheckedLongForm, CurrentVisitor, Visitor, explain_missing_token
+from api_client.web.pages.visitor import CheckedForm, CurrentVisitor, explain_missing_token
 from api_client.web.pages.waterfall import KINDS, TimeScale, build_waterfall
 from api_client.web.relay.file_links import list_readable_files
-from api_client.web.relay.relay import CurrentRelay, Relay
+from api_client.web.relay.relay import CurrentRelay
 from api_client.workers.reports import read_exits
 
 _REFRESH_SECONDS = 2
@@ -50,7 +51,6 @@ async def show_turn(request: Request, turn_id: str, relay: CurrentRelay, visitor
     outline = await client.reader.read_outline(turn_id)
     rows = build_waterfall(outline.events, turn.finished_at or time.time())
     waits = turn.interruption if turn.state is TurnState.SUSPENDED else None
-    again = derive_replay_id(turn.turn_id)
     return render_for_visitor(
         "turn.html",
         request,
@@ -65,7 +65,6 @@ async def show_turn(request: Request, turn_id: str, relay: CurrentRelay, visitor
         events=[(event, summarize_event(event)) for event in outline.events],
         pieces=outline.pieces,
         began=outline.events[0].at if outline.events else turn.created_at,
-        replay=again if turn.outcome and await relay.client.lists.read_turns([again]) else "",
         neighbours=await find_neighbours(client.lists, turn),
         deaths=find_deaths(outline.events, await read_exits(client.store)) if turn.strikes else [],
         droppable=visitor.operator and turn.outcome is Outcome.DEAD and await client.lists.is_dead_letter(turn_id),
@@ -73,12 +72,12 @@ async def show_turn(request: Request, turn_id: str, relay: CurrentRelay, visitor
         bundles=visitor.operator and relay.build_bundle is not None,
         files=await list_readable_files(relay, turn_id, visitor.owner) if turn.outcome else [],
         trace=relay.settings.trace_page.replace(TRACE_ID, f"{find_trace_id(turn):032x}") if turn.outcome else "",
-        models=tuple(visitor.caller.visible_settings(relay.settings).models),
         decision={"id": secrets.token_hex(8), **build_proposal(turn, attempts)} if waits else None,
         question=show_question(waits) if waits else None,
         recap=summarise_turn_questions(turn, "en"),
         # A refresh would delete what a person is typing into the form of a suspended turn.
         refresh=0 if turn.outcome or waits else _REFRESH_SECONDS,
+        **await read_parts("turn.html", relay, visitor, turn),
     )
 
 
@@ -118,48 +117,9 @@ async def cancel_turn(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor
     """Cancel a turn and redirect to its page."""
     with explain_missing_token(visitor):
         await carry_out_action(
-            relay.client, "cancel", turn_id, by=visitor.actor_name, owner=visitor.changeable_owner, detail="page"
+            relay.client, CANCEL, turn_id, by=visitor.actor_name, owner=visitor.changeable_owner, detail="page"
         )
     return redirect(f"/turns/{turn_id}")
-
-
-@router.post("/turns/{turn_id}/replay")
-async def replay_turn(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor, _form: CheckedForm) -> Response:
-    """Submit a turn again and redirect to the new turn; a repeated request creates no second turn."""
-    return await _replay_and_redirect(relay, visitor, turn_id, ReplayChange())
-
-
-@router.post("/turns/{turn_id}/replay-changed")
-async def replay_changed_turn(
-    turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor, form: CheckedLongForm
-) -> Response:
-    """Submit a turn again with another model or message, and redirect to the new turn.
-
-    Repeating the same request creates no second turn.
-    """
-    message = form.get("message", "").replace("\r\n", "\n")
-    if not message.strip():
-        raise ApiError(400, "the message is empty", param="message", code="invalid_value")
-    return await _replay_and_redirect(
-        relay, visitor, turn_id, ReplayChange(model=form.get("model", ""), prompt=message)
-    )
-
-
-async def _replay_and_redirect(relay: Relay, visitor: Visitor, turn_id: str, change: ReplayChange) -> Response:
-    try:
-        with explain_missing_token(visitor):
-            done = await replay_for_caller(
-                relay,
-                turn_id,
-                change,
-                caller=visitor.caller,
-                reach=visitor.changeable_owner,
-                by=visitor.actor_name,
-                detail="page",
-            )
-    except TurnNotFinished:
-        raise ApiError(409, "this turn has not finished yet: cancel it first", code="turn_not_finished") from None
-    return redirect(f"/turns/{done.new_turn_id}")
 
 
 @router.post("/turns/{turn_id}/drop")
@@ -167,7 +127,7 @@ async def drop_turn(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor, 
     """Remove a turn from the dead letters and redirect to the overview. For operators only."""
     require_operator(visitor.caller, "drops dead letters")
     try:
-        await carry_out_action(relay.client, "drop", turn_id, by=visitor.actor_name, detail="page")
+        await carry_out_action(relay.client, DROP, turn_id, by=visitor.actor_name, detail="page")
     except TurnNotFinished:
         raise ApiError(409, "this turn is not a dead letter", code="turn_not_finished") from None
     return redirect("/overview")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,12 +12,13 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.actions import ACTIONS, ActionResult, ReplayChange, act_on_all, count_by_status, select_targets
-from api_client.contract.errors import BadRequest, TurnNotFinished, TurnNotFound
+from api_client.actions import ActionResult, TurnAction, count_by_status, select_targets
+from api_client.contract.errors import BadRequest, SessionBusy, TurnNotFinished, TurnNotFound
 from api_client.index.search import SORTS, STATUSES, Cursor, FoundTurn, Search
+from api_client.turn_actions.registry import ACTIONS
 from api_client.web.errors import ApiError, bad_request
 from api_client.web.identity.access import require_operator
-from api_client.web.intake.replaying import replay_for_caller
+from api_client.web.intake.turn_actions import act_for_caller
 from api_client.web.list_filters import FILTERS, parse_cursor, parse_search
 from api_client.web.pages.rendering import page_router, redirect, render_for_visitor
 from api_client.web.pages.visitor import CheckedForm, CurrentVisitor, Visitor
@@ -64,7 +64,7 @@ async def list_turns(
         filters=filters,
         filtered=filtered,
         views={name: f"/turns?{urlencode(asked)}" for name, asked in VIEWS.items()},
-        actions=[action for action in ACTIONS if action != "drop" or visitor.operator],
+        actions=[each.name for each in ACTIONS.values() if visitor.operator or not each.operators_only],
         statuses=STATUSES,
         models=tuple(relay.settings.models),
         flows=tuple(relay.settings.flow_version),
@@ -80,7 +80,7 @@ class _BulkAction:
     ``form_fields`` holds the filters as form fields, with absolute times.
     """
 
-    action: str
+    action: TurnAction
     search: Search
     form_fields: dict[str, str]
     turns: list[FoundTurn]
@@ -103,9 +103,8 @@ async def act_in_bulk(request: Request, relay: CurrentRelay, visitor: CurrentVis
         raise bad_request("bulk: must be the id that the page gave", param="bulk")
     after = parse_cursor(form.get("cursor", ""))
     rest = [each for each in bulk.turns if after is None or (each.created_at, each.turn_id) > (after.at, after.turn_id)]
-    done, stopped = await _act_on_turns(
-        relay, visitor, bulk, rest, bulk_id, ReplayChange(model=form.get("as_model", ""))
-    )
+    bulk = replace(bulk, action=bulk.action.with_model(form.get("as_model", "")))
+    done, stopped = await _act_on_turns(relay, visitor, bulk, rest, bulk_id)
     left = rest[len(done) :]
     last = done[-1].turn_id if done else ""
     cursor = next((str(Cursor("f", each.created_at, each.turn_id)) for each in rest if each.turn_id == last), "")
@@ -125,13 +124,13 @@ async def act_in_bulk(request: Request, relay: CurrentRelay, visitor: CurrentVis
     )
 
 
-async def _prepare_bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, str]) -> _BulkAction:
-    if action not in ACTIONS:
+async def _prepare_bulk(relay: Relay, visitor: Visitor, name: str, filters: dict[str, str]) -> _BulkAction:
+    if not (action := ACTIONS.get(name)):
         raise bad_request(f"action: must be one of {', '.join(ACTIONS)}", param="action")
-    if action == "drop":
-        require_operator(visitor.caller, "drops dead letters")
+    if action.operators_only:
+        require_operator(visitor.caller, action.operators_only)
     search = parse_search(filters, visitor.changeable_owner)
-    # Leave out turns that begin or end later: nobody counted them, and replays of replays would never end.
+    # Leave out turns that begin or end later: nobody counted them, and acting on new turns would never end.
     search = replace(search, until=search.until or time.time())
     asked = {name: value for name, value in filters.items() if value and name != "sort"}
     for name, at in (("since", search.since), ("until", search.until)):
@@ -143,44 +142,26 @@ async def _prepare_bulk(relay: Relay, visitor: Visitor, action: str, filters: di
 
 
 async def _act_on_turns(
-    relay: Relay, visitor: Visitor, bulk: _BulkAction, turns: list[FoundTurn], bulk_id: str, change: ReplayChange
+    relay: Relay, visitor: Visitor, bulk: _BulkAction, turns: list[FoundTurn], bulk_id: str
 ) -> tuple[list[ActionResult], str]:
     until, done = time.monotonic() + _ACT_SECONDS, list[ActionResult]()
-    detail = f"page: {bulk.search}"
-    if bulk.action != "replay":
-        acting = act_on_all(
-            relay.client,
-            bulk.action,
-            turns,
-            by=visitor.actor_name,
-            owner=visitor.changeable_owner,
-            bulk=bulk_id,
-            detail=detail,
-        )
-        async with aclosing(acting) as results:
-            async for result in results:
-                done.append(result)
-                if time.monotonic() > until:
-                    break
-        return done, ""
     for turn in turns:
         try:
-            done.append(
-                await replay_for_caller(
-                    relay,
-                    turn.turn_id,
-                    change,
-                    caller=visitor.caller,
-                    reach=visitor.changeable_owner,
-                    by=visitor.actor_name,
-                    bulk=bulk_id,
-                    detail=detail,
-                )
+            result = await act_for_caller(
+                relay,
+                bulk.action,
+                turn.turn_id,
+                caller=visitor.caller,
+                reach=visitor.changeable_owner,
+                by=visitor.actor_name,
+                bulk=bulk_id,
+                detail=f"page: {bulk.search}",
             )
-        except (TurnNotFound, TurnNotFinished, BadRequest) as error:
-            done.append(ActionResult(turn.turn_id, False, str(error)))
+        except (TurnNotFound, TurnNotFinished, SessionBusy, BadRequest) as error:
+            result = ActionResult(turn.turn_id, False, str(error))
         except ApiError as error:  # a limit or a forbidden model: all other turns would fail too
             return done, error.message
+        done.append(result)
         if time.monotonic() > until:
             break
     return done, ""
@@ -197,7 +178,6 @@ def _bulk_page(
         bulk=bulk,
         bulk_id=bulk_id,
         counts=count_by_status(bulk.turns),
-        what=ACTIONS[bulk.action],
         back=f"/turns?{urlencode(bulk.form_fields)}",
         models=tuple(visitor.caller.visible_settings(relay.settings).models),
         named=_MAX_NAMED,

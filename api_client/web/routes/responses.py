@@ -17,6 +17,7 @@ from api_client.contract.errors import TurnNotFound
 from api_client.contract.orders import name_caller
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.index.turn_lookup import find_turn
+from api_client.turn_actions.cancel import ACTION as CANCEL
 from api_client.web.bodies.chat_request import ChatRequest
 from api_client.web.bodies.models import ResponseBody, openapi_operation
 from api_client.web.bodies.response_input import BACKGROUND, read_response_request
@@ -121,7 +122,7 @@ async def cancel_response(
 ) -> Response:
     """Cancel the turn. Cancelling twice, or cancelling a finished turn, changes nothing."""
     turn = await _find_turn(relay, response_id, owner)
-    await carry_out_action(relay.client, "cancel", turn.turn_id, by=name_caller(caller.owner), owner=owner)
+    await carry_out_action(relay.client, CANCEL, turn.turn_id, by=name_caller(caller.owner), owner=owner)
     turn = await relay.client.reader.read_turn(turn.turn_id, owner=owner)
     return JSONResponse(response_object(turn, await _read_usage(relay, turn, owner)))
 

@@ -7,22 +7,19 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from fastapi import APIRouter, Query
-from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.actions import ReplayChange, carry_out_action
+from api_client.actions import carry_out_action
 from api_client.contract.events import Event, read_event_id, reset_event
 from api_client.contract.orders import name_caller
 from api_client.contract.turn import Turn
 from api_client.index.turn_row import turn_row
-from api_client.web.bodies.body import has_body, read_object
-from api_client.web.bodies.body_model import Body
-from api_client.web.bodies.models import TurnBody, openapi_operation, read_model_body
+from api_client.turn_actions.cancel import ACTION as CANCEL
+from api_client.web.bodies.models import TurnBody, openapi_operation
 from api_client.web.errors import bad_request, display_value
 from api_client.web.identity.access import CurrentCaller, NamedTurnId, VisibleOwner
 from api_client.web.intake import submit_or_join
-from api_client.web.intake.replaying import replay_for_caller
 from api_client.web.list_filters import parse_cursor, parse_search
 from api_client.web.relay.relay import CurrentRelay, Relay
 from api_client.web.routes.completions import read_request
@@ -30,15 +27,6 @@ from api_client.web.streaming.turn_following import follow_turn, stream_error
 from api_client.web.wire import PING, SSE_HEADERS, SSE_RESPONSES, JSONResponse, event_frame, turn_object
 
 router = APIRouter(prefix="/v1/turns")
-
-
-class ReplayBody(Body):
-    """The body of a request to replay a turn, with another model or message if wanted."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: str | None = None
-    message: str | None = Field(None, pattern=r"\S")
 
 
 @router.post("", response_model=None, status_code=202, openapi_extra=openapi_operation(TurnBody))
@@ -98,26 +86,8 @@ async def cancel_turn(
     turn_id: NamedTurnId, relay: CurrentRelay, owner: VisibleOwner, caller: CurrentCaller
 ) -> Response:
     """Cancel a turn. Cancelling twice, or cancelling a finished turn, changes nothing."""
-    await carry_out_action(relay.client, "cancel", turn_id, by=name_caller(caller.owner), owner=owner)
+    await carry_out_action(relay.client, CANCEL, turn_id, by=name_caller(caller.owner), owner=owner)
     return JSONResponse(turn_object(await relay.client.reader.read_turn(turn_id, owner=owner)))
-
-
-@router.post("/{turn_id}/replay", response_model=None, status_code=202, openapi_extra=openapi_operation(ReplayBody))
-async def replay_turn(
-    turn_id: NamedTurnId, request: Request, relay: CurrentRelay, owner: VisibleOwner, caller: CurrentCaller
-) -> Response:
-    """Submit a finished turn again as a new turn, with the same or another ``model`` and ``message``.
-
-    Repeating the same request creates no second turn.
-    """
-    asked = read_model_body(
-        ReplayBody, await read_object(request, relay.settings.max_body_bytes) if has_body(request) else {}
-    )
-    change = ReplayChange(model=asked.model or "", prompt=asked.message or "")
-    done = await replay_for_caller(relay, turn_id, change, caller=caller, reach=owner, by=name_caller(caller.owner))
-    url = f"/v1/turns/{done.new_turn_id}"
-    body = {"object": "turn", "turn_id": done.new_turn_id, "replay_of": turn_id, "url": url}
-    return JSONResponse({**body, "events_url": f"{url}/events"}, 202, {"x-turn-id": done.new_turn_id, "location": url})
 
 
 @router.get("/{turn_id}/events", response_model=None, responses=SSE_RESPONSES)

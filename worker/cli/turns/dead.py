@@ -11,6 +11,7 @@ from api_client.contract.errors import TurnNotFinished
 from api_client.contract.events import Event
 from api_client.contract.turn import Outcome, Turn
 from api_client.history import WorkerDeath, find_deaths
+from api_client.turn_actions.replay import ACTION as REPLAY
 from api_client.workers.reports import read_exits
 from worker.cli.output import fit_line, format_time, json_option, write_json, write_list
 from worker.cli.store_access import run_with_client
@@ -92,4 +93,4 @@ def replay_dead(turn_id: str, as_json: bool) -> None:
     turn = run_with_client(lambda client: client.reader.read_turn(turn_id))
     if turn.outcome is not Outcome.DEAD:
         raise TurnNotFinished(turn_id, "is not a dead letter: `turns replay` replays it")
-    act_on_turn("replay", turn_id, as_json)
+    act_on_turn(REPLAY, turn_id, as_json)

@@ -1,10 +1,11 @@
-"""The page of flow versions and policy replays."""
+"""The page of flow versions and policies."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api_client.web.pages.page_part import read_parts
 from api_client.web.pages.rendering import page_router, render_for_visitor
 from api_client.web.pages.visitor import CurrentOverseer
 from api_client.web.relay.relay import CurrentRelay
@@ -15,7 +16,7 @@ _DAY_SECONDS = 86_400.0
 
 @router.get("/policies")
 async def show_policies(request: Request, relay: CurrentRelay, visitor: CurrentOverseer) -> Response:
-    """Show the flow versions with their statistics, and the stored replays of policies on recorded answers."""
+    """Show the flow versions with their statistics, and what is known about policies."""
     client = relay.client
     active, gone = await client.flows.read_active(), await client.flows.read_rolled_back()
     rows = {row.name: row for row in (await client.figures.read_stats(_DAY_SECONDS, "flow")).rows}
@@ -24,5 +25,5 @@ async def show_policies(request: Request, relay: CurrentRelay, visitor: CurrentO
         {"name": name, "share": active.get(name, 0) / total, "row": rows.get(name), "gone": gone.get(name)}
         for name in relay.settings.flow_version
     ]
-    replays = await client.policy_replays.list_replays()
-    return render_for_visitor("policies.html", request, visitor, versions=versions, replays=replays)
+    parts = await read_parts("policies.html", relay, visitor)
+    return render_for_visitor("policies.html", request, visitor, versions=versions, **parts)

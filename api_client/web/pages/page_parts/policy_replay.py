@@ -1,17 +1,29 @@
-"""The page of one policy replay: what a policy would have decided about recorded answers."""
+"""Policy replays, which say what a policy would have decided about recorded answers: their list, and a page of each."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.errors import TurnNotFound
+from api_client.contract.turn import Turn
+from api_client.policies.replays import PolicyReplays
 from api_client.web.errors import ApiError
+from api_client.web.pages.page_part import PagePart
 from api_client.web.pages.rendering import page_router, render_for_visitor
-from api_client.web.pages.visitor import CurrentOverseer
-from api_client.web.relay.relay import CurrentRelay
+from api_client.web.pages.visitor import CurrentOverseer, Visitor
+from api_client.web.relay.relay import CurrentRelay, Relay
 
 router = page_router()
+
+
+async def _list_replays(relay: Relay, _visitor: Visitor, _turn: Turn | None) -> dict[str, Any]:
+    return {"replays": await PolicyReplays(relay.client.store).list_replays()}
+
+
+PART = PagePart(page="policies.html", templates={"cards": "policy_replays.html"}, read=_list_replays)
 
 
 @router.get("/policies/{replay_id}")
@@ -19,7 +31,7 @@ async def show_policy_replay(
     request: Request, replay_id: str, relay: CurrentRelay, visitor: CurrentOverseer
 ) -> Response:
     """Show a policy replay, with the recorded answers that the policy would decide differently."""
-    replay = await relay.client.policy_replays.find_replay(replay_id)
+    replay = await PolicyReplays(relay.client.store).find_replay(replay_id)
     if replay is None:
         raise ApiError(404, "no such comparison is kept; see /policies", code="not_found")
     changes = replay.found["changes"]

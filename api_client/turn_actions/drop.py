@@ -1,0 +1,23 @@
+"""Drop dead letters."""
+
+from __future__ import annotations
+
+from api_client.actions import ActionResult, TurnAction
+from api_client.client import TurnsClient
+from api_client.contract.turn import Turn
+
+
+class DropAction(TurnAction):
+    """Takes a dead letter off the list; its history stays readable until its retention ends."""
+
+    name, past, targets, only = "drop", "dropped", "dead letters", "dead"
+    position = 3
+    operators_only = "drops dead letters"
+
+    async def apply(self, client: TurnsClient, turn: Turn, *, owner: str | None) -> ActionResult:
+        """Take the turn off the list of dead letters. Raises ``TurnNotFinished`` if it is not on the list."""
+        await client.dead_letters.drop_letter(turn.turn_id)
+        return ActionResult(turn.turn_id, True, "dropped")
+
+
+ACTION = DropAction()

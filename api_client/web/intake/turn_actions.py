@@ -1,0 +1,41 @@
+"""Carry out actions on turns for an HTTP caller, within the caller's limits and models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from api_client.actions import ActionResult, TurnAction, carry_out_action
+from api_client.web.bodies.models import require_model
+from api_client.web.errors import bad_request
+from api_client.web.identity.access import Caller
+from api_client.web.intake import require_room
+from api_client.web.relay.relay import Relay
+
+
+async def act_for_caller(
+    relay: Relay,
+    action: TurnAction,
+    turn_id: str,
+    *,
+    caller: Caller,
+    reach: str | None,
+    by: str,
+    bulk: str = "",
+    detail: str = "",
+) -> ActionResult:
+    """Carry out an action on a turn and return the result; a turn that it submits counts as the caller's own.
+
+    ``reach`` is the owner whose turns may be acted on, None: all owners. Raises ``ApiError``: 404 ``model_not_found``,
+    400 if the message is too long, 429 as ``require_room``; and the errors of ``carry_out_action``.
+    """
+    if action.submits:
+        turn = await relay.client.reader.read_turn(turn_id, owner=reach)
+        action = action.fit_to(turn)
+        new = action.new_turn(turn)
+        require_model(new.model, caller.visible_settings(relay.settings))
+        longest = relay.settings.max_message_chars
+        if len(new.message) > longest:
+            raise bad_request(f"message: must have {longest} characters at most", param="message")
+        owner = replace(caller, owner=turn.request.owner)
+        await require_room(relay, owner, relay.settings.locale, [new.turn_id], size=len(new.message.encode()))
+    return await carry_out_action(relay.client, action, turn_id, by=by, owner=reach, bulk=bulk, detail=detail)
