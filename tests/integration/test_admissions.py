@@ -37,8 +37,8 @@ class WeekdayQuota(Admission):
     async def hold(self, turns):
         key = f"{self._store.keys.prefix}weekday-quota"
         for turn in turns:
-            await self._store.ask(self._store.redis.sadd(key, turn.turn_id))
-            if await self._store.ask(self._store.redis.scard(key)) > 2:
+            await self._store.await_reply(self._store.redis.sadd(key, turn.turn_id))
+            if await self._store.await_reply(self._store.redis.scard(key)) > 2:
                 raise NotAdmitted("your two questions of this weekday are used up")
 
     async def admit_run(self, turn_id, request, model):
@@ -46,7 +46,7 @@ class WeekdayQuota(Admission):
             raise NotAdmitted(f"no run of {model} today")
 
     async def release(self, turn):
-        await self._store.ask(self._store.redis.srem(f"{self._store.keys.prefix}weekday-quota", turn.turn_id))
+        await self._store.await_reply(self._store.redis.srem(f"{self._store.keys.prefix}weekday-quota", turn.turn_id))
 """
 
 

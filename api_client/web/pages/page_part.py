@@ -16,7 +16,7 @@ from api_client.web.relay.relay import Relay
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePart:
-    """What a capability adds to a page: the ``PART`` of a module of ``page_parts``, which may have a ``router``, too.
+    """The addition of a capability to a page: the ``PART`` of a module of ``page_parts``, which may have a ``router``.
 
     ``templates`` names what stands at a place of the page, and ``read`` returns the values that is to show.
     """
