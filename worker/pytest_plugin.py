@@ -150,7 +150,7 @@ class RulesUnderTest:
             AssertionError: a file got the wrong verdict, or the folder has no answers.
         """
         wrong = [path.name for path, expected in _list_corpus(Path(folder)) if self._accepts(path) != expected]
-        assert not wrong, f"judged the other way: {', '.join(wrong)}"
+        assert not wrong, f"validated the other way: {', '.join(wrong)}"
         count = sum(1 for _ in _list_corpus(Path(folder)))
         assert count, f"no accepted/*.md and no rejected/*.md in {folder}"
         return count

@@ -41,8 +41,8 @@ COUNTERS: dict[str, CounterDeclaration] = {
         meaning="Agent runs that ended: complete, incomplete, refused, error, cancelled, or transient (tried again).",
         labels=("verdict", "model"),
     ),
-    "attempt.judged": CounterDeclaration(meaning="Complete answers judged, by decision.", labels=("decision", "model")),
-    "validator.judged": CounterDeclaration(meaning="Answers that a validator judged.", labels=("validator", "model")),
+    "attempt.judged": CounterDeclaration(meaning="Complete answers validated, by decision.", labels=("decision", "model")),
+    "validator.judged": CounterDeclaration(meaning="Answers that a validator checked.", labels=("validator", "model")),
     "validator.rejected": CounterDeclaration(
         meaning="Answers in which a validator found errors.", labels=("validator", "decision", "model")
     ),

@@ -95,7 +95,7 @@ class TurnNotFinished(HelixError):
 
     code = "turn_not_finished"
 
-    def __init__(self, turn_id: str, state: str = "is still going on") -> None:
+    def __init__(self, turn_id: str, state: str = "is still running") -> None:
         super().__init__(f"turn {turn_id!r} {state}")
         self.turn_id = turn_id
 

@@ -104,7 +104,7 @@ class GateChecked(_EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierStarted(_EventKind):
-    """An independent agent judges the output."""
+    """An independent agent verifies the output."""
 
     KIND = "verifier.started"
     attempt: int

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 REFUSALS = {
     "MISCONF": (
         "the store refuses writes because its disk does not take them",
-        "make room on the store's disk or repair it; turns go on by themselves",
+        "make room on the store's disk or repair it; turns continue by themselves",
     ),
     "OOM": (
         "the store refuses writes because its memory is full",

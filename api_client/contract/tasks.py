@@ -49,8 +49,8 @@ class TaskDeclaration:
 
 
 _AGAIN = "Run the agent again, with feedback on the attempt before."
-_VALIDATE = "Judge the answer with the active validators and decide the next link."
-_FALLBACK = "Repair the best answer without the agent, and judge it again."
+_VALIDATE = "Validate the answer with the active validators and decide the next task."
+_FALLBACK = "Repair the best answer without the agent, and validate it again."
 _RESUME = "Carry out what was decided: publish what was accepted, ask again, or end."
 TASKS = {
     RUN: TaskDeclaration(RUN_QUEUE, "Run the agent for the user's message.", judged_by=VALIDATE, begins=True),
@@ -93,7 +93,7 @@ class ChainTask(NamedTuple):
         """Parse a text such as ``turn.run/1``. Raises ``ValueError`` if the text names no known task."""
         task, _, attempt = text.partition("/")
         if task not in all_tasks() or not attempt.isdecimal():
-            raise ValueError(f"not a link of a turn's chain: {text[:80]!r}")
+            raise ValueError(f"not a task of a turn: {text[:80]!r}")
         return cls(task, int(attempt))
 
     @property

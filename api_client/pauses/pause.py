@@ -14,7 +14,7 @@ from api_client.contract.settings import Settings
 WHATS = {
     "intake": "no new turns are taken",
     "model": "no agent of this model starts",
-    "queue": "run: no agent starts; check: no answer is judged",
+    "queue": "run: no agent starts; check: no answer is validated",
     "key": "no agent starts for turns that came with this key",
     "owner": "no agent starts for turns of this owner",
 }

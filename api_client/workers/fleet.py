@@ -16,7 +16,7 @@ from api_client.workers.reason import InstallationFacts, Reason, UnfinishedTurn,
 
 LONG_SECONDS = 60.0
 #: Advice for a sick machine: its workers notice by themselves when it is well again.
-SICK_FIX = "repair the named fault (disk, rights, limits, object store); its workers go on by themselves"
+SICK_FIX = "repair the named fault (disk, rights, limits, object store); its workers continue by themselves"
 #: Free disk space that raises a warning, and that makes turns fail, in bytes.
 LITTLE, NONE = 2 * 2**30, 200 * 2**20
 START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
@@ -136,16 +136,16 @@ def find_alerts(
 
 def _find_worker_alerts(fleet: Fleet) -> Iterator[Alert]:
     if not fleet.agents:
-        message = "no worker is there to run agents: turns wait, and nothing is lost"
+        message = "no worker for agents is running: turns wait, and nothing is lost"
         yield Alert(f"workers {RUN_QUEUE}", message, START)
     if not fleet.judges:
-        message = "no worker is there to judge answers: turns wait, and nothing is lost"
+        message = "no worker for validation is running: turns wait, and nothing is lost"
         yield Alert(f"workers {CHECK_QUEUE}", message, START)
     if fleet.stalled:
         names = ", ".join(fleet.stalled)
         yield Alert("stalled", f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
     if fleet.quiet and len(fleet.quiet) == fleet.agents:
-        message = "every worker that runs agents was ordered to take nothing new: turns wait, and nothing is lost"
+        message = "every worker that runs agents was told to take no new turns: turns wait, and nothing is lost"
         yield Alert("quiet", message, f"`turns workers resume {fleet.quiet[0]}`")
     for host, why in sorted(fleet.sick.items()):
         yield Alert("sick", f"{host} carries out no turns: {why}", SICK_FIX)

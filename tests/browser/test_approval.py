@@ -188,5 +188,5 @@ def test_nothing_runs_unasked_or_twice_and_no_question_is_lost_while_everything_
     assert +counted == {"questions": COUNT, "waited for a person": COUNT}
     each = {way: ways.count(way) for way in WAYS}
     assert read.pop("two at once") == {"Danke": each["two at once"], "Schon beantwortet": each["two at once"]}
-    over = "Diese Frage wartet auf keine Antwort mehr."
+    over = "Diese Frage ist nicht mehr offen."
     assert read == {"yes": {"Danke": each["yes"]}, "no": {"Danke": each["no"]}, "expired": {over: each["expired"]}}

@@ -153,7 +153,7 @@ def test_two_users_sign_in_and_each_has_their_own_turns(site: Site, tmp_path: Pa
     assert {answer["model"]: answer["content"] for answer in answers_of(two)} == {"helix": SLOW, "second": SLOW}
     told = {answer["model"]: [line["description"] for line in answer["statusHistory"]] for answer in answers_of(two)}
     assert (told["helix"][-1], told["second"][-1]) == ("Checked", "Geprüft")
-    waited = {"1 of your questions is before this one", "Vor dieser Frage ist noch 1 deiner Fragen"}
+    waited = {"1 of your questions is ahead of this one", "Vor dieser Frage ist noch 1 deiner Fragen"}
     assert waited & {*told["helix"], *told["second"]}, "turns of a chat run in order, and the second one says so"
 
     made = site.turns()
@@ -195,7 +195,7 @@ def test_the_chat_shows_what_was_checked_what_went_wrong_and_an_adr_in_english(s
     assert last[:60] in repaired["after_reload"], "it can be read without a click"
 
     box = answer_of(failed)["error"]["content"]["message"]
-    assert box.startswith("After 3 attempts no answer has passed the checks. Found in the last one: ")
+    assert box.startswith("None of 3 attempts passed the checks. Found in the last one: ")
     assert "Ask again (Regenerate), or rephrase the question. (MISSING_" in box
     assert "Ask again (Regenerate)." in broken["after_reload"]
     assert lines_of(failed)[-1] == ("Ended without a valid answer", True)

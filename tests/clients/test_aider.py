@@ -65,7 +65,7 @@ def test_the_agent_reads_that_aider_sent_an_image_it_cannot_see(
     assert "The answer." in done.stdout
     [asked] = asyncio.run(requests(relay_settings))
     said = [message["content"] for message in asked.messages]
-    assert any("[An image stood here. You do not have it.]" in text for text in said)
+    assert any("[There was an image here. You do not have it.]" in text for text in said)
 
 
 @needs(AIDER)

@@ -104,7 +104,7 @@ def test_a_link_is_read_back_and_its_messages_carry_ids_only(task: str) -> None:
 
 @pytest.mark.parametrize("garbage", ["", "turn.run", "turn.run/x", "os.system/1", "turn.run/-1"])
 def test_garbage_is_no_link(garbage: str) -> None:
-    with pytest.raises(ValueError, match="not a link"):
+    with pytest.raises(ValueError, match="not a task"):
         ChainTask.parse(garbage)
 
 

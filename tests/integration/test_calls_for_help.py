@@ -123,7 +123,7 @@ async def test_turns_that_could_run_and_do_not_call(
         store.hset(keys.turn(turn_id), mapping={"announced": 0, "announced_at": 1})
     data = await wait_until(lambda: told(receiver, "queue.stuck"))
     assert (data["turn_id"], data["turns"], data["cause"]) == (turn_id, 1, "quiet")
-    assert "ordered to take nothing new" in data["message"]
+    assert "told to take no new turns" in data["message"]
 
 
 def test_a_killed_worker_that_nobody_replaces_calls(called: Installation, receiver: HookReceiver) -> None:

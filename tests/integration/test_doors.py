@@ -111,6 +111,6 @@ def test_doors_whose_process_died_are_replaced_and_nobody_takes_their_calls_for_
 def test_a_door_that_cannot_be_made_says_so_and_the_others_stay(service: Service, tmp_path: Path) -> None:
     service.go.set()
     with proxy_client.open_proxy(outbound(service), None, boxed=False) as first:
-        with pytest.raises(OSError, match="the door is gone"):
+        with pytest.raises(OSError, match="the model proxy is gone"):
             proxy_client._current[0].send_request("count", 99)
         assert at(first.address)[0] == 200

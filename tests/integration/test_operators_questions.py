@@ -162,15 +162,15 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             {"/overview": rf"of this, failed {DEAR}1 2.000.* \$0\.7500\$0\.7500 {PLAIN}"},
         ),
         "Is anything stuck?": (
-            "no worker is there to run agents",
-            {"/overview": "Something is stuck no worker is there to run agents", "/readyz": "no_worker"},
+            "no worker for agents is running",
+            {"/overview": "Something is stuck no worker for agents is running", "/readyz": "no_worker"},
         ),
         "Which worker is dead, and what does each one do?": (
             rf"dead-1@h +gone(?s:.*)turn\.run {history.running} for",
             {"/workers": rf"dead-1@h.* gone .*gone for .*turn\.run for .*{history.running}"},
         ),
         "Did anything get lost?": (
-            r"turns kept: \d+ turns acknowledged: \d+ ended, \d+ going on, 0 lost",
+            r"turns kept: \d+ turns acknowledged: \d+ ended, \d+ unfinished, 0 lost",
             {"/overview": r"Lost ?0 of \d+ ever acknowledged"},
         ),
         "What was killed and recovered?": (
@@ -184,7 +184,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             rf"{history.dead}(?s:.*)replayed",
             {"/overview": f"Dead letters: .* Replay .*{history.dead}", "/turns?status=dead": history.dead},
         ),
-        "Which pauses hold, which breaker is open, which service limits us?": (
+        "Which pauses hold, which breaker is open, which service is at its limit?": (
             rf"model {DEAR} .*provider outage",
             {"/paused": rf"model {DEAR}.*anna ?provider outage"},
         ),

@@ -215,7 +215,7 @@ async def test_a_turn_that_could_run_and_does_not_is_stuck_for_everybody(bench: 
     assert words in overview.text
     told(bench.settings, free=0)
     [alert] = (await bench.client.workers.read_state()).alerts
-    assert (alert.check, alert.severity) == ("slot", "warning"), "every slot is at work: it waits for its place"
+    assert (alert.check, alert.severity) == ("slot", "warning"), "all slots are busy: it waits for its place"
 
 
 async def test_a_disk_without_room_is_told_by_overview_top_and_readyz_as_by_doctor(

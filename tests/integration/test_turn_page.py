@@ -148,7 +148,7 @@ async def test_an_action_that_was_refused_is_said_to_be_refused_in_the_audit(ben
     refused, done = await bench.client.audit.read_lines()
     assert (refused.action, refused.refused, done.action, done.refused) == (
         "replay",
-        f"turn {turn_id!r} is still going on",
+        f"turn {turn_id!r} is still running",
         "cancel",
         "",
     )

@@ -92,15 +92,15 @@ def test_slots_of_a_worker_that_takes_no_messages_are_not_free() -> None:
 @pytest.mark.parametrize(
     ("fleet", "facts", "words"),
     [
-        (Fleet(agents=0, judges=1, slots=0, free=0, stalled=()), {}, "no worker is there to run agents"),
-        (Fleet(agents=1, judges=0, slots=4, free=4, stalled=()), {}, "no worker is there to judge"),
+        (Fleet(agents=0, judges=1, slots=0, free=0, stalled=()), {}, "no worker for agents is running"),
+        (Fleet(agents=1, judges=0, slots=4, free=4, stalled=()), {}, "no worker for validation is running"),
         (Fleet(agents=1, judges=1, slots=4, free=0, stalled=("run-1",)), {}, "takes no messages: run-1"),
         (
             replace(WELL_FLEET, sick={"b": "/data cannot be written"}),
             {},
             "b carries out no turns: /data cannot be written",
         ),
-        (replace(WELL_FLEET, quiet=("run-1",)), {}, "every worker that runs agents was ordered to take nothing new"),
+        (replace(WELL_FLEET, quiet=("run-1",)), {}, "every worker that runs agents was told to take no new turns"),
         (WELL_FLEET, {"overdue": 3}, "3 turns were due"),
         (WELL_FLEET, {"waits": (LONG,)}, "1 turns could run and have waited for 5 min"),
         (WELL_FLEET, {"folders": {"a", "b"}}, "the workers on a, b see different session folders"),
@@ -115,7 +115,7 @@ def test_slots_of_a_worker_that_takes_no_messages_are_not_free() -> None:
             {"waits": (long(Reason.PAUSE, subject="model opus"),)},
             "1 turn waits, the longest for 301 s: paused",
         ),
-        (WELL_FLEET, {"waits": (long(Reason.SLOT),)}, "1 turn waits, the longest for 301 s: every slot is at work"),
+        (WELL_FLEET, {"waits": (long(Reason.SLOT),)}, "1 turn waits, the longest for 301 s: all slots are busy"),
         (WELL_FLEET, {"troubles": budget_monitor.find_waits([SPENT], NOW)}, "a day's budget is spent: all; new turns"),
     ],
 )
@@ -269,7 +269,7 @@ def test_what_to_scale_by_counts_turns_at_work_and_turns_that_could_start() -> N
 def test_behind_another_turn_of_its_session_it_waits_for_that_one_whatever_else_is_wrong() -> None:
     found = explain_wait(turn(), OTHER, facts(pauses=(AWAY,)))
     assert found == Wait(reason=Reason.SESSION, at=NOW, before=OTHER)
-    assert found.words() == f"behind another turn of its session: {OTHER}"
+    assert found.words() == f"waits for an earlier turn of its session: {OTHER}"
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_turns_that_wait_for_the_same_are_told_together_the_worst_first() -> Non
 
 def test_a_reason_is_said_in_both_languages_with_the_next_try_and_to_users_without_what_operators_read() -> None:
     wait = Wait(reason=Reason.BREAKER, at=NOW, subject="opus", said="HTTP 500", until=NOW + 42)
-    assert wait.words() == "the circuit breaker of model opus is open; one turn tries again in 42 s: HTTP 500"
+    assert wait.words() == "the circuit breaker of model opus is open; next try in 42 s: HTTP 500"
     assert wait.words("de", public=True) == "der Dienst des Modells opus ist gestört; neuer Versuch in 42 s"
     assert " at 1" in replace(wait, until=NOW + 3600).words() or " at " in replace(wait, until=NOW + 3600).words()
     assert "HTTP" not in str(wait.to_dict(public=True))

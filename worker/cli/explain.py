@@ -63,7 +63,7 @@ def render_error_reference() -> str:
         "What each code of an error means, and what to do. The code is in brackets behind a message of `turns`, and as",
         "`error.code` in an answer of the API and in a turn. `turns explain CODE` prints it, `--locale de` in German.",
         "What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md);",
-        "with output that gates judge: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
+        "with output that gates check: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
         "Made by `turns explain --markdown` from `api_client/contract/error_codes.toml`; do not edit.",
         "",
     ]

@@ -117,7 +117,7 @@ def _escape_command(text: str, more: str = "") -> str:
     help="Use this offered one instead of the active ones; may be given several times.",
 )
 @click.option("--policy", "policy_file", metavar="FILE", help="Use the rules of this policy file.")
-@click.option("--model", default="", metavar="NAME", help="With --policy: judge as a turn of this model.")
+@click.option("--model", default="", metavar="NAME", help="With --policy: validate as a turn of this model.")
 @click.option(
     "--locale", type=click.Choice(["de", "en"]), default="en", show_default=True, help="Language of messages."
 )

@@ -150,7 +150,7 @@ class ObservedCalls:
         """Return a summary of the calls as JSON-ready data, for storing with the attempt."""
         decided = self.deciding_call
         if decided is None:
-            summary = "no model call was seen at the door: this end is not certifiable"
+            summary = "the model proxy saw no model call: this end is not certifiable"
             return {"summary": summary, "calls": 0, "certifiable": False}
         said, total = f" ({decided.word})" if decided.word else "", sum(self.counted_tokens.values(), Tokens())
         return {
@@ -217,7 +217,7 @@ def check_observed_calls(
         return completion
     problem = find_objection(witnessed, ends_by_tool=ends_by_tool)
     if call is None and required and completion.verdict is Verdict.COMPLETE:
-        problem = "no model call of it was seen at the door"
+        problem = "the model proxy saw none of its model calls"
     if (
         not problem
         and completion.verdict is Verdict.COMPLETE

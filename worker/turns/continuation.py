@@ -11,7 +11,7 @@ from worker.runners.base import AgentEvent, Emit, RunResult
 PARAGRAPH = "\n\n"
 #: Output characters needed to tell whether the agent continues the text or starts again.
 _ENOUGH = 600
-_NO_FIT = "the agent was to go on from a break, and what it sent does not fit behind it"
+_NO_FIT = "the agent's continuation does not fit the text before the break"
 
 
 class Continuation:

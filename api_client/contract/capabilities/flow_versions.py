@@ -4,7 +4,7 @@ from api_client.contract.counter_declaration import CounterDeclaration
 
 COUNTERS = {
     "policy.finished": CounterDeclaration(
-        meaning="Turns that ended and that a policy file judged, by the file's hash.",
+        meaning="Turns that ended and that a policy file decided on, by the file's hash.",
         labels=("policy", "outcome", "asked_again"),
     ),
 }

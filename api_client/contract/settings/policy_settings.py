@@ -58,7 +58,7 @@ class PolicySettings(ModelBlocks):
     policy: str = declare_setting(
         "",
         parse_path,
-        "Policy file (policy.md): its rules judge instead of HELIX_VALIDATORS; none: the three validators.",
+        "Policy file (policy.md): its rules apply instead of HELIX_VALIDATORS; none: the three validators.",
         per_model=True,
     )
     prompt_template: str = declare_setting(

@@ -69,5 +69,5 @@ class WorkerSettings(SettingsGroup):
         "info", choice_parser("debug", "info", "warning", "error"), "Least severe level written."
     )
     affinity_patience: float = declare_constant(
-        0.2, number_parser(0, 60), "A message waits so long for the worker that can best go on with its session."
+        0.2, number_parser(0, 60), "A message waits so long for the worker that can best continue its session."
     )

@@ -17,7 +17,7 @@ KINDS = {
     "run": "the agent works",
     "lost": "lost with its worker",
     "handed": "handed over by its worker",
-    "validate": "is judged",
+    "validate": "is checked",
     "repair": "repaired by code",
     "person": "waits for a person",
 }

@@ -21,7 +21,7 @@ async def test_a_dead_letter_stays_until_it_is_dropped_and_its_replay_is_one_new
 ) -> None:
     ledger = Ledger(replace(settings, strikes=1, lease_seconds=0.5), "w")
     turn_id = await client.submitter.submit(request())
-    with pytest.raises(TurnNotFinished, match="still going on"):
+    with pytest.raises(TurnNotFinished, match="still running"):
         await replay_turn(client, turn_id)
     assert isinstance(ledger.claim_turn(turn_id, "s-1", FIRST, alone=True), LeaseClaim)
     await wait_until(lambda: ledger.reap_turn(turn_id, may_take=True).outcome == "dead")

@@ -105,8 +105,8 @@ def test_a_service_that_a_box_does_not_lead_to_is_told(tmp_path: Path, monkeypat
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
     given = Settings(root=tmp_path, claude_env=("CLAUDE_CODE_USE_BEDROCK",))
     witness, finding = check_other_service(given)
-    assert (witness.check, witness.state) == ("claude witness", "warning")
-    assert "not pass the door" in witness.message
+    assert (witness.check, witness.state) == ("claude call log", "warning")
+    assert "bypass the model proxy" in witness.message
     assert (finding.state, "HELIX_BOX_HOSTS" in finding.fix) == ("warning", True)
     hosts = ("bedrock-runtime.eu-central-1.amazonaws.com:443",)
     assert list(check_other_service(replace(given, box_hosts=hosts))) == [witness]
@@ -284,7 +284,7 @@ def test_slots_of_agents_and_of_judges_are_told_apart() -> None:
     run, check, _ = workers.report_alerts(standing_of([both]))
     assert (run.message, check.message) == (
         "1 to run agents, 3 of 4 slots free",
-        "1 to judge answers, 1 of 2 slots free",
+        "1 to validate answers, 1 of 2 slots free",
     )
 
 

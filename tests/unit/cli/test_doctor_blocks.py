@@ -40,7 +40,7 @@ _MEASURED = f"{claude.MEASURED} (Claude Code)"
         ("claude version", _check_agents, "claude_cli", "claude_path", _MEASURED, "9.9.9 (Claude Code)"),
         ("claude key", _check_agents, "claude_cli", "claude_api_key", "sk", ""),
         ("claude key", _check_agents, "claude_cli", "claude_env", ("HELIX_TEST_KEY",), ()),
-        ("claude witness", _check_agents, "claude_cli", "claude_env", (), ("CLAUDE_CODE_USE_BEDROCK",)),
+        ("claude call log", _check_agents, "claude_cli", "claude_env", (), ("CLAUDE_CODE_USE_BEDROCK",)),
         ("box", of_machine, "scripted", "box", "off", "required"),
         ("validators", of_machine, "scripted", "validators", (), ("no_such_rule",)),
         ("model c", check_models, "codex:m", "agent_path", "codex-cli 0.169.0", "no-such-codex"),

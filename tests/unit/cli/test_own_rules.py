@@ -225,7 +225,7 @@ def test_a_corpus_names_the_files_that_are_judged_the_other_way(tmp_path: Path) 
     ]:
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / name).write_text(text)
-    with pytest.raises(AssertionError, match=r"judged the other way: secret\.md"):
+    with pytest.raises(AssertionError, match=r"validated the other way: secret\.md"):
         RulesUnderTest(ForbiddenRule()).check_corpus(tmp_path)
     (tmp_path / "accepted" / "secret.md").unlink()
     assert RulesUnderTest(ForbiddenRule()).check_corpus(tmp_path) == 2

@@ -431,7 +431,7 @@ def test_a_call_that_nobody_can_be_shown_is_a_no_with_its_reason_and_the_agent_g
     assert move.fields.values["interruptions"] == {"tool_call": {"asked": 1}}
     if refused:
         assert (move.next, move.fields.values["interruption"].answer) == (ChainTask(RETRY, 1), "reject")
-        assert "too long to be shown" in move.events[-1].text
+        assert "too long to show" in move.events[-1].text
 
 
 @pytest.mark.parametrize(

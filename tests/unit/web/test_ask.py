@@ -296,7 +296,7 @@ async def test_a_chat_goes_on_after_an_image_that_was_refused(turns: FakeTurns) 
 
 async def test_other_parts_of_earlier_messages_are_left_out_with_a_note(turns: FakeTurns) -> None:
     await post(turns, user({"type": "input_audio"}), {"role": "user", "content": "Weiter"}, locale="en")
-    assert "[Something other than text stood here." in turns.submitted[0].messages[0]["content"]
+    assert "[There was something other than text here." in turns.submitted[0].messages[0]["content"]
 
 
 async def test_a_model_with_eyes_gets_the_image_and_the_message_names_its_file(turns: FakeTurns) -> None:

@@ -187,7 +187,7 @@ def test_drafts_as_reasoning_stay_there_and_the_answer_follows() -> None:
     good = [*attempt(2, "Rich", "tig."), end("Richtig.\n<!-- STEP: why -->")]
     reader = show(StreamMode.DRAFT, *refused, *good)
     assert reader.seen == ["", "Richtig."]
-    assert reader.reasoning == "Falsch.\n\n(Dieser Entwurf gilt nicht; es folgt ein neuer.)\n\nRichtig."
+    assert reader.reasoning == "Falsch.\n\n(Dieser Entwurf gilt nicht mehr; es folgt ein neuer.)\n\nRichtig."
 
 
 def test_validated_text_comes_once() -> None:

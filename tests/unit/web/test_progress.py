@@ -99,13 +99,13 @@ def test_a_long_silence_says_how_long_once_a_minute() -> None:
     [
         (QueuePlace(1, 0), "de", "Vor dieser Frage ist noch 1 deiner Fragen"),
         (QueuePlace(3, 0), "de", "Vor dieser Frage sind noch 3 deiner Fragen"),
-        (QueuePlace(1, 0), "en", "1 of your questions is before this one"),
-        (QueuePlace(3, 0), "en", "3 of your questions are before this one"),
+        (QueuePlace(1, 0), "en", "1 of your questions is ahead of this one"),
+        (QueuePlace(3, 0), "en", "3 of your questions are ahead of this one"),
         (QueuePlace(0, 1), "de", "Wartet auf einen freien Agenten"),
-        (QueuePlace(0, 2), "de", "Wartet auf einen freien Agenten; etwa 1 Frage ist vorher dran"),
-        (QueuePlace(0, 2), "en", "Waiting for a free agent; about 1 question is before this one"),
-        (QueuePlace(0, 9), "de", "Wartet auf einen freien Agenten; etwa 8 Fragen sind vorher dran"),
-        (QueuePlace(0, 9), "en", "Waiting for a free agent; about 8 questions are before this one"),
+        (QueuePlace(0, 2), "de", "Wartet auf einen freien Agenten; etwa 1 Frage ist vor dieser an der Reihe"),
+        (QueuePlace(0, 2), "en", "Waiting for a free agent; about 1 question is ahead of this one"),
+        (QueuePlace(0, 9), "de", "Wartet auf einen freien Agenten; etwa 8 Fragen sind vor dieser an der Reihe"),
+        (QueuePlace(0, 9), "en", "Waiting for a free agent; about 8 questions are ahead of this one"),
     ],
 )
 async def test_who_waits_sees_who_is_before_it(place: QueuePlace, locale: str, line: str) -> None:
@@ -124,10 +124,10 @@ def test_the_line_follows_who_is_before_and_a_long_wait_says_how_long() -> None:
         status["data"]["description"] if (status := progress.show_waiting(queued.at + seconds, others=others)) else ""
         for seconds, others in told
     ] == [
-        "Waiting for a free agent; about 2 questions are before this one",
+        "Waiting for a free agent; about 2 questions are ahead of this one",
         "",
-        "Waiting for a free agent; about 2 questions are before this one (for 1 min)",
-        "Waiting for a free agent; about 1 question is before this one (for 1 min)",
+        "Waiting for a free agent; about 2 questions are ahead of this one (for 1 min)",
+        "Waiting for a free agent; about 1 question is ahead of this one (for 1 min)",
         "Waiting for a free agent (for 2 min)",
     ]
     progress.update(event(2, "attempt.started", attempt=1, delivery=1, max_attempts=3))
@@ -143,7 +143,7 @@ def test_a_turn_that_was_held_back_counts_anew_who_is_before_it() -> None:
     progress.update(resumed)
     status = progress.show_waiting(resumed.at + 5, others=9)
     assert status is not None
-    assert status["data"]["description"] == "Waiting for a free agent; about 8 questions are before this one"
+    assert status["data"]["description"] == "Waiting for a free agent; about 8 questions are ahead of this one"
 
 
 async def test_a_lost_stream_ends_its_line_and_says_how_to_get_the_answer() -> None:
@@ -188,7 +188,7 @@ async def test_a_question_that_somebody_reads_elsewhere_is_left_alone(turns: Fak
 
 
 def test_who_waits_reads_that_no_worker_can_take_the_turn_in_place_of_who_is_before() -> None:
-    for locale, line in (("de", "In der Warteschlange: es ist kein Worker da"), ("en", "Queued: no worker is there")):
+    for locale, line in (("de", "In der Warteschlange: es läuft kein Worker"), ("en", "Queued: no worker is running")):
         progress = StatusLine(locale)
         progress.update(event(1, "turn.queued", position=0))
         why = Wait(reason=Reason.NO_WORKER).words(locale, public=True)

@@ -103,7 +103,7 @@ def test_open_webui_is_told_the_progress_in_german() -> None:
 def test_open_webui_is_told_the_progress_in_english() -> None:
     english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", from_open_webui=True)
     lines = [line for line, _ in lines_of(payloads(LONG_WAY, english))]
-    assert lines[0] == "2 of your questions are before this one"
+    assert lines[0] == "2 of your questions are ahead of this one"
     assert "Asking again 1/2: something is still missing in the ADR" in lines
     assert lines[-1] == "Checked, completed automatically: Schritt 'what' ergänzt"
 
@@ -144,7 +144,7 @@ def test_the_status_says_where_a_question_is_answered_and_nothing_of_its_call(wh
     ("codes", "reason"),
     [
         (["MISSING_STEP_MARKER"], "the working step is not stated"),
-        (["MISSING_STEP_MARKER", "FILE_NOT_FOUND"], "a file it names is not right"),
+        (["MISSING_STEP_MARKER", "FILE_NOT_FOUND"], "a file it names is wrong"),
         (["HOUSE_RULE"], "the answer does not meet the rules yet"),
         ([], "the answer does not meet the rules yet"),
     ],

@@ -258,7 +258,7 @@ def test_what_is_found_twice_in_the_same_place_is_counted() -> None:
     many = format_failure(data("failed", issues=[issue(f"Fehler {n}") for n in range(9)]), "en", "turn-1")
     assert "and 3 more" in many
     warned = format_failure(data("failed", issues=[issue("x", severity="warning"), issue("y")]), "en", "turn-1")
-    assert "Found in the last one: y." in warned
+    assert "Errors in the last one: y." in warned
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_refusal_without_words_and_one_with_them_are_told_once() -> None:
         reason = refusal_verdict(said, {}, filtered=False).reason
         error = ending_message("refused", "en", [explain_break("refused", "en", reason)], "refused")
         text = format_failure(data("refused", code="refused", message=error), "en", "turn-1")
-        assert text == f"The model refused the request. {shown}Ask differently, or ask another model. (turn-1)"
+        assert text == f"The model refused the request. {shown}Rephrase the question, or ask another model. (turn-1)"
     filtered = refusal_verdict("", {}, filtered=True).reason
     error = ending_message("refused", "en", [explain_break("filtered", "en", filtered)], "refused")
-    assert "stopped the answer. Ask" in format_failure(data("refused", code="refused", message=error), "en", "turn-1")
+    assert "stopped the answer. Rephrase" in format_failure(data("refused", code="refused", message=error), "en", "turn-1")

@@ -63,9 +63,9 @@ def check_other_service(settings: Settings) -> Iterator[Finding]:
     """Report agents that use Bedrock or a similar service, whose calls bypass the model proxy."""
     used = [name for name in settings.claude_env if name.startswith("CLAUDE_CODE_USE_") and os.environ.get(name)]
     if used:
-        said = f"{used[0]} is set: its model calls do not pass the door, so no end of them is certified"
+        said = f"{used[0]} is set: its model calls bypass the model proxy, so no end of them is certified"
         fix = "nothing, if the CLI's own evidence is enough for you (docs/certification.md)"
-        yield Finding("claude witness", "warning", said, fix)
+        yield Finding("claude call log", "warning", said, fix)
     if used and not settings.box_hosts and settings.box != "off":
         fix = "name its host in HELIX_BOX_HOSTS, such as bedrock-runtime.eu-central-1.amazonaws.com"
         yield Finding("claude service", "warning", f"{used[0]} is set, and a box leads to the Messages API alone", fix)

@@ -74,14 +74,14 @@ def report_alerts(standing: InstallationState) -> Iterator[Finding]:
         if alert.check != "disk":  # the check of the disk reports this
             yield Finding(alert.check, "warning" if alert.severity == "warning" else "wrong", alert.message, alert.fix)
     blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
-    workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.judges} to judge answers"}
+    workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.judges} to validate answers"}
     for queue, who in workers.items():
         there = [each for each in standing.recent_reports if queue in each.queues]
         slots, free = (sum(counted) for counted in zip((0, 0), *map(_SLOTS[queue], there), strict=True))
         if f"workers {queue}" not in blamed:
             yield Finding(f"workers {queue}", "ok", f"{who}, {free} of {slots} slots free")
     if fleet.quiet and "quiet" not in blamed:
-        said = f"ordered to take nothing new: {', '.join(fleet.quiet)}"
+        said = f"told to take no new turns: {', '.join(fleet.quiet)}"
         yield Finding("quiet", "warning", said, f"`turns workers resume {fleet.quiet[0]}`")
     if not blamed & {"reaper", "waiting"}:
         longest = f", the longest for {standing.at - standing.waiting_since:.0f} s" if standing.waiting else ""
@@ -137,7 +137,7 @@ def check_same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
         f"{name} lacks {', '.join(sorted(everything - has))}" for name, has in offers.items() if everything - has
     )
     if lacking:
-        fix = "install the same packages on all of them; a turn that a worker cannot judge ends as an error"
+        fix = "install the same packages on all of them; a turn that a worker cannot validate ends as an error"
         yield Finding("validators offered", "wrong", "; ".join(lacking), fix)
     elif offers:
         yield Finding("validators offered", "ok", "all workers offer the same validators")
@@ -146,7 +146,7 @@ def check_same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
 def check_turns_kept(account: TurnBalance) -> Finding:
     """Check that every acknowledged turn has ended or is still in progress."""
     said = (
-        f"{count_noun(account.acknowledged, 'turn')} acknowledged: {account.ended} ended, {account.going_on} going on"
+        f"{count_noun(account.acknowledged, 'turn')} acknowledged: {account.ended} ended, {account.going_on} unfinished"
     )
     if not account.lost:
         return Finding("turns kept", "ok", f"{said}, 0 lost")
@@ -161,7 +161,7 @@ def report_probe(probe: QueueProbe) -> Finding:
         return Finding(check, "ok", f"{probe.worker} claimed a probe in {probe.seconds:.2f} s")
     if probe.state == "busy":
         fix = "more workers, or more HELIX_RUN_SLOTS, if turns wait too long"
-        return Finding(check, "warning", "every slot is at work: a new turn waits", fix)
+        return Finding(check, "warning", "all slots are busy: a new turn waits", fix)
     return Finding(check, "wrong", f"nobody claimed a probe within {probe.seconds:.0f} s", START)
 
 

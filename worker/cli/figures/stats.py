@@ -50,7 +50,7 @@ def retry_rate(since: float, by: str | None, model: str, every: str | None, as_j
     click.echo(f"{format_percent(rate.rate)} of {count_noun(rate.turns, 'finished turn')} asked again ({rate.retried})")
     if by and rate.rows:
         click.echo()
-        headings = ("rejected", "of judged", "rate") if by in {"validator", "code"} else ("again", "of turns", "rate")
+        headings = ("rejected", "of validated", "rate") if by in {"validator", "code"} else ("again", "of turns", "rate")
         rows = [(fit_line(r.name, 60), str(r.rejected), str(r.validated), format_percent(r.rate)) for r in rate.rows]
         write_table([(by, *headings), *rows])
     if rate.pieces:
@@ -88,7 +88,7 @@ def format_percent(rate: float | None) -> str:
 _TURNS_HEAD = ("turns", "passed", "again", "repaired", "gave up", "errors", "cancelled")
 _USED_HEAD = ("runs", "rejected", "tokens", "failed", "cost $", "failed $")
 _REACTIONS_HEAD = ("asked again", "repaired", *zero_reactions(), "none of these")
-_RULES_HEAD = ("rejected", "of judged", "rate", *_REACTIONS_HEAD, "gave up")
+_RULES_HEAD = ("rejected", "of validated", "rate", *_REACTIONS_HEAD, "gave up")
 
 
 @click.command()
@@ -124,7 +124,7 @@ def _print_stats(stats: Stats) -> None:
     click.echo(
         f"{count_noun(total.turns, 'turn')} finished: {format_percent(ratio(total.passed, total.turns))} passed, "
         f"{format_percent(ratio(total.asked_again, total.turns))} were asked again; "
-        f"{stats.lost} of {stats.started} agent runs and judgements lost to crashes"
+        f"{stats.lost} of {stats.started} agent runs and validations lost to crashes"
     )
     rules = [row for row in stats.rows if isinstance(row, RuleRow)]
     turns = [row for row in stats.rows if isinstance(row, TurnRow)] or [total]

@@ -194,7 +194,7 @@ async def _print_retry_rate(client: TurnsClient, timeline: Timeline, results: li
         )
     )
     sys.stdout.flush()
-    head = ("  code", "rejected", "of judged", "rate")
+    head = ("  code", "rejected", "of validated", "rate")
     rows = [(f"  {row.name}", str(row.rejected), str(row.validated), format_percent(row.rate)) for row in by.rows]
     write_table([head, *rows])
     good = sum(not result.problems for result in results)

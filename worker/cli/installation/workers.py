@@ -57,7 +57,7 @@ def _build_order_command(order: WorkerOrder, said: str, summary: str) -> click.C
 
 
 for _order, _said, _summary in (
-    (WorkerOrder.QUIET, "takes no new turn", "Let the worker NAME take no new turn; those it holds go on."),
+    (WorkerOrder.QUIET, "takes no new turn", "Let the worker NAME take no new turn; those it holds continue."),
     (
         WorkerOrder.DRAIN,
         "takes no new turn, and ends once it holds none",

@@ -140,7 +140,7 @@ def _parse_cursor(_context: click.Context, _parameter: click.Parameter, text: st
     "--last", "count", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most this many."
 )
 @click.option(
-    "--cursor", "after", default="", callback=_parse_cursor, help="Go on behind this place: `next` of --json."
+    "--cursor", "after", default="", callback=_parse_cursor, help="Continue after this place: `next` of --json."
 )
 @json_option
 def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) -> None:

@@ -205,7 +205,7 @@ def _current_activity(body: kinds.Body) -> str | None:
         case event_kinds.AttemptStarted():
             return f"attempt {body.attempt}{_limit_suffix(body.max_attempts)} running"
         case event_kinds.AttemptCompleted():
-            return f"attempt {body.attempt} being judged"
+            return f"attempt {body.attempt} being checked"
         case event_kinds.AttemptLost():
             return "waiting for another worker"
         case event_kinds.TurnRetrying():

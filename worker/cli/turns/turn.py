@@ -196,7 +196,7 @@ def attempts(turn_id: str, full: bool, as_json: bool) -> None:
 
 def _format_attempt(attempt: AttemptRecord) -> list[Line]:
     took = f", {attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at else ""
-    lines = [Line(f"attempt {attempt.number}  {attempt.decision or 'not judged'}{took}", "bold")]
+    lines = [Line(f"attempt {attempt.number}  {attempt.decision or 'not validated'}{took}", "bold")]
     facts = {
         "asked": fit_line(attempt.prompt),
         "ended": fit_line(" ".join(str(attempt.completion.get(key, "")) for key in ("verdict", "reason"))),
@@ -225,7 +225,7 @@ def _format_texts(attempt: AttemptRecord) -> Iterator[Line]:
         ("asked", attempt.prompt),
         *sent,
         ("answered", attempt.text),
-        ("the answer as it was judged", attempt.answer if attempt.answer != attempt.text else ""),
+        ("the answer as it was validated", attempt.answer if attempt.answer != attempt.text else ""),
         ("repaired by code", attempt.mended),
         ("feedback", attempt.feedback),
     ):

@@ -44,7 +44,7 @@ class CitationsRule(Rule):
 
     kind: ClassVar[str] = "citations"
 
-    paths: bool = option(True, "Also judge paths in back quotes that name no line.")
+    paths: bool = option(True, "Also check paths in back quotes that name no line.")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Return an issue for each cited file that does not exist, and for each cited line beyond a file's end.

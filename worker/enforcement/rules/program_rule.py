@@ -35,7 +35,7 @@ class CommandRule(Rule):
     reaches_out: ClassVar[bool] = True
 
     command: tuple[str, ...] = option((), "Program and arguments, such as [vale, --output=line, answer.md]; no shell.")
-    fence: str = option("", "Judge each closed fenced block of this language instead of the whole answer.")
+    fence: str = option("", "Check each closed fenced block of this language instead of the whole answer.")
     file: str = option("answer.md", "The file that holds the answer, or the block.")
     accepts: tuple[int, ...] = option((0,), "Exit codes that accept.")
     seconds: int = option(30, "Time for one run, in seconds.")

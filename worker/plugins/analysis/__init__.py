@@ -16,7 +16,7 @@ COMMANDS = {
     ),
     "replay-policy": (
         "worker.plugins.analysis.policy_replay.replay_command:replay_policy",
-        "Judge recorded answers by another policy, without an agent.",
+        "Validate recorded answers by another policy, without an agent.",
     ),
 }
 

@@ -33,8 +33,8 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
     """Drive a runner's real program through situations that end well or badly, and print what its verdicts are worth.
 
     NAME is a model of HELIX_MODELS, or a runner with its option as it would be written there, such as
-    openai_http:stub. No real service is asked: the door leads to a stub, whatever the settings say. Exit code 1:
-    something was taken for complete falsely, a whole answer was thrown away, or the agent passed the door by.
+    openai_http:stub. No real service is asked: the model proxy leads to a stub, whatever the settings say. Exit code 1:
+    something was taken for complete falsely, a whole answer was thrown away, or the agent bypassed the model proxy.
     """
     from api_client.contract.settings import Settings, load_settings
     from worker.agents import build_runner
@@ -72,7 +72,7 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
 
 
 _HEAD = (
-    "| Situation | Truth | The agent says | Without the witness | Verdict | Reason |",
+    "| Situation | Truth | The agent says | Without the call log | Verdict | Reason |",
     "| --- | --- | --- | --- | --- | --- |",
 )
 
@@ -101,7 +101,7 @@ def _count_verdicts(rows: Sequence[Trial]) -> dict[str, dict[str, int]]:
 
 
 def _format_summary(counts: dict[str, dict[str, int]]) -> Iterator[str]:
-    names = {"agents": "the agent's own word", "without": "our gate without the witness", "ours": "our verdict"}
+    names = {"agents": "the agent's own word", "without": "our gate without the call log", "ours": "our verdict"}
     for whose, found in counts.items():
         yield (
             f"{names[whose]}: {found['false_complete']} of {found['situations']} taken for complete falsely, "

@@ -114,7 +114,7 @@ class Trial:
             return "a whole answer thrown away"
         if self.left:
             return f"{self.left} processes left behind"
-        return "" if self.certifiable else "its model calls did not pass the door"
+        return "" if self.certifiable else "its model calls bypassed the model proxy"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trial as a JSON-ready mapping."""

@@ -472,7 +472,7 @@ def main() -> None:
             try:
                 worker.send((True, getattr(served, name)(*given)))
             except KeyError:
-                worker.send((False, "the door is gone"))
+                worker.send((False, "the model proxy is gone"))
             except OSError as error:
                 worker.send((False, str(error)))
     except (EOFError, ConnectionError):

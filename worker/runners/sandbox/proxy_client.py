@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 _PATIENCE, _TO_END = 30.0, 2.0
 #: Environment variables passed to the process.
 _ENVIRONMENT = ("PATH", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "LOCALDOMAIN", "RES_OPTIONS")
-_UNKNOWN = ModelCall(api="messages", end=ModelCallEnd.UNKNOWN, word="the door is gone")
+_UNKNOWN = ModelCall(api="messages", end=ModelCallEnd.UNKNOWN, word="the model proxy is gone")
 
 
 class ProxyProcess:
@@ -65,16 +65,16 @@ class ProxyProcess:
         """Call the method ``name`` in the proxy process and return its result. Raises ``OSError``."""
         with self._lock:
             if self.gone:
-                raise ConnectionError("the doors' process has ended")
+                raise ConnectionError("the model proxies' process has ended")
             try:
                 self._connection.send((name, given))
                 if not self._connection.poll(_PATIENCE):
-                    raise TimeoutError("the doors' process hangs")
+                    raise TimeoutError("the model proxies' process hangs")
                 done, answer = self._connection.recv()
             except (OSError, EOFError) as error:
                 self._end_process()
                 log.error("doors.died", pid=self.pid, exit_code=self._process.returncode, error=str(error))
-                raise ConnectionError(f"the doors' process has ended: {error}") from error
+                raise ConnectionError(f"the model proxies' process has ended: {error}") from error
         if not done:
             raise OSError(answer)
         return answer

@@ -130,7 +130,7 @@ class _ValidationProcess:
 
     def _build_error(self) -> ValidationProcessDied:
         self._process.join(1)
-        return ValidationProcessDied(f"a process that judged answers has ended (exit code {self._process.exitcode})")
+        return ValidationProcessDied(f"a process that validated answers has ended (exit code {self._process.exitcode})")
 
     def end(self) -> None:
         self._pipe.close()

@@ -37,7 +37,7 @@ from worker.turns.folders import AnswerFiles, collect_answer_files, locate_last_
 @click.option("--policy", "file", required=True, metavar="FILE", help="The policy to try.")
 @build_since_option("7d")
 @click.option("--model", default="", help="Turns of this model alone.")
-@click.option("--show", default=20, show_default=True, help="Answers to name that are judged differently.")
+@click.option("--show", default=20, show_default=True, help="How many differing answers to name.")
 @json_option
 def replay_policy(file: str, since: float, model: str, show: int, as_json: bool) -> None:
     """Validate the recorded answers of finished turns with a policy file, and decide as workers do. No agent runs.
