@@ -41,7 +41,9 @@ COUNTERS: dict[str, CounterDeclaration] = {
         meaning="Agent runs that ended: complete, incomplete, refused, error, cancelled, or transient (tried again).",
         labels=("verdict", "model"),
     ),
-    "attempt.judged": CounterDeclaration(meaning="Complete answers validated, by decision.", labels=("decision", "model")),
+    "attempt.judged": CounterDeclaration(
+        meaning="Complete answers validated, by decision.", labels=("decision", "model")
+    ),
     "validator.judged": CounterDeclaration(meaning="Answers that a validator checked.", labels=("validator", "model")),
     "validator.rejected": CounterDeclaration(
         meaning="Answers in which a validator found errors.", labels=("validator", "decision", "model")

@@ -1,4 +1,4 @@
-"""Calls for help by real workers: webhooks that OpenAI's SDK verifies, a command, retries, what was given up."""
+"""Notifications by real workers: webhooks that OpenAI's SDK verifies, a command, retries, what was given up."""
 
 import json
 import re

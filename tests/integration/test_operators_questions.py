@@ -200,7 +200,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             },
         ),
         "Who cancelled, replayed or decided that?": (rf"replay .*{history.dead}", {"/audit": "Who did what"}),
-        "Which calls for help were not heard yet?": (
+        "Which notifications have not arrived yet?": (
             "nothing is waiting to be sent(?s:.*)turn.dead .*answers 500",
             {"/notifications": "1 given up after a day .*turn.dead.*answers 500"},
         ),

@@ -3,7 +3,9 @@
 from api_client.contract.counter_declaration import CounterDeclaration
 
 COUNTERS = {
-    "shadow.judged": CounterDeclaration(meaning="Answers that a rule in shadow checked.", labels=("validator", "model")),
+    "shadow.judged": CounterDeclaration(
+        meaning="Answers that a rule in shadow checked.", labels=("validator", "model")
+    ),
     "shadow.rejected": CounterDeclaration(
         meaning="Answers that a rule in shadow would reject.", labels=("validator", "model")
     ),

@@ -172,7 +172,9 @@ WAYS: dict[str, Callable[[Target], object]] = {
     "network: a name server (DNS)": lambda at: _answers(at["resolver"]),
     "network: the cloud's metadata address": lambda _: _routes("169.254.169.254"),
     "network: any address": lambda _: _routes("192.0.2.1"),
-    "network: the model's API, past the model proxy": lambda at: speaks(socket.AF_INET, ("127.0.0.1", int(at["model"]))),
+    "network: the model's API, past the model proxy": lambda at: speaks(
+        socket.AF_INET, ("127.0.0.1", int(at["model"]))
+    ),
     "model proxy: the relay through it": lambda at: _at_door(
         at, f"CONNECT 127.0.0.1:{at['relay']} HTTP/1.1\r\nHost: x\r\n\r\n", "403"
     ),

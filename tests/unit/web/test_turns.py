@@ -308,4 +308,6 @@ def test_a_refusal_without_words_and_one_with_them_are_told_once() -> None:
         assert text == f"The model refused the request. {shown}Rephrase the question, or ask another model. (turn-1)"
     filtered = refusal_verdict("", {}, filtered=True).reason
     error = ending_message("refused", "en", [explain_break("filtered", "en", filtered)], "refused")
-    assert "stopped the answer. Rephrase" in format_failure(data("refused", code="refused", message=error), "en", "turn-1")
+    assert "stopped the answer. Rephrase" in format_failure(
+        data("refused", code="refused", message=error), "en", "turn-1"
+    )

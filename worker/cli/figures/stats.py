@@ -50,7 +50,9 @@ def retry_rate(since: float, by: str | None, model: str, every: str | None, as_j
     click.echo(f"{format_percent(rate.rate)} of {count_noun(rate.turns, 'finished turn')} asked again ({rate.retried})")
     if by and rate.rows:
         click.echo()
-        headings = ("rejected", "of validated", "rate") if by in {"validator", "code"} else ("again", "of turns", "rate")
+        headings = (
+            ("rejected", "of validated", "rate") if by in {"validator", "code"} else ("again", "of turns", "rate")
+        )
         rows = [(fit_line(r.name, 60), str(r.rejected), str(r.validated), format_percent(r.rate)) for r in rate.rows]
         write_table([(by, *headings), *rows])
     if rate.pieces:

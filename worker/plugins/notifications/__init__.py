@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "notifications": (
         "worker.plugins.notifications.notification_commands:notifications",
-        "Calls for help to webhooks and your command: list, dead, resend, test.",
+        "Notifications to webhooks and your command: list, dead, resend, test.",
     ),
 }
 

@@ -51,7 +51,7 @@ def report_outbox(waiting: list[OutboxEntry], dead: list[OutboxEntry]) -> Findin
             "notifications", "warning", said, "`turns notifications dead`, then `turns notifications resend --all`"
         )
     if failing:
-        said = f"{count_noun(len(failing), 'notification')} not taken yet: {failing[0].error}"
+        said = f"{count_noun(len(failing), 'notification')} not delivered yet: {failing[0].error}"
         return Finding("notifications", "warning", said, "is the receiver there? `turns notifications test`")
     return Finding(
         "notifications", "ok", f"{count_noun(len(waiting), 'notification')} waiting to be sent, none given up"

@@ -30,7 +30,7 @@ def notifications() -> None:
 notifications.add_command(
     make_list_command(NOTIFICATIONS, "list", "List notifications that wait to be sent, the next one first.")
 )
-notifications.add_command(make_list_command(GIVEN_UP, "dead", "List what was given up, the newest first."))
+notifications.add_command(make_list_command(GIVEN_UP, "dead", "List undelivered notifications, the newest first."))
 
 
 def _add_action_command(action: str, past: str, said: str, about: str) -> None:
@@ -56,9 +56,9 @@ _add_action_command(
     "resend",
     "resent",
     "will be sent again",
-    "Send notifications that were given up again, for another day. They keep their ids.",
+    "Send undelivered notifications again, for another day. They keep their ids.",
 )
-_add_action_command("drop", "dropped", "dropped", "Take notifications off the list of those that were given up.")
+_add_action_command("drop", "dropped", "dropped", "Take notifications off the list of undelivered ones.")
 
 
 @notifications.command()
