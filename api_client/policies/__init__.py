@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from api_client.contract.answer_format import MARKDOWN_RULES, AnswerFormat
 from api_client.contract.errors import BadRequest, SettingsError
 from api_client.contract.policy import DEFAULT_ORDER, AppliedPolicy, PolicyFile, PolicySubject
 from api_client.contract.settings import Settings
@@ -157,7 +158,8 @@ def apply_policy_file(
     """Return the request completed with the rules and limits of a policy file."""
     kind = find_work(request)
     rules = file.active_rules(PolicySubject(model=request.model, owner=owner, route=route, kind=kind.name))
-    given = tuple(each.name for each in rules if each.decides)
+    not_for_json = MARKDOWN_RULES if AnswerFormat.from_request(request) else frozenset[str]()
+    given = tuple(each.name for each in rules if each.decides and each.rule not in not_for_json)
     orders = {each.name: tuple(map(str, each.order)) for each in file.rules if each.order != DEFAULT_ORDER}
     if not kind.answers_in_text:  # such work has no policy without rules, and brings its own number of attempts
         applied = replace(AppliedPolicy.for_rules(file, (), given), caps={})

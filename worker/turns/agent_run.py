@@ -11,6 +11,7 @@ from typing import cast
 
 import structlog
 
+from api_client.contract.answer_format import add_format
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.completion import ErrorKind
 from api_client.contract.errors import SettingsError
@@ -283,13 +284,14 @@ class AgentRun:
         attempt = self._lease.claim.link.attempt
         if may_block:
             self._prepare_folder(settings, runner)
+        prompt, messages = add_format(turn.request, self.prompt)
         order = Order(
             turn_id=turn.turn_id,
             session_id=turn.request.session_id,
             attempt=attempt,
             delivery=turn.delivery,
-            prompt=self.prompt,
-            messages=turn.request.messages,
+            prompt=prompt,
+            messages=messages,
             workdir=folders.locate_folder(settings, turn),
             directory=folders.locate_own_folder(settings, turn, attempt),
             agent_session=turn.agent_session,

@@ -15,6 +15,7 @@ from dataclasses import replace
 import structlog
 
 from api_client.contract import tasks
+from api_client.contract.answer_format import RESPONSE_FORMAT, AnswerFormat
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import pass_failpoint_async
@@ -154,10 +155,11 @@ def build_case(
         file = parts.policies.find_policy(turn)
     except ValueError as error:
         raise ValidatorsUnavailable(str(error)) from None
+    answer_format = AnswerFormat.from_request(request)
     return ValidationCase(
         text=text,
         history=tuple(to_policy_attempts(before)),
-        names=request.validators,
+        names=(*request.validators, RESPONSE_FORMAT) if answer_format else request.validators,
         root=parts.settings.root,
         context={
             "files": files,
@@ -167,7 +169,7 @@ def build_case(
             EVIDENCE: [record.evidence for record in runs],
         },
         policy=find_turn_policy(turn),
-        file=file,
+        file=answer_format.add_rule(file) if answer_format else file,
         fresh=is_freshly_ordered(before),
         feedback=before[-1].feedback if before and not is_freshly_ordered(before) else "",
     )

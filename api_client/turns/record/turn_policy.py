@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from api_client.contract.answer_format import FORMAT_ORDER, RESPONSE_FORMAT, AnswerFormat
 from api_client.contract.policy import AppliedPolicy
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
@@ -12,10 +13,11 @@ def find_turn_policy(turn: Turn) -> Policy:
     """Return the retry policy under which the turn was submitted."""
     request = turn.request
     applied = AppliedPolicy.from_request(request)
+    formed = {RESPONSE_FORMAT: FORMAT_ORDER} if AnswerFormat.from_request(request) else {}
     return Policy(
         max_attempts=turn.max_attempts,
         locale=request.locale,
-        order=request.policy,
+        order=request.policy | formed,
         go_on=find_work(request).answers_in_text,
         caps=applied.caps if applied else {},
         lenient=frozenset(applied.lenient) if applied else frozenset(),

@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
+from api_client.contract.answer_format import RESPONSE_FORMAT, AnswerFormat
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
 from api_client.contract.validator_names import requestable_validators
@@ -27,6 +28,7 @@ from api_client.web.bodies.models import (
     read_model_name,
     read_validators,
 )
+from api_client.web.bodies.response_format import read_response_format, refuse_parameters, select_for_json
 from api_client.web.errors import Problems, bad_request
 from api_client.web.language import LOCALE_HEADER as LOCALE_HEADER
 from api_client.web.language import detect_body_language, is_open_webui, requested_locale
@@ -68,13 +70,14 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The circumstances in which a request is parsed: its headers, and the caller's settings and policy."""
+    """The circumstances in which a request is parsed: its headers and body, and the caller's settings and policy."""
 
     headers: Headers
     settings: Settings
     owner: str
     policy: CallerPolicy | None = None
     problems: Problems = field(default_factory=Problems)
+    body: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_chat_request(
@@ -85,9 +88,11 @@ def read_chat_request(
     Raises ``ApiError`` with all problems: 400 with the field's name, 404 for an unknown model. Raises ``SettingsError``
     if the policy files cannot be used.
     """
-    context = RequestContext(headers, settings, owner, policy)
+    context = RequestContext(headers, settings, owner, policy, body=body)
     turn_body = read_model_body(TurnBody, body, context.problems)
-    return build_chat_request(turn_body, turn_body.messages, detect_body_language(body), context)
+    chosen = read_response_format(turn_body.response_format, RESPONSE_FORMAT, context.problems)
+    language = detect_body_language(body)
+    return build_chat_request(turn_body, turn_body.messages, language, context, answer_format=chosen)
 
 
 def build_chat_request(
@@ -96,13 +101,15 @@ def build_chat_request(
     language: str,
     context: RequestContext,
     *,
+    answer_format: AnswerFormat | None = None,
     system: str | None = None,
     notes: Mapping[str, str] = {},
 ) -> ChatRequest:
     """Build a chat request from a body whose simple fields are validated.
 
-    ``conversation`` is the unvalidated conversation, ``language`` the language of the user's messages or '', ``notes``
-    the turn's metadata. Raises the errors of ``read_chat_request``.
+    ``conversation`` is the unvalidated conversation, ``language`` the language of the user's messages or '',
+    ``answer_format`` the JSON that the request demands, ``notes`` the turn's metadata.
+    Raises the errors of ``read_chat_request``.
     """
     headers, policy, problems = context.headers, context.policy, context.problems
     # Open WebUI has a page for the chat if it sends a message id, or at least a chat id.
@@ -113,12 +120,14 @@ def build_chat_request(
         key = read_idempotency_key(headers) if "idempotency-key" in headers else ""
     with problems:
         model = read_model_name(body.model, context.settings)
-    _check_response_format(body, problems)
     settings = context.settings.for_model(model)
     messages, images = read_conversation(
         conversation, body.CONVERSATION_FIELD, _conversation_rules(body, settings, model, locale, page), problems
     )
     validators = _choose_validators(body, settings, policy, model, problems)
+    validators = select_for_json(validators, body.validators, problems) if answer_format else validators
+    if not detect_task(headers, messages):  # the relay answers Open WebUI's tasks itself
+        refuse_parameters(context.body, problems, from_open_webui=is_open_webui(headers))
     with problems:
         attached = read_added_fields(body, settings)
     problems.raise_problems()
@@ -146,16 +155,13 @@ def build_chat_request(
         traceparent=select_traceparent(headers.getlist("traceparent")) if "traceparent" in headers else "",
         priority=body.priority.value if body.priority else "",
     )
+    if answer_format:
+        orders = {name: order for name, order in request.policy.items() if body.policy or name in validators}
+        request = answer_format.attach_to(replace(request, policy=orders))
     if policy and policy.policies.named:
         named = [name for name in _POLICY_FIELDS if getattr(body, name) is not None]
         request = policy.apply_policy(request, [*named, "locale"] if LOCALE_HEADER in headers else named)
     return _make_chat_request(request, body, headers, settings, chat_id=chat_id, key=key, page=page)
-
-
-def _check_response_format(body: AnswerBody, problems: Problems) -> None:
-    if body.response_format not in (None, {"type": "text"}):  # prose would be taken for the schema's object
-        message = "response_format: is not supported here; ask for the form in the message, and check it by a validator"
-        problems.add(bad_request(message, param="response_format", code="unsupported_parameter"))
 
 
 def _choose_validators(

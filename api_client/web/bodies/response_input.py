@@ -1,7 +1,7 @@
 """Reads the body of ``/v1/responses``.
 
-Fields that change the meaning of the answer (tools, a stored conversation, a schema) are rejected; fields that only
-tune a model (temperature, reasoning effort, ...) are ignored.
+Fields that change the meaning of the answer (tools, a stored conversation) are rejected; fields that only tune a model
+(temperature, reasoning effort, ...) are ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from api_client.contract.settings import Settings
 from api_client.policies import CallerPolicy
 from api_client.web.bodies.chat_request import ChatRequest, RequestContext, build_chat_request
 from api_client.web.bodies.models import ResponseBody, read_model_body
-from api_client.web.errors import ApiError, bad_request, display_value
+from api_client.web.bodies.response_format import read_response_format, unsupported_parameter
+from api_client.web.errors import bad_request, display_value
 from api_client.web.language import detect_body_language
 
 #: Fields that must be empty -> what to do instead.
@@ -24,7 +25,6 @@ _UNSUPPORTED_FIELDS = {
     "previous_response_id": "send the whole conversation in input",
     "conversation": "send the whole conversation in input, and name it by the field session_id",
     "prompt": "send the text itself in input",
-    "tools": "the agent brings its own tools",
     "stream_mode": "a response shows the accepted answer only",
 }
 #: Keys of the turn's metadata from which the response is rebuilt when it is read later.
@@ -38,22 +38,17 @@ def read_response_request(
 
     Raises ``ApiError`` with all problems: 400 with the field's name, 404 for an unknown model.
     """
-    by = RequestContext(headers, settings, owner, policy)
+    by = RequestContext(headers, settings, owner, policy, body=body)
     problems = by.problems
     for name, instead in _UNSUPPORTED_FIELDS.items():
         if body.get(name) not in (None, [], "validated"):
-            problems.add(_make_unsupported_error(name, instead))
+            problems.add(unsupported_parameter(name, instead))
     if body.get("store") is False:
-        problems.add(
-            _make_unsupported_error("store", "every turn is stored, for HELIX_RETENTION_SECONDS after its end")
-        )
+        problems.add(unsupported_parameter("store", "every turn is stored, for HELIX_RETENTION_SECONDS after its end"))
+    if isinstance(more := body.get("include"), list) and any("logprobs" in str(each) for each in more):
+        problems.add(unsupported_parameter("include", "agents report no probabilities"))
     wished = read_model_body(ResponseBody, {name: body[name] for name in body if name != "stream_mode"}, problems)
-    chosen = (wished.text or {}).get("format")
-    if not (chosen is None or isinstance(chosen, dict)):
-        message = f"text.format: must be an object; got {display_value(chosen)}"
-        problems.add(bad_request(message, param="text.format", code="invalid_type"))
-    elif chosen and chosen.get("type") != "text":
-        problems.add(_make_unsupported_error("text.format", "only the type text is supported"))
+    chosen = read_response_format((wished.text or {}).get("format"), "text.format", problems)
     if wished.instructions and len(wished.instructions) > (most := settings.max_message_chars):
         message = f"instructions: {len(wished.instructions)} characters, but at most {most} are allowed"
         problems.add(bad_request(message, param="instructions", code="content_too_long"))
@@ -68,8 +63,5 @@ def read_response_request(
         METADATA: json.dumps(wished.metadata or {}, ensure_ascii=False),
         INSTRUCTIONS: "true" if wished.instructions is not None else "",
     }
-    return build_chat_request(wished, said, detect_body_language(body), by, system=wished.instructions, notes=notes)
-
-
-def _make_unsupported_error(field: str, instead: str) -> ApiError:
-    return bad_request(f"{field}: is not supported here; {instead}", param=field, code="unsupported_parameter")
+    language = detect_body_language(body)
+    return build_chat_request(wished, said, language, by, answer_format=chosen, system=wished.instructions, notes=notes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from api_client.contract.answer_format import AnswerFormat
 from api_client.contract.event_kinds import AttemptStarted, TurnFinished, TurnQueued
 from api_client.contract.events import Event
 from api_client.contract.step_marker import read_spans, strip_own_marker
@@ -17,7 +18,7 @@ from api_client.web.bodies.response_input import BACKGROUND, INSTRUCTIONS, METAD
 from api_client.web.errors import ApiError
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.payload import Payload
-from api_client.web.streaming.reply import make_turn_error, split_text
+from api_client.web.streaming.reply import make_turn_error, refusal_message, split_text
 from api_client.web.streaming.token_usage import TurnUsage
 
 RESPONSE_PREFIX = "resp_"
@@ -28,15 +29,32 @@ _OPENING_EVENTS = 2
 def response_status(turn: Turn) -> str:
     """Return OpenAI's word for the status of a turn: queued, in_progress, completed, failed or cancelled."""
     if turn.state is TurnState.FINISHED:
-        return "completed" if turn.success else "cancelled" if turn.outcome is Outcome.CANCELLED else "failed"
+        answered = turn.success or read_refusal(turn)
+        return "completed" if answered else "cancelled" if turn.outcome is Outcome.CANCELLED else "failed"
     return "in_progress" if turn.delivery else "queued"
+
+
+def read_refusal(turn: Turn) -> str:
+    """Return the model's refusal to answer with the JSON that was demanded, or an empty string.
+
+    OpenAI's clients expect such a refusal as content; a refusal of a text is the turn's failure.
+    """
+    if turn.outcome is not Outcome.REFUSED or AnswerFormat.from_request(turn.request) is None:
+        return ""
+    return refusal_message(turn.error, turn.request.locale)
+
+
+def _answer_part(turn: Turn) -> Payload:
+    refusal = read_refusal(turn)
+    shown = strip_own_marker(turn.response, turn.markers)
+    return {"type": "refusal", "refusal": refusal} if refusal else text_part(shown)
 
 
 def response_object(turn: Turn, spent: TurnUsage | None = None) -> Payload:
     """Build OpenAI's response object for a turn, with the turn's own data in the field ``turn``."""
     status, notes = response_status(turn), turn.request.metadata
     messages = turn.request.messages
-    text = strip_own_marker(turn.response, turn.markers)
+    chosen = AnswerFormat.from_request(turn.request)
     # OpenAI's error codes are a closed list with one that fits; our own code is the turn's outcome.
     failure = make_turn_error(str(turn.outcome), turn.error, turn.request.locale) if status == "failed" else None
     return {
@@ -48,7 +66,7 @@ def response_object(turn: Turn, spent: TurnUsage | None = None) -> Payload:
         "background": bool(notes.get(BACKGROUND)),
         "model": turn.request.model,
         "instructions": messages[0]["content"] if notes.get(INSTRUCTIONS) else None,
-        "output": [message_item(turn.turn_id, "completed", text_part(text))] if status == "completed" else [],
+        "output": [message_item(turn.turn_id, "completed", _answer_part(turn))] if status == "completed" else [],
         "error": {"code": "server_error", "message": failure.message} if failure else None,
         "incomplete_details": None,
         "metadata": json.loads(notes.get(METADATA) or "{}"),
@@ -58,7 +76,7 @@ def response_object(turn: Turn, spent: TurnUsage | None = None) -> Payload:
         "tools": [],
         "temperature": None,
         "top_p": None,
-        "text": {"format": {"type": "text"}},
+        "text": {"format": chosen.given if chosen else {"type": "text"}},
         "truncation": "disabled",
         "usage": (spent or TurnUsage()).response_usage(),
         "store": True,
@@ -136,18 +154,18 @@ class ResponseEvents:
     def _render_ending(self) -> list[Payload]:
         if response_status(self._turn) != "completed":
             return [self._wrap_response("response.failed")]
-        text, turn_id = strip_own_marker(self._turn.response, self._turn.markers), self._turn.turn_id
-        begun, done = message_item(turn_id, "in_progress"), message_item(turn_id, "completed", text_part(text))
-        deltas = [
-            {"type": "response.output_text.delta", **self._item_position, "delta": piece, "logprobs": []}
-            for piece in split_text(text)
-        ]
+        part, turn_id = _answer_part(self._turn), self._turn.turn_id
+        kind, field = ("refusal", "refusal") if part["type"] == "refusal" else ("output_text", "text")
+        empty = {**part, field: ""}
+        begun, done = message_item(turn_id, "in_progress"), message_item(turn_id, "completed", part)
+        position = self._item_position | ({} if field == "refusal" else {"logprobs": []})
+        deltas = [{"type": f"response.{kind}.delta", **position, "delta": piece} for piece in split_text(part[field])]
         return [
             {"type": "response.output_item.added", "output_index": 0, "item": begun},
-            {"type": "response.content_part.added", **self._item_position, "part": text_part("")},
+            {"type": "response.content_part.added", **self._item_position, "part": empty},
             *deltas,
-            {"type": "response.output_text.done", **self._item_position, "text": text, "logprobs": []},
-            {"type": "response.content_part.done", **self._item_position, "part": text_part(text)},
+            {"type": f"response.{kind}.done", **position, field: part[field]},
+            {"type": "response.content_part.done", **self._item_position, "part": part},
             {"type": "response.output_item.done", "output_index": 0, "item": done},
             self._wrap_response("response.completed"),
         ]
@@ -160,4 +178,5 @@ def last_number(turn: Turn) -> int:
         return opening
     if response_status(turn) != "completed":
         return opening + 1
-    return opening + 6 + len(split_text(strip_own_marker(turn.response, turn.markers)))
+    part = _answer_part(turn)
+    return opening + 6 + len(split_text(part.get("text") or part.get("refusal", "")))

@@ -27,7 +27,13 @@ from api_client.web.intake import note_delivery, require_rate, submit_or_join
 from api_client.web.openwebui.background_tasks import answer_task
 from api_client.web.relay.relay import CurrentRelay, Relay
 from api_client.web.routes.completions import read_request
-from api_client.web.routes.response_objects import RESPONSE_PREFIX, ResponseEvents, last_number, response_object
+from api_client.web.routes.response_objects import (
+    RESPONSE_PREFIX,
+    ResponseEvents,
+    last_number,
+    read_refusal,
+    response_object,
+)
 from api_client.web.streaming.chat_stream import answer_background_task, make_reply, stream_page
 from api_client.web.streaming.reply import Reply
 from api_client.web.streaming.token_usage import TurnUsage
@@ -66,7 +72,10 @@ async def create_response(request: Request, relay: CurrentRelay, caller: Current
         return JSONResponse(response_object(turn), headers=named)
     del ask, turn  # free the memory of the question while waiting for its answer
     return await answer_whole(
-        request, relay, reply, lambda turn, used: response_object(turn, used) if turn.success else None
+        request,
+        relay,
+        reply,
+        lambda turn, used: response_object(turn, used) if turn.success or read_refusal(turn) else None,
     )
 
 

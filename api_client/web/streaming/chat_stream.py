@@ -10,6 +10,7 @@ from contextlib import aclosing, suppress
 import structlog
 from starlette.responses import Response, StreamingResponse
 
+from api_client.contract.answer_format import AnswerFormat
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.event_kinds import LogReset, TurnSuspended
 from api_client.contract.events import Event
@@ -57,6 +58,7 @@ def make_reply(relay: Relay, ask: ChatRequest, turn_id: str) -> Reply:
         session_id=ask.request.session_id,
         question_hash=ask.question_hash,
         has_page=ask.has_page,
+        is_json=AnswerFormat.from_request(ask.request) is not None,
     )
 
 
@@ -171,7 +173,7 @@ async def _make_waiting_frames(relay: Relay, page: PageReply) -> list[bytes]:
 async def _make_frames(relay: Relay, page: PageReply, event: Event, seen: int) -> list[bytes]:
     page.was_suspended = page.was_suspended or isinstance(event.body, TurnSuspended)
     if event.seq > seen or event.final:
-        if event.final and page.reply.has_page:
+        if event.final and page.reply.has_page and not page.reply.is_json:
             page.additions = await _make_attachments(relay, page)
         payloads = page.render(event)
     else:

@@ -53,6 +53,13 @@ class Reply:
     session_id: str = ""
     question_hash: str = ""
     has_page: bool = False
+    #: The request demands JSON. OpenAI's clients then raise an error for the finish reason ``content_filter``.
+    is_json: bool = False
+
+    @property
+    def refusal_reason(self) -> str:
+        """Return the finish reason of a refusal."""
+        return "stop" if self.is_json else "content_filter"
 
     def make_chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> Payload:
         """Build one chunk of a streamed chat completion from the changed fields of the message.
@@ -94,7 +101,7 @@ class Reply:
             "object": "chat.completion",
             "created": self.created,
             "model": self.model,
-            "choices": [{"index": 0, "message": message, "finish_reason": "content_filter" if refusal else "stop"}],
+            "choices": [{"index": 0, "message": message, "finish_reason": self.refusal_reason if refusal else "stop"}],
             "usage": (spent or TurnUsage()).chat_usage(),
         }
 
@@ -117,7 +124,7 @@ def make_ending(event: Event, reply: Reply, attached: str = "") -> list[Payload]
     if end.outcome == "refused" and not reply.from_open_webui:
         return [
             reply.make_chunk({"refusal": refusal_message(end.error, reply.locale)}),
-            reply.make_chunk({}, "content_filter"),
+            reply.make_chunk({}, reply.refusal_reason),
         ]
     if not end.success:
         error = make_turn_error(end.outcome, end.error, reply.locale)

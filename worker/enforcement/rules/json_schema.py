@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.rules.json_text import check_where, json_mismatch, read_json
+from worker.enforcement.rules.json_text import check_where, json_mismatch, read_json, unfence_json
 from worker.enforcement.rules.rule import Rule, option
 
 MOST = 10
@@ -53,3 +53,7 @@ class JsonSchemaRule(Rule):
             return [found]
         problems = sorted(self._validator.iter_errors(found.value), key=lambda problem: list(map(str, problem.path)))
         return [json_mismatch(found, locale, problem.json_path, problem.message) for problem in problems[:MOST]]
+
+    def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
+        """Return the JSON without the code fence around it, if the whole answer must be JSON."""
+        return unfence_json(response) if self.where == "whole" else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.validators.codes import choose_text
 
+#: A text that is one code fence and nothing else.
+_FENCED = re.compile(r"\s*(`{3,}|~{3,})[ \t]*(?:json)?[ \t]*\r?\n(.*?)\r?\n[ \t]*\1\s*", re.DOTALL | re.IGNORECASE)
 WHERE = ("fence", "whole", "any")
 MAX_CHARS = 1_000_000
 
@@ -50,6 +53,13 @@ def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationI
         values = {"language": "JSON", "problem": said or type(error).__name__}
         issue = rule_issue("CODE_DOES_NOT_PARSE", locale, line=line + at, part=part, **values)
         return replace(issue, shortens=not part)  # the answer must become the bare value
+
+
+def unfence_json(response: str) -> str:
+    """Return an answer without the code fence that encloses all of it; the answer's marker stays."""
+    body = strip_marker(response)
+    fenced = _FENCED.fullmatch(body)
+    return fenced[2] + response[len(body) :] if fenced else response
 
 
 def json_mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> ValidationIssue:

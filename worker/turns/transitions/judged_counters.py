@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from api_client.contract.answer_format import RESPONSE_FORMAT
 from api_client.contract.counters import OTHER, counter_field, model_label
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.turn import Turn
@@ -45,7 +46,7 @@ def _error_labels(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[st
     errors = [issue for issue in issues if issue.is_error]
     if find_work(turn.request).has_fixed_codes:
         return {issue.validator for issue in errors}, {issue.code for issue in errors}
-    ours = {*turn.request.validators, GUARD}
+    ours = {*turn.request.validators, RESPONSE_FORMAT, GUARD}
     validators = {name if name in ours else OTHER for name in (issue.validator for issue in errors) if name}
     return validators, {code if code in CODES else OTHER for code in (issue.code for issue in errors)}
 
