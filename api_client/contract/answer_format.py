@@ -21,7 +21,7 @@ FORMAT_ORDER = (Action.REPAIR, Action.RETRY, Action.FAIL)
 MARKDOWN_RULES = frozenset({"step_marker", "adr_structure", "structure", "code_blocks"})
 
 MAX_CHARS = 65_536
-MAX_DEPTH = 64
+MAX_DEPTH = 48
 #: Most levels of nested schemas with ``strict``, as OpenAI documents it.
 MAX_STRICT_LEVELS = 10
 _REFUSED = ("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$vocabulary")

@@ -114,6 +114,6 @@ async def test_the_schema_is_part_of_the_stored_request_and_of_its_replay(
     assert turn.request.attached["response_format"]["given"]["name"] == "City"
     assert turn.request.validators == ("file_existence",)
     said = installation.command("replay", turn.turn_id, "--json")
-    replayed = await installation.result(json.loads(said.out)["turn_id"])
+    replayed = await installation.result(json.loads(said.stdout)["turn_id"])
     assert replayed.outcome is Outcome.PASSED_AFTER_RETRY
     assert City.model_validate_json(replayed.response) == ANSWER

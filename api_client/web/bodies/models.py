@@ -57,7 +57,6 @@ def _messages_schema(*parts: str) -> dict[str, Any]:
 
 _QUESTION = {"role": "user", "content": "What is an ADR?"}
 _INPUT = {"anyOf": [{"type": "string"}, _messages_schema(*INPUT_TEXT_TYPES)], "examples": [_QUESTION["content"]]}
-_Tokens = Annotated[int | None, Field(ge=1, le=MAX_TOKENS)]
 #: Accept enumerations as text, although the model is strict: JSON has no enumerations.
 _FROM_TEXT = Field(strict=False)
 
@@ -90,9 +89,6 @@ class AnswerBody(Body):
     stream_mode: Annotated[StreamMode, _FROM_TEXT] | None = None
     stream_options: StreamOptions | None = None
     n: int | None = Field(None, ge=1, le=1)
-    max_tokens: _Tokens = None
-    max_completion_tokens: _Tokens = None
-    max_output_tokens: _Tokens = None
     response_format: Any = None
 
 
