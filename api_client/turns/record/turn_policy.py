@@ -13,7 +13,7 @@ def find_turn_policy(turn: Turn) -> Policy:
     """Return the retry policy under which the turn was submitted."""
     request = turn.request
     applied = AppliedPolicy.from_request(request)
-    formed = {RESPONSE_FORMAT: FORMAT_ORDER} if AnswerFormat.from_request(request) else {}
+    formed = {RESPONSE_FORMAT: tuple(map(str, FORMAT_ORDER))} if AnswerFormat.from_request(request) else {}
     return Policy(
         max_attempts=turn.max_attempts,
         locale=request.locale,
