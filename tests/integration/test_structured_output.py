@@ -30,7 +30,7 @@ SCRIPT = """
 - when: refuse it
   attempts:
     - - refuse: "I cannot help with that."
-- when: "{"
+- when: "matches this JSON Schema"
   attempts:
     - - say: "{\\"saw\\": \\"the schema\\"}"
 """
@@ -76,7 +76,9 @@ def test_openais_client_parses_answers_that_were_enforced(client: openai.OpenAI)
     with pytest.raises(openai.UnprocessableEntityError, match="people") as failed:
         parse(client, "never right")
     assert failed.value.code == "failed"
-    plain = client.chat.completions.create(model="helix", messages=user("{"), response_format={"type": "json_object"})
+    plain = client.chat.completions.create(
+        model="helix", messages=user("hello"), response_format={"type": "json_object"}
+    )
     assert json.loads(plain.choices[0].message.content or "") == {"saw": "the schema"}
 
 
