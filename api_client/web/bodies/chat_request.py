@@ -155,13 +155,21 @@ def build_chat_request(
         traceparent=select_traceparent(headers.getlist("traceparent")) if "traceparent" in headers else "",
         priority=body.priority.value if body.priority else "",
     )
-    if answer_format:
-        orders = {name: order for name, order in request.policy.items() if body.policy or name in validators}
-        request = answer_format.attach_to(replace(request, policy=orders))
-    if policy and policy.policies.named:
-        named = [name for name in _POLICY_FIELDS if getattr(body, name) is not None]
-        request = policy.apply_policy(request, [*named, "locale"] if LOCALE_HEADER in headers else named)
+    request = _apply_rules(request, body, context, answer_format)
     return _make_chat_request(request, body, headers, settings, chat_id=chat_id, key=key, page=page)
+
+
+def _apply_rules(
+    request: TurnRequest, body: AnswerBody, context: RequestContext, answer_format: AnswerFormat | None
+) -> TurnRequest:
+    policy = context.policy
+    if answer_format:
+        orders = {name: order for name, order in request.policy.items() if body.policy or name in request.validators}
+        request = answer_format.attach_to(replace(request, policy=orders))
+    if not policy or not policy.policies.named:
+        return request
+    named = [name for name in _POLICY_FIELDS if getattr(body, name) is not None]
+    return policy.apply_policy(request, [*named, "locale"] if LOCALE_HEADER in context.headers else named)
 
 
 def _choose_validators(
