@@ -107,9 +107,7 @@ def build_chat_request(
 ) -> ChatRequest:
     """Build a chat request from a body whose simple fields are validated.
 
-    ``conversation`` is the unvalidated conversation, ``language`` the language of the user's messages or '',
-    ``answer_format`` the JSON that the request demands, ``notes`` the turn's metadata.
-    Raises the errors of ``read_chat_request``.
+    ``conversation`` is unvalidated, ``language`` the user's or '', ``notes`` metadata. Raises as ``read_chat_request``.
     """
     headers, policy, problems = context.headers, context.policy, context.problems
     # Open WebUI has a page for the chat if it sends a message id, or at least a chat id.

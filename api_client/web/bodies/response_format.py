@@ -76,13 +76,11 @@ def read_response_format(given: Any, field: str, problems: Problems) -> AnswerFo
     ``field`` is ``response_format`` of chat completions, or ``text.format`` of the Responses API, whose members stand
     one level higher.
     """
-    if given is None or given == {"type": "text"}:
-        return None
     kind = given.get("type") if isinstance(given, dict) else None
+    if given is None or kind == "text":
+        return None
     if kind == "json_object":
         return AnswerFormat({"type": "object"}, {"type": "json_object"})
-    if kind == "text":
-        return None
     if kind != "json_schema":
         message = f"{field}: must be an object with the type text, json_object or json_schema; got"
         problems.add(bad_request(f"{message} {display_value(given)}", param=field))
