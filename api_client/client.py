@@ -7,12 +7,13 @@ waits for a person. For many: ``phases``, ``lists``, ``sessions``, ``dead_letter
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Self
 
 from api_client.broker.announcer import Announcer
-from api_client.budgets.budget_monitor import BudgetMonitor
 from api_client.budgets.spending import BudgetLedger
 from api_client.contract.admission import Admission
+from api_client.contract.catalogue import load_declarations
 from api_client.contract.errors import SettingsError
 from api_client.contract.intake_pause import IntakePaused
 from api_client.contract.orders import Orders
@@ -23,9 +24,8 @@ from api_client.figures.metrics import FigureReader
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.lists import TurnLists
 from api_client.interruptions.escalation_admission import EscalationAdmission
-from api_client.notifications.notification_monitor import NotificationMonitor, NotificationReporter
+from api_client.notifications.notification_monitor import NotificationReporter
 from api_client.notifications.outbox import NotificationOutbox
-from api_client.pauses.pause_monitor import PauseMonitor
 from api_client.pauses.pauses import Pauses
 from api_client.policies import PolicyFiles
 from api_client.policies.flows import FlowVersions
@@ -80,9 +80,7 @@ class TurnsClient:
         self.prober = Prober(self.store, self._announcer)
         self.sessions = Sessions(self.store)
         self.monitors: list[Monitor] = [
-            PauseMonitor(self.pauses),
-            BudgetMonitor(self.spending),
-            NotificationMonitor(self.notifications),
+            each(getattr(self, each.part)) for each in load_declarations("MONITORS").values()
         ]
         self.workers = Workers(self.store, self.prober, self.monitors)
         self.monitors.append(StuckTurns(self.workers))
@@ -109,7 +107,9 @@ class TurnsClient:
             installed = [load_plugin(ADMISSION, name)(self.store) for name in find_plugins(ADMISSION)]
         except UnusablePlugin as error:
             raise SettingsError([str(error)]) from error
-        return [choice, check, end, *installed, PolicyKeeper(self.store, choice, check, self.prompts), self.spending]
+        built_in = load_declarations("ADMISSIONS").values()
+        declared = [each(self.store) for each in built_in if getattr(self.settings, each.setting)]
+        return [choice, check, end, *installed, PolicyKeeper(self.store, choice, check, self.prompts), *declared]
 
     async def __aenter__(self) -> Self:
         return self

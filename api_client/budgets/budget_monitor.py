@@ -14,7 +14,7 @@ from api_client.workers.reason import Reason, Wait
 class BudgetMonitor(Monitor):
     """Watches daily budgets and warns operators about budgets that are nearly or fully spent."""
 
-    name = "budgets"
+    name, part = "budgets", "spending"
 
     def __init__(self, ledger: BudgetLedger) -> None:
         self._ledger = ledger
@@ -51,4 +51,4 @@ def find_waits(budgets: Iterable[BudgetSpending], now: float) -> list[Wait]:
     if not (spent := [each for each in budgets if each.state == "spent"]):
         return []
     scopes = ", ".join(each.scope for each in spent[:5]) + (", ..." if len(spent) > 5 else "")
-    return [Wait(reason=Reason.BUDGET, at=now, subject=scopes, until=spent[0].resets_at)]
+    return [Wait(reason=Reason("budget"), at=now, subject=scopes, until=spent[0].resets_at)]

@@ -59,6 +59,8 @@ class _Reservation:
 class BudgetLedger(Admission):
     """Enforces daily budgets: reserves money when a turn is submitted and charges the real cost when it ends."""
 
+    setting = "budgets"
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._budgets = store.settings.budgets

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from api_client.contract.turn import TurnRequest
 
@@ -27,6 +28,9 @@ class Admission:
     A process may die after any call, and a client repeats a submission with the same ``turn_id``: each method must be
     idempotent, and whatever ``hold`` reserves must expire when no turn follows.
     """
+
+    #: A setting without which a built-in check has nothing to do.
+    setting: ClassVar[str]
 
     async def admit(self, turn: Submission) -> TurnRequest:
         """Return the turn's request, which the check may have completed. Raise a ``HelixError`` to refuse the turn."""

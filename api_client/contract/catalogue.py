@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -22,6 +23,16 @@ def collect_declarations(name: str) -> dict[str, Any]:
             if key in found and not isinstance(value, dict):
                 raise ValueError(f"{name}: {key} is declared twice")
             found[key] = found.get(key, {}) | value if isinstance(value, dict) else value
+    return found
+
+
+@cache
+def load_declarations(name: str) -> Mapping[str, Any]:
+    """Import what the mappings called ``name`` point to as ``module:attribute``, and return the objects by entry."""
+    found = {}
+    for entry, place in collect_declarations(name).items():
+        module, _, attribute = place.partition(":")
+        found[entry] = getattr(import_module(module), attribute)
     return found
 
 

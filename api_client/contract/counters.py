@@ -12,6 +12,7 @@ from functools import lru_cache
 from api_client.contract.catalogue import collect_declarations
 from api_client.contract.counter_declaration import CounterDeclaration
 from api_client.contract.turn import Turn
+from api_client.contract.turn_labels import COUNTED
 
 #: Upper bounds of the buckets of a duration, in milliseconds; longer durations count as ``inf``.
 BOUNDS_MS = (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000)
@@ -28,7 +29,7 @@ COUNTERS: dict[str, CounterDeclaration] = {
     "turn.submitted": CounterDeclaration(meaning="Turns stored."),
     "turn.finished": CounterDeclaration(
         meaning="Turns that ended. asked_again: 1 when validators rejected an attempt and the agent was asked again.",
-        labels=("outcome", "model", "flow", "step", "asked_again"),
+        labels=("outcome", "model", *COUNTED, "step", "asked_again"),
     ),
     "delivery.started": CounterDeclaration(meaning="Agent runs started, lost ones included."),
     "delivery.lost": CounterDeclaration(

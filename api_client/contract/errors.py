@@ -6,6 +6,7 @@ Each message says what happened and, where somebody can act, what to do. ``code`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Self
 
 from api_client.contract.store_refusals import StoreRefusal
@@ -88,6 +89,13 @@ class NotAdmitted(HelixError):
     def __init__(self, message: str, seconds: float = 0.0) -> None:
         super().__init__(message)
         self.seconds = seconds
+
+
+class IntakeClosed(HelixError):
+    """Raised while no new turns are taken: ``explain`` says why, in a language; ``retry_after`` is in seconds."""
+
+    retry_after = 60
+    explain: Callable[[str], str]
 
 
 class TurnNotFinished(HelixError):

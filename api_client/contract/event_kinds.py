@@ -1,12 +1,12 @@
 """Content of a turn's events: one frozen dataclass for each kind.
 
 ``events`` has the wire form. To add a kind, write its class here and add it to ``Body``; ``make lint`` then names
-every reader that must handle the new kind.
+every reader that must handle the new kind. A capability that holds turns back declares its own kinds (``HoldEvent``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from api_client.contract.issue import ValidationIssue
 from api_client.contract.turn_error import TurnError
 
 
-class _EventKind:
+class EventKind:
     """Base class of event kinds: a name, and a version that rises when a field is removed or changes its meaning."""
 
     __slots__ = ()
@@ -23,8 +23,29 @@ class _EventKind:
     VERSION: ClassVar[int] = 1
 
 
+class HoldEvent(EventKind):
+    """Base class of events by which a capability keeps a turn from starting, or lets it go on.
+
+    Faces show such events by these methods and know no such kind by name. ``clean`` makes a text fit for one line.
+
+    Attributes:
+        BAR: kind and meaning of the bar that begins now on the turn's chart; empty if the turn waits for a worker.
+    """
+
+    __slots__ = ()
+    BAR: ClassVar[tuple[str, str]] = ("", "")
+
+    def describe(self, locale: str, clean: Callable[[str], str]) -> str:
+        """Return the sentence that a chat shows."""
+        raise NotImplementedError
+
+    def describe_for_terminal(self, clean: Callable[[str], str]) -> str:
+        """Return the English line that a terminal shows."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnQueued(_EventKind):
+class TurnQueued(EventKind):
     """The turn is stored; ``position`` counts the turns of this session before it."""
 
     KIND = "turn.queued"
@@ -32,7 +53,7 @@ class TurnQueued(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptStarted(_EventKind):
+class AttemptStarted(EventKind):
     """An agent starts."""
 
     KIND = "attempt.started"
@@ -43,7 +64,7 @@ class AttemptStarted(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptOutput(_EventKind):
+class AttemptOutput(EventKind):
     """A piece of the answer, a draft until the attempt is accepted."""
 
     KIND = "attempt.output"
@@ -52,7 +73,7 @@ class AttemptOutput(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptReset(_EventKind):
+class AttemptReset(EventKind):
     """The draft of this attempt so far is void; the agent begins its text again."""
 
     KIND = "attempt.reset"
@@ -61,7 +82,7 @@ class AttemptReset(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptTool(_EventKind):
+class AttemptTool(EventKind):
     """The agent uses a tool."""
 
     KIND = "attempt.tool"
@@ -71,7 +92,7 @@ class AttemptTool(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptNote(_EventKind):
+class AttemptNote(EventKind):
     """Something worth a line in the status."""
 
     KIND = "attempt.note"
@@ -80,7 +101,7 @@ class AttemptNote(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptCompleted(_EventKind):
+class AttemptCompleted(EventKind):
     """The agent ended; ``usage``, when it was reported: input_tokens, output_tokens, cost_usd."""
 
     KIND = "attempt.completed"
@@ -91,7 +112,7 @@ class AttemptCompleted(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateChecked(_EventKind):
+class GateChecked(EventKind):
     """A gate was run; ``skipped`` is why not, or empty."""
 
     KIND = "gate.checked"
@@ -103,7 +124,7 @@ class GateChecked(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifierStarted(_EventKind):
+class VerifierStarted(EventKind):
     """An independent agent verifies the output."""
 
     KIND = "verifier.started"
@@ -112,7 +133,7 @@ class VerifierStarted(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifierJudged(_EventKind):
+class VerifierJudged(EventKind):
     """The independent agent's verdict."""
 
     KIND = "verifier.judged"
@@ -124,7 +145,7 @@ class VerifierJudged(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptAccepted(_EventKind):
+class AttemptAccepted(EventKind):
     """Every active validator accepts; ``issues`` are warnings."""
 
     KIND = "attempt.accepted"
@@ -133,7 +154,7 @@ class AttemptAccepted(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRejected(_EventKind):
+class AttemptRejected(EventKind):
     """Validators found errors; the draft is taken back."""
 
     KIND = "attempt.rejected"
@@ -142,7 +163,7 @@ class AttemptRejected(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptLost(_EventKind):
+class AttemptLost(EventKind):
     """The worker died, froze or handed the attempt over; the draft is taken back."""
 
     KIND = "attempt.lost"
@@ -154,7 +175,7 @@ class AttemptLost(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRetrying(_EventKind):
+class TurnRetrying(EventKind):
     """The agent is asked again, by ``reason``: rejected, incomplete, transient, decided, model (another ``model``)."""
 
     KIND = "turn.retrying"
@@ -169,7 +190,7 @@ class TurnRetrying(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFallback(_EventKind):
+class TurnFallback(EventKind):
     """A fallback is tried on the best answer."""
 
     KIND = "turn.fallback"
@@ -178,7 +199,7 @@ class TurnFallback(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnMended(_EventKind):
+class TurnMended(EventKind):
     """The fallback changed the answer; ``fixed`` are the issues it repaired."""
 
     KIND = "turn.mended"
@@ -190,7 +211,7 @@ class TurnMended(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEscalated(_EventKind):
+class TurnEscalated(EventKind):
     """All attempts failed; ``stage`` 1 asks another ``model``, 2 a person."""
 
     KIND = "turn.escalated"
@@ -202,7 +223,7 @@ class TurnEscalated(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnSuspended(_EventKind):
+class TurnSuspended(EventKind):
     """The turn waits for an answer to ``interruption``: question, who may answer, time limit, meaning of silence."""
 
     KIND = "turn.suspended"
@@ -213,7 +234,7 @@ class TurnSuspended(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnDecided(_EventKind):
+class TurnDecided(EventKind):
     """A person decided, or the time-out did."""
 
     KIND = "turn.decided"
@@ -225,24 +246,7 @@ class TurnDecided(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnPaused(_EventKind):
-    """A pause keeps it from starting: of a model, queue, key, owner; breaker, limit. ``until``: epoch seconds or 0."""
-
-    KIND = "turn.paused"
-    what: str
-    reason: str
-    until: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnResumed(_EventKind):
-    """The pause that held it back is over."""
-
-    KIND = "turn.resumed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnStopping(_EventKind):
+class TurnStopping(EventKind):
     """The turn is asked to stop; its agent is being ended."""
 
     KIND = "turn.stopping"
@@ -250,7 +254,7 @@ class TurnStopping(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFinished(_EventKind):
+class TurnFinished(EventKind):
     """The end, once; ``markers`` are the places of its step markers."""
 
     KIND = "turn.finished"
@@ -266,7 +270,7 @@ class TurnFinished(_EventKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogReset(_EventKind):
+class LogReset(EventKind):
     """Is in no log: what this reader saw is void, and the log follows from its first event."""
 
     KIND = "log.reset"

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias, cast, get_args
 
+from api_client.contract.catalogue import collect_declarations
 from api_client.contract.event_kinds import (
     AttemptAccepted,
     AttemptCompleted,
@@ -21,15 +22,14 @@ from api_client.contract.event_kinds import (
     AttemptStarted,
     AttemptTool,
     GateChecked,
+    HoldEvent,
     LogReset,
     TurnDecided,
     TurnEscalated,
     TurnFallback,
     TurnFinished,
     TurnMended,
-    TurnPaused,
     TurnQueued,
-    TurnResumed,
     TurnRetrying,
     TurnStopping,
     TurnSuspended,
@@ -48,8 +48,8 @@ OfAttempt: TypeAlias = (
     | VerifierStarted | VerifierJudged | AttemptAccepted | AttemptRejected | AttemptLost
 )  # fmt: skip
 OfTurn: TypeAlias = (
-    TurnQueued | TurnRetrying | TurnFallback | TurnMended | TurnEscalated | TurnSuspended | TurnDecided | TurnPaused
-    | TurnResumed | TurnStopping | TurnFinished
+    TurnQueued | TurnRetrying | TurnFallback | TurnMended | TurnEscalated | TurnSuspended | TurnDecided | HoldEvent
+    | TurnStopping | TurnFinished
 )  # fmt: skip
 Body: TypeAlias = OfTurn | OfAttempt | LogReset | UnknownEvent
 
@@ -206,7 +206,9 @@ _WRITTEN: dict[str, Callable[[Any], Any]] = {
     "TurnError | None": error_to_dict,
     "Interruption | None": lambda asked: asked.to_dict() if asked else {},
 }
-_CLASSES: dict[str, type[Any]] = {kind.KIND: kind for kind in get_args(Body) if kind is not UnknownEvent}
+_CLASSES: dict[str, type[Any]] = {
+    kind.KIND: kind for kind in get_args(Body) if kind not in {UnknownEvent, HoldEvent}
+} | collect_declarations("HOLD_EVENTS")
 #: Kind -> its fields: name on the wire, name in the class, reader, default (MISSING: always written).
 _WIRES: dict[str, list[tuple[str, str, Callable[[Any], Any], Any]]] = {
     name: [(each.name.rstrip("_"), each.name, _READ[str(each.type)], each.default) for each in fields(kind)]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from api_client.contract.errors import HelixError
+import math
+import time
+from functools import partial
+
+from api_client.contract.errors import IntakeClosed
+from api_client.contract.pause_events import describe_pause
 
 
-class IntakePaused(HelixError):
+class IntakePaused(IntakeClosed):
     """Raised when an operator has paused the acceptance of new turns; ``until`` is in seconds since the epoch."""
 
     code = "intake_paused"
@@ -14,3 +19,5 @@ class IntakePaused(HelixError):
         super().__init__(f"no new turns are taken: {reason or 'the intake is paused'}")
         self.reason = reason
         self.until = until
+        self.retry_after = max(1, math.ceil(until - time.time())) if until else IntakeClosed.retry_after
+        self.explain = partial(describe_pause, reason, until)

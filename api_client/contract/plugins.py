@@ -63,11 +63,12 @@ class UnusablePlugin(LookupError):
 
 def find_plugins(group: str) -> Mapping[str, EntryPoint]:
     """Return the installed entry points of a group by name, without importing them."""
-    return _find_entry_points(group, tuple(sys.path))
+    return _scan(group, tuple(sys.path))
 
 
 @lru_cache(maxsize=32)
-def _find_entry_points(group: str, _path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+def _scan(group: str, _path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    """Find the entry points of a group. No other function reads the metadata of installed packages."""
     from importlib.metadata import entry_points  # slow to import, and most commands need none
 
     found = sorted(entry_points(group=group), key=lambda entry: (_is_ours(entry), entry.name, entry.value))

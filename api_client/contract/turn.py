@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from enum import StrEnum
 from typing import Any
 
-from api_client.contract.catalogue import collect_declarations
 from api_client.contract.decision import TurnDecision
 from api_client.contract.frozen import checked_frozen
 from api_client.contract.image import Image
@@ -18,13 +16,11 @@ from api_client.contract.interruption import Interruption
 from api_client.contract.open_enum import OpenEnum
 from api_client.contract.owners import format_owner
 from api_client.contract.turn_error import TurnError, error_to_dict
+from api_client.contract.turn_labels import LABELS
 from api_client.contract.validator_names import BUILT_IN
 
 #: Validators that are active if a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN
-
-#: Labels of turns that capabilities declare, and the name of each in traces. Lists and records show them.
-LABELS: Mapping[str, str] = collect_declarations("LABELS")
 
 #: Request fields that the first version did not have.
 _LATER = frozenset(
@@ -323,8 +319,6 @@ class Turn(Progress):
     seq: int = 0
     strikes: int = 0
     worker: str = ""
-    flow: str = ""
-    policy: str = ""
     suspended_at: float = 0.0
     decide_by: float = 0.0
     decision: TurnDecision | None = None

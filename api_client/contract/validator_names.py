@@ -6,11 +6,10 @@ from the metadata of installed packages, without importing their code, so the re
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
+from api_client.contract.plugins import find_plugins
 from api_client.contract.value_kinds import suggest_name
 
 #: Entry point group in which packages register validators (docs/validators.md).
@@ -21,12 +20,7 @@ BUILT_IN = ("step_marker", "adr_structure", "file_existence")
 
 def installed_validators() -> Mapping[str, EntryPoint]:
     """Return the entry points of installed validators by name; built-in names are left out."""
-    return _load_installed(tuple(sys.path))
-
-
-@lru_cache(maxsize=8)
-def _load_installed(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    return {entry.name: entry for entry in sorted(entry_points(group=GROUP)) if entry.name not in BUILT_IN}
+    return {name: entry for name, entry in find_plugins(GROUP).items() if name not in BUILT_IN}
 
 
 def offered_validators() -> tuple[str, ...]:

@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from api_client.contract.catalogue import collect_declarations
+from api_client.contract.turn_labels import COUNTED, OWN_COUNTERS
 
+_LABELS = (*COUNTED, *OWN_COUNTERS)
 #: Breakdowns of figures. By validator and code the rows are ``RuleRow``, otherwise ``TurnRow``.
-BREAKDOWNS = ("outcome", "model", "step", "flow", "policy", "validator", "code", "validator_model", "owner", "key")
-RETRY_BREAKDOWNS = ("validator", "code", "model", "step", "flow", "policy", "session")
+BREAKDOWNS = ("outcome", "model", "step", *_LABELS, "validator", "code", "validator_model", "owner", "key")
+RETRY_BREAKDOWNS = ("validator", "code", "model", "step", *_LABELS, "session")
 
 
 #: What capabilities let follow from a rejected answer: decision -> name in figures, and words about phases.
@@ -36,7 +38,7 @@ class TurnRow:
     """Statistics of the finished turns of one group, such as a model or an outcome.
 
     Attributes:
-        name: outcome, model, step or flow version; ``total`` for all turns.
+        name: outcome, model, step or label; ``total`` for all turns.
         passed: turns with an accepted answer; ``repaired`` of them needed the fallback.
         asked_again: turns with at least one rejected attempt that was followed by another.
         gave_up: turns that ended ``failed`` or ``refused``.

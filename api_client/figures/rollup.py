@@ -9,6 +9,7 @@ from typing import Any
 
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, clean_label, parse_field
 from api_client.contract.turn import Outcome
+from api_client.contract.turn_labels import OWN_COUNTERS
 from api_client.figures import REACTIONS, Duration, PhaseRow, RetryRate, RetryShare, RuleRow, Stats, TurnRow
 
 #: Counted durations: wait, agent, validation, recovery, turn.
@@ -86,8 +87,8 @@ def _make_turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
         return rows.setdefault(name, TurnRow(name=name))
 
     for name, labels, value in parsed:
-        if by == "policy":
-            if name == "policy.finished":
+        if by in OWN_COUNTERS:
+            if name == OWN_COUNTERS[by]:
                 label_values = dict(zip(COUNTERS[name].labels, labels, strict=True))
                 add_turns(get_row(label_values[by]), label_values, value)
         elif name == "turn.finished":

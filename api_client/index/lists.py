@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
@@ -231,7 +232,8 @@ class TurnLists:
         if search.rule:
             read += [self._keys.attempts(turn_id) for turn_id in ids]
         lost = "1" if search.lost else ""
-        wanted = [search.owner, search.session_id, search.model, lost, search.rule, search.flow, *search.words]
+        labels = json.dumps(dict(search.labels))
+        wanted = [search.owner, search.session_id, search.model, lost, search.rule, labels, *search.words]
         answer = await self._ask(self._select(keys=read, args=wanted))
         return [
             FoundTurn(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -30,12 +31,13 @@ class Search:
     ``statuses`` are keys of ``STATUSES``, of which one must match. ``lost`` selects turns with which a worker died or
     froze. ``since`` and ``until`` bound the finish time, or the submit time of unfinished turns, in seconds since the
     epoch. ``rule`` is a validator or issue code that an answer broke. ``text`` is part of the message, ignoring case.
+    ``labels`` are labels of turns (``contract/turn_labels.py``) and their values.
     """
 
     owner: str = ""
     session_id: str = ""
     model: str = ""
-    flow: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
     statuses: tuple[str, ...] = ()
     lost: bool = False
     since: float = 0.0
@@ -71,7 +73,7 @@ class Search:
             "since": f"{self.since:.0f}" if self.since else "",
             "until": f"{self.until:.0f}" if self.until else "",
             "model": self.model,
-            "flow": self.flow,
+            **self.labels,
             "session": self.session_id,
             "owner": self.owner,
             "rule": self.rule,
@@ -121,7 +123,6 @@ _FIELDS = (
     "id", "epoch", "state", "outcome", "request", "attempt", "delivery", "created_at", "finished_at", "deadline_at",
     "lease_until", "seq", "retries", "transients", "strikes", "stop", "step", "step_source", "worker", "next",
     "tokens_used", "cost_used", "error", "allowed", "suspended_at", "decide_by", "interruption",
-    "flow", "policy",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api_client.contract.turn import Turn
+from api_client.contract.turn_labels import listed_labels
 from api_client.workers.reason import Wait
 
 _PROMPT = 200
@@ -16,7 +17,7 @@ def turn_row(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> d
         "turn_id": turn.turn_id,
         "session_id": turn.request.session_id,
         "model": turn.request.model,
-        "flow": turn.flow,
+        **listed_labels(turn.labels),
         "owner": turn.request.owner,
         "state": turn.state.value,
         "outcome": turn.outcome.value if turn.outcome else None,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from importlib.metadata import entry_points
 
 from api_client.contract.interruption import Interruption
 from api_client.contract.package_parts import collect_parts
+from api_client.contract.plugins import find_plugins
 from api_client.contract.turn import Turn, TurnRequest
 from api_client.interruptions.question import QuestionKind, QuestionView
 from api_client.store.module_log import ModuleLog
@@ -26,7 +26,7 @@ def find_question_kind(name: str) -> QuestionKind:
 def load_installed_kinds() -> dict[str, QuestionKind]:
     """Load the kinds of questions that installed packages provide and return them by name."""
     found = {}
-    for entry in entry_points(group=GROUP):
+    for entry in find_plugins(GROUP).values():
         try:
             found[entry.name] = entry.load()()
         except Exception as error:

@@ -17,7 +17,7 @@ log = ModuleLog(__name__)
 class NotificationMonitor(Monitor):
     """Reports how many notifications wait to be sent and how many were given up."""
 
-    name = "notifications"
+    name, part = "notifications", "notifications"
 
     def __init__(self, outbox: NotificationOutbox) -> None:
         self._outbox = outbox

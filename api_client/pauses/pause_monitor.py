@@ -15,7 +15,7 @@ from api_client.workers.reason import Obstacle, Wait
 class PauseMonitor(Monitor):
     """Reports active pauses and open circuit breakers, and explains which turns wait for them."""
 
-    name = "pauses"
+    name, part = "pauses", "pauses"
 
     def __init__(self, pauses: Pauses) -> None:
         self._pauses = pauses

@@ -54,10 +54,10 @@ def find_waits(pauses: Iterable[Pause], at: float) -> list[Wait]:
 
 def wait_for(pause: Pause, at: float) -> Wait:
     """Return the reason for which a pause, circuit breaker or limit makes turns wait, and since when."""
-    limit = Reason.CREDIT if pause.spent else Reason.LIMIT
+    limit = "credit" if pause.spent else LIMIT
     reason, subject = {
-        BREAKER: (Reason.BREAKER, pause.name),
+        BREAKER: (BREAKER, pause.name),
         LIMIT: (limit, pause.name),
-        INTAKE: (Reason.INTAKE, pause.by or "?"),
-    }.get(pause.what, (Reason.PAUSE, pause.title))
-    return Wait(reason=reason, at=at, subject=subject, said=pause.reason, until=pause.until)
+        INTAKE: (INTAKE, pause.by or "?"),
+    }.get(pause.what, ("pause", pause.title))
+    return Wait(reason=Reason(reason), at=at, subject=subject, said=pause.reason, until=pause.until)

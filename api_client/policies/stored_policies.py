@@ -11,8 +11,10 @@ from pathlib import Path
 from api_client.contract.errors import SettingsError
 from api_client.contract.policy import AppliedPolicy, PolicyFile
 from api_client.contract.session_paths import NONE
+from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from api_client.policies import parse_policy_file
+from api_client.policies.flows import FLOW
 from api_client.store import Store
 from api_client.store.commands import load_plain_script
 
@@ -86,6 +88,13 @@ def _find_template(request: bytes) -> str:
         return str(json.loads(request).get("template", ""))
     except (ValueError, AttributeError):
         return ""
+
+
+def name_template(turn: Turn, settings: Settings) -> str:
+    """Return the session template that the settings name for the model and flow version that work on a turn."""
+    return settings.find_template(
+        turn.stage_model or turn.request.model, "" if turn.stage_model else turn.labels.get(FLOW, "")
+    )
 
 
 class StoredPolicies:

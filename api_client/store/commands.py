@@ -25,6 +25,7 @@ from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN_QUEUE, ChainTask
+from api_client.contract.turn_labels import COUNTED, OWN_COUNTERS
 
 Word: TypeAlias = str | bytes | int
 
@@ -221,6 +222,8 @@ def _format_constants(settings: Settings) -> str:
         "QUEUED": int(settings.has_queues),
         "BOUNDS_MS": list(BOUNDS_MS),
         "GIVEN_UP": GIVEN_UP,
+        "COUNTED_LABELS": list(COUNTED),
+        "LABEL_COUNTERS": OWN_COUNTERS,
         "UPSTREAMS": {clean_label(model): clean_label(settings.find_service(model)) for model in settings.models},
         "FALLBACKS": {
             clean_label(model): list(others)

@@ -12,7 +12,8 @@ from api_client.contract import event_kinds
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
 from api_client.contract.issue import ValidationIssue, error_codes
-from api_client.contract.turn import LABELS, Outcome, Turn
+from api_client.contract.turn import Outcome, Turn
+from api_client.contract.turn_labels import LABELS
 from api_client.contract.work import find_work
 
 #: Version 00 has exactly these fields; later versions may append more.
@@ -176,8 +177,7 @@ class _LogWalk:
             case (
                 event_kinds.TurnSuspended()
                 | event_kinds.TurnDecided()
-                | event_kinds.TurnPaused()
-                | event_kinds.TurnResumed()
+                | event_kinds.HoldEvent()
                 | event_kinds.TurnStopping()
             ):
                 self._notes.append(_make_note(event))
@@ -261,8 +261,8 @@ class _LogWalk:
             "helix.turn.attempts": turn.attempt,
             "helix.turn.deliveries": turn.delivery,
             "helix.turn.model": turn.request.model,
-            **_without_empty({"helix.turn.flow": turn.flow, "helix.turn.step": turn.step}),
-            **_without_empty({LABELS[name]: label for name, label in turn.labels.items()}),
+            **_without_empty({each.span: turn.labels[name] for name, each in LABELS.items() if each.span}),
+            **_without_empty({"helix.turn.step": turn.step}),
         }
         return Span(
             key="",

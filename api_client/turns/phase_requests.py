@@ -14,6 +14,7 @@ from api_client.contract.phase_place import phase_session
 from api_client.contract.phase_work import PHASE, make_work_data
 from api_client.contract.question_language import detect_language
 from api_client.contract.settings import Settings
+from api_client.contract.settings.turn_limits import limit_turn
 from api_client.contract.turn import SlotShare, TurnRequest
 
 
@@ -64,10 +65,9 @@ def build_requests(
                 owner=owner,
                 validators=(),
                 locale=locale or detect_language([phase.description]) or settings.locale,
-                max_attempts=phase.max_attempts,
-                deadline_seconds=deadline_seconds or settings.deadline_seconds,
-                token_budget=settings.token_budget,
-                cost_budget_usd=settings.cost_budget_usd,
+                **limit_turn(
+                    settings, {"max_attempts": phase.max_attempts, "deadline_seconds": deadline_seconds or None}
+                ),
                 attached=dict(attached or {}),
                 work=PHASE,
                 work_data=make_work_data(phase, folder),

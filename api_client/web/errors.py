@@ -12,7 +12,6 @@ from typing import Any
 from api_client.contract import errors
 from api_client.contract.clock_time import format_clock_time
 from api_client.contract.error_codes import error_sentence
-from api_client.contract.intake_pause import IntakePaused
 from api_client.contract.session_files import SessionFilesAway, SessionFilesGone
 from api_client.turns.turn_files import FileMissing
 from api_client.web.sentences import translate
@@ -20,8 +19,6 @@ from api_client.web.sentences import translate
 #: Value of ``x-should-retry``, which the official clients obey; without it they repeat every 409 and 5xx.
 NO_RETRY = {"x-should-retry": "false"}
 STORE_RETRY_SECONDS = 2
-#: Retry-After while the intake is paused without a known end.
-PAUSED_RETRY_SECONDS = 60
 
 _MAX_LISTED = 20
 
@@ -126,14 +123,10 @@ def convert_error(error: errors.HelixError, locale: str) -> ApiError:
             headers = {"retry-after": str(math.ceil(error.seconds))} if error.seconds else NO_RETRY
             status = 429 if error.seconds else 403
             return ApiError(status, printable_text(str(error), 400), code=error.code, headers=headers)
-        case IntakePaused():
-            now = time.time()
-            seconds = max(1, math.ceil(error.until - now)) if error.until else PAUSED_RETRY_SECONDS
-            until = translate("until", locale, time=format_clock_time(error.until, now)) if error.until else ""
-            reason = printable_text(error.reason, 200)
-            details = translate("paused", locale, until=until, reason=f": {reason}" if reason else "")
-            message = f"{error_sentence('intake_paused', locale)} ({details})"
-            return ApiError(503, message, code="intake_paused", headers={"retry-after": str(seconds)})
+        case errors.IntakeClosed():
+            details = printable_text(error.explain(locale), 400)
+            message = f"{error_sentence(error.code, locale)} ({details})"
+            return ApiError(503, message, code=error.code, headers={"retry-after": str(error.retry_after)})
         case errors.SessionBusy():
             return ApiError(409, error_sentence("session_busy", locale), code="session_busy", headers=NO_RETRY)
         case errors.StoreUnavailable() | errors.SettingsError() | SessionFilesAway():

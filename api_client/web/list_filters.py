@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from api_client.contract.owners import parse_owner
+from api_client.contract.turn_labels import LISTED
 from api_client.figures.spans import parse_time_span
 from api_client.index.search import SORTS, STATUSES, Cursor, Search
 from api_client.web.errors import bad_request, display_value
 
-FILTERS = ("status", "model", "flow", "session", "owner", "rule", "since", "until", "text", "lost", "sort")
+FILTERS = ("status", "model", *LISTED, "session", "owner", "rule", "since", "until", "text", "lost", "sort")
 _OTHER_PARAMETERS = ("limit", "cursor", "turn")
 _MAX_CHARS = 300
 
@@ -40,7 +41,7 @@ def parse_search(asked: Mapping[str, str], owner: str | None) -> Search:
         owner=parse_owner(given["owner"]) if owner is None else owner,
         session_id=given["session"],
         model=given["model"],
-        flow=given["flow"],
+        labels={name: given[name] for name in LISTED if given[name]},
         statuses=statuses,
         lost=given["lost"] in {"1", "true"},
         since=_parse_time("since", given["since"]),

@@ -5,12 +5,11 @@ Errors have a table of their own (``contract/error_codes.toml``).
 
 from __future__ import annotations
 
-from api_client.contract.word_tables import load_word_table
+from api_client.contract.word_tables import load_word_table, translate_from
 
 _WORDS = load_word_table(__file__)
 
 
 def translate(name: str, locale: str, **values: object) -> str:
     """Return the sentence called ``name`` in the language of ``locale``, with ``values`` filled in."""
-    texts = _WORDS[name]
-    return str(texts.get(locale, texts["en"])).format(**values)
+    return translate_from(_WORDS, name, locale, **values)

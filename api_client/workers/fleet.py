@@ -124,7 +124,7 @@ def find_alerts(
             wait.reason.value, _describe_group(group, facts.at) if group else wait.words(), wait.fix, wait.severity
         )
     for group in waits:
-        if group.wait.reason in {Reason.UNFIT, Reason.PAUSE}:
+        if group.wait.is_alert:
             yield Alert(group.wait.reason.value, _describe_group(group, facts.at), group.wait.fix, group.wait.severity)
         elif group.wait.reason is Reason.STUCK and fleet.agents and not overdue:
             message = f"{group.count} turns could run and have waited for {int((facts.at - group.since) // 60)} min"

@@ -35,6 +35,7 @@ from api_client.workers.probe import Prober
 from api_client.workers.reason import (
     FIELDS,
     FOR_A_WORKER,
+    REASONS,
     InstallationFacts,
     Reason,
     UnfinishedTurn,
@@ -113,7 +114,7 @@ class InstallationState:
     @property
     def waits_by_reason(self) -> Counter[str]:
         """Return the number of turns that do not run, by reason."""
-        found = Counter({each.value: 0 for each in Reason})
+        found = Counter({each.value: 0 for each in REASONS})
         for each in self.waits:
             found[each.wait.reason.value] += each.count
         return found

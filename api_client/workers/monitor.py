@@ -41,6 +41,8 @@ class Monitor:
 
     name: str
     look_seconds = 5.0
+    #: The attribute of the client that the monitor is made with.
+    part: str
 
     async def read_gauges(self) -> Sequence[Gauge]:
         """Return the metrics that this monitor adds to ``/metrics``; every series has a value from the start."""

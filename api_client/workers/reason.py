@@ -11,11 +11,12 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Protocol
 
+from api_client.contract.catalogue import collect_declarations
 from api_client.contract.clock_time import format_clock_time
 from api_client.contract.counters import clean_label
+from api_client.contract.open_enum import OpenEnum
 from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.tasks import RUN_QUEUE, all_tasks, find_queue
 from api_client.contract.turn import TurnState
@@ -27,7 +28,8 @@ from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
 STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
 #: Times nearer than this are given in seconds.
 _SOON_SECONDS = 100.0
-_WORDS = load_word_table(__file__)
+_OWN_WORDS = collect_declarations("WAIT_REASONS")
+_WORDS = load_word_table(__file__) | _OWN_WORDS
 FIELDS = (
     "state", "created_at", "session_id", "token", "next", "not_before", "announced", "announced_at", "suspended_at",
     "since", "worker", "held_since", "held_back", "lease_until", "decide_by", "stop", "model", "stage_model", "owner",
@@ -39,19 +41,15 @@ _TEXTS = ("session_id", "worker", "held_back", "stop", "owner", "key", "probes",
 _DOUBLINGS = 6
 
 
-class Reason(StrEnum):
-    """The kinds of reasons why a turn does not run.
+class Reason(OpenEnum):
+    """The kinds of reasons why a turn does not run. Monitors of capabilities have reasons of their own.
 
-    ``BUDGET`` and ``INTAKE`` hold back no stored turn: they refuse new ones.
+    Some hold back no stored turn, and refuse new ones.
     """
 
     STORE = "store"
     PERSON = "person"
     SESSION = "session"
-    PAUSE = "pause"
-    BREAKER = "breaker"
-    LIMIT = "limit"
-    CREDIT = "credit"
     DELAY = "delay"
     OWNER = "owner"
     SERVICE = "service"
@@ -64,10 +62,10 @@ class Reason(StrEnum):
     SLOT = "slot"
     STUCK = "stuck"
     NEXT = "next"
-    BUDGET = "budget"
-    INTAKE = "intake"
 
 
+#: All reasons, as lists of equally serious ones show them.
+REASONS = tuple(dict.fromkeys([Reason.STORE, Reason.PERSON, Reason.SESSION, *map(Reason, _OWN_WORDS), *Reason]))
 #: Reasons of turns that only need a worker to take them.
 FOR_A_WORKER = frozenset(
     {Reason.STORE, Reason.NO_WORKER, Reason.SICK, Reason.QUIET, Reason.STALLED, Reason.SLOT, Reason.STUCK, Reason.NEXT}
@@ -80,7 +78,7 @@ NOBODY_CAN = FOR_A_WORKER - {Reason.SLOT, Reason.STUCK, Reason.NEXT} | {Reason.U
 class Wait:
     """The reason why a turn does not run, with its details. Times are seconds since the epoch.
 
-    ``subject`` is a model, a pause or a worker; ``said`` is for operators; ``until`` is the end of the wait or the next
+    ``subject`` is such as a model or a worker; ``said`` is for operators; ``until`` is the end of the wait or the next
     try, 0 if unknown; ``before`` is the turn that must end first.
     """
 
@@ -117,6 +115,11 @@ class Wait:
         """Return how serious the wait is for the installation: ``ok``, ``warning`` or ``wrong``."""
         return str(_WORDS[self.reason]["is"])
 
+    @property
+    def is_alert(self) -> bool:
+        """Return whether turns that wait for this reason are an alert, however short they wait."""
+        return bool(_WORDS[self.reason].get("alerts"))
+
     def to_dict(self, *, public: bool = False) -> dict[str, Any]:
         """Return the reason as a JSON-ready dict; ``public`` leaves out details that only operators should read."""
         more = {} if public else {"subject": self.subject, "said": self.said}
@@ -125,7 +128,7 @@ class Wait:
 
 
 class Obstacle(Protocol):
-    """A condition that keeps turns from starting, such as a pause."""
+    """A condition that keeps turns from starting."""
 
     def explain_hold(self, row: UnfinishedTurn, at: float) -> Wait | None:
         """Return why a turn has to wait, or None if this obstacle does not concern the turn."""
@@ -362,8 +365,12 @@ def group_by_reason(found: Iterable[WaitingGroup]) -> list[WaitingGroup]:
             groups[key] = replace(known, count=known.count + each.count)
         else:
             groups[key] = replace(each, wait=replace(each.wait, before=""))
-    order = [*Reason]
-    return sorted(groups.values(), key=lambda each: (_BADNESS[each.wait.severity], order.index(each.wait.reason)))
+    return sorted(groups.values(), key=lambda each: (_BADNESS[each.wait.severity], REASONS.index(each.wait.reason)))
 
 
 _BADNESS = {"wrong": 0, "warning": 1, "ok": 2}
+
+
+def is_notified(reason: str) -> bool:
+    """Return whether a monitor of its own notifies somebody of this reason, given as its word."""
+    return bool(_WORDS.get(reason, {}).get("notified"))

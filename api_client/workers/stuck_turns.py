@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from api_client.workers.installation_state import Workers
 from api_client.workers.monitor import Monitor, Trouble
-from api_client.workers.reason import STUCK_SECONDS, Reason
+from api_client.workers.reason import STUCK_SECONDS, is_notified
 
 
 class StuckTurns(Monitor):
@@ -25,9 +25,7 @@ class StuckTurns(Monitor):
         standing = await self._workers.read_state()
         waits = standing.at - standing.waiting_since if standing.waiting else 0.0
         # Other monitors report some causes, and a warning alarms nobody.
-        causes = [
-            a for a in standing.alerts if a.severity == "wrong" and a.check not in {Reason.BREAKER, Reason.CREDIT}
-        ]
+        causes = [a for a in standing.alerts if a.severity == "wrong" and not is_notified(a.check)]
         if not causes or not (standing.overdue or waits > STUCK_SECONDS):
             return []
         cause, turn_id = causes[0], standing.waiting[0].turn_id if standing.waiting else ""

@@ -76,14 +76,14 @@ async def test_a_session_gets_the_policy_of_its_version_and_keeps_it(scripted: I
     hashes = {flow: read_policy(text).hash for flow, text in (("v2", "rules: [step_marker]"), ("v3", BAD))}
     for turn in turns:
         wanted = choose_flow(turn.request.session_id, {"v2": 1, "v3": 1})
-        assert (turn.flow, turn.to_dict()["policy"]) == (wanted, hashes[wanted])
+        assert (turn.labels["flow"], turn.to_dict()["policy"]) == (wanted, hashes[wanted])
         assert turn.outcome is (Outcome.FAILED if wanted == "v3" else Outcome.PASSED)
-    assert {turn.flow for turn in turns} == {"v2", "v3"}
+    assert {turn.labels["flow"] for turn in turns} == {"v2", "v3"}
     counted = {row.name: row.turns for row in (await client.figures.read_stats(3600, "flow")).rows}
-    assert counted == Counter(turn.flow for turn in turns)
+    assert counted == Counter(turn.labels["flow"] for turn in turns)
     for flow in ("v2", "v3"):
-        page = await client.lists.read_page(Search(flow=flow, statuses=("finished",)))
-        assert {turn.turn_id for turn in page.turns} == {turn.turn_id for turn in turns if turn.flow == flow}
+        page = await client.lists.read_page(Search(labels={"flow": flow}, statuses=("finished",)))
+        assert {turn.turn_id for turn in page.turns} == {turn.turn_id for turn in turns if turn.labels["flow"] == flow}
 
 
 async def test_a_bad_version_under_load_is_rolled_back_by_itself_and_its_sessions_go_on_with_the_other(
@@ -112,7 +112,7 @@ async def test_a_bad_version_under_load_is_rolled_back_by_itself_and_its_session
 
     await wait_until(all_to_v2)
     after = await answered(client, [f"after-{place}" for place in range(10)])
-    assert {(turn.flow, turn.outcome) for turn in after} == {("v2", Outcome.PASSED)}
+    assert {(turn.labels["flow"], turn.outcome) for turn in after} == {("v2", Outcome.PASSED)}
     await wait_until(lambda: receiver.kinds()["flow.rolled_back"])
     [said] = [json.loads(body) for _, body in receiver.taken if "flow.rolled_back" in body]
     assert (said["data"]["flow"], said["data"]["why"]) == ("v3", note.why)
@@ -125,7 +125,7 @@ async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_bac
     in_v3 = next(name for name in map(str, range(99)) if choose_flow(name, {"v2": 1, "v3": 1}) == "v3")
     relay = scripted.client
     [before] = await answered(relay, [in_v3])
-    assert before.flow == "v3"
+    assert before.labels["flow"] == "v3"
     said = turns_command("flow", "rollback", "v3", "--why", "too strict")
     assert said == "v3 gets no more turns; sessions: v2=1"
 
@@ -134,9 +134,9 @@ async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_bac
 
     await wait_until(lambda: _is(flow_now, "v2"))
     [after] = await answered(relay, [in_v3])
-    assert (after.flow, after.outcome) == ("v2", Outcome.PASSED)
+    assert (after.labels["flow"], after.outcome) == ("v2", Outcome.PASSED)
     replayed = await relay.reader.await_result(await replay_turn(relay, before.turn_id), timeout=60)
-    assert (replayed.flow, replayed.outcome) == ("v2", Outcome.PASSED)
+    assert (replayed.labels["flow"], replayed.outcome) == ("v2", Outcome.PASSED)
 
     shown = json.loads(turns_command("flow", "show", "--json"))
     assert [(each["version"], each["share"]) for each in shown] == [("v2", 1.0), ("v3", 0.0)]
@@ -159,7 +159,7 @@ async def test_compare_says_how_versions_differ(scripted: Installation, turns_co
     client = scripted.client
     turns = await answered(client, [f"c-{number}" for number in range(90)])
     found = json.loads(turns_command("compare", "v2", "v3", "--json"))
-    assert found["turns"] == [sum(turn.flow == flow for turn in turns) for flow in ("v2", "v3")]
+    assert found["turns"] == [sum(turn.labels["flow"] == flow for turn in turns) for flow in ("v2", "v3")]
     figures = {figure["name"]: figure for figure in found["figures"]}
     assert (figures["failure"]["old"]["value"], figures["failure"]["new"]["value"]) == (0.0, 1.0)
     assert figures["failure"]["real"]

@@ -102,7 +102,7 @@ async def test_a_policy_with_a_word_of_tomorrow_makes_the_turn_wait(bench: Bench
     async with TurnsClient(replace(bench.settings, policy=str(policy))) as client:
         bench.runner.plays += [says(GOOD)]
         turn_id = await client.submitter.submit(asked("x", "s"))
-    name = (await bench.client.reader.read_turn(turn_id)).policy
+    name = (await bench.client.reader.read_turn(turn_id)).labels["policy"]
     bench.store.hset(bench.keys.policies, name, "rules: [step_marker]\ncolour: blue\n")
     bench.carry_out(turn_id)
     turn = await bench.client.reader.read_turn(turn_id)

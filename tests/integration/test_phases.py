@@ -330,7 +330,7 @@ async def test_rules_for_phases_judge_after_the_gates_and_other_rules_leave_phas
         turn = await bench.phase(says_too(BAD_CODE, "Viel zu viele Worte sind das."), talk, says_too(GOOD_CODE, "So."))
         assert (turn.outcome, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 3)
         assert turn.request.validators == ("not_talkative", "hint")
-        assert turn.policy == read_policy(POLICY).hash
+        assert turn.labels["policy"] == read_policy(POLICY).hash
         gates = [event.data for event in await bench.events(turn) if event.kind == "gate.checked"]
         told = [(gate["gate"], gate["passed"]) for gate in gates]
         assert told[:2] == [("files_exist", True), ("syntax", False)], "no rule judges what no gate passed"

@@ -338,7 +338,7 @@ async def test_a_submit_killed_between_policy_and_turn_leaves_a_policy_that_the_
         assert await redis.zcard(keys.due) == 0, "there is no turn"
         installation.worker()
         turn = await client.reader.await_result(await client.submitter.submit(message("always", "s")), timeout=60)
-        assert (turn.outcome, turn.policy) == (Outcome.FAILED, policy_hash)
+        assert (turn.outcome, turn.labels["policy"]) == (Outcome.FAILED, policy_hash)
         await redis.delete(keys.finished)
         await redis.zadd(keys.key_named("policies:used"), dict.fromkeys(await redis.hkeys(keys.policies), 1))
         await clear_policies(client.store, dry_run=False)

@@ -76,5 +76,5 @@ async def test_a_turn_without_a_policy_file_has_the_hash_of_the_default_policy(i
     client = installation.client
     turn = await answered(client, "s")
     rows = (await client.figures.read_stats(3600, "policy")).rows
-    assert turn.policy == turn.to_dict()["policy"] == settings_policy(BUILT_IN).hash
+    assert turn.labels["policy"] == turn.to_dict()["policy"] == settings_policy(BUILT_IN).hash
     assert [row.name for row in rows] == [settings_policy(BUILT_IN).hash]

@@ -4,11 +4,14 @@ from types import ModuleType
 
 import pytest
 
+from api_client.client import TurnsClient
 from api_client.contract import catalogue
-from api_client.contract.catalogue import collect_declarations
+from api_client.contract.catalogue import collect_declarations, load_declarations
 from api_client.contract.counters import COUNTERS
 from api_client.contract.failpoints import POINTS
 from api_client.contract.notification import KINDS
+from api_client.contract.settings import Settings
+from worker.cli import COMMANDS
 
 
 def test_what_a_capability_declares_is_in_the_catalogues() -> None:
@@ -27,3 +30,27 @@ def test_an_entry_that_two_capabilities_declare_is_refused(monkeypatch: pytest.M
     monkeypatch.setattr(catalogue, "_capabilities", lambda: [one, two])
     with pytest.raises(ValueError, match=r"turn\.lost is declared twice"):
         collect_declarations("NOTIFICATION_KINDS")
+
+
+@pytest.mark.parametrize("name", ["ADMISSIONS", "MONITORS"])
+def test_what_a_capability_names_can_be_imported(name: str) -> None:
+    assert load_declarations(name).keys() == collect_declarations(name).keys() != set()
+
+
+def test_a_command_of_a_capability_stands_before_the_command_that_it_names() -> None:
+    names = [*COMMANDS]
+    assert names[: names.index("validate")][-4:] == ["pause", "resume", "paused", "phase"]
+    assert names[names.index("dead") - 1] == "budgets"
+
+
+def test_a_capability_that_is_gone_takes_its_parts_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [each for each in catalogue._capabilities() if not each.__name__.endswith((".breakers", ".budgets"))]
+    monkeypatch.setattr(catalogue, "_capabilities", lambda: left)
+    load_declarations.cache_clear()
+    try:
+        assert collect_declarations("HOLD_EVENTS") == collect_declarations("WAIT_REASONS") == {}
+        names = {type(each).__name__ for each in TurnsClient(Settings(store_url="redis://127.0.0.1:1/0")).monitors}
+    finally:
+        load_declarations.cache_clear()
+    assert not names & {"PauseMonitor", "BudgetMonitor"}
+    assert names >= {"NotificationMonitor", "StuckTurns"}

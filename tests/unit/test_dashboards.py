@@ -26,7 +26,7 @@ from api_client.pauses.pause_monitor import PauseMonitor
 from api_client.web.routes.exposition import InstallationVitals, metric_name, render_metrics
 from api_client.workers.installation_state import InstallationState
 from api_client.workers.monitor import Gauge, Monitor
-from api_client.workers.reason import Reason
+from api_client.workers.reason import REASONS
 from tests.integration.test_access_table import routes
 from tests.unit.web.fake import answering
 from worker.cli import COMMANDS, find_plugin_commands
@@ -47,7 +47,7 @@ VALUES = {
     "asked_again": {"0", "1"},
     "state": {state.value for state in TurnState},
     "what": {*WHATS, BREAKER, LIMIT, "credit"},
-    "reason": {reason.value for reason in Reason},
+    "reason": {reason.value for reason in REASONS},
     "status": {"200", "429", "500", "503"},
 }
 

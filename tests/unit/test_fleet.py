@@ -33,6 +33,7 @@ from api_client.workers.installation_state import InstallationState
 from api_client.workers.reason import (
     FIELDS,
     FOR_A_WORKER,
+    REASONS,
     STILL_SECONDS,
     STUCK_SECONDS,
     InstallationFacts,
@@ -112,7 +113,7 @@ def test_slots_of_a_worker_that_takes_no_messages_are_not_free() -> None:
         ),
         (
             WELL_FLEET,
-            {"waits": (long(Reason.PAUSE, subject="model opus"),)},
+            {"waits": (long(Reason("pause"), subject="model opus"),)},
             "1 turn waits, the longest for 301 s: paused",
         ),
         (WELL_FLEET, {"waits": (long(Reason.SLOT),)}, "1 turn waits, the longest for 301 s: all slots are busy"),
@@ -134,7 +135,7 @@ def test_what_follows_from_a_store_that_refuses_writes_is_not_said() -> None:
 
 
 def test_what_waits_behind_a_breaker_is_said_with_it_and_what_waits_as_it_should_is_no_alert() -> None:
-    behind = long(Reason.BREAKER, subject="opus", said="HTTP 500", until=NOW + 60)
+    behind = long(Reason("breaker"), subject="opus", said="HTTP 500", until=NOW + 60)
     [alert] = said(WELL_FLEET, waits=(behind,), troubles=find_waits([BROKEN], NOW))
     assert alert.message.startswith("1 turn waits, the longest for 301 s: the circuit breaker of model opus is open")
     assert (alert.check, alert.severity) == ("breaker", "wrong")
@@ -296,16 +297,16 @@ def test_turns_that_wait_for_the_same_are_told_together_the_worst_first() -> Non
     rows = [turn(session_id="a"), turn(session_id="b", turn_id=OTHER), turn(session_id="c", runs="haiku")]
     known = facts(WELL, pauses=(AWAY,))
     told = group_by_reason(list_waiting(rows, known))
-    assert [(each.wait.reason, each.count) for each in told] == [(Reason.BREAKER, 2), (Reason.NEXT, 1)]
+    assert [(each.wait.reason, each.count) for each in told] == [(Reason("breaker"), 2), (Reason.NEXT, 1)]
 
 
 def test_a_reason_is_said_in_both_languages_with_the_next_try_and_to_users_without_what_operators_read() -> None:
-    wait = Wait(reason=Reason.BREAKER, at=NOW, subject="opus", said="HTTP 500", until=NOW + 42)
+    wait = Wait(reason=Reason("breaker"), at=NOW, subject="opus", said="HTTP 500", until=NOW + 42)
     assert wait.words() == "the circuit breaker of model opus is open; next try in 42 s: HTTP 500"
     assert wait.words("de", public=True) == "der Dienst des Modells opus ist gestört; neuer Versuch in 42 s"
     assert " at 1" in replace(wait, until=NOW + 3600).words() or " at " in replace(wait, until=NOW + 3600).words()
     assert "HTTP" not in str(wait.to_dict(public=True))
-    for each in Reason:
+    for each in REASONS:
         assert Wait(reason=each).words("de") != Wait(reason=each).words("en")
         assert Wait(reason=each).severity in {"ok", "warning", "wrong"}
 

@@ -1,5 +1,6 @@
 """Plug-ins: which ones there are, and what is said where one is missing."""
 
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,13 @@ def test_nothing_outside_plugins_names_one_but_the_list_of_ours() -> None:
     product = [path for room in ("api_client", "worker") for path in (ROOT / room).rglob("*.py")]
     naming = {str(path.relative_to(ROOT)) for path in product if "worker.plugins" in path.read_text()}
     assert {path for path in naming if not path.startswith("worker/plugins/")} == {"api_client/contract/plugins.py"}
+
+
+def test_installed_packages_are_scanned_in_one_place_and_once() -> None:
+    product = [path for room in ("api_client", "worker") for path in (ROOT / room).rglob("*.py")]
+    scanning = [path for path in product if re.search(r"\bentry_points\(", path.read_text())]
+    assert [str(path.relative_to(ROOT)) for path in scanning] == ["api_client/contract/plugins.py"]
+    assert find_plugins("helix_turns.runners") is find_plugins("helix_turns.runners")
 
 
 def test_a_policy_with_a_rule_of_a_missing_plugin_says_which_one(nothing_installed: None) -> None:

@@ -23,6 +23,7 @@ def turn_of(outcome: Outcome, **request: Any) -> Turn:
         session_id="s1",
         validators=("step_marker", "adr_structure"),
         metadata={"note": TEXT},
+        labels={"flow": "v2"},
     )
     return Turn(
         turn_id="turn-" + "ab" * 16,
@@ -36,7 +37,6 @@ def turn_of(outcome: Outcome, **request: Any) -> Turn:
         finished_at=200.0,
         attempt=3,
         delivery=5,
-        flow="v2",
     )
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Mapping
 
 import click
 
+from api_client.contract.catalogue import collect_declarations
 from api_client.contract.errors import (
     HelixError,
     IdempotencyConflict,
@@ -29,8 +31,8 @@ from worker.processes import process_tuning
 FINE, NO, USAGE = 0, 1, 2
 INTERRUPTED = 130
 
-#: Commands by name: module and function below ``worker.cli``, and the help line. Plug-ins add more.
-COMMANDS = {
+#: Commands of the kernel by name: module and function below ``worker.cli``, and the help line.
+_KERNEL_COMMANDS = {
     "demo": ("installation.demo:demo", "Watch turns rejected, repaired, delivered, and a worker killed in the middle."),
     "up": ("installation.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them all."),
     "submit": ("turns.turn:submit", "Submit a message; wait for its answer or watch it."),
@@ -48,17 +50,10 @@ COMMANDS = {
     "bundle": ("turns.bundle:bundle", "Pack what a bug report about a turn needs, secrets masked."),
     "retry-rate": ("figures.stats:retry_rate", "Show how often agents were asked again, and because of which rule."),
     "stats": ("figures.stats:stats", "Show how turns ended, what rules did, cost and time."),
-    "budgets": ("resources.budgets:budgets", "Show the day's budgets and what is spent."),
     "dead": ("turns.dead:dead", "Turns that kept killing their workers: list, show, replay, drop."),
     "inbox": ("turns.inbox:inbox", "Turns that wait for a person: list, show, approve, edit, retry, reject."),
-    "pause": ("resources.pauses:pause", "Keep turns from starting: intake, a model, a queue, a key, an owner."),
-    "resume": ("resources.pauses:resume", "End a pause, or close a model's breaker."),
-    "paused": ("resources.pauses:paused", "Show the pauses, why, and until when."),
-    "phase": ("turns.phase:phase", "Run the phases of a phases.yaml, each verified: run, list."),
     "validate": ("validate:validate", "Validate files, without any turn."),
     "new-validator": ("validator_scaffold:new_validator", "Write a new rule, with its test and its page."),
-    "policy": ("policy:policy", "Rules of answers in a file: check, show, diff, schema."),
-    "flow": ("figures.flow:flow", "Versions of prompts and rules beside each other: show, rollback, resume."),
     "config": ("config:config", "Show every setting, its value and where it comes from."),
     "explain": ("explain:explain", "Explain an error code, and what to do."),
     "doctor": (
@@ -80,6 +75,19 @@ COMMANDS = {
     ),
     "broker": ("installation.broker:broker", "Run the embedded broker in the foreground."),
 }
+
+
+def _insert_declared(commands: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Return the commands with those of capabilities, each before the command that its declaration names."""
+    names, found = [*commands], dict(commands)
+    for name, (following, place, line) in collect_declarations("COMMANDS").items():
+        names.insert(names.index(following), name)
+        found[name] = place, line
+    return {name: found[name] for name in names}
+
+
+#: All commands but those of plug-ins, in the order of the help text.
+COMMANDS = _insert_declared(_KERNEL_COMMANDS)
 
 
 def find_plugin_commands() -> dict[str, tuple[str, str]]:

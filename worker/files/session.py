@@ -18,6 +18,7 @@ import structlog
 
 from api_client.contract.step_marker import strip_all_markers
 from api_client.contract.turn import Turn
+from api_client.contract.turn_labels import listed_labels
 from api_client.turns.record.transition import Answer
 from worker.enforcement.documents.step import extract_state_from_messages, marker_spans
 from worker.files.recent import RecentEntries
@@ -182,7 +183,7 @@ _versions = RecentEntries[Path, PreparedSession](most=256)
 
 
 def _turn_facts(turn: Turn) -> dict[str, Any]:
-    facts = {"turn_id": turn.turn_id, "message_count": len(turn.request.messages), "flow": turn.flow}
+    facts = {"turn_id": turn.turn_id, "message_count": len(turn.request.messages), **listed_labels(turn.labels)}
     # A user who edits the first message withdraws it; later answers must not see it.
     first = extract_state_from_messages(turn.request.messages)["original_request"]
     mays = {"prompt_template": turn.request.template, "original_request": first}

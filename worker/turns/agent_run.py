@@ -19,6 +19,7 @@ from api_client.contract.events import Body
 from api_client.contract.failpoints import FailpointError, pass_failpoint, pass_failpoint_async
 from api_client.contract.settings import Settings
 from api_client.contract.work import find_work
+from api_client.policies.stored_policies import name_template
 from worker.enforcement.answer_continuation import trim_partial_marks
 from worker.enforcement.feedback import continuation_feedback
 from worker.files.template import read_template
@@ -317,5 +318,4 @@ class AgentRun:
             if text is not None:
                 return text
             log.warning("prompt.gone", template=turn.request.template)
-        flow = "" if turn.stage_model else turn.flow
-        return read_template(settings.find_template(turn.stage_model or turn.request.model, flow), turn.request.locale)
+        return read_template(name_template(turn, settings), turn.request.locale)

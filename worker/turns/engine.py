@@ -227,7 +227,7 @@ class Engine:
         self.loop.run_and_wait(carry_out())
 
     def takes_messages(self) -> bool:
-        """Return True unless the machine is sick or this process was told to pause or end."""
+        """Return True unless the machine is sick or this process was told to be quiet or to end."""
         return not (self.host.sick or self._quiet_ordered or self._ends)
 
     def _obey_order(self, order: str) -> bool:

@@ -65,5 +65,5 @@ class EngineParts:
     redact: Callable[[str], str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "policies", StoredPolicies(self.ledger.read_policy))
+        object.__setattr__(self, "policies", StoredPolicies(self.ledger.read_stored_text))
         object.__setattr__(self, "redact", make_redactor(self.settings))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import structlog
 
-from api_client.budgets.spending import BudgetLedger
 from api_client.contract.admission import Admission
+from api_client.contract.catalogue import load_declarations
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.settings import Settings
@@ -19,7 +19,7 @@ class RunAdmissions:
     """Asks all built-in and installed checks, such as budgets, whether an agent may run."""
 
     def __init__(self, settings: Settings) -> None:
-        made = [BudgetLedger] if settings.budgets else []
+        made = [make for make in load_declarations("ADMISSIONS").values() if getattr(settings, make.setting)]
         for name in find_plugins(ADMISSION):
             try:
                 made.append(load_plugin(ADMISSION, name))

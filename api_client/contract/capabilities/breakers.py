@@ -1,7 +1,21 @@
 """Catalogue entries for circuit breakers and for model services without credit."""
 
 from api_client.contract.counter_declaration import CounterDeclaration
+from api_client.contract.pause_events import TurnPaused, TurnResumed
+from api_client.contract.word_tables import load_word_table
 
+MONITORS = {"pauses": "api_client.pauses.pause_monitor:PauseMonitor"}
+COMMANDS = {
+    "pause": (
+        "validate",
+        "resources.pauses:pause",
+        "Keep turns from starting: the intake, a model, a queue, a key, an owner.",
+    ),
+    "resume": ("validate", "resources.pauses:resume", "End a pause, or close a model's breaker."),
+    "paused": ("validate", "resources.pauses:paused", "Show the pauses, why, and until when."),
+}
+WAIT_REASONS = load_word_table(__file__)
+HOLD_EVENTS = {kind.KIND: kind for kind in (TurnPaused, TurnResumed)}
 COUNTERS = {
     "breaker.opened": CounterDeclaration(
         meaning="Circuit breakers opened by errors of a model's service.", labels=("model",)

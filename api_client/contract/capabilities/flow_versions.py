@@ -1,7 +1,26 @@
 """Catalogue entries for policies and flow versions."""
 
 from api_client.contract.counter_declaration import CounterDeclaration
+from api_client.contract.turn_label import TurnLabel
 
+COMMANDS = {
+    "policy": ("config", "policy:policy", "Rules of answers in a file: check, show, diff, schema."),
+    "flow": (
+        "config",
+        "figures.flow:flow",
+        "Versions of prompts and rules beside each other: show, rollback, resume.",
+    ),
+}
+TURN_LABELS = {
+    "flow": TurnLabel(
+        title="version",
+        filter_help="Only of this flow version.",
+        setting="flow_version",
+        counter="turn.finished",
+        span="helix.turn.flow",
+    ),
+    "policy": TurnLabel(title="policy", counter="policy.finished"),
+}
 COUNTERS = {
     "policy.finished": CounterDeclaration(
         meaning="Turns that ended and that a policy file decided on, by the file's hash.",

@@ -1,5 +1,6 @@
 """Catalogue entries for notifications."""
 
+MONITORS = {"notifications": "api_client.notifications.notification_monitor:NotificationMonitor"}
 NOTIFICATION_KINDS = {
     "notification.test": "`turns notifications test` sent it.",
 }

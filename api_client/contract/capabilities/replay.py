@@ -1,6 +1,7 @@
 """Catalogue entries for replays and for rules in shadow mode."""
 
 from api_client.contract.counter_declaration import CounterDeclaration
+from api_client.contract.turn_label import TurnLabel
 
 COUNTERS = {
     "shadow.judged": CounterDeclaration(
@@ -11,7 +12,7 @@ COUNTERS = {
     ),
 }
 #: Its turns name the turn that they repeat.
-LABELS = {"replay_of": "helix.replay_of"}
+TURN_LABELS = {"replay_of": TurnLabel(span="helix.replay_of")}
 PLUGINS = {
     "commands": {"compare": "analysis", "replay-policy": "analysis"},
     "exports": {"rejected": "analysis"},

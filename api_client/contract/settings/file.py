@@ -1,4 +1,4 @@
-"""The settings file (TOML): settings by their short names, and blocks of models, owners and flow versions.
+"""The settings file (TOML): settings by their short names, blocks of models, and the other blocks of ``BLOCKS``.
 
 Secrets are in separate files (``api_keys_file``, ``key_file``), so that the settings file can be read and shared.
 """

@@ -20,7 +20,8 @@
 --      12  HELD      zset    turns held back
 --      13 to 19              see line.lua
 -- ARGV     ID, then what the command's header declares: "args: token nth# ..." ("#": a number; "...": the rest)
--- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, ELSEWHERE_MS, STRIKES, BOUNDS_MS, GIVEN_UP, SHORT_BYTES
+-- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, ELSEWHERE_MS, STRIKES, BOUNDS_MS, GIVEN_UP, SHORT_BYTES,
+--          COUNTED_LABELS, LABEL_COUNTERS
 --
 -- Fields of TURN                       (times in ms; a missing field is '' or 0)
 --   state next outcome                 where the turn is: see contract/turn.py
@@ -34,9 +35,9 @@
 --   created_at finished_at deadline_at deadline_ms suspended_at decide_by decided decision interruption answer_used
 --   kept_until                         how long the next run is left to the worker that keeps the session's agent
 --   stop sealed                        cancelled; when accepted and published (too late to cancel)
---   owner key session_id locale model stage_model flow double_text max_attempts allowed
---   the labels of the request, see submit.lua
---   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve policy
+--   owner key session_id locale model stage_model double_text max_attempts allowed
+--   the labels of the request, see submit.lua and contract/turn_labels.py
+--   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve
 --   held_back held_since probes asks   what keeps it from starting
 --   priority weight most               see line.lua; '': interactive, 1, no limit
 --   lacks                              workers that cannot carry out the next task -> why (JSON)

@@ -3,6 +3,9 @@
 -- The turn's model, as a label.
 local function model() return turn.model or 'other' end
 
+-- A label that an admission gave the turn, or false.
+local function label_of(name) return redis.call('HGET', TURN, name) end
+
 -- Make the turn due, no later than its deadline if that still lies ahead.
 local function look_again(at)
   local deadline = number('deadline_at')
@@ -62,8 +65,12 @@ local function finish(outcome, answer, ending)
   for i = 1, #answer, 2 do set(answer[i], answer[i + 1]) end
   local step = (turn.step or '') ~= '' and turn.step or 'none'
   local again = number('retries') > 0 and '|1' or '|0'
-  count('turn.finished|' .. outcome .. '|' .. model() .. '|' .. (turn.flow or 'none') .. '|' .. step .. again)
-  if (turn.policy or '') ~= '' then count('policy.finished|' .. turn.policy .. '|' .. outcome .. again) end
+  local labels = ''
+  for _, name in ipairs(COUNTED_LABELS()) do labels = labels .. '|' .. (label_of(name) or 'none') end
+  count('turn.finished|' .. outcome .. '|' .. model() .. labels .. '|' .. step .. again)
+  for name, counter in pairs(LABEL_COUNTERS()) do
+    if label_of(name) then count(counter .. '|' .. label_of(name) .. '|' .. outcome .. again) end
+  end
   took('time.turn', NOW - number('created_at') - number('still_ms'), '')
   emit('turn.finished', '{"outcome":"' .. outcome .. '","success":' ..
     tostring(string.sub(outcome, 1, 6) == 'passed') ..

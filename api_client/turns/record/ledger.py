@@ -192,9 +192,9 @@ class Ledger:
             return ChainTask.parse(link.decode()) if link else None
         return None
 
-    async def read_policy(self, policy_hash: str) -> str:
-        """Return the text of the policy with this hash, or an empty string if the store has no such policy."""
-        return await self._send_command(Command(decode_text, ("HGET", self._keys.policies, policy_hash)), patient=True)
+    async def read_stored_text(self, text_hash: str) -> str:
+        """Return the policy or template that is stored under this hash, or an empty string if the store has none."""
+        return await self._send_command(Command(decode_text, ("HGET", self._keys.policies, text_hash)), patient=True)
 
     async def list_due(self, limit: int = 100) -> list[str]:
         """Return the ids of up to ``limit`` turns that are due, longest waiting first."""

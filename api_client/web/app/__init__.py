@@ -35,7 +35,7 @@ from api_client.web.app.middleware import ForwardedHeaders, RequestMiddleware
 from api_client.web.errors import ApiError, bad_request, convert_error, internal_error, printable_text
 from api_client.web.identity.access import CountInProgress, requires_key
 from api_client.web.language import error_language, localize_error
-from api_client.web.pages import decisions, front, turn, turn_list
+from api_client.web.pages import decisions, overview, sign_in, static_files, turn, turn_list
 from api_client.web.pages.rendering import error_page
 from api_client.web.relay import TurnReaders
 from api_client.web.relay.relay import BundleBuilder, CurrentRelay, Relay, get_relay
@@ -121,7 +121,8 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Bund
         app.include_router(router, dependencies=[CountInProgress])
     app.include_router(turn_files.signed_router)
     more = (collect_parts(f"api_client.web.pages.{package}", "router") for package in ("page_parts", "operators"))
-    for router in (front.router, turn_list.router, turn.router, decisions.router, *chain.from_iterable(more)):
+    pages = [page.router for page in (overview, static_files, sign_in, turn_list, turn, decisions)]
+    for router in (*pages, *chain.from_iterable(more)):
         app.include_router(router)
     app.add_middleware(RequestMiddleware, locale=settings.locale)
     app.add_middleware(ForwardedHeaders, trusted_hosts=list(settings.trusted_proxies))

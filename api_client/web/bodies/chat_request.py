@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 
 from api_client.contract.answer_format import RESPONSE_FORMAT, AnswerFormat
 from api_client.contract.settings import Settings
+from api_client.contract.settings.turn_limits import limit_turn
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
 from api_client.contract.validator_names import requestable_validators
 from api_client.policies import CallerPolicy
@@ -142,11 +143,8 @@ def build_chat_request(
         labels={FLOW: choose_flow(session_id, policy.flows)} if policy else {},
         validators=validators,
         locale=locale,
-        max_attempts=body.max_attempts or settings.max_attempts,
-        deadline_seconds=body.deadline_seconds or settings.deadline_seconds,
         double_text=body.double_text or DoubleText.QUEUE,
-        token_budget=settings.token_budget if body.token_budget is None else body.token_budget,
-        cost_budget_usd=settings.cost_budget_usd if body.cost_budget_usd is None else body.cost_budget_usd,
+        **limit_turn(settings, vars(body)),
         metadata={name: value for name, value in noted.items() if _is_id(value)} | dict(notes),
         policy={name: tuple(o) for name, o in body.policy.items()} if body.policy else settings.policy_orders,
         attached=attached,

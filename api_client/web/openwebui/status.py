@@ -6,13 +6,11 @@ sentences, cleaned and shortened.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from api_client.contract import event_kinds
 from api_client.contract import events as kinds
-from api_client.contract.clock_time import format_clock_time
 from api_client.contract.decision import SHOW_COMMAND
 from api_client.contract.events import Event
 from api_client.contract.interruption import Answerer
@@ -116,8 +114,8 @@ def _describe_event(body: kinds.Body, locale: str, pages: str) -> str:
             return translate("escalated", locale) if body.stage == 1 else ""
         case event_kinds.TurnSuspended() | event_kinds.TurnDecided():
             return _describe_suspension(body, locale, pages)
-        case event_kinds.TurnPaused() | event_kinds.TurnResumed():
-            return _describe_pause(body, locale)
+        case event_kinds.HoldEvent():
+            return body.describe(locale, _clean_line)
         case event_kinds.TurnStopping():
             return translate("stopping", locale)
         case event_kinds.TurnFinished():
@@ -144,17 +142,6 @@ def _describe_suspension(body: event_kinds.TurnSuspended | event_kinds.TurnDecid
     question = show_question(asked, locale)
     below = pages and question.chat and asked.who != Answerer.OPERATOR
     return question.status if below else question.elsewhere.format(where=where)
-
-
-def _describe_pause(body: event_kinds.TurnPaused | event_kinds.TurnResumed, locale: str) -> str:
-    if isinstance(body, event_kinds.TurnResumed):
-        return translate("resumed", locale)
-    until = translate("until", locale, time=format_clock_time(body.until, time.time())) if body.until else ""
-    if body.what == "breaker":  # the reason is a service error, which is for operators
-        return translate("paused_by_errors", locale, until=until)
-    if body.what == "limit":
-        return translate("paused_by_limit", locale)
-    return translate("paused", locale, until=until, reason=f": {_clean_line(body.reason)}" if body.reason else "")
 
 
 def _describe_progress(body: _ProgressBody, locale: str) -> str:
@@ -264,10 +251,10 @@ class StatusLine:
 
     def _track_event(self, event: Event) -> None:
         match event.body:
-            case event_kinds.TurnQueued() | event_kinds.TurnResumed():
-                self.is_queued, self._began_at = True, event.at
-            case event_kinds.TurnPaused():
+            case event_kinds.HoldEvent() as body if any(body.BAR):
                 self.is_queued, self._began_at = False, 0.0
+            case event_kinds.TurnQueued() | event_kinds.HoldEvent():
+                self.is_queued, self._began_at = True, event.at
             case event_kinds.AttemptStarted():
                 self.is_queued, self._began_at, self._minutes = False, event.at, 0
             case event_kinds.AttemptCompleted():

@@ -16,6 +16,7 @@ from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import TurnNotFinished
 from api_client.contract.settings.trace_settings import TRACE_ID
 from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.contract.turn_labels import LABELS
 from api_client.history import export_turn, find_deaths
 from api_client.index.turn_lookup import find_neighbours, find_turn
 from api_client.interruptions.registry import show_question, summarise_turn_questions
@@ -62,6 +63,7 @@ async def show_turn(request: Request, turn_id: str, relay: CurrentRelay, visitor
         rows=rows,
         scale=TimeScale(max([0.05, *(bar.end for row in rows for bar in row.bars)])),
         bar_kinds=KINDS,
+        labels={name: each for name, each in reversed([*LABELS.items()]) if each.title},
         events=[(event, summarize_event(event)) for event in outline.events],
         pieces=outline.pieces,
         began=outline.events[0].at if outline.events else turn.created_at,

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from api_client.actions import ActionResult, TurnAction, count_by_status, select_targets
 from api_client.contract.errors import BadRequest, SessionBusy, TurnNotFinished, TurnNotFound
+from api_client.contract.turn_labels import LISTED
 from api_client.index.search import SORTS, STATUSES, Cursor, FoundTurn, Search
 from api_client.turn_actions.registry import ACTIONS
 from api_client.web.errors import ApiError, bad_request
@@ -67,7 +68,7 @@ async def list_turns(
         actions=[each.name for each in ACTIONS.values() if visitor.operator or not each.operators_only],
         statuses=STATUSES,
         models=tuple(relay.settings.models),
-        flows=tuple(relay.settings.flow_version),
+        labels={name: tuple(getattr(relay.settings, each.setting)) for name, each in LISTED.items()},
         sorts=SORTS,
         cursor=cursor,
     )

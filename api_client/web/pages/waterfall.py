@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from api_client.contract import event_kinds
 from api_client.contract import events as kinds
+from api_client.contract.catalogue import collect_declarations
 from api_client.contract.events import Event
 from api_client.contract.hand_overs import describe_hand_over, is_hand_over
 from api_client.contract.issue import error_codes
 
 KINDS = {
     "queue": "waits for a worker",
-    "pause": "is paused",
+    **dict(kind.BAR for kind in collect_declarations("HOLD_EVENTS").values() if any(kind.BAR)),
     "run": "the agent works",
     "lost": "lost with its worker",
     "handed": "handed over by its worker",
@@ -145,9 +146,9 @@ def _add_turn_event(walk: _WaterfallBuilder, body: kinds.Body, at: float) -> Non
             walk.close_bar(at)
             walk.start_row("Inbox")
             walk.open_bar("person", at)
-        case event_kinds.TurnPaused() | event_kinds.TurnResumed():
+        case event_kinds.HoldEvent():
             walk.close_bar(at)
-            walk.open_bar("pause" if isinstance(body, event_kinds.TurnPaused) else "queue", at)
+            walk.open_bar(body.BAR[0] or "queue", at)
         case event_kinds.TurnDecided():
             walk.close_bar(at)
             walk.set_result(f"{body.kind} by {body.by}", good=None)

@@ -22,7 +22,7 @@ async def test_a_submitted_turn_is_queued_with_its_first_event(client: TurnsClie
     turn = await client.reader.read_turn(turn_id)
     assert (turn.state, turn.next, turn.attempt, turn.seq) == (TurnState.QUEUED, "turn.run/1", 1, 1)
     assert turn.request == replace(
-        request(), labels={"flow": "v2", "policy": turn.policy}, template=turn.request.template
+        request(), labels={"flow": "v2", "policy": turn.labels["policy"]}, template=turn.request.template
     )
 
 

@@ -315,7 +315,7 @@ def test_turns_that_no_worker_can_carry_out_are_wrong_and_those_of_a_pause_a_war
     assert (finding.check, finding.state) == ("unfit", "wrong")
     assert finding.message == "1 turn waits, the longest for 505 s: no worker can carry out model m: w: no"
     finding, *_ = workers.report_alerts(
-        standing_of(reports, waits=(waits(Reason.PAUSE, subject="model m", said="why"),))
+        standing_of(reports, waits=(waits(Reason("pause"), subject="model m", said="why"),))
     )
     assert (finding.check, finding.state) == ("pause", "warning")
 

@@ -175,17 +175,13 @@ def test_validators_of_ones_own_are_found_through_entry_points(tmp_path: Path, m
         EntryPoint("step_marker", here, validator_names.GROUP),
         EntryPoint("other", here, validator_names.GROUP),
     ]
-    monkeypatch.setattr(validator_names, "entry_points", lambda group: entries)
-    validator_names._load_installed.cache_clear()
-    try:
-        assert offered_validators() == ("step_marker", "adr_structure", "file_existence", "my_validator", "other")
-        (own, ours) = build_validators(["my_validator", "step_marker"], root=tmp_path)
-        assert isinstance(own, MyValidator)
-        assert isinstance(ours, StepMarkerValidator)
-        with pytest.raises(TypeError, match="named 'other'"):
-            build_validators(["other"], root=tmp_path)
-    finally:
-        validator_names._load_installed.cache_clear()
+    monkeypatch.setattr(validator_names, "find_plugins", lambda group: {entry.name: entry for entry in entries})
+    assert offered_validators() == ("step_marker", "adr_structure", "file_existence", "my_validator", "other")
+    (own, ours) = build_validators(["my_validator", "step_marker"], root=tmp_path)
+    assert isinstance(own, MyValidator)
+    assert isinstance(ours, StepMarkerValidator)
+    with pytest.raises(TypeError, match="named 'other'"):
+        build_validators(["other"], root=tmp_path)
 
 
 # The closed table of codes, and the documents that list it.

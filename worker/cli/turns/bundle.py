@@ -21,7 +21,7 @@ from api_client import history
 from api_client.contract.plugins import EXPORT, UnusablePlugin, load_plugin
 from api_client.contract.settings import STATE_DIR, Settings, load_settings
 from api_client.contract.settings.redaction import make_redactor, redact_value
-from api_client.contract.turn import LABELS
+from api_client.contract.turn_labels import LABELS
 from api_client.private_file import write_private
 from worker.cli.config import describe_settings
 from worker.cli.output import json_option, write_result

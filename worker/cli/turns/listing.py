@@ -15,6 +15,7 @@ from api_client.contract.errors import HelixError
 from api_client.contract.owners import parse_owner
 from api_client.contract.settings import load_settings, require_store
 from api_client.contract.turn import Turn, TurnState
+from api_client.contract.turn_labels import LISTED, listed_labels
 from api_client.index.search import SORTS, STATUSES, Cursor, Page, Search
 from api_client.index.turn_lookup import find_turn, may_abbreviate_turn
 from api_client.index.turn_row import turn_row
@@ -62,7 +63,7 @@ def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Co
     known = list(statuses)
     options = [
         click.option("--model", default="", help="Only of this model.", shell_complete=complete_model),
-        click.option("--flow", default="", help="Only of this flow version."),
+        *(click.option(f"--{name}", default="", help=each.filter_help) for name, each in LISTED.items()),
         click.option("--session", "session_id", default="", help="Only of this session."),
         click.option("--owner", default="", help="Only of this owner, by name or by hash."),
         click.option("--rule", default="", help="Only with an answer that broke this rule, or with this code."),
@@ -92,6 +93,7 @@ def build_search(*, since: float | None, until: float | None, **filters: Any) ->
     """Build a search from the values of the filter options."""
     now = time.time()
     filters["owner"] = parse_owner(filters["owner"])
+    filters["labels"] = {name: value for name in LISTED if (value := filters.pop(name))}
     return Search(since=now - since if since else 0.0, until=now - until if until else 0.0, **filters)
 
 
@@ -162,7 +164,7 @@ def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) 
     if not page.turns:
         click.echo("no turn fits")
         return
-    rows: list[tuple[str, ...]] = [("turn", "status", "when", "took", "attempts", "model", "owner", "flow", "message")]
+    rows: list[tuple[str, ...]] = [("turn", "status", "when", "took", "attempts", "model", "owner", *LISTED, "message")]
     write_table([*rows, *(_turn_row(turn, waits.get(turn.turn_id)) for turn in page.turns)])
     if page.next:
         click.echo(f"more: --cursor {page.next}", err=True)
@@ -191,6 +193,6 @@ def _turn_row(turn: Turn, wait: Wait | None) -> tuple[str, ...]:
         f"{turn.attempt}/{turn.max_attempts}",
         fit_line(turn.request.model, 24),
         fit_line(turn.request.shown_owner, _OWNER_WIDTH),
-        fit_line(turn.flow, 16) or "-",
+        *(fit_line(value, 16) or "-" for value in listed_labels(turn.labels).values()),
         fit_line(turn.request.prompt, 60),
     )

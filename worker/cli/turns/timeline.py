@@ -13,7 +13,6 @@ import click
 
 from api_client.contract import event_kinds
 from api_client.contract import events as kinds
-from api_client.contract.clock_time import format_clock_time
 from api_client.contract.decision import SHOW_COMMAND
 from api_client.contract.events import Event
 from api_client.contract.hand_overs import describe_hand_over, is_hand_over
@@ -91,11 +90,8 @@ def _describe_turn_event(body: kinds.OfTurn) -> list[Line]:
             note = f": {fit_line(body.note)}" if body.note else ""
             who = " for ".join(filter(None, [body.by, body.for_]))
             return [Line(f"{fit_line(who)} decided: {fit_line(body.kind)}{note}", BOLD)]
-        case event_kinds.TurnPaused():
-            until = f" until {format_clock_time(body.until, time.time())}" if body.until else ""
-            return [Line(f"waits{until}: {body.what} paused{': ' * bool(body.reason)}{fit_line(body.reason)}", WARN)]
-        case event_kinds.TurnResumed():
-            return [Line("goes on")]
+        case event_kinds.HoldEvent():
+            return [Line(body.describe_for_terminal(fit_line), WARN if any(body.BAR) else PLAIN)]
         case event_kinds.TurnStopping():
             return [Line(f"stopping: {fit_line(body.reason)}", WARN)]
         case event_kinds.TurnFinished():

@@ -13,7 +13,9 @@ from api_client.contract.decision import SHOW_COMMAND
 from api_client.contract.errors import BadRequest
 from api_client.contract.question_language import detect_language
 from api_client.contract.settings import Settings, load_settings
+from api_client.contract.settings.turn_limits import limit_turn
 from api_client.contract.turn import DoubleText, Priority, Turn, TurnRequest, TurnState, new_session_id
+from api_client.contract.turn_labels import LABELS
 from api_client.contract.work import find_work
 from api_client.workers.reason import Wait
 from worker.cli import NO
@@ -23,7 +25,6 @@ from worker.cli.text_input import read_text
 from worker.cli.turns.listing import add_turn_argument, complete_model
 from worker.cli.turns.timeline import DIM, Line, Timeline, format_error, format_issues
 
-_LIMITS = ("max_attempts", "deadline_seconds", "token_budget", "cost_budget_usd")
 _TICK_SECONDS = 1.0
 
 
@@ -59,11 +60,9 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
     request = _build_request(settings, read_text(message) if message == "-" else message, options)
 
     async def submit_turn(client: TurnsClient) -> Turn | None:
-        applied = client.policies.apply_policy(
-            await client.flows.assign_flow(request),
-            named=[name for name in ("validators", "max_attempts", "locale") if options[name]],
-        )
-        turn_id = await client.submitter.submit(applied, idempotency_key=idempotency_key)
+        named = [name for name in ("validators", "max_attempts", "locale") if options[name]]
+        complete = await client.complete_request(request, named)
+        turn_id = await client.submitter.submit(complete, idempotency_key=idempotency_key)
         if not (wait or watching):
             write_result(as_json, {"turn_id": turn_id, "session_id": request.session_id}, turn_id)
             return None
@@ -102,7 +101,7 @@ def _build_request(settings: Settings, message: str, options: Mapping[str, Any])
         double_text=DoubleText(options["busy"] or DoubleText.QUEUE),
         policy=settings.policy_orders,
         priority=options["priority"] or "",
-        **{name: getattr(settings, name) if options[name] is None else options[name] for name in _LIMITS},
+        **limit_turn(settings, options),
     )
 
 
@@ -151,8 +150,7 @@ def show(turn_id: str, as_json: bool) -> None:
         "model": fit_line(turn.models),
         "prompt": fit_line(request.prompt),
         work.name: fit_line(work.describe(request)) if request.work else None,
-        "version": turn.flow or None,
-        "policy": turn.policy or None,
+        **{each.title: turn.labels[name] or None for name, each in LABELS.items() if each.title},
         "prompt template": request.template or None,
         "state": turn.state.value,
         "waits": fit_line(wait.words(), 300) if wait else None,

@@ -50,14 +50,14 @@ def compare(old: str, new: str, since: float, model: str, as_json: bool) -> None
         turns = [
             FinishedTurn(
                 session_id=turn.request.session_id,
-                flow=turn.flow,
+                flow=turn.labels["flow"],
                 outcome=turn.outcome or Outcome.ERROR,
                 asked_again=turn.retries > 0,
                 seconds=turn.finished_at - turn.created_at,
                 usd=turn.cost_used / 1e6,
             )
             async for turn in iterate_finished_turns(client, time.time() - since, model)
-            if turn.flow in {old, new}
+            if turn.labels.get("flow") in {old, new}
         ]
         return compared(turns, old, new)
 

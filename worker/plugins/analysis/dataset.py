@@ -20,6 +20,7 @@ from api_client.contract.issue import issues_to_dicts
 from api_client.contract.settings import load_settings
 from api_client.contract.settings.redaction import make_redactor, redact_value
 from api_client.contract.turn import Turn
+from api_client.contract.turn_labels import listed_labels
 from worker.cli.output import count_noun
 from worker.cli.store_access import run_with_client
 from worker.cli.turns.feedback import read_feedback
@@ -93,7 +94,7 @@ def build_rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = Fals
             "attempt": attempt.number,
             "model": turn.request.model,
             "locale": turn.request.locale,
-            "flow": turn.flow,
+            **listed_labels(turn.labels),
             "finished_at": datetime.fromtimestamp(turn.finished_at, UTC).isoformat(timespec="seconds"),
             "messages": [
                 {**message, "content": hide(message["content"])}

@@ -1,4 +1,4 @@
-"""The first page, the overview, sign-in and sign-out, and the static files of all pages."""
+"""The pages of sign-in and sign-out."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.figures.figures import SPANS
-from api_client.overview import read_overview
-from api_client.web.errors import ApiError
 from api_client.web.identity.access import requires_key
 from api_client.web.identity.origin import require_local
-from api_client.web.pages.chart import chart_outcomes, chart_rejection_rate
-from api_client.web.pages.rendering import ASSETS, VERSION, page_router, redirect, render_for_visitor, render_page
+from api_client.web.pages.rendering import page_router, redirect, render_page
 from api_client.web.pages.visitor import (
     COOKIE,
     CheckedForm,
-    CurrentOverseer,
     CurrentVisitor,
     create_sign_in,
     read_form,
@@ -25,55 +20,9 @@ from api_client.web.pages.visitor import (
 )
 from api_client.web.relay.relay import CurrentRelay, Relay
 
-_ROWS = 8
-_REFRESH_SECONDS = 5
+log = structlog.get_logger(__name__)
 
 router = page_router()
-
-
-@router.get("/")
-async def open_first_page(visitor: CurrentVisitor) -> Response:
-    """Redirect operators to the overview, and other visitors to the list of their turns."""
-    return redirect("/turns" if visitor.owner else "/overview")
-
-
-@router.get("/overview")
-async def show_overview(request: Request, relay: CurrentRelay, visitor: CurrentOverseer, span: str = "24h") -> Response:
-    """Show operators the overview page of the installation, with statistics over ``span``."""
-    if span not in SPANS:
-        raise ApiError(404, f"there is no such span; choose one of {', '.join(SPANS)}", code="not_found")
-    seen = await read_overview(relay.client, span, rows=_ROWS)
-    pieces = seen.figures.pieces
-    return render_for_visitor(
-        "overview.html",
-        request,
-        visitor,
-        seen=seen,
-        figures=seen.figures,
-        total=seen.figures.whole.total,
-        spans=SPANS,
-        columns=chart_outcomes(pieces),
-        rules=[(row, chart_rejection_rate(pieces, row.name)) for row in seen.figures.rules],
-        refresh=_REFRESH_SECONDS,
-    )
-
-
-@router.get("/favicon.ico")
-async def send_icon() -> Response:
-    """Redirect browsers that ask for ``/favicon.ico`` to the icon's real address."""
-    return redirect(f"/assets/{VERSION}/icon.svg")
-
-
-@router.get("/assets/{version}/{name}")
-async def send_asset(version: str, name: str) -> Response:
-    """Serve a static file that browsers may cache for ever, because its address changes with its content."""
-    if name not in ASSETS:
-        raise ApiError(404, "there is nothing at this address", code="not_found")
-    media_type, content = ASSETS[name]
-    return Response(content, media_type=media_type, headers={"cache-control": "public, max-age=31536000, immutable"})
-
-
-log = structlog.get_logger(__name__)
 
 
 @router.get("/sign-in")

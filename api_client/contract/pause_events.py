@@ -1,0 +1,59 @@
+"""The events of pauses, circuit breakers and limits of services."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from api_client.contract.clock_time import format_clock_time
+from api_client.contract.event_kinds import HoldEvent
+from api_client.contract.word_tables import load_word_table, translate_from
+
+_say = partial(translate_from, load_word_table(__file__))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnPaused(HoldEvent):
+    """A pause keeps it from starting: of a model, queue, key, owner; breaker, limit. ``until``: epoch seconds or 0."""
+
+    KIND = "turn.paused"
+    BAR = ("pause", "is paused")
+    what: str
+    reason: str
+    until: int
+
+    def describe(self, locale: str, clean: Callable[[str], str]) -> str:  # noqa: D102
+        if self.what == "breaker":  # the reason is a service error, which is for operators
+            return _say("paused_by_errors", locale, until=describe_end(self.until, locale))
+        if self.what == "limit":
+            return _say("paused_by_limit", locale)
+        return describe_pause(clean(self.reason), self.until, locale)
+
+    def describe_for_terminal(self, clean: Callable[[str], str]) -> str:  # noqa: D102
+        reason = f": {clean(self.reason)}" if self.reason else ""
+        return f"waits{describe_end(self.until, 'en')}: {self.what} paused{reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResumed(HoldEvent):
+    """The pause that held it back is over."""
+
+    KIND = "turn.resumed"
+
+    def describe(self, locale: str, _clean: Callable[[str], str]) -> str:  # noqa: D102
+        return _say("resumed", locale)
+
+    def describe_for_terminal(self, _clean: Callable[[str], str]) -> str:  # noqa: D102
+        return "goes on"
+
+
+def describe_pause(reason: str, until: float, locale: str) -> str:
+    """Return the sentence about a pause with its end, in seconds since the epoch or 0, and its reason, if any."""
+    return _say("paused", locale, until=describe_end(until, locale), reason=f": {reason}" if reason else "")
+
+
+def describe_end(until: float, locale: str) -> str:
+    """Return when a pause ends, with a leading space; an empty text if ``until`` is 0."""
+    return _say("until", locale, time=format_clock_time(until, time.time())) if until else ""

@@ -1,0 +1,15 @@
+"""The limits of a turn, as a caller wants them or as the settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: Fields of a request that limit its turn, and settings with their defaults.
+TURN_LIMITS = ("max_attempts", "deadline_seconds", "token_budget", "cost_budget_usd")
+
+
+def limit_turn(settings: object, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all limits of a turn by name. A limit that ``wanted`` lacks, or has as None, is that of the settings."""
+    given = {name: wanted.get(name) for name in TURN_LIMITS}
+    return {name: getattr(settings, name) if value is None else value for name, value in given.items()}
