@@ -94,6 +94,7 @@ class NotAdmitted(HelixError):
 class IntakeClosed(HelixError):
     """Raised while no new turns are taken: ``explain`` says why, in a language; ``retry_after`` is in seconds."""
 
+    code = "operation_failed"
     retry_after = 60
     explain: Callable[[str], str]
 
