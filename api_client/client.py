@@ -20,6 +20,7 @@ from api_client.contract.orders import Orders
 from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.session_files import StoredSessions, find_session_files
 from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
 from api_client.figures.metrics import FigureReader
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.lists import TurnLists
@@ -122,3 +123,10 @@ class TurnsClient:
         await self.reader.close()
         await self.store.close()
         self._announcer.close()
+
+    async def complete_request(self, request: TurnRequest, named: Collection[str]) -> TurnRequest:
+        """Return a request with what applies to it and the caller did not name, to submit it.
+
+        Raises ``BadRequest``, and ``SettingsError`` if a file of the settings was never usable.
+        """
+        return self.policies.apply_policy(await self.flows.assign_flow(request), named=named)
