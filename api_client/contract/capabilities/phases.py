@@ -3,7 +3,7 @@
 from api_client.contract.counter_declaration import CounterDeclaration
 
 COMMANDS = {
-    "phase": ("validate", "turns.phase:phase", "Run the phases of a phases.yaml, each really checked: run, list."),
+    "phase": ("validate", "turns.phase:phase", "Run the phases of a phases.yaml, each verified: run, list."),
 }
 COUNTERS = {
     "phase.judged": CounterDeclaration(meaning="Runs of phases verified, by decision.", labels=("decision",)),
