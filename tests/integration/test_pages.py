@@ -108,6 +108,15 @@ async def test_a_turns_page_tells_why_it_was_asked_again(bench: Bench, browser: 
     assert page.all("body")[0].attributes["data-refresh"] == "0"
 
 
+async def test_a_turns_page_shows_what_was_edited_before_the_rules_looked(bench: Bench, browser: Browser) -> None:
+    turn = await bench.outcome(says(f"<think>\nHm.\n</think>\n{GOOD}"))
+    (attempt,) = await bench.client.reader.read_attempts(turn.turn_id)
+    (edit,) = attempt.to_dict()["edits"]
+    assert "(`<think>`) (1×, 3 " in edit
+    assert edit in (await read(await browser(), f"/turns/{turn.turn_id}")).text
+    assert (turn.response, turn.outcome) == (GOOD, "passed")
+
+
 async def test_what_anybody_wrote_is_text_and_never_markup(bench: Bench, browser: Browser) -> None:
     session = f"s{HOSTILE}"
     messages = ({"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE})

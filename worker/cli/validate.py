@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -23,7 +24,7 @@ from worker.enforcement import (
     ValidationIssue,
     build_validators,
     demote_issues,
-    run_validators,
+    validate_attempt,
 )
 from worker.enforcement.policies import PolicySubject
 from worker.enforcement.rules.codes import RULE_CODES
@@ -32,7 +33,16 @@ from worker.external import provide_services
 
 FORMATS = ("text", "json", "sarif", "github")
 
-Judged = Sequence[tuple[str, Sequence[ValidationIssue]]]
+
+class ValidatedFile(NamedTuple):
+    """A file with the issues that the rules found, and the edits that its text was given before."""
+
+    name: str
+    issues: Sequence[ValidationIssue]
+    edits: Sequence[str] = ()
+
+
+Judged = Sequence[ValidatedFile]
 
 
 def write_issues(judged: Judged, form: str) -> None:
@@ -41,7 +51,9 @@ def write_issues(judged: Judged, form: str) -> None:
 
 
 def _write_text(judged: Judged) -> None:
-    for file, issues in judged:
+    for file, issues, edits in judged:
+        for edit in edits:
+            click.echo(f"{strip_control(file)}: edited before the rules looked: {fit_line(edit)}")
         if not issues:
             click.echo(f"{strip_control(file)}: ok")
         for issue in issues:
@@ -58,19 +70,20 @@ def _write_json(judged: Judged) -> None:
                 "file": file,
                 "valid": not any(issue.is_error for issue in issues),
                 "issues": [issue.to_dict() for issue in issues],
+                "edits": list(edits),
             }
-            for file, issues in judged
+            for file, issues, edits in judged
         ]
     )
 
 
 def _write_sarif(judged: Judged) -> None:
-    codes = dict.fromkeys(issue.code for _, issues in judged for issue in issues)
+    codes = dict.fromkeys(issue.code for _, issues, _ in judged for issue in issues)
     driver = {
         "name": "helix-turns",
         "rules": [{"id": code, "shortDescription": {"text": _describe_code(code)}} for code in codes],
     }
-    results = [_sarif_result(file, issue) for file, issues in judged for issue in issues]
+    results = [_sarif_result(file, issue) for file, issues, _ in judged for issue in issues]
     write_json(
         {
             "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -96,7 +109,7 @@ def _sarif_result(file: str, issue: ValidationIssue) -> dict[str, Any]:
 
 
 def _write_github(judged: Judged) -> None:
-    for file, issues in judged:
+    for file, issues, _ in judged:
         for issue in issues:
             place = f"file={_escape_command(file, ',:')},line={issue.line or 1},title={issue.code}"
             click.echo(f"::{issue.severity} {place}::{_escape_command(f'{issue.message}. {issue.fix_hint}')}")
@@ -147,11 +160,9 @@ def validate(
     else:
         validators, policy = _build_named_validators(names, root, locale), Policy()
     with isolate_validators(validators) as guarded:
-        judged = [
-            (file, demote_issues(_validate_file(file, guarded, locale, named=bool(names)), policy)) for file in files
-        ]
+        judged = [_validate_file(file, guarded, policy, locale, named=bool(names)) for file in files]
     write_issues(judged, "json" if as_json else form)
-    if any(issue.is_error for _, issues in judged for issue in issues):
+    if any(issue.is_error for _, issues, _ in judged for issue in issues):
         raise click.exceptions.Exit(NO)
 
 
@@ -165,9 +176,22 @@ def _build_named_validators(names: tuple[str, ...], root: Path, locale: str) -> 
 
 
 def _validate_file(
-    file: str, validators: Sequence[ResponseValidator], locale: str, *, named: bool
-) -> Sequence[ValidationIssue]:
+    file: str, validators: Sequence[ResponseValidator], policy: Policy, locale: str, *, named: bool
+) -> ValidatedFile:
+    """Validate a file as the first answer of a turn is validated."""
     text = read_text(file)
     is_adr = Path(file).name.upper().startswith("ADR-")
     judging = [each for each in validators if named or not (is_adr and each.name == "step_marker")]
-    return run_validators(text, judging, {"locale": locale, "expect_adr": is_adr})
+    attempt = validate_attempt([], text, judging, {"locale": locale, "expect_adr": is_adr})
+    issues = demote_issues(attempt.issues, policy)
+    if attempt.edits:
+        issues = tuple(replace(each, line=_find_file_line(each.line, attempt.answer, text)) for each in issues)
+    return ValidatedFile(file, issues, attempt.edits)
+
+
+def _find_file_line(line: int, answer: str, text: str) -> int:
+    """Return the line of the file for a line of the edited text; edits at the start move all lines behind them."""
+    old, new = (each.replace("\r\n", "\n").split("\n") for each in (text, answer))
+    pairs = enumerate(zip(reversed(old), reversed(new), strict=False))
+    alike = next((number for number, (before, after) in pairs if before != after), len(new))
+    return line + len(old) - len(new) if line > len(new) - alike else line

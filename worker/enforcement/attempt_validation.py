@@ -10,8 +10,15 @@ from typing import Any
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.answer_validation import run_validators
 from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
-from worker.enforcement.content_guard import GUARD, find_lost_content, find_unresolved_losses
-from worker.enforcement.documents.normaliser import NormalisedText, describe_edit, normalise_answer
+from worker.enforcement.content_guard import GUARD, ONLY_REASONING, find_lost_content, find_unresolved_losses
+from worker.enforcement.documents.normaliser import (
+    FENCE,
+    REASONING,
+    UNCLOSED,
+    NormalisedText,
+    describe_edit,
+    normalise_answer,
+)
 from worker.enforcement.documents.repetition import repeated_percent
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.feedback import describe_part
@@ -59,7 +66,7 @@ def validate_attempt(
         candidates = [MergedAnswer(said.text)]
     kept = None if fresh or assembled is not None else faults.run_step(partial(_find_kept, before), None)
     if kept is not None:
-        read = text if "fence" in said.edits else said.text  # the fence shows where a part ends
+        read = text if any(edit.name == FENCE for edit in said.edits) else said.text  # the fence shows where a part ends
         files = _markdown_files(context)
         listing = partial(list_candidates, kept.answer, kept.errors, said.text, files, feedback, read)
         candidates = faults.run_step(listing, [MergedAnswer(kept.answer)])
@@ -69,7 +76,7 @@ def validate_attempt(
         found = faults.run_step(choosing, _ExaminedAnswer(default, default.answer, []))
         finding = partial(_find_losses, before, found, context, fresh=fresh)
         issues = [*found.issues, *(faults.run_step(finding, list[ValidationIssue]()) if before else ())]
-        finding = partial(_find_repetition, found.answer, issues, faults.locale)
+        finding = partial(_find_flaws, found.answer, said, issues, faults.locale)
         issues += faults.run_step(finding, list[ValidationIssue]())
         finding = partial(_find_refusal, found.answer, str(context.get("prompt", "")), faults.locale)
         issues += faults.run_step(finding, list[ValidationIssue]())
@@ -103,7 +110,7 @@ def _find_refusal(answer: str, prompt: str, locale: str) -> list[ValidationIssue
 
 
 def _describe_normaliser_edits(said: NormalisedText, locale: str) -> tuple[str, ...]:
-    return tuple(describe_edit(name, locale) for name in said.edits)
+    return tuple(describe_edit(edit, locale) for edit in said.edits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +173,18 @@ def _find_losses(
     return find_lost_content(drafts[-1], (), answer, locale, files) if drafts else []
 
 
-def _find_repetition(answer: str, issues: Sequence[ValidationIssue], locale: str) -> list[ValidationIssue]:
+def _find_flaws(
+    answer: str, said: NormalisedText, issues: Sequence[ValidationIssue], locale: str
+) -> list[ValidationIssue]:
+    """Return issues for an answer of reasoning alone, for reasoning without an end, and for repeated text."""
+    names = {edit.name for edit in said.edits}
+    if not names.isdisjoint((REASONING, UNCLOSED)) and not strip_marker(answer).strip():
+        return [replace(make_issue(ONLY_REASONING, locale), validator=GUARD)]
+    found = [make_issue("UNCLOSED_REASONING", locale)] if UNCLOSED in names and said.text.strip() else []
     percent = repeated_percent(answer)
-    if not percent or "ANSWER_REPEATS" in {one.code for one in issues}:
-        return []
-    return [replace(make_issue("REPEATED_TEXT", locale, percent=percent), validator=GUARD)]
+    if percent and "ANSWER_REPEATS" not in {one.code for one in issues}:
+        found.append(make_issue("REPEATED_TEXT", locale, percent=percent))
+    return [replace(issue, validator=GUARD) for issue in found]
 
 
 def _describe_edits(taken: MergedAnswer, reply: str, locale: str) -> tuple[str, ...]:

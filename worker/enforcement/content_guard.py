@@ -29,6 +29,8 @@ GUARD = "content_guard"
 LOST = "CONTENT_LOST"
 #: Code for a validator that failed, which no retry can repair.
 NOT_JUDGED = "VALIDATOR_ERROR"
+#: Code for an answer that consists of the model's reasoning alone, which no repair completes.
+ONLY_REASONING = "ONLY_REASONING"
 
 #: Least share of a section's lines elsewhere in the answer: then the section was merged, not lost.
 _MERGED_SHARE = 0.5

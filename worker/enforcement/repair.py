@@ -14,6 +14,7 @@ from worker.enforcement.content_guard import (
     GUARD,
     LOST,
     NOT_JUDGED,
+    ONLY_REASONING,
     find_unresolved_losses,
     keeps_content,
     restore_sections,
@@ -99,7 +100,8 @@ def repair_attempt(
     rejected.
     """
     faults = ValidationFaults(str((context or {}).get("locale", DEFAULT_LOCALE)))
-    faults.issues += [issue for issue in chosen.issues if issue.code == NOT_JUDGED and issue.validator == GUARD]
+    stay = (NOT_JUDGED, ONLY_REASONING)
+    faults.issues += [issue for issue in chosen.issues if issue.code in stay and issue.validator == GUARD]
     unrepaired = RepairResult(text=chosen.answer, issues=tuple(i for i in chosen.issues if i not in faults.issues))
     repaired = faults.run_step(
         lambda: _restore_and_repair(chosen, history, validators, context, faults.locale), unrepaired

@@ -1,8 +1,8 @@
 """Tracks the draft that a page shows while its turn continues, as a series of edits.
 
-Text is shown as it arrives and removed when the draft becomes void. A draft stays if it lacks only named parts (step
-marker, section, header), which code inserts (surgical retry), if a fallback repairs it, or if the next attempt
-continues it. In the end the page shows the accepted answer, or nothing.
+Text is shown as it arrives, without the model's reasoning, and removed when the draft becomes void. A draft stays if it
+lacks only named parts (step marker, section, header), which code inserts (surgical retry), if a fallback repairs it, or
+if the next attempt continues it. In the end the page shows the accepted answer, or nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from api_client.contract import event_kinds
 from api_client.contract.events import Event
 from api_client.contract.growing_text import VisibleText
+from api_client.contract.reasoning import ReasoningFilter
 from api_client.contract.step_marker import read_spans
 from api_client.web.openwebui.front_matter import HeaderFencer
 from api_client.web.streaming.reply import Reply
@@ -31,7 +32,7 @@ class Draft:
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
         self._shown: list[str] = []
-        self._visible_text, self._header_fencer = VisibleText(), HeaderFencer()
+        self._reasoning, self._visible_text, self._header_fencer = ReasoningFilter(), VisibleText(), HeaderFencer()
         self._is_validated = False  # the shown text was validated and may still become the answer
         self._only_parts_missing = False  # all validation errors name a missing part: the shown text is kept
         self._continues = False  # the next attempt continues the shown text, and repeats it first
@@ -46,7 +47,7 @@ class Draft:
         """Update the draft for an event of the turn and return the edits to show."""
         match event.body:
             case event_kinds.AttemptOutput(text=text):
-                return self._add_text(self._filter_visible(text))
+                return self._add_output(text)
             case event_kinds.AttemptRejected(issues=issues):
                 errors = [issue for issue in issues if issue.is_error]
                 self._only_parts_missing = bool(errors) and all(issue.part and not issue.file for issue in errors)
@@ -70,6 +71,16 @@ class Draft:
                 pass
         return []
 
+    def _add_output(self, text: str) -> list[DraftEdit]:
+        voids = self._reasoning.voids
+        answer = self._reasoning.feed(text)
+        if self._reasoning.voids == voids:
+            return self._add_text(self._filter_visible(answer))
+        # A closing tag made reasoning of all that was shown of this attempt.
+        self._visible_text, self._header_fencer = VisibleText(), HeaderFencer()
+        visible, self._repeated = self._filter_visible(answer), None
+        return [] if self._is_validated else self._settle_text(visible)
+
     def _filter_visible(self, text: str) -> str:
         seen = self._visible_text.feed(text)
         return self._header_fencer.feed(seen) if self._reply.from_open_webui else seen
@@ -87,7 +98,7 @@ class Draft:
         return self._settle_text(again)
 
     def _restart(self) -> list[DraftEdit]:
-        self._visible_text, self._header_fencer = VisibleText(), HeaderFencer()
+        self._reasoning, self._visible_text, self._header_fencer = ReasoningFilter(), VisibleText(), HeaderFencer()
         if self._continues:
             self._repeated = ""
             return []
@@ -99,7 +110,7 @@ class Draft:
         return [DraftEdit(text)] if text else []
 
     def _withdraw(self) -> list[DraftEdit]:
-        self._visible_text, self._header_fencer = VisibleText(), HeaderFencer()
+        self._reasoning, self._visible_text, self._header_fencer = ReasoningFilter(), VisibleText(), HeaderFencer()
         self._is_validated, self._continues, self._repeated = False, False, None
         if not self._shown:
             return []

@@ -287,7 +287,7 @@ def test_standard_input_is_read_for_a_dash() -> None:
 def test_json_has_every_file_with_its_issues(answer: Path) -> None:
     result = run(str(answer), "-", "--json", given="Text")
     first, second = json.loads(result.output)
-    assert first == {"file": str(answer), "valid": True, "issues": []}
+    assert first == {"file": str(answer), "valid": True, "issues": [], "edits": []}
     assert (second["valid"], second["issues"][0]["code"]) == (False, "MISSING_STEP_MARKER")
     assert result.exit_code == 1
 

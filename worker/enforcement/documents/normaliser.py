@@ -6,101 +6,155 @@ The attempt records each edit (docs/enforcement.md, "Before an answer is judged"
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from api_client.contract.reasoning import remove_reasoning
 from api_client.contract.word_tables import load_word_table
 from worker.enforcement.documents import header_lines
-from worker.enforcement.documents.outline import lines_in_spans, parse_outline
+from worker.enforcement.documents.outline import BOM, lines_in_spans, parse_outline
 from worker.enforcement.documents.step import strip_marker
 
 _WORDS = load_word_table(__file__)
-_TAGS = "think|thinking|reasoning|thought|reflection"
-_OPENING = re.compile(rf"\s*<({_TAGS})>", re.IGNORECASE)
-_CLOSING = re.compile(rf"(?<!`)</({_TAGS})>(?!`)[ \t]*\n*", re.IGNORECASE)
-_OPENS = re.compile(rf"(?<!`)<(?:{_TAGS})>", re.IGNORECASE)
-_FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[ \t]*([\w+-]{0,20})[ \t]*\r?\n")
-_DOCUMENT = re.compile(r"\A(?:---[ \t]*\r?\n|#{1,2}[ \t]+\S)")
-#: Info strings of fences that may wrap the document itself.
-_DOCUMENT_INFOS = frozenset(("", "markdown", "md", "text", "txt", "yaml", "yml", "plaintext"))
+REASONING, UNCLOSED, FENCE = "reasoning", "unclosed_reasoning", "fence"
+_LINE_END = re.compile(r"\r+\n")
+_FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[ \t]*([\w+-]{0,20})[ \t]*\n")
+_DOCUMENT_HEADING = re.compile(r"#{1,2}[ \t]+\S")
+#: Info strings of fences that hold Markdown, and of languages that have comments with ``#``.
+_MARKDOWN = frozenset(_WORDS["fences"]["markdown"])
+_HASH_COMMENTS = frozenset(_WORDS["fences"]["hash_comments"])
+_YAML = frozenset(("yaml", "yml"))
 _HEADER_INFOS = frozenset(("", "yaml", "yml", "markdown", "md", "frontmatter"))
-_HEADING_BLANK = re.compile(r"^(#{1,6})[\xa0\u2007\u202f]+(?=\S)", re.MULTILINE)
+#: A line of prose, which YAML never has at the start of a line.
+_KEY_LINE = re.compile(r"[\w.\-/\"' ]{1,80}:(?:\s|$)")
+_HARD_BLANKS = "\xa0\u2007\u202f"
+_HEADING = re.compile(rf"[ {_HARD_BLANKS}]{{0,3}}#{{1,6}}[ \t{_HARD_BLANKS}]")
+_BLANKS = str.maketrans(dict.fromkeys(_HARD_BLANKS, " "))
 #: A header value that must be quoted to be the intended YAML.
-_BARE_VALUE = re.compile(
-    r"^(?P<key>[A-Za-z_][\w.-]{0,60}:[ \t]+)(?P<value>[^\s\"'|>#&*!\-][^\n]*?|[*&!%@`-][^\n]*?)[ \t]*$"
-)
+_BARE_VALUE = re.compile(r"(?P<key>[ ]*(?:-[ ]+)?(?:[A-Za-z_][\w.-]{0,60}:[ \t]+)?)(?P<value>\S[^\n]*?)[ \t]*")
+_BLOCK_SCALAR = re.compile(r":[ \t]+[|>][+-]?\d?[ \t]*$", re.MULTILINE)
+_PAIRS = {"[": "]", "{": "}"}
 _HEADER_RULE = "---"
 _MAX_HEADER = 400
+#: An edit may make room for another one. A text that still changes in the last round stays as it is.
+_MOST_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TextEdit:
+    """An edit of an answer: its name, how many pieces it changed, and how many lines that concerned."""
+
+    name: str
+    count: int
+    lines: int
 
 
 @dataclass(frozen=True, slots=True)
 class NormalisedText:
-    """A text after normalisation, with the names of the edits that were applied to it."""
+    """A text after normalisation, with the edits that were applied to it."""
 
     text: str
-    edits: tuple[str, ...] = ()
+    edits: tuple[TextEdit, ...] = ()
 
 
-def describe_edit(name: str, locale: str) -> str:
-    """Return a description of an edit for a person, in the language of the locale."""
-    return str(_WORDS[name]["de" if locale.lower().startswith("de") else "en"])
+def describe_edit(edit: TextEdit, locale: str) -> str:
+    """Return an edit's name and its description for a person, in the language of the locale."""
+    german = locale.lower().startswith("de")
+    lines = ("Zeile" if edit.lines == 1 else "Zeilen") if german else ("line" if edit.lines == 1 else "lines")
+    return f"{edit.name}: {_WORDS[edit.name]['de' if german else 'en']} ({edit.count}×, {edit.lines} {lines})"
 
 
 def normalise_answer(text: str) -> NormalisedText:
-    """Apply every edit that fits the text, and return the new text with the names of the applied edits."""
-    done: list[str] = []
-    for name, edit in _EDITS.items():
-        after = edit(text)
-        if after != text:
-            done.append(name)
-            text = after
-    return NormalisedText(text, tuple(done))
+    """Apply the edits that fit the text until none fits, and return the new text with the edits."""
+    done: Counter[str] = Counter()
+    lines: Counter[str] = Counter()
+    now = text
+    for _ in range(_MOST_ROUNDS):
+        before = now
+        for name, edit in _EDITS.items():
+            after, count = edit(now)
+            if after != now:
+                done[name] += count
+                lines[name] += _count_changed_lines(now, after)
+                now = after
+        if now == before:
+            return NormalisedText(now, tuple(TextEdit(name, done[name], lines[name]) for name in done))
+    return NormalisedText(text)
 
 
-def remove_reasoning(text: str) -> str:
-    """Return the text without the model's reasoning at its start, even if one of the reasoning tags is missing."""
-    while opening := _OPENING.match(text):
-        closing = re.compile(rf"</{opening[1]}>\s*", re.IGNORECASE).search(text, opening.end())
-        text = text[closing.end() :] if closing else ""
-    closing = _CLOSING.search(text)
-    if closing and not _OPENS.search(text, 0, closing.start()) and text.count("```", 0, closing.start()) % 2 == 0:
-        return text[closing.end() :]
-    return text
+def _count_changed_lines(before: str, after: str) -> int:
+    old, new = before.split("\n"), after.split("\n")
+    most = min(len(old), len(new))
+    start = next((n for n in range(most) if old[n] != new[n]), most)
+    end = next((n for n in range(most - start) if old[-1 - n] != new[-1 - n]), most - start)
+    return max(len(old), len(new)) - start - end
 
 
-def _remove_fence(text: str) -> str:
+def _remove_bom(text: str) -> tuple[str, int]:
+    return text.lstrip(BOM), 1
+
+
+def _plain_line_ends(text: str) -> tuple[str, int]:
+    return _LINE_END.subn("\n", text)
+
+
+def _remove_closed_reasoning(text: str) -> tuple[str, int]:
+    found = [piece for piece in remove_reasoning(text).removed if piece.closed]
+    return (text[found[-1].end :], len(found)) if found else (text, 0)
+
+
+def _remove_unclosed_reasoning(text: str) -> tuple[str, int]:
+    found = remove_reasoning(text)
+    return found.text, len(found.removed)
+
+
+def _remove_fence(text: str) -> tuple[str, int]:
     """Return the text without the code fence that encloses a whole document."""
     body = strip_marker(text)
     opening = _FENCE.match(body)
-    if not opening or opening[2].lower() not in _DOCUMENT_INFOS:
-        return text
+    if not opening:
+        return text, 0
     inside = body[opening.end() :].rstrip()
     last = inside.rpartition("\n")[2].strip()
-    if last != opening[1] or not _DOCUMENT.match(inside):
-        return text
+    if not last.startswith(opening[1]) or last.strip(last[0]) or not _is_document(inside, opening[2].lower()):
+        return text, 0
     inside = inside[: -len(last)].rstrip()
     # If another fence is open at the end, the last line closes that one.
-    return (
-        text
-        if parse_outline(inside).fences and not parse_outline(inside).fences[-1].closed
-        else inside + text[len(body) :]
-    )
+    fences = parse_outline(inside).fences
+    return (text, 0) if fences and not fences[-1].closed else (inside + text[len(body) :], 1)
 
 
-def _unfence_header(text: str) -> str:
+def _is_document(inside: str, language: str) -> bool:
+    """Return True if the content of a fence is a document, and not code with comments that look like headings."""
+    lines = inside.split("\n")
+    first = _next_filled_line(lines, 0)
+    end = _find_header_end(lines, first)
+    rest = _next_filled_line(lines, end or first)
+    heading = rest < len(lines) and bool(_DOCUMENT_HEADING.match(lines[rest]))
+    if language in _MARKDOWN:
+        return heading or (first < len(lines) and lines[first].rstrip() == _HEADER_RULE)
+    titled = heading and _next_filled_line(lines, rest + 1) > rest + 1
+    if end or language in _YAML:
+        prose = (line for line in lines[rest:] if line[:1].isalpha() and " " in line and not _KEY_LINE.match(line))
+        return titled and any(prose)
+    return titled and language not in _HASH_COMMENTS
+
+
+def _unfence_header(text: str) -> tuple[str, int]:
     opening = _FENCE.match(text)
     if not opening or opening[2].lower() not in _HEADER_INFOS:
-        return text
-    end = re.compile(rf"^{re.escape(opening[1])}[ \t]*(?:\r?\n|\Z)", re.MULTILINE).search(text, opening.end())
+        return text, 0
+    end = re.compile(rf"^{re.escape(opening[1])}[ \t]*(?:\n|\Z)", re.MULTILINE).search(text, opening.end())
     if end is None or not re.match(r"\s*#{1,2}[ \t]+\S", text[end.end() :]):
-        return text
+        return text, 0
     lines = text[opening.end() : end.start()].strip().splitlines()
     lines = lines[1:] if lines and lines[0].rstrip() == _HEADER_RULE else lines
     lines = lines[:-1] if lines and lines[-1].rstrip() == _HEADER_RULE else lines
     yaml_text = "\n".join(lines)
     if "adr_id" not in header_lines.find_entries(yaml_text) or _HEADER_RULE in lines:
-        return text
-    return f"---\n{yaml_text}\n---\n\n{text[end.end() :].lstrip()}"
+        return text, 0
+    return f"---\n{yaml_text}\n---\n\n{text[end.end() :].lstrip()}", 1
 
 
 def _find_header_end(lines: list[str], start: int) -> int:
@@ -116,7 +170,7 @@ def _next_filled_line(lines: list[str], start: int) -> int:
     return next((n for n in range(start, len(lines)) if lines[n].strip()), len(lines))
 
 
-def _merge_headers(text: str) -> str:
+def _merge_headers(text: str) -> tuple[str, int]:
     """Return the text with two headers above the title merged, or with a title moved below the header.
 
     The header with more ADR fields, or the later one, wins and takes missing keys from the other.
@@ -127,25 +181,24 @@ def _merge_headers(text: str) -> str:
     start = _next_filled_line(lines, first + 1) if title else first
     end = _find_header_end(lines, start)
     if not end:
-        return text
+        return text, 0
     second = _next_filled_line(lines, end)
     last = _find_header_end(lines, second)
     head, rest = lines[start + 1 : end - 1], end
     if last:
         headers = ["\n".join(head), "\n".join(lines[second + 1 : last - 1])]
         other, best = sorted(headers, key=_count_fields)
-        if (
-            "adr_id" not in header_lines.find_entries(best)
-            or (kept := header_lines.keep_missing_keys(best, other)) is None
-        ):
-            return text
-        head, rest = kept.split("\n"), last
+        alike = [line.rstrip() for line in head] == [line.rstrip() for line in lines[second + 1 : last - 1]]
+        kept = header_lines.keep_missing_keys(best, other)
+        if not alike and ("adr_id" not in header_lines.find_entries(best) or kept is None):
+            return text, 0
+        head, rest = (best if alike or kept is None else kept).split("\n"), last
     below = _next_filled_line(lines, rest)
     if title and (below == len(lines) or lines[below].rstrip() != title.rstrip()):
         lines[rest:rest] = ["", title]
     if not (title or last):
-        return text
-    return "\n".join([*lines[:first], _HEADER_RULE, *head, _HEADER_RULE, *lines[rest:]])
+        return text, 0
+    return "\n".join([*lines[:first], _HEADER_RULE, *head, _HEADER_RULE, *lines[rest:]]), 1
 
 
 def _count_fields(yaml_text: str) -> int:
@@ -154,52 +207,94 @@ def _count_fields(yaml_text: str) -> int:
     )
 
 
-def _remove_second_title(text: str) -> str:
+def _remove_last_header(text: str) -> tuple[str, int]:
+    """Return the text without a copy of its header, or of a part of that, at its end."""
+    if not text.lstrip().startswith(_HEADER_RULE):
+        return text, 0
+    body = strip_marker(text).rstrip()
+    lines = body.split("\n")
+    first = _next_filled_line(lines, 0)
+    end = _find_header_end(lines, first)
+    own = {line.rstrip() for line in lines[first:end]}
+    title = lines[below].rstrip() if (below := _next_filled_line(lines, end)) < len(lines) else ""
+    stop = len(lines) - 1 if end and title.startswith("# ") and lines[-1].rstrip() == title else len(lines)
+    stop = max((n + 1 for n in range(stop) if lines[n].strip()), default=0)
+    start = next((n for n in range(stop - 2, end, -1) if lines[n].rstrip() == _HEADER_RULE), 0)
+    if not end or not start or _find_header_end(lines, start) != stop:
+        return text, 0
+    if not {line.rstrip() for line in lines[start:stop]} <= own or start in lines_in_spans(parse_outline(body).fenced):
+        return text, 0
+    return "\n".join(lines[:start]).rstrip() + text[len(body) :], 1
+
+
+def _remove_second_title(text: str) -> tuple[str, int]:
     lines = text.split("\n", _MAX_HEADER)
     first = _next_filled_line(lines, 0)
     title = _next_filled_line(lines, _find_header_end(lines, first) or first)
     again = _next_filled_line(lines, title + 1)
     twice = again < len(lines) and lines[title].startswith("# ") and lines[again].rstrip() == lines[title].rstrip()
-    return "\n".join([*lines[:title], *lines[again:]]) if twice else text
+    return ("\n".join([*lines[:title], *lines[again:]]), 1) if twice else (text, 0)
 
 
-def _quote_values(text: str) -> str:
+def _quote_values(text: str) -> tuple[str, int]:
     """Return the text with quoted header values, if only missing quotes made the header invalid YAML."""
     lines = text.split("\n")
     start = _next_filled_line(lines, 0)
     end = _find_header_end(lines, start)
-    yaml_text = "\n".join(lines[start + 1 : end - 1])
+    head = lines[start + 1 : end - 1]
+    yaml_text = "\n".join(head)
     if not end or header_lines.parse_mapping(yaml_text) is not None:
-        return text
-    quoted = "\n".join(map(_quote_value, lines[start + 1 : end - 1]))
-    if quoted == yaml_text or header_lines.parse_mapping(quoted) is None:
-        return text
-    return "\n".join([*lines[: start + 1], quoted, *lines[end - 1 :]])
+        return text, 0
+    flat = _BLOCK_SCALAR.search(yaml_text) is None
+    quoted = [_quote_value(line) if flat or not line.startswith(" ") else line for line in head]
+    if header_lines.parse_mapping("\n".join(quoted)) is None:
+        return text, 0
+    count = sum(line != before for line, before in zip(quoted, head, strict=True))
+    return "\n".join([*lines[: start + 1], *quoted, *lines[end - 1 :]]), count
 
 
 def _quote_value(line: str) -> str:
-    found = _BARE_VALUE.match(line)
-    if not found or header_lines.parse_mapping(line) is not None:
+    found = _BARE_VALUE.fullmatch(line)
+    if not found or not found["key"].strip() or _is_yaml(line.strip()):
         return line
-    value = found["value"].rstrip("\r")
+    value = found["value"]
+    if (
+        value.count(value[0]) % 2
+        if value[0] in "\"'"
+        else value.count(value[0]) != value.count(_PAIRS.get(value[0], value[0]))
+    ):
+        return line  # its other end is missing, not its quotes
     return f'{found["key"]}"{value.replace(chr(92), chr(92) * 2).replace(chr(34), chr(92) + chr(34))}"'
 
 
-def _fix_heading_blanks(text: str) -> str:
-    if not _HEADING_BLANK.search(text):
-        return text
-    code = lines_in_spans(parse_outline(text).fenced)
+def _is_yaml(line: str) -> bool:
+    return header_lines.parse_mapping(line) is not None or header_lines.parse_mapping(f"key:\n  {line}") is not None
+
+
+def _fix_heading_blanks(text: str) -> tuple[str, int]:
+    if not any(blank in text for blank in _HARD_BLANKS):
+        return text, 0
     lines = text.split("\n")
-    return "\n".join(line if number in code else _HEADING_BLANK.sub(r"\1 ", line) for number, line in enumerate(lines))
+    hard = {
+        number: line for number, line in enumerate(lines) if _HEADING.match(line) and line != line.translate(_BLANKS)
+    }
+    code = lines_in_spans(parse_outline(text).fenced) if hard else set()
+    for number in hard.keys() - code:
+        lines[number] = lines[number].translate(_BLANKS)
+    return "\n".join(lines), len(hard.keys() - code)
 
 
 #: Edits by name, in the order in which they are tried.
-_EDITS: dict[str, Callable[[str], str]] = {
-    "reasoning": remove_reasoning,
+_EDITS: dict[str, Callable[[str], tuple[str, int]]] = {
+    "byte_order_mark": _remove_bom,
+    "line_ends": _plain_line_ends,
+    REASONING: _remove_closed_reasoning,
+    UNCLOSED: _remove_unclosed_reasoning,
     "heading_blanks": _fix_heading_blanks,
-    "fence": _remove_fence,
+    FENCE: _remove_fence,
     "header_fence": _unfence_header,
     "header_twice": _merge_headers,
+    "header_at_end": _remove_last_header,
     "title_twice": _remove_second_title,
     "yaml_quotes": _quote_values,
 }

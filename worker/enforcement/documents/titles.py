@@ -50,14 +50,18 @@ def plain_title(title: str) -> str:
     return _TAIL.sub("", words) or title.strip()
 
 
-def find_required_section(title: str) -> str | None:
-    """Return the required section that a title names in any language, or None if the title names another section."""
+def title_forms(title: str) -> tuple[str, ...]:
+    """Return the names that a title may mean, in lower case: whole, without a remark, and without a second subject."""
     words = plain_title(title)
     label = _LABEL.match(words)
     words = (words[label.end() :] if label else words).casefold()
     short = _TAIL.sub("", _REMARK.sub("", words))
-    forms = (words, short, short.replace("-", " "), _AND.sub("", short))
-    return next((_CANONICAL[form] for form in forms if form in _CANONICAL), None)
+    return words, short, short.replace("-", " "), _AND.sub("", short)
+
+
+def find_required_section(title: str) -> str | None:
+    """Return the required section that a title names in any language, or None if the title names another section."""
+    return next((_CANONICAL[form] for form in title_forms(title) if form in _CANONICAL), None)
 
 
 def section_key(title: str) -> str:
@@ -94,10 +98,10 @@ def choose_section_title(name: str, titles: Iterable[str], prose: str, locale: s
     return str(_TITLES["asked"][_ENGLISH if english > german or neither else _GERMAN][name])
 
 
-def _title_forms(title: str) -> tuple[str, ...]:
+def _spelled(title: str) -> tuple[str, ...]:
     return title.casefold(), title.casefold().replace(" and ", " & ").replace(" und ", " & ")
 
 
 _CANONICAL = {
-    form: name for name, also in SECTION_TITLES.items() for title in (name, *also) for form in _title_forms(title)
+    form: name for name, also in SECTION_TITLES.items() for title in (name, *also) for form in _spelled(title)
 }
