@@ -15,7 +15,7 @@ CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 # Compiled files are kept: else each process of pytest rewrites the assertions of 600 files, half a minute each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chaos-objects chaos-cluster help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-box e2e-claude e2e-openwebui e2e-stores alerts lock clean
+.PHONY: chaos-objects chaos-cluster help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-sandbox e2e-claude e2e-openwebui e2e-stores alerts lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -156,7 +156,7 @@ bubblewrap: # Where it can be neither found nor had, no sandbox can be made, and
 	  && { apt-get download bubblewrap || { apt-get update -qq && apt-get download bubblewrap; }; } >/dev/null 2>&1 \
 	  && dpkg -x bubblewrap_*.deb . && cd $(CURDIR) && rm -rf $(BWRAP) && mv $(BWRAP).part $(BWRAP); } || true
 
-e2e-box: $(READY) bubblewrap ## Test the box with a real bubblewrap (unpacked if none is installed) and print the ways out of it
+e2e-sandbox: $(READY) bubblewrap ## Test the sandbox with a real bubblewrap (unpacked if none is installed) and print the ways out of it
 	@export PATH="$(CURDIR)/$(BWRAP)/usr/bin:$$PATH"; \
 	problem=$$($(BIN)/python -c 'from worker.runners.sandbox import bubblewrap; print(bubblewrap.find_network_obstacle())'); \
 	if test -n "$$problem"; then echo "skipped: $$problem"; else \

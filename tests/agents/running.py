@@ -77,7 +77,7 @@ class Agent:
     @property
     def effective(self) -> Settings:
         """The settings its runs are under."""
-        given: dict[str, Any] = {"box": "off"}
+        given: dict[str, Any] = {"sandbox": "off"}
         if self.stub:
             given |= {"openai_url": f"{self.stub.url}/v1", "openai_api_key": "sk-stub"}
         return Settings(root=self.root, **(given | self.settings))

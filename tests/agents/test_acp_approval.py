@@ -40,7 +40,7 @@ def asking(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
             policy=str(root / "policy.yaml"),
             openai_url=f"{services.url}/v1",
             openai_api_key="sk-stub",
-            box="off",
+            sandbox="off",
             failpoint=str(points),
             lease_seconds=3.0,
             kill_grace_seconds=0.3,

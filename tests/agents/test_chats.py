@@ -50,7 +50,7 @@ async def chat(name: str, installation: Installation) -> AsyncIterator[tuple[Ans
         other = {"agent_path": str(program_of(name)), "openai_url": url, "openai_api_key": "sk-stub"}
         given: dict[str, Any] = claude if name == "claude" else other
         runner = "claude_cli" if name == "claude" else RUNNERS[name]
-        used = replace(installation.settings, models={"m": runner}, validators=(), box="off", **given)
+        used = replace(installation.settings, models={"m": runner}, validators=(), sandbox="off", **given)
         installation.settings = used
         installation.worker()
         async with serving(used, models=used.models) as served:

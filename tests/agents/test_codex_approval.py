@@ -55,7 +55,7 @@ def asking(name: str, settings: Settings, services: Calling, tmp_path: Path) -> 
         policy=str(settings.root / "policy.yaml"),
         openai_url=f"{services.url}/v1",
         openai_api_key="sk-stub",
-        agent_path=str(Path(str(program_of(name))).resolve()),  # in a box a link to it does not find its package
+        agent_path=str(Path(str(program_of(name))).resolve()),  # in a sandbox a link to it does not find its package
         failpoint=str(points),
         lease_seconds=3.0,
         kill_grace_seconds=0.3,
@@ -67,12 +67,12 @@ def ran(settings: Settings) -> list[str]:
     return [path.read_text() for path in settings.sessions_dir.rglob("it-ran")]
 
 
-@pytest.mark.parametrize("box", ["auto", "off"])
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
 @pytest.mark.parametrize("kind", ["approve", "reject"])
 async def test_nothing_is_held_while_a_person_thinks_and_the_call_runs_only_after_a_yes(
-    asking: Settings, services: Calling, worker_process: Workers, kind: str, box: str
+    asking: Settings, services: Calling, worker_process: Workers, kind: str, sandbox: str
 ) -> None:
-    asking = replace(asking, box=box)
+    asking = replace(asking, sandbox=sandbox)
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
@@ -172,7 +172,7 @@ async def test_a_codex_that_asks_no_hook_is_a_wrong_version(
     deaf = tmp_path / "codex"
     deaf.write_text(f'#!/bin/bash\nexec {asking.agent_path} "${{@/hooks.PreToolUse=*/web_search=\\"disabled\\"}}"\n')
     deaf.chmod(0o755)
-    worker_process(settings=replace(asking, agent_path=str(deaf), box="off"))
+    worker_process(settings=replace(asking, agent_path=str(deaf), sandbox="off"))
     async with TurnsClient(asking) as client:
         turn_id = await submitted(client)
         turn = await client.reader.await_result(turn_id, timeout=60)
@@ -254,7 +254,7 @@ if os.fork() == 0:
 async def test_an_agent_in_a_sandbox_makes_no_permit(
     asking: Settings, services: Calling, worker_process: Workers, forging: str
 ) -> None:
-    asking = replace(asking, box="required")
+    asking = replace(asking, sandbox="required")
     playing = [shell(MADE), shell(forging), shell(MADE), shell(MADE)]
 
     def take(request: dict[str, Any]) -> StubReply:

@@ -184,6 +184,8 @@ def test_a_permission_is_answered_also_in_a_chats_second_message(agent: Agent, s
 def test_an_agent_works_behind_the_filter_of_system_calls(agent: Agent, services: Services) -> None:
     if problem := bubblewrap.find_network_obstacle():
         pytest.skip(problem)
-    agent.settings["box"] = "required"
+    agent.settings["sandbox"] = "required"
     ran = agent.run()
-    assert (ran.verdict, ran.result.text, ran.evidence["box"]) == ("complete", "Hello world", "bubblewrap"), ran.reason
+    assert (ran.verdict, ran.result.text, ran.evidence["sandbox"]) == ("complete", "Hello world", "bubblewrap"), (
+        ran.reason
+    )

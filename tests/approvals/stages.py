@@ -119,7 +119,7 @@ class Stage:
             self.server = ApprovalServer(question, folder, None if self.used else self._use_up)
             self.order = replace(self.order, tools=replace(tools, approval_socket=self.server.path))
         named = {"question": str(self.home / "question"), "seen": str(self.home / "seen")}
-        self.told: dict[str, Any] = {**build_tool_orders(self.order, boxed=False), **named}
+        self.told: dict[str, Any] = {**build_tool_orders(self.order, sandboxed=False), **named}
         (self.home / "orders").write_text(json.dumps(self.told))
         if self.agent == "acp":
             self._client = self._acp_client()

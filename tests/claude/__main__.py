@@ -1,7 +1,7 @@
 """``python -m tests.claude``: bring about every ending of the real CLI and print what was seen, as a Markdown table.
 
 Three at a time, because most of them wait. Exit code 1 when any verdict, or any text, is not what it must be. With
-``HELIX_BOX=required`` the CLI runs in a box. Arguments name the endings that are wanted, by a part of their names.
+``HELIX_SANDBOX=required`` the CLI runs in a sandbox. Arguments name the wanted endings, by a part of their names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _ran() -> Iterator[tuple[Ending, Ran]]:
     if program is None:
         sys.exit("the Claude CLI is not installed here: `make e2e-claude` installs it")
     agents = AgentProcesses()
-    mode = os.environ.get("HELIX_BOX", "off")
+    mode = os.environ.get("HELIX_SANDBOX", "off")
     endings = [e for e in ENDINGS if all(word in e.name for word in sys.argv[1:])]
     for ending in [e for e in endings if e.obstacle]:
         print(f"left out: {ending.name}: {ending.obstacle}", file=sys.stderr)
@@ -35,7 +35,7 @@ def _ran() -> Iterator[tuple[Ending, Ran]]:
 
     def ran(ending: Ending) -> Ran:
         with tempfile.TemporaryDirectory() as root, Stub() as stub:
-            return ending.run(Agent(Path(root), stub, agents, inside(Path(root), program), {"box": mode}))
+            return ending.run(Agent(Path(root), stub, agents, inside(Path(root), program), {"sandbox": mode}))
 
     try:
         with ThreadPoolExecutor(3) as pool:

@@ -76,8 +76,8 @@ class Ending:
         """Why it cannot be brought about here; empty when it can."""
         if self.small_disk and not can_mount():
             return "a disk of its own needs the right to mount one"
-        boxed = os.environ.get("HELIX_BOX", "off") != "off"
-        return "in a box nobody can spoil its settings" if boxed and self.wrapper == SPOIL else ""
+        sandboxed = os.environ.get("HELIX_SANDBOX", "off") != "off"
+        return "in a sandbox nobody can spoil its settings" if sandboxed and self.wrapper == SPOIL else ""
 
 
 def mistakes(ending: Ending, ran: Ran) -> list[str]:

@@ -32,9 +32,9 @@ TIMED = 'echo $EPOCHREALTIME >times; "$CLI" "$@"; code=$?; echo $EPOCHREALTIME >
 
 
 def overhead(root: Path, program: Path, stub: Stub, mode: str) -> tuple[list[float], list[float]]:
-    """Seconds of the CLI itself, and what each whole run took beyond that. ``mode`` is ``HELIX_BOX``."""
+    """Seconds of the CLI itself, and what each whole run took beyond that. ``mode`` is ``HELIX_SANDBOX``."""
     agents = AgentProcesses()
-    agent = Agent(root, stub, agents, inside(root, program), {"box": mode}).wrapped(TIMED)
+    agent = Agent(root, stub, agents, inside(root, program), {"sandbox": mode}).wrapped(TIMED)
     lived, beyond = [], []
     try:
         for _ in range(RUNS):
@@ -108,9 +108,9 @@ def main() -> None:
     if program is None:
         sys.exit("the Claude CLI is not installed here: `make e2e-claude` installs it")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    for mode, where in (("off", "without a box"), ("required", "in a box")):
+    for mode, where in (("off", "without a sandbox"), ("required", "in a sandbox")):
         if mode == "required" and (problem := bubblewrap.find_obstacle()):
-            print(f"no box was measured: {problem}")
+            print(f"no sandbox was measured: {problem}")
             continue
         with tempfile.TemporaryDirectory() as root, Stub([says("Guten Tag")]) as stub:
             lived, beyond = overhead(Path(root), program, stub, mode)

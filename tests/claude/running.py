@@ -39,7 +39,7 @@ def cli() -> Path | None:
 
 
 def inside(root: Path, program: Path) -> Path:
-    """The CLI as a file of the project, so that a script around it finds it in a box too."""
+    """The CLI as a file of the project, so that a script around it finds it in a sandbox too."""
     path = root / "tools" / "claude"
     path.parent.mkdir()
     try:
@@ -93,7 +93,7 @@ class Agent:
     @property
     def effective(self) -> Settings:
         """The settings its runs are under."""
-        given = {"claude_api_url": self.stub.url, "claude_api_key": "sk-stub", "box": "off"}
+        given = {"claude_api_url": self.stub.url, "claude_api_key": "sk-stub", "sandbox": "off"}
         given |= {"claude_spares": 0, **self.settings}  # a test knows all processes
         return Settings(root=self.root, claude_path=str(self.program), **given)
 

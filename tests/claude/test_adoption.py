@@ -1,6 +1,6 @@
 """A run of the real CLI that finished before its worker was killed is adopted: the service is asked once.
 
-With a process for each message, and with one that is kept, also in a box: there a message has ended when the CLI says
+With a process for each message, and with a kept one, also in a sandbox: there a message has ended when the CLI says
 so.
 """
 
@@ -50,7 +50,7 @@ class Stage:
         [pid] = [
             pid
             for pid, command in processes_with(f"HOME={self.settings.sessions_dir}").items()
-            if "--session-id" in command and (self.settings.box == "off" or inner_process_id(pid) == 2)
+            if "--session-id" in command and (self.settings.sandbox == "off" or inner_process_id(pid) == 2)
         ]
         return pid
 
@@ -81,7 +81,7 @@ class Stage:
         )
 
 
-@pytest.fixture(params=["cold", "kept", "kept in a box"])
+@pytest.fixture(params=["cold", "kept", "kept in a sandbox"])
 def stage(
     request: pytest.FixtureRequest,
     claude_settings: Settings,
@@ -90,11 +90,11 @@ def stage(
     worker_process: Callable[..., WorkerProcess],
 ) -> Stage:
     stub.replies = [says(FIRST), says(SECOND)]
-    boxed = request.param == "kept in a box"
-    if boxed and (problem := bubblewrap.find_network_obstacle()):
+    sandboxed = request.param == "kept in a sandbox"
+    if sandboxed and (problem := bubblewrap.find_network_obstacle()):
         pytest.skip(problem)
     settings = replace(claude_settings, claude_warm_seconds=0.0 if request.param == "cold" else 60.0)
-    settings = replace(settings, box="required" if boxed else "off")
+    settings = replace(settings, sandbox="required" if sandboxed else "off")
     return Stage(settings, tmp_path / "points", worker_process, stub)
 
 
@@ -103,7 +103,7 @@ def _ends(attempt: AttemptRecord) -> dict[str, int]:
     return dict(attempt.completion["evidence"]["witness"]["ends"])
 
 
-only_kept = pytest.mark.parametrize("stage", ["kept", "kept in a box"], indirect=True)
+only_kept = pytest.mark.parametrize("stage", ["kept", "kept in a sandbox"], indirect=True)
 
 
 @pytest.mark.parametrize("point", ["agent.ended", "link.decided", "validation.started", "answer.accepted"])

@@ -278,7 +278,7 @@ async def test_a_kept_cli_takes_no_message_whose_calls_have_rules_and_the_conver
     """The first and the third message come by another key, which the rule is not about: they may be taken by one."""
     path = Path(asking.policy)
     path.write_text("rules: []\ntools:\n  - {tool: Write, do: ask, owners: [alice]}\n")
-    asking = replace(asking, claude_warm_seconds=60.0, box="off", claude_tools=("Write", "Read"))
+    asking = replace(asking, claude_warm_seconds=60.0, sandbox="off", claude_tools=("Write", "Read"))
     stub.replies = [says("Eins.\n\n<!-- STEP: done -->"), calls("Write", file_path="output/made.txt", content="x"), END]
     worker_process(settings=asking)
     said = [{"role": "user", "content": "erstens"}]

@@ -1,4 +1,4 @@
-"""The real CLI in a box: it works, goes on, and a shell in it gets at nothing but its own folder."""
+"""The real CLI in a sandbox: it works, goes on, and a shell in it gets at nothing but its own folder."""
 
 import base64
 import json
@@ -26,91 +26,91 @@ SHELL = {"claude_tools": ("default",), "claude_allowed_tools": ("Bash",)}
 
 
 @pytest.fixture
-def boxed(agent: Agent) -> Agent:
+def sandboxed(agent: Agent) -> Agent:
     if problem := bubblewrap.find_network_obstacle():
         pytest.skip(problem)
-    agent.settings = {"box": "required"}
+    agent.settings = {"sandbox": "required"}
     return agent
 
 
-def test_an_answer_comes_out_of_a_box_and_its_conversation_goes_on_in_the_next(boxed: Agent) -> None:
-    boxed.stub.replies = [calls("Write", file_path="output/ADR-1.md", content="x"), says("Gut."), says("Besser.")]
-    base = boxed.run()
+def test_an_answer_comes_out_of_a_box_and_its_conversation_goes_on_in_the_next(sandboxed: Agent) -> None:
+    sandboxed.stub.replies = [calls("Write", file_path="output/ADR-1.md", content="x"), says("Gut."), says("Besser.")]
+    base = sandboxed.run()
     assert (base.verdict, base.result.text) == ("complete", "Gut.")
-    assert (base.evidence["box"], base.evidence["network"]) == ("bubblewrap", "cut")
+    assert (base.evidence["sandbox"], base.evidence["network"]) == ("bubblewrap", "cut")
     assert (base.order.directory / "output" / "ADR-1.md").read_text() == "x"
-    again = boxed.run("noch einmal", attempt=2, agent_session=base.result.agent_session)
+    again = sandboxed.run("noch einmal", attempt=2, agent_session=base.result.agent_session)
     assert (again.verdict, again.evidence["continued"]) == ("complete", "message")
 
 
-def test_a_boxed_agent_that_is_killed_or_stopped_is_incomplete_and_leaves_nothing(boxed: Agent) -> None:
+def test_a_boxed_agent_that_is_killed_or_stopped_is_incomplete_and_leaves_nothing(sandboxed: Agent) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
-        boxed.stub.replies = [SLOW]
-        assert boxed.run(when=at_first_output(number)).verdict == "incomplete"
+        sandboxed.stub.replies = [SLOW]
+        assert sandboxed.run(when=at_first_output(number)).verdict == "incomplete"
 
 
-def test_a_shell_in_a_box_sees_the_project_and_no_other_session_and_writes_where_it_may(boxed: Agent) -> None:
-    boxed.settings |= SHELL | {"writable": ("adr",)}
+def test_a_shell_in_a_box_sees_the_project_and_no_other_session_and_writes_where_it_may(sandboxed: Agent) -> None:
+    sandboxed.settings |= SHELL | {"writable": ("adr",)}
     for name in ("adr/ADR-1.md", "src.py", ".env", "projects/sessions/other/status.json"):
-        path = boxed.root / name
+        path = sandboxed.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"CONTENT-{path.name}")
     command = (
-        f"cd {boxed.root}; cat src.py .env projects/sessions/other/status.json; ls -A; "
+        f"cd {sandboxed.root}; cat src.py .env projects/sessions/other/status.json; ls -A; "
         "echo way-out | tee src.py ../way-out adr/ADR-2.md; cat ~/helix-settings.json; echo x >~/helix-settings.json"
     )
     # Hidden from the CLI, which has rules of its own about the commands it can read.
     hidden = f"echo {base64.b64encode(command.encode()).decode()} | base64 -d | sh 2>&1"
-    boxed.stub.replies = [calls("Bash", command=hidden, description="look"), says("Gut.")]
-    assert boxed.run().verdict == "complete"
-    sent = json.dumps(boxed.stub.requests[-1]["messages"][-1])
+    sandboxed.stub.replies = [calls("Bash", command=hidden, description="look"), says("Gut.")]
+    assert sandboxed.run().verdict == "complete"
+    sent = json.dumps(sandboxed.stub.requests[-1]["messages"][-1])
     assert "CONTENT-src.py" in sent
     assert "CONTENT-.env" not in sent
     assert "CONTENT-status.json" not in sent
     assert "helix-settings.json: Read-only file system" in sent
-    assert (boxed.root / "src.py").read_text() == "CONTENT-src.py"
-    assert (boxed.root / "adr" / "ADR-2.md").read_text() == "way-out\n"
+    assert (sandboxed.root / "src.py").read_text() == "CONTENT-src.py"
+    assert (sandboxed.root / "adr" / "ADR-2.md").read_text() == "way-out\n"
 
 
-def test_the_key_is_at_the_door_and_not_in_the_box_and_nothing_else_is_reached(boxed: Agent) -> None:
-    boxed.settings |= SHELL | {"claude_api_key": "sk-ant-api03-REAL"}
-    port = boxed.stub.url.rpartition(":")[2]
+def test_the_key_is_at_the_door_and_not_in_the_box_and_nothing_else_is_reached(sandboxed: Agent) -> None:
+    sandboxed.settings |= SHELL | {"claude_api_key": "sk-ant-api03-REAL"}
+    port = sandboxed.stub.url.rpartition(":")[2]
     command = f"env; (exec 3<>/dev/tcp/127.0.0.1/{port}) 2>&1; grep -c : /proc/net/dev"
     hidden = f"echo {base64.b64encode(command.encode()).decode()} | base64 -d | bash 2>&1"
-    boxed.stub.replies = [calls("Bash", command=hidden, description="look"), says("Gut.")]
-    assert boxed.run().verdict == "complete"
-    seen = json.dumps(boxed.stub.requests[-1]["messages"][-1])
+    sandboxed.stub.replies = [calls("Bash", command=hidden, description="look"), says("Gut.")]
+    assert sandboxed.run().verdict == "complete"
+    seen = json.dumps(sandboxed.stub.requests[-1]["messages"][-1])
     assert "REAL" not in seen
     assert "ANTHROPIC_BASE_URL=http://127.0.0.1:" in seen
     assert "Connection refused" in seen
-    assert {headers["x-api-key"] for headers in boxed.stub.headers} == {"sk-ant-api03-REAL"}
+    assert {headers["x-api-key"] for headers in sandboxed.stub.headers} == {"sk-ant-api03-REAL"}
 
 
 @pytest.mark.parametrize("key", ["sk-ant-api03-REAL", "sk-ant-oat01-REAL"])
 def test_over_https_the_door_speaks_tls_and_trusts_the_installations_certificates(
-    boxed: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+    sandboxed: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     own = certificate(tmp_path)
     monkeypatch.setenv("NODE_EXTRA_CA_CERTS", str(own))
     with Stub(certificate=own, replies=[says("Sicher.")]) as stub:
-        boxed = replace(boxed, stub=stub)
-        boxed.settings |= {"claude_api_key": key, "claude_env": ("NODE_EXTRA_CA_CERTS",)}
-        ran = boxed.run()
+        sandboxed = replace(sandboxed, stub=stub)
+        sandboxed.settings |= {"claude_api_key": key, "claude_env": ("NODE_EXTRA_CA_CERTS",)}
+        ran = sandboxed.run()
     assert (ran.verdict, ran.result.text) == ("complete", "Sicher.")
     sent = stub.headers[0]
     assert sent.get("x-api-key", sent.get("authorization")) == (key if "api03" in key else f"Bearer {key}")
 
 
-def test_a_host_that_is_named_is_reached_through_the_door_and_its_neighbours_are_not(boxed: Agent) -> None:
+def test_a_host_that_is_named_is_reached_through_the_door_and_its_neighbours_are_not(sandboxed: Agent) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     with Stub() as named, Stub() as other:
-        boxed.settings |= SHELL | {"box_hosts": (named.url.removeprefix("http://"),)}
+        sandboxed.settings |= SHELL | {"sandbox_hosts": (named.url.removeprefix("http://"),)}
         tries = "; ".join(f"curl -sS -p -I --noproxy x -m 9 {each.url}/ 2>&1 | head -3" for each in (named, other))
         hidden = f"echo {base64.b64encode(tries.encode()).decode()} | base64 -d | http_proxy=$HTTPS_PROXY bash 2>&1"
-        boxed.stub.replies = [calls("Bash", command=hidden, description="look"), says("Gut.")]
-        assert boxed.run().verdict == "complete"
-    seen = json.dumps(boxed.stub.requests[-1]["messages"][-1])
+        sandboxed.stub.replies = [calls("Bash", command=hidden, description="look"), says("Gut.")]
+        assert sandboxed.run().verdict == "complete"
+    seen = json.dumps(sandboxed.stub.requests[-1]["messages"][-1])
     assert "200 OK" in seen
     assert "403" in seen
 
@@ -118,12 +118,12 @@ def test_a_host_that_is_named_is_reached_through_the_door_and_its_neighbours_are
 def test_where_no_box_can_be_made_and_one_is_required_no_agent_runs(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent.settings = {"box": "required"}
+    agent.settings = {"sandbox": "required"}
     monkeypatch.setattr(bubblewrap, "find_obstacle", lambda: "there is none")
     monkeypatch.setattr(bubblewrap, "find_network_obstacle", lambda: "there is none")
     ran = agent.run()
     assert (ran.verdict, agent.stub.requests) == ("config", [])
-    assert "HELIX_BOX=required, but there is none" in ran.reason
+    assert "HELIX_SANDBOX=required, but there is none" in ran.reason
 
 
 def test_a_writable_folder_can_be_written_without_a_box_too(agent: Agent) -> None:
@@ -131,14 +131,14 @@ def test_a_writable_folder_can_be_written_without_a_box_too(agent: Agent) -> Non
     (agent.root / "adr").mkdir()
     tries = [calls("Write", file_path=str(agent.root / name), content="x") for name in ("adr/ADR-1.md", "b.md")]
     agent.stub.replies = [*tries, says("Gut.")]
-    assert agent.run().evidence["box"] == "none"
+    assert agent.run().evidence["sandbox"] == "none"
     assert [path.name for path in agent.root.rglob("*.md")] == ["ADR-1.md"]
 
 
 @pytest.fixture
-def kept(boxed: Agent) -> Iterator[Agent]:
-    boxed.settings["claude_warm_seconds"] = 60.0
-    yield boxed
+def kept(sandboxed: Agent) -> Iterator[Agent]:
+    sandboxed.settings["claude_warm_seconds"] = 60.0
+    yield sandboxed
     idle_agents.shared_idle_agents().close()
 
 
@@ -148,7 +148,7 @@ def ask(agent: Agent, before: Ran | None = None, **more: Any) -> Ran:
 
 
 def in_its_box(ran: Ran) -> dict[int, int]:
-    """The processes of a kept agent, by their numbers in its box."""
+    """The processes of a kept agent, by their numbers in its sandbox."""
     return {inner_process_id(pid): pid for pid in processes_with(f"{TAG_VARIABLE}={ran.evidence['run']}")}
 
 
@@ -173,7 +173,7 @@ def test_a_kept_agent_stays_in_its_box_and_reads_and_writes_there_what_each_mess
         before = ask(kept, before)
         assert (before.verdict, before.result.text) == ("complete", letter)
         assert [path.name for path in (before.order.directory / "output").iterdir()] == [f"{letter}.md"]
-        assert (before.evidence["box"], before.evidence["network"]) == ("bubblewrap", "cut")
+        assert (before.evidence["sandbox"], before.evidence["network"]) == ("bubblewrap", "cut")
         sent = json.dumps(kept.stub.requests[-1]["messages"])
         assert "CONTENT-src.py" in sent
         assert "CONTENT-status.json" not in sent

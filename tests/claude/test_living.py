@@ -153,7 +153,7 @@ async def test_each_message_gets_its_own_answer_and_is_heard_once(
         model = Model()
         model.first = situation.first
         stack.enter_context(model)
-        settings = replace(claude_settings, claude_api_url=model.url, box="off", idle_seconds=15.0)
+        settings = replace(claude_settings, claude_api_url=model.url, sandbox="off", idle_seconds=15.0)
         settings = replace(settings, **(WARM if mode == "warm" else COLD))
         if situation.tell:
             tap = stack.enter_context(Tap(settings.root, Path(settings.claude_path), situation.tell))
@@ -177,7 +177,7 @@ async def test_with_two_worker_processes_each_message_finds_its_process_also_aft
     claude_settings: Settings, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     with Model() as model:
-        settings = replace(claude_settings, claude_api_url=model.url, box="off", **WARM)
+        settings = replace(claude_settings, claude_api_url=model.url, sandbox="off", **WARM)
         settings = replace(settings, affinity_patience=10.0)
         worker = worker_process("--processes", "2", settings=settings)
         async with TurnsClient(settings) as client:

@@ -23,7 +23,7 @@ async def test_a_kept_agent_is_seen_and_can_be_ended_from_anywhere(
     claude_settings: Settings, stub: Stub, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     stub.replies = [says(ANSWER)]
-    settings = replace(claude_settings, claude_warm_seconds=300.0, box="off")
+    settings = replace(claude_settings, claude_warm_seconds=300.0, sandbox="off")
     worker_process(settings=settings)
     messages: list[dict[str, str]] = []
 

@@ -42,7 +42,7 @@ _OK = says("Guten ", "Tag.")
 def spare(agent: Agent, request: pytest.FixtureRequest) -> Iterator[Agent]:
     if request.param == "required" and (problem := bubblewrap.find_network_obstacle()):
         pytest.skip(problem)
-    agent.settings |= {"claude_warm_seconds": 60.0, "claude_spares": 1, "box": request.param}
+    agent.settings |= {"claude_warm_seconds": 60.0, "claude_spares": 1, "sandbox": request.param}
     agent.stub.replies = [_OK]
     yield agent
     idle_agents.shared_idle_agents().close()
@@ -72,10 +72,10 @@ def prepare(agent: Agent, **more: Any) -> set[int]:
         return set()
     idle._demand.record_session(part, time.monotonic())
     idle.start_spares(runner, limits, order, part)
-    home, boxed = f"HOME={agent.root}/projects/sessions/.spares/", agent.effective.box == "required"
+    home, sandboxed = f"HOME={agent.root}/projects/sessions/.spares/", agent.effective.sandbox == "required"
 
     def waiting() -> set[int]:
-        return {pid for pid in processes_with(home) if not boxed or inner_process_id(pid) == 2}
+        return {pid for pid in processes_with(home) if not sandboxed or inner_process_id(pid) == 2}
 
     wait_for(lambda: waiting() or not len(idle))
     return waiting()
@@ -278,7 +278,7 @@ async def test_a_worker_that_starts_has_one_for_a_kind_that_was_wanted_lately(
     claude_settings: Settings, stub: Stub, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     stub.replies = [says("Fertig.\n\n<!-- STEP: done -->")]
-    settings = replace(claude_settings, box="off", claude_spares=1)
+    settings = replace(claude_settings, sandbox="off", claude_spares=1)
     put_kind(settings)
     noted = settings.sessions_dir / ".spare-kinds" / "kind"
     worker_process(settings=settings)
@@ -317,7 +317,7 @@ async def test_a_worker_starts_one_for_the_next_new_session_and_what_it_finished
     if sandbox == "required" and (problem := bubblewrap.find_network_obstacle()):
         pytest.skip(problem)
     stub.replies = [says("Fertig.\n\n<!-- STEP: done -->")]
-    stage = Stage(replace(claude_settings, box=sandbox, claude_spares=1), tmp_path / "points", worker_process, stub)
+    stage = Stage(replace(claude_settings, sandbox=sandbox, claude_spares=1), tmp_path / "points", worker_process, stub)
     stage.arm("agent.ended", "kill@3")
     worker_process(settings=stage.settings)
     async with TurnsClient(stage.settings) as client:
@@ -362,7 +362,7 @@ async def test_whoever_dies_while_a_session_takes_one_over_nothing_of_it_stays_a
     if problem := bubblewrap.find_network_obstacle():
         pytest.skip(problem)
     stub.replies = [says("Fertig.\n\n<!-- STEP: done -->")]
-    settings = replace(claude_settings, box="required", claude_spares=1)
+    settings = replace(claude_settings, sandbox="required", claude_spares=1)
     put_kind(settings)
     stage = Stage(settings, tmp_path / "points", worker_process, stub)
     place, own = settings.sessions_dir / ".spares", settings.sessions_dir / "s"

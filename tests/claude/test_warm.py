@@ -25,13 +25,13 @@ from worker.runners.warm import idle_agents
 _OK = says("Guten ", "Tag.")
 
 
-@pytest.fixture(params=["no box", "box"])
+@pytest.fixture(params=["no sandbox", "sandbox"])
 def warm(agent: Agent, request: pytest.FixtureRequest) -> Iterator[Agent]:
     agent.settings["claude_warm_seconds"] = 60.0
-    if request.param == "box":
+    if request.param == "sandbox":
         if problem := bubblewrap.find_network_obstacle():
             pytest.skip(problem)
-        agent.settings["box"], agent.program = "required", inside(agent.root, agent.program)
+        agent.settings["sandbox"], agent.program = "required", inside(agent.root, agent.program)
     yield agent
     idle_agents.shared_idle_agents().close()
 
@@ -43,9 +43,9 @@ def ask(agent: Agent, prompt: str, before: Ran | None = None, **more: Any) -> Ra
 
 
 def pids(agent: Agent, ran: Ran) -> set[int]:
-    """The CLI of a run, if it lives; in a box it is the second process."""
+    """The CLI of a run, if it lives; in a sandbox it is the second process."""
     found = processes_with(f"HELIX_AGENT_MARK={ran.evidence['run']}")
-    return {pid for pid in found if ran.evidence["box"] == "none" or inner_process_id(pid) == 2} if found else set()
+    return {pid for pid in found if ran.evidence["sandbox"] == "none" or inner_process_id(pid) == 2} if found else set()
 
 
 #: Without those that need a disk of their own, which has nothing of the message before. How much of an answer was read
@@ -65,8 +65,8 @@ PLACES = [(each, place) for each in _HERE for place in ("first", "second") if pl
 def test_an_ending_is_seen_for_what_it_is(ending: Ending, place: str, warm: Agent) -> None:
     if ending.obstacle:
         pytest.skip(ending.obstacle)
-    if "invalid settings" in ending.name and warm.settings.get("box") == "required":
-        pytest.skip("its wrapper writes into the settings file, which a box protects")
+    if "invalid settings" in ending.name and warm.settings.get("sandbox") == "required":
+        pytest.skip("its wrapper writes into the settings file, which a sandbox protects")
     warm.settings |= ending.settings or {}
     plain = not ending.wrapper and "default" not in warm.settings.get("claude_tools", ())
     following = _Following(warm)
@@ -280,8 +280,8 @@ def test_killed_in_the_second_message_is_incomplete(warm: Agent) -> None:
 
 @pytest.mark.parametrize("place", ["first", "second"])
 def test_a_message_that_leaves_a_process_ends_both_and_is_judged_by_their_end(warm: Agent, place: str) -> None:
-    if "box" in warm.settings:
-        pytest.skip("nothing of this test's can be put into a box")
+    if "sandbox" in warm.settings:
+        pytest.skip("nothing of this test's can be put into a sandbox")
     warm.stub.replies, before = [_OK], None
     if place == "second":
         before = ask(warm, "vorher")

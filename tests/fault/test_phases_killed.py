@@ -45,8 +45,8 @@ def installed(installation: Installation, tmp_path: Path) -> Installation:
     (work / "phases.yaml").write_text(PHASES % (tmp_path / "never"))
     points = tmp_path / "points"
     points.mkdir()
-    # Without a box: the gates' commands look at files of this test's own.
-    installation.play(json.dumps(rules), locale="en", failpoint=str(points), lease_seconds=1.5, box="off")
+    # Without a sandbox: the gates' commands look at files of this test's own.
+    installation.play(json.dumps(rules), locale="en", failpoint=str(points), lease_seconds=1.5, sandbox="off")
     return installation
 
 

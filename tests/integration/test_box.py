@@ -1,4 +1,4 @@
-"""A whole turn whose agent runs in a box: it is recorded, and the box dies with its worker."""
+"""A whole turn whose agent runs in a sandbox: it is recorded, and the sandbox dies with its worker."""
 
 import secrets
 import subprocess
@@ -31,18 +31,18 @@ GOOD = '- attempts: [[{say: "Gut.\\n\\n<!-- STEP: done -->"}]]'
 
 
 @pytest.fixture
-def boxed(settings: Settings, tmp_path: Path) -> Settings:
+def sandboxed(settings: Settings, tmp_path: Path) -> Settings:
     if problem := bubblewrap.find_obstacle():
         pytest.skip(problem)
     (tmp_path / "script.yaml").write_text(SCRIPT)
-    return replace(settings, box="required", lease_seconds=1.5, models={"m": f"scripted:{tmp_path}/script.yaml"})
+    return replace(settings, sandbox="required", lease_seconds=1.5, models={"m": f"scripted:{tmp_path}/script.yaml"})
 
 
 async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_a_box(
-    boxed: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
+    sandboxed: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
 ) -> None:
-    first = worker_process(settings=boxed)
-    async with TurnsClient(boxed) as client:
+    first = worker_process(settings=sandboxed)
+    async with TurnsClient(sandboxed) as client:
         turn_id = await client.submitter.submit(asked("Hallo", "s", model="m"))
         async for event in client.reader.follow_turn(turn_id):
             if event is not None and event.kind == "attempt.output":
@@ -52,11 +52,11 @@ async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_
         first.kill()
         await wait_until(lambda: not processes_with(mark) and not processes_with(f"time.sleep({CHILD}"))
         put(tmp_path / "script.yaml", GOOD)
-        worker_process(settings=boxed)
+        worker_process(settings=sandboxed)
         turn = await client.reader.await_result(turn_id, timeout=60)
         (attempt,) = await client.reader.read_attempts(turn_id)
     assert turn.outcome is Outcome.PASSED
-    assert attempt.completion["evidence"]["box"] == "bubblewrap"
+    assert attempt.completion["evidence"]["sandbox"] == "bubblewrap"
 
 
 @pytest.mark.parametrize("do", ["deny", "ask"])

@@ -86,7 +86,7 @@ class Believing(OpenAiHttpRunner):
 @pytest.mark.parametrize("seen", [False, True])
 def test_a_runner_that_believes_its_agent_is_found_out_and_the_witness_saves_it(seen: bool) -> None:
     agents = AgentProcesses()
-    settings = Settings(openai_url="http://certify.invalid/v1", openai_api_key="sk-x", box="off")
+    settings = Settings(openai_url="http://certify.invalid/v1", openai_api_key="sk-x", sandbox="off")
     names = {"normal answer", "output limit", "cut after the first piece", "content filter", "tool call, then HTTP 400"}
     wanted = [situation for situation in SITUATIONS if situation.name in names]
     try:
@@ -148,7 +148,7 @@ def own(root: Path, code: str, *names: str, runner: type[PythonRunner] = PythonR
     """The kit's rows of an own Python agent whose function has this body."""
     (root / "mine.py").write_text(textwrap.dedent(ASK) + f"def consultant(context):\n    {code}\n")
     agents = AgentProcesses()
-    settings = Settings(root=root, openai_url="http://certify.invalid/v1", openai_api_key="sk-x", box="off")
+    settings = Settings(root=root, openai_url="http://certify.invalid/v1", openai_api_key="sk-x", sandbox="off")
     wanted = [situation for situation in SITUATIONS if situation.name in names]
     try:
         return list(

@@ -21,7 +21,7 @@ from pathlib import Path
 from worker.runners.sandbox import proxy_client
 from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
 leads = AllowedDestinations(upstream=Upstream(url=sys.argv[1], paths=frozenset({"/v1/messages"})))
-with proxy_client.open_proxy(leads, Path(sys.argv[2]), boxed=False) as door:
+with proxy_client.open_proxy(leads, Path(sys.argv[2]), sandboxed=False) as door:
     print(proxy_client._current[0].pid, door.address, flush=True)
     input()
     print(door.observed_calls().calls[0].status, flush=True)
@@ -96,7 +96,7 @@ def test_doors_whose_process_died_are_replaced_and_nobody_takes_their_calls_for_
 ) -> None:
     service.go.set()
     calls = tmp_path / "calls" if recorded else None
-    with proxy_client.open_proxy(outbound(service), calls, boxed=True) as first:
+    with proxy_client.open_proxy(outbound(service), calls, sandboxed=True) as first:
         assert ask(Path(first.address), body=BODY)[0] == 200
         assert (first.count_calls(), len(first.observed_calls(1).calls)) == (1, 0)
         os.kill(proxy_client._current[0].pid, signal.SIGKILL)
@@ -104,13 +104,13 @@ def test_doors_whose_process_died_are_replaced_and_nobody_takes_their_calls_for_
         assert (call.end, call.status) == ("unknown", 200 if recorded else 0)
         with pytest.raises(OSError, match="has ended"):
             _ = first.count_calls()
-        with proxy_client.open_proxy(outbound(service), None, boxed=True) as second:
+        with proxy_client.open_proxy(outbound(service), None, sandboxed=True) as second:
             assert ask(Path(second.address), body=BODY)[0] == 200
 
 
 def test_a_door_that_cannot_be_made_says_so_and_the_others_stay(service: Service, tmp_path: Path) -> None:
     service.go.set()
-    with proxy_client.open_proxy(outbound(service), None, boxed=False) as first:
+    with proxy_client.open_proxy(outbound(service), None, sandboxed=False) as first:
         with pytest.raises(OSError, match="the model proxy is gone"):
             proxy_client._current[0].send_request("count", 99)
         assert at(first.address)[0] == 200

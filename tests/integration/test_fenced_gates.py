@@ -1,4 +1,4 @@
-"""Gates run what an agent wrote: in a box, or for operators alone ("low user to code", CVE-2026-47101 of LiteLLM)."""
+"""Gates run what an agent wrote in a sandbox, or for operators alone (CVE-2026-47101 of LiteLLM)."""
 
 import os
 import socket
@@ -75,11 +75,11 @@ def test_the_tests_of_a_user_reach_nothing_outside_their_box(output: Path, tmp_p
     with socket.socket(socket.AF_UNIX) as broker:
         broker.bind(str(tmp_path / "sock"))
         broker.listen()
-        boxed = checked(output, tmp_path, GateSandbox(mode="required", operator=False))
-        assert not (tmp_path / "outside").exists(), "what it wrote in its /tmp went with the box"
-        unboxed = checked(output, tmp_path, GateSandbox(mode="off"))
-    assert boxed.passed, boxed.issues
-    assert "'read', 'output', 'environ', 'broker'" in unboxed.issues[0].message, "the tries can succeed"
+        sandboxed = checked(output, tmp_path, GateSandbox(mode="required", operator=False))
+        assert not (tmp_path / "outside").exists(), "what it wrote in its /tmp went with the sandbox"
+        unsandboxed = checked(output, tmp_path, GateSandbox(mode="off"))
+    assert sandboxed.passed, sandboxed.issues
+    assert "'read', 'output', 'environ', 'broker'" in unsandboxed.issues[0].message, "the tries can succeed"
 
 
 @pytest.mark.parametrize("gate", ["tests_pass", {"type": "command", "command": ["touch", "/tmp/never"]}])
@@ -99,7 +99,7 @@ def test_where_a_box_is_required_and_missing_no_gate_starts_anything_for_anybody
     tries(output, tmp_path)
     report = checked(output, tmp_path, GateSandbox(mode="required", operator=True, obstacle="bubblewrap is missing"))
     assert {issue.code for issue in report.issues} == {"GATE_ERROR"}
-    assert "HELIX_BOX=required, but bubblewrap is missing" in report.issues[0].message
+    assert "HELIX_SANDBOX=required, but bubblewrap is missing" in report.issues[0].message
     assert not (tmp_path / "outside").exists()
 
 
@@ -118,7 +118,7 @@ def test_a_box_that_cannot_be_made_is_told_and_is_not_the_phases_fault(
 
 @pytest.fixture
 async def bench(settings: Settings) -> AsyncIterator[PhaseBench]:
-    settings = replace(settings, models={"scripted": "scripted"}, locale="en", box="off")
+    settings = replace(settings, models={"scripted": "scripted"}, locale="en", sandbox="off")
     async with TurnsClient(settings) as client:
         made = PhaseBench(settings, client)
         yield made

@@ -1,4 +1,4 @@
-"""The way out of a box: it leads to one service, with a key the box does not hold, to named hosts, and nowhere else."""
+"""The way out of a sandbox leads to one service, with a key that the sandbox does not hold, and to named hosts."""
 
 import contextlib
 import http.client
@@ -184,7 +184,7 @@ def test_nothing_else_of_the_service_and_no_other_service_is_reached(
     with doors.open_socket_proxy(outbound(service)) as path:
         status, body = ask(path, method, target, body=BODY)
     assert (status, service.asked) == (403, [])
-    assert b"the box leads to its model alone" in body
+    assert b"the sandbox leads to its model alone" in body
 
 
 @pytest.mark.parametrize(

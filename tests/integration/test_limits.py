@@ -1,4 +1,4 @@
-"""What an agent may use of the machine: over a limit it is ended, and told as what it is, in a box and without one."""
+"""What an agent may use of the machine: above a limit it is ended with the reason, in a sandbox and without one."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ STAY = "\nimport time; time.sleep(600)"
 Runs = Callable[..., tuple[RunEnding, Completion | None]]
 
 
-@pytest.fixture(params=["off", "required"], ids=["no box", "box"])
+@pytest.fixture(params=["off", "required"], ids=["no sandbox", "sandbox"])
 def runs(agents: AgentProcesses, tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
     """Run Python code as an agent under bounds: how it ended, and the verdict over that if it was ended by us."""
     if request.param == "required" and (problem := bubblewrap.find_network_obstacle()):
@@ -43,7 +43,7 @@ def runs(agents: AgentProcesses, tmp_path: Path, request: pytest.FixtureRequest)
             env={"PATH": "/usr/bin:/bin"},
             stdin=b"",
             binds=OUR_CODE,
-            box=request.param,
+            sandbox=request.param,
             bounds=ResourceLimits(**{**_values(ENOUGH), **bounds}),
         )
         ending = ended(agents, launch, order)
@@ -107,8 +107,8 @@ def test_an_agent_over_a_limit_is_ended_and_the_limit_is_named(
 def test_the_memory_behind_a_boxs_own_folders_is_bounded_by_the_kernel_and_told(
     runs: Runs, request: pytest.FixtureRequest, folder: str, tmp_path: Path
 ) -> None:
-    if "no box" in request.node.name:
-        pytest.skip("without a box /tmp is everybody's")
+    if "no sandbox" in request.node.name:
+        pytest.skip("without a sandbox /tmp is everybody's")
     code = f"""
 import pathlib, time
 try: pathlib.Path("{folder}/x").write_bytes(b"x" * (8 * 2**20))

@@ -1,4 +1,4 @@
-"""Rules that run programs and ask models: real programs, a real box where there is one, a real agent process."""
+"""Rules that run programs and ask models: real programs, a real sandbox where there is one, a real agent process."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from worker.runners.sandbox import bubblewrap
 
 Judge = Callable[..., list[ValidationIssue]]
 BOXED = pytest.mark.skipif(
-    bool(bubblewrap.find_network_obstacle()), reason=f"no box here: {bubblewrap.find_network_obstacle()}"
+    bool(bubblewrap.find_network_obstacle()), reason=f"no sandbox here: {bubblewrap.find_network_obstacle()}"
 )
 
 
@@ -26,8 +26,8 @@ def judge(tmp_path: Path) -> Iterator[Judge]:
     """Examines an answer with one rule, on a machine with these settings."""
     verdicts.clear()
 
-    def run(rule: Rule, answer: str, box: str = "off", **models: str) -> list[ValidationIssue]:
-        provide_services(replace(Settings(root=tmp_path, box=box), models=models or {"scripted": "scripted"}))
+    def run(rule: Rule, answer: str, sandbox: str = "off", **models: str) -> list[ValidationIssue]:
+        provide_services(replace(Settings(root=tmp_path, sandbox=sandbox), models=models or {"scripted": "scripted"}))
         return run_validators(answer, [rule], {"locale": "en"})
 
     yield run
@@ -95,7 +95,7 @@ def test_without_a_box_no_program_runs_unless_the_container_is_the_box(
     for mode in ("auto", "required"):
         (issue,) = judge(sh(f"touch {ran}"), "fine", mode)
         assert issue.code == "VALIDATOR_ERROR"
-        assert "no box" in issue.message
+        assert "no sandbox" in issue.message
     assert not ran.exists()
     assert judge(sh(f"touch {ran}"), "fine", "off") == []
     assert ran.exists()

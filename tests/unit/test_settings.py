@@ -505,7 +505,7 @@ url = "http://x"
         ("validators = 1.5", 'validators: must be a list of texts: ["a", "b"]'),
         ("writable = true", "writable: must be a list of texts"),
         ("claude_tools = { Read = 1 }", "claude_tools: must be a list of texts"),
-        ("box_hosts = [1]", "box_hosts: must be a list of texts"),
+        ("sandbox_hosts = [1]", "sandbox_hosts: must be a list of texts"),
         ("max_attempts = [1]", "max_attempts: must be a whole number"),
         ("lease_seconds = [1]", "lease_seconds: must be a number"),
         ("budgets = 5", "budgets: must be a table"),

@@ -53,8 +53,8 @@ class LocalServices:
             CannotRun: there is no sandbox, or the program failed to start or exceeded a limit.
         """
         fence = GateSandbox.from_settings(self._settings)
-        if self._settings.box != "off" and (problem := fence.obstacle or fence.shared):
-            raise CannotRun(f"no box, {problem}")
+        if self._settings.sandbox != "off" and (problem := fence.obstacle or fence.shared):
+            raise CannotRun(f"no sandbox, {problem}")
         with tempfile.TemporaryDirectory(prefix="rule-", ignore_cleanup_errors=True) as name:
             folder = Path(name)
             work = folder / "files"

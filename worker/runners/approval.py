@@ -68,15 +68,15 @@ def find_question(order: Order, tool: str, given: Mapping[str, Any], call: str =
     return waits.to_interruption(tools.secrets if tools else ())
 
 
-def build_tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
+def build_tool_orders(order: Order, *, sandboxed: bool) -> dict[str, Any]:
     """Return the JSON data that tells an agent's tool hook the rules of this run.
 
-    ``boxed`` is True if the agent runs in a sandbox.
+    ``sandboxed`` is True if the agent runs in a sandbox.
     """
     tools = order.tools
     if tools is None:
         return {}
-    path, peer = tools.approval_socket, 0 if boxed else os.getpid()
+    path, peer = tools.approval_socket, 0 if sandboxed else os.getpid()
     server = {"path": str(path), "peer": peer} if path else None
     words = {"denied": tools.denied, "unasked": tools.unasked, "later": tools.later, "said": tools.said}
     run = {"rules": list(tools.rules), "root": str(tools.root), "folder": str(order.directory), "asks": tools.asks}

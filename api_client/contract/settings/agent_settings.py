@@ -56,16 +56,16 @@ def parse_program(value: str) -> str:
 class Agents(SettingsGroup):
     """The rights of an agent, and its way to its model."""
 
-    box: str = declare_setting(
+    sandbox: str = declare_setting(
         "auto",
         choice_parser("auto", "off", "required"),
         "bubblewrap around agents: auto: where it works, but openai_http, python, scripted; required: for all.",
         per_model=True,
     )
-    box_hosts: tuple[str, ...] = declare_setting(
+    sandbox_hosts: tuple[str, ...] = declare_setting(
         (),
         parse_hosts,
-        "Hosts that an agent may reach from a box besides its model: name[:port],... or *.name; port 443 if none.",
+        "Hosts that an agent may reach from a sandbox besides its model: name[:port],... or *.name; port 443 if none.",
         per_model=True,
     )
     limit_memory_mb: int = declare_setting(
@@ -146,7 +146,7 @@ class Agents(SettingsGroup):
     limit_tmp_mb: int = declare_constant(
         1024,
         integer_parser(0, 10**7),
-        "Size of a box's /tmp, and of its /dev/shm, in MiB of memory; 0: half the machine's.",
+        "Size of a sandbox's /tmp, and of its /dev/shm, in MiB of memory; 0: half the machine's.",
     )
     limit_processes: int = declare_constant(
         1024, integer_parser(0, 10**6), "Processes and threads an agent may have, all together; 0: no limit."

@@ -23,7 +23,7 @@ def stage(long: bool) -> Seen:
     """Submit phases, each of a folder of its own; wrong is one that did not pass, or a silent log."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        Stage(Path(folder), _SCRIPT, run_slots=2, box="off", locale="en") as made,
+        Stage(Path(folder), _SCRIPT, run_slots=2, sandbox="off", locale="en") as made,
     ):
         made.start(1)
         root = Path(folder) / "other-root"

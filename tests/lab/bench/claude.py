@@ -340,8 +340,8 @@ def all_ways(program: Path, stub: Stub, folder: Path, also: Sequence[str]) -> It
     home.mkdir()
     ways: list[Way] = [BareMessages(program, stub, home), BareProcess(program, stub, home)]
     with ExitStack() as stack:
-        kinds = {OURS: "HELIX_BOX=required", WITHOUT: "HELIX_BOX=off"}
-        kinds |= {f"{OURS}, {change}": f"HELIX_BOX=required {change}" for change in also}
+        kinds = {OURS: "HELIX_SANDBOX=required", WITHOUT: "HELIX_SANDBOX=off"}
+        kinds |= {f"{OURS}, {change}": f"HELIX_SANDBOX=required {change}" for change in also}
         for number, (kind, changes) in enumerate(kinds.items()):
             root = folder / f"ours-{number}"
             root.mkdir()

@@ -33,13 +33,13 @@ time.sleep(600)
 _PARENT = 'while read -r x; do "$@" & read -r x; kill -9 $!; wait; echo killed; done'
 
 
-@pytest.mark.parametrize("boxed", [False, True])
-def test_an_agents_time_counts_while_it_lives_and_when_it_was_killed(boxed: bool) -> None:
-    if boxed and (problem := bubblewrap.find_network_obstacle()):
+@pytest.mark.parametrize("sandboxed", [False, True])
+def test_an_agents_time_counts_while_it_lives_and_when_it_was_killed(sandboxed: bool) -> None:
+    if sandboxed and (problem := bubblewrap.find_network_obstacle()):
         pytest.skip(problem)
     program = Path(sys.executable).resolve()
     command = [str(program), "-I", "-S", "-c", _AGENT]
-    if boxed:
+    if sandboxed:
         command = bubblewrap.sandbox_command(command, Path("/usr"), LISTENER_MOUNTS)
     pipe = subprocess.PIPE
     with subprocess.Popen(

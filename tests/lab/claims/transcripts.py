@@ -23,7 +23,7 @@ from worker.runners.sandbox.processes import AgentProcesses
 _BETWEEN = "\n\n* * *\n\n"
 _NAMES = ("Read", "Write", "Edit", "Bash")
 #: The settings of every run.
-TOOLS = {"box": "off", "claude_tools": _NAMES, "claude_allowed_tools": _NAMES, "writable": ("docs",)}
+TOOLS = {"sandbox": "off", "claude_tools": _NAMES, "claude_allowed_tools": _NAMES, "writable": ("docs",)}
 
 
 @dataclass(frozen=True, kw_only=True)

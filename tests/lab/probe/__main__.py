@@ -1,4 +1,4 @@
-"""``python -m tests.lab.probe``: every way out that an agent with a shell may try, with and without a box."""
+"""``python -m tests.lab.probe``: every way out that an agent with a shell may try, with and without a sandbox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main() -> None:
     """Print each way of docs/security.md, as it is on this machine and for this user."""
     configure_logging(Settings(log_level="error"))  # standard output is the table's
     problem = bubblewrap.find_network_obstacle()
-    levels = {"no box": "off"} | ({} if problem else {"box": "required", "box made ahead": "required"})
+    levels = {"no sandbox": "off"} | ({} if problem else {"sandbox": "required", "sandbox made ahead": "required"})
     found = {}
     for level, mode in levels.items():
         with tempfile.TemporaryDirectory(prefix="helix-probe-", dir="/tmp") as folder:
@@ -28,7 +28,7 @@ def main() -> None:
         print(f"| {way} | {' | '.join('**open**' if found[level][way] else 'closed' for level in levels)} |")
     for level, ways in found.items():
         print(f"\n{level}: {sum(ways.values())} of {len(ways)} open", end="")
-    print(f"\n\nno box was tried: {problem}" if problem else "")
+    print(f"\n\nno sandbox was tried: {problem}" if problem else "")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An agent with a shell in a box: what it gets at is what docs/security.md says, and nothing more."""
+"""An agent with a shell in a sandbox: what it gets at is what docs/security.md says, and nothing more."""
 
 import os
 import re
@@ -16,9 +16,9 @@ from worker.runners.sandbox import bubblewrap
 
 SECURITY = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
 
-#: What a box does not close, each for the reason docs/security.md gives.
+#: What a sandbox does not close, each for the reason docs/security.md gives.
 OPEN = {"write: its own marks", "write: its own transcript"}
-#: What stays closed without a box.
+#: What stays closed without a sandbox.
 ALWAYS_CLOSED = {
     "environment: the broker's address",
     "environment: a secret of the worker's",
@@ -29,7 +29,7 @@ ALWAYS_CLOSED = {
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """In /tmp, because that is what a box replaces."""
+    """In /tmp, because that is what a sandbox replaces."""
     with tempfile.TemporaryDirectory(prefix="helix-probe-", dir="/tmp") as folder:
         yield Path(folder)
 
@@ -63,7 +63,7 @@ def test_what_is_in_a_box_dies_with_it_also_where_nobody_sweeps() -> None:
 
 
 def test_every_way_is_documented_with_what_a_box_makes_of_it() -> None:
-    lists = re.findall(r"^(Open|Closed) in a box, and .+:\n\n((?:- .+\n)+)", SECURITY, re.MULTILINE)
+    lists = re.findall(r"^(Open|Closed) in a sandbox, and .+:\n\n((?:- .+\n)+)", SECURITY, re.MULTILINE)
     documented = [
         (f"{kind}: {way}", state)
         for state, lines in lists

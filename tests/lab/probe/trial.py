@@ -149,23 +149,23 @@ def targets(folder: Path, guard: int) -> Iterator[dict[str, str]]:
         }
 
 
-def reached(folder: Path, box: str, *, ahead: bool = False) -> dict[str, bool]:
+def reached(folder: Path, sandbox: str, *, ahead: bool = False) -> dict[str, bool]:
     """Let the probe try every way, and say which are open.
 
     Args:
         folder: an empty folder of this trial's own.
-        box: ``HELIX_BOX``: ``off`` or ``required``.
+        sandbox: ``HELIX_SANDBOX``: ``off`` or ``required``.
         ahead: the sandbox is made before the session is known, as a spare's.
     """
     agents = AgentProcesses()
     try:
         with targets(folder, agents.start_guard()) as at:
-            return _tried(folder, agents, at, box, ahead=ahead)
+            return _tried(folder, agents, at, sandbox, ahead=ahead)
     finally:
         agents.stop_guard()
 
 
-def _tried(folder: Path, agents: AgentProcesses, at: dict[str, str], box: str, *, ahead: bool) -> dict[str, bool]:
+def _tried(folder: Path, agents: AgentProcesses, at: dict[str, str], sandbox: str, *, ahead: bool) -> dict[str, bool]:
     workdir = Path(at["session"])
     own = workdir / "attempts" / "t-1-1"
     directory = workdir.parent / ".spares" / "one" if ahead else own
@@ -173,7 +173,7 @@ def _tried(folder: Path, agents: AgentProcesses, at: dict[str, str], box: str, *
     _file(directory / "marks" / "Stop")
     (directory / "output").mkdir()
     order = order_in(workdir, f"probe-{os.getpid()}", directory=directory)
-    settings = Settings(claude_api_url=f"http://127.0.0.1:{at['model']}", claude_api_key="SECRET-KEY", box=box)
+    settings = Settings(claude_api_url=f"http://127.0.0.1:{at['model']}", claude_api_key="SECRET-KEY", sandbox=sandbox)
     prefixes = [SandboxMount(Path(prefix)) for prefix in dict.fromkeys((sys.base_prefix, sys.prefix))]
     launch = Launch(
         argv=[sys.executable, "-S", "-P", "-m", "tests.lab.probe.ways"],
@@ -187,7 +187,7 @@ def _tried(folder: Path, agents: AgentProcesses, at: dict[str, str], box: str, *
             SandboxMount(Path(at["transcript"]), writable=True),
             *([] if ahead else [SandboxMount(workdir / "context")]),
         ],
-        box=box,
+        sandbox=sandbox,
         outbound=allowed_destinations(settings, ""),
         proxy_env=proxy_environment(settings),
         bounds=ResourceLimits(tmp_mb=16),

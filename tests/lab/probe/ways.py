@@ -1,6 +1,6 @@
 """The probe: an agent with a shell's rights that tries to get out, one way after another, and tells what it got.
 
-Run by ``tests.lab.probe.trial`` as an agent is: by the guard, in its delivery's folder, in a box or not. Standard
+Run by ``tests.lab.probe.trial`` as an agent is: by the guard, in its delivery's folder, in a sandbox or not. Standard
 library only, and not destructive: what it opens for writing it does not write, what it makes it takes away again.
 """
 
@@ -55,14 +55,14 @@ def _routes(address: str) -> bool:
 
 
 def _at_door(at: Target, request: str, refused: str) -> bool:
-    """What the box's own door answers to a request that it must refuse."""
+    """What the sandbox's own door answers to a request that it must refuse."""
     with socket.create_connection(("127.0.0.1", int(at["door"])), 2) as client:
         client.sendall(request.encode())
         return not client.recv(64).startswith(f"HTTP/1.1 {refused}".encode())
 
 
 def _fills(folder: str) -> bool:
-    """Room for more than a box's folders may hold here, taken and given back."""
+    """Room for more than a sandbox's folders may hold here, taken and given back."""
     path = Path(folder) / f"way-out-{os.getpid()}"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

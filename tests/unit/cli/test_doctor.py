@@ -59,10 +59,12 @@ def test_in_a_container_the_container_is_the_box(tmp_path: Path, monkeypatch: py
     (tmp_path / ".dockerenv").touch()
     assert is_in_container(tmp_path)
     monkeypatch.setattr("worker.cli.checks.machine.is_in_container", lambda: True)
-    monkeypatch.setattr("worker.runners.sandbox.bubblewrap.find_obstacle", lambda: "bubblewrap cannot make a box here")
+    monkeypatch.setattr(
+        "worker.runners.sandbox.bubblewrap.find_obstacle", lambda: "bubblewrap cannot make a sandbox here"
+    )
     real = check_sandbox(Settings(root=tmp_path, models={"m": "claude_cli"}))
-    assert (real.state, "the container is the box" in real.message) == ("warning", True)
-    assert check_sandbox(Settings(root=tmp_path, box="required")).state == "wrong"
+    assert (real.state, "the container is the sandbox" in real.message) == ("warning", True)
+    assert check_sandbox(Settings(root=tmp_path, sandbox="required")).state == "wrong"
 
 
 @pytest.mark.parametrize(
@@ -73,15 +75,15 @@ def test_agents_without_a_box_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, model: str, state: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    finding = check_sandbox(Settings(root=tmp_path, box=mode, models={"m": model}))
+    finding = check_sandbox(Settings(root=tmp_path, sandbox=mode, models={"m": model}))
     assert (finding.state, "bubblewrap is not installed" in finding.message) == (state, True)
     assert "apt-get install bubblewrap" in finding.fix
 
 
 @pytest.mark.parametrize(
     ("refused", "said"),
-    [("--die-with-parent", "none, HELIX_BOX=auto"), ("--unshare-net", "a box on the machine's network")],
-    ids=["box", "network"],
+    [("--die-with-parent", "none, HELIX_SANDBOX=auto"), ("--unshare-net", "a sandbox on the machine's network")],
+    ids=["sandbox", "network"],
 )
 @pytest.mark.parametrize(("mode", "state"), [("auto", "warning"), ("required", "wrong")])
 def test_a_box_that_the_kernel_refuses_is_told_with_what_to_do(
@@ -93,7 +95,7 @@ def test_a_box_that_the_kernel_refuses_is_told_with_what_to_do(
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    finding = check_sandbox(Settings(root=tmp_path, box=mode, models={"m": "claude_cli"}))
+    finding = check_sandbox(Settings(root=tmp_path, sandbox=mode, models={"m": "claude_cli"}))
     assert (finding.state, said.replace("auto", mode) in finding.message) == (state, True)
     assert "Operation not permitted" in finding.message
     assert "make namespaces" in finding.fix
@@ -107,14 +109,14 @@ def test_a_service_that_a_box_does_not_lead_to_is_told(tmp_path: Path, monkeypat
     witness, finding = check_other_service(given)
     assert (witness.check, witness.state) == ("claude call log", "warning")
     assert "bypass the model proxy" in witness.message
-    assert (finding.state, "HELIX_BOX_HOSTS" in finding.fix) == ("warning", True)
+    assert (finding.state, "HELIX_SANDBOX_HOSTS" in finding.fix) == ("warning", True)
     hosts = ("bedrock-runtime.eu-central-1.amazonaws.com:443",)
-    assert list(check_other_service(replace(given, box_hosts=hosts))) == [witness]
+    assert list(check_other_service(replace(given, sandbox_hosts=hosts))) == [witness]
 
 
 @pytest.fixture
 def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine on which bubblewrap is installed and may not make a box."""
+    """A machine on which bubblewrap is installed and may not make a sandbox."""
     program = tmp_path / "bwrap"
     program.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
     program.chmod(0o755)
@@ -123,8 +125,8 @@ def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_hooks_are_not_blamed_for_a_box_that_is_missing(blocked: Path) -> None:
-    finding = check_hooks(Settings(root=blocked, box="required"))
-    assert (finding.state, finding.fix) == ("wrong", "see the finding about the box")
+    finding = check_hooks(Settings(root=blocked, sandbox="required"))
+    assert (finding.state, finding.fix) == ("wrong", "see the finding about the sandbox")
     assert "No permissions" in finding.message
 
 

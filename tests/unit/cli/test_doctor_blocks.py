@@ -41,7 +41,7 @@ _MEASURED = f"{claude.MEASURED} (Claude Code)"
         ("claude key", _check_agents, "claude_cli", "claude_api_key", "sk", ""),
         ("claude key", _check_agents, "claude_cli", "claude_env", ("HELIX_TEST_KEY",), ()),
         ("claude call log", _check_agents, "claude_cli", "claude_env", (), ("CLAUDE_CODE_USE_BEDROCK",)),
-        ("box", of_machine, "scripted", "box", "off", "required"),
+        ("sandbox", of_machine, "scripted", "sandbox", "off", "required"),
         ("validators", of_machine, "scripted", "validators", (), ("no_such_rule",)),
         ("model c", check_models, "codex:m", "agent_path", "codex-cli 0.169.0", "no-such-codex"),
         ("version c", check_models, "codex:m", "agent_path", "codex-cli 0.169.0", "codex-cli 0.171.0"),
@@ -64,7 +64,7 @@ def test_the_block_of_a_model_is_what_is_checked(
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
     monkeypatch.setattr(claude, "check_hooks", lambda _: Finding("claude hooks", "ok", ""))
     monkeypatch.setattr("worker.cli.checks.models.list_service_models", lambda *_: None)
-    monkeypatch.setattr("worker.runners.sandbox.bubblewrap.find_obstacle", lambda: "no box here")
+    monkeypatch.setattr("worker.runners.sandbox.bubblewrap.find_obstacle", lambda: "no sandbox here")
     if name.endswith("_path"):
         good, bad = (
             each if each.startswith("no-such") else program(tmp_path, f"p{hash(each)}", each) for each in (good, bad)

@@ -1,4 +1,4 @@
-"""What is put into a box, when, and what follows where none can be made."""
+"""What is put into a sandbox, when, and what follows where none can be made."""
 
 from pathlib import Path
 
@@ -17,10 +17,10 @@ from worker.runners.sandbox.bubblewrap import (
 
 @pytest.fixture
 def obstacle(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What keeps a box, or its network, from being made; nothing until a test says so."""
-    said = {"box": "", "network": ""}
-    monkeypatch.setattr(bubblewrap, "find_obstacle", lambda: said["box"])
-    monkeypatch.setattr(bubblewrap, "find_network_obstacle", lambda: said["box"] or said["network"])
+    """What keeps a sandbox, or its network, from being made; nothing until a test says so."""
+    said = {"sandbox": "", "network": ""}
+    monkeypatch.setattr(bubblewrap, "find_obstacle", lambda: said["sandbox"])
+    monkeypatch.setattr(bubblewrap, "find_network_obstacle", lambda: said["sandbox"] or said["network"])
     return said
 
 
@@ -39,14 +39,16 @@ def test_who_is_put_into_a_box(obstacle: dict[str, str], mode: str, wanted: bool
 
 
 @pytest.mark.parametrize(
-    ("what", "goes_on"), [("box", Isolation()), ("network", Isolation("bubblewrap", cut=False))], ids=["box", "network"]
+    ("what", "goes_on"),
+    [("sandbox", Isolation()), ("network", Isolation("bubblewrap", cut=False))],
+    ids=["sandbox", "network"],
 )
 def test_without_a_whole_box_auto_takes_what_there_is_and_required_does_not(
     obstacle: dict[str, str], what: str, goes_on: Isolation
 ) -> None:
     obstacle[what] = "the kernel says no"
     assert choose_isolation("auto", wanted=True) == goes_on
-    with pytest.raises(SandboxError, match="HELIX_BOX=required, but the kernel says no"):
+    with pytest.raises(SandboxError, match="HELIX_SANDBOX=required, but the kernel says no"):
         choose_isolation("required", wanted=False)
 
 
@@ -59,7 +61,7 @@ def test_a_kernel_that_allows_no_network_of_its_own_is_told_from_one_that_allows
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert bubblewrap.find_obstacle() == ""
-    assert bubblewrap.find_network_obstacle() == f"bubblewrap cannot make a box with its own network here: {said}"
+    assert bubblewrap.find_network_obstacle() == f"bubblewrap cannot make a sandbox with its own network here: {said}"
 
 
 def test_a_box_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -73,7 +75,8 @@ def test_a_box_that_cannot_be_made_here_says_why(monkeypatch: pytest.MonkeyPatch
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert (
-        bubblewrap.find_obstacle() == "bubblewrap cannot make a box here: bwrap: No permissions to create new namespace"
+        bubblewrap.find_obstacle()
+        == "bubblewrap cannot make a sandbox here: bwrap: No permissions to create new namespace"
     )
 
 

@@ -97,10 +97,12 @@ Ask = Callable[..., Played]
 @pytest.fixture
 def ask(service: Service, agents: AgentProcesses, order: Callable[..., Order], tmp_path: Path) -> Ask:
     def run(
-        *, stop: Asked | None = None, url: str | None = None, box: str = "off", more: Any = None, **values: Any
+        *, stop: Asked | None = None, url: str | None = None, sandbox: str = "off", more: Any = None, **values: Any
     ) -> Played:
         address = service.url if url is None else url
-        settings = Settings(root=tmp_path, openai_url=address, openai_api_key="sk-hidden", box=box, **(more or {}))
+        settings = Settings(
+            root=tmp_path, openai_url=address, openai_api_key="sk-hidden", sandbox=sandbox, **(more or {})
+        )
         events: list[AgentEvent] = []
         values = {"option": "qwen", "turn_id": f"{RUN}-{tmp_path.name}", **values}
         result = asyncio.run(
@@ -197,9 +199,9 @@ def test_a_service_that_is_to_go_on_finds_its_text_in_the_conversation(ask: Ask,
 def test_it_can_ask_from_a_box_too(ask: Ask) -> None:
     if problem := find_obstacle():
         pytest.skip(problem)
-    ran = ask(box="required")
+    ran = ask(sandbox="required")
     assert (ran.verdict, ran.result.text) == ("complete", "Guten Tag")
-    assert ran.result.completion.evidence["box"] == "bubblewrap"
+    assert ran.result.completion.evidence["sandbox"] == "bubblewrap"
 
 
 @pytest.mark.parametrize(
@@ -465,7 +467,7 @@ def test_each_model_asks_the_service_of_its_block_with_its_own_key_and_is_charge
         "small": {"openai_url": service.url, "openai_api_key": "sk-small", "prices": {"input": 2.0, "output": 5.0}},
         "large": {"openai_url": f"{service.url}/large", "openai_api_key": "sk-large"},
     }
-    settings = Settings(root=tmp_path, openai_url="http://127.0.0.1:9/v1", box="off", model_settings=blocks)
+    settings = Settings(root=tmp_path, openai_url="http://127.0.0.1:9/v1", sandbox="off", model_settings=blocks)
     used = []
     for number, model in enumerate(blocks, 1):
         asked = order(option="qwen", model=model, turn_id=f"{RUN}-blocks-{number}")

@@ -94,7 +94,7 @@ def test_a_keeper_goes_with_its_run_and_without_it_nothing_runs(tmp_path: Path) 
     question = WaitingCall(call="c", tool="Bash", arguments={}, digest="d").to_interruption()
     server = ApprovalServer(question, tmp_path, None)
     order = order_in(tmp_path, "turn-1", tools=ToolOrders(rules=(), root=tmp_path, approval_socket=server.path))
-    told = build_tool_orders(order, boxed=False)["approval_server"]
+    told = build_tool_orders(order, sandboxed=False)["approval_server"]
     assert approval_client.ask_approval_server(told, "Bash", {}, asks=False) == approval_client.GO
     with pytest.raises(PermissionError, match="in the approval server's place"):
         approval_client.ask_approval_server(told | {"peer": 0}, "Bash", {}, asks=False)  # as from a sandbox

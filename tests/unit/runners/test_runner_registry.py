@@ -253,8 +253,8 @@ def test_an_agent_over_a_limit_is_heard_no_more_however_well_it_ends() -> None:
     ("ending", "by_others"),
     [
         (RunEnding(exit=AgentExit(code=-9)), True),
-        (RunEnding(exit=AgentExit(code=137), box=Isolation("bubblewrap")), True),
-        (RunEnding(exit=AgentExit(code=137), box=Isolation("none")), False),
+        (RunEnding(exit=AgentExit(code=137), sandbox=Isolation("bubblewrap")), True),
+        (RunEnding(exit=AgentExit(code=137), sandbox=Isolation("none")), False),
         (RunEnding(exit=AgentExit(code=-9, cause="terminated")), False),
         (RunEnding(exit=AgentExit(code=-9), cause="idle"), False),
         (RunEnding(exit=AgentExit(code=-6)), False),

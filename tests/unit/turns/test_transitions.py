@@ -71,10 +71,12 @@ def test_a_verifier_is_asked_again_later_and_later(turn: Turn) -> None:
 
 
 def test_gates_that_may_not_run_on_this_worker_end_the_turn_with_the_reason_and_cost_no_attempt(turn: Turn) -> None:
-    refused = VerificationResult(success=False, errors=["no box here"], ground=ResultGround.REFUSED)
+    refused = VerificationResult(success=False, errors=["no sandbox here"], ground=ResultGround.REFUSED)
     _, move = verified(turn, refused)
     assert (move.next, move.judged) == (ChainTask(FAIL, 1), False)
-    assert move.fields.values["failing"] == PendingFailure(outcome=Outcome.ERROR, code="config", reason="no box here")
+    assert move.fields.values["failing"] == PendingFailure(
+        outcome=Outcome.ERROR, code="config", reason="no sandbox here"
+    )
 
 
 # What was found, told with file and line: in the end message, to the model of an escalation, after a person's note.

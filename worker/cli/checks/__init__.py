@@ -79,7 +79,7 @@ def _check_agents(settings: Settings) -> Iterator[Finding]:
     yield from check_models(settings)
     using = [model for model, runner in settings.models.items() if runner.partition(":")[0] == "claude_cli"]
     for named, own in group_models(
-        settings, using, ("claude_path", "claude_api_key", "claude_env", "box", "box_hosts")
+        settings, using, ("claude_path", "claude_api_key", "claude_env", "sandbox", "sandbox_hosts")
     ):
         for found in check_claude(own):
             yield found if set(named) == set(using) else replace(found, message=f"{', '.join(named)}: {found.message}")

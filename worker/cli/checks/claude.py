@@ -66,9 +66,11 @@ def check_other_service(settings: Settings) -> Iterator[Finding]:
         said = f"{used[0]} is set: its model calls bypass the model proxy, so no end of them is certified"
         fix = "nothing, if the CLI's own evidence is enough for you (docs/certification.md)"
         yield Finding("claude call log", "warning", said, fix)
-    if used and not settings.box_hosts and settings.box != "off":
-        fix = "name its host in HELIX_BOX_HOSTS, such as bedrock-runtime.eu-central-1.amazonaws.com"
-        yield Finding("claude service", "warning", f"{used[0]} is set, and a box leads to the Messages API alone", fix)
+    if used and not settings.sandbox_hosts and settings.sandbox != "off":
+        fix = "name its host in HELIX_SANDBOX_HOSTS, such as bedrock-runtime.eu-central-1.amazonaws.com"
+        yield Finding(
+            "claude service", "warning", f"{used[0]} is set, and a sandbox leads to the Messages API alone", fix
+        )
 
 
 def check_hooks(settings: Settings) -> Finding:
@@ -78,9 +80,9 @@ def check_hooks(settings: Settings) -> Finding:
     from worker.runners.sandbox.bubblewrap import find_obstacle
     from worker.runners.sandbox.processes import AgentProcesses
 
-    if settings.box == "required" and (problem := find_obstacle()):
-        said = f"not tried, because HELIX_BOX=required lets no agent start: {problem}"
-        return Finding("claude hooks", "wrong", said, "see the finding about the box")
+    if settings.sandbox == "required" and (problem := find_obstacle()):
+        said = f"not tried, because HELIX_SANDBOX=required lets no agent start: {problem}"
+        return Finding("claude hooks", "wrong", said, "see the finding about the sandbox")
 
     class UnstoppedRun:
         reason = ""

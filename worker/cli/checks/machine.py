@@ -27,10 +27,10 @@ _WAYS_TO_WRITE = {
     errno.EDQUOT: "raise the quota of the workers' user, or make room",
     errno.EROFS: "mount it so that it can be written",
 }
-_SWITCH = "set HELIX_BOX=auto; see docs/security.md"
+_SWITCH = "set HELIX_SANDBOX=auto; see docs/security.md"
 _INSTALL = "install bubblewrap (Debian: apt-get install bubblewrap); see docs/security.md"
 _STRENGTHEN = "install bubblewrap 0.8 or later, and let the workers' user make namespaces; see docs/security.md"
-_ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box can be made', says how"
+_ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no sandbox can be made', says how"
 
 
 def check_machine(settings: Settings) -> Iterator[Finding]:
@@ -38,7 +38,7 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
     room = check_disk(shutil.disk_usage(_nearest_existing(settings.sessions_dir)).free, str(settings.root))
     yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
     yield check_sessions(settings)
-    for named, own in group_models(settings, settings.models, ("box", "box_hosts")):
+    for named, own in group_models(settings, settings.models, ("sandbox", "sandbox_hosts")):
         yield check_sandbox(replace(own, models={model: settings.models[model] for model in named}))
     active = [settings.validators, *(settings.for_model(model).validators for model in settings.models)]
     yield check_active_validators(
@@ -80,24 +80,36 @@ def check_sandbox(settings: Settings) -> Finding:
     from worker.runners.sandbox.bubblewrap import find_network_obstacle, find_obstacle, find_weakness
 
     real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())
-    unboxed: State = "wrong" if settings.box == "required" else "warning" if real else "ok"
-    if settings.box == "off":
-        return Finding("box", "warning" if real else "ok", "off: agents have the rights of the worker's user", _SWITCH)
+    unsandboxed: State = "wrong" if settings.sandbox == "required" else "warning" if real else "ok"
+    if settings.sandbox == "off":
+        return Finding(
+            "sandbox", "warning" if real else "ok", "off: agents have the rights of the worker's user", _SWITCH
+        )
     if problem := find_obstacle():
         missing = "not installed" in problem
         problem += (
-            "; the container is the box, with the limits and the network you give it" if is_in_container() else ""
+            "; the container is the sandbox, with the limits and the network you give it" if is_in_container() else ""
         )
-        return Finding("box", unboxed, f"none, HELIX_BOX={settings.box}: {problem}", _INSTALL if missing else _ALLOW)
+        return Finding(
+            "sandbox",
+            unsandboxed,
+            f"none, HELIX_SANDBOX={settings.sandbox}: {problem}",
+            _INSTALL if missing else _ALLOW,
+        )
     if problem := find_network_obstacle():
         said = f"agents in it reach what this machine reaches: {problem}"
-        return Finding("box", unboxed, f"a box on the machine's network, HELIX_BOX={settings.box}; {said}", _ALLOW)
-    who = "every agent runs" if settings.box == "required" else "claude_cli runs"
-    hosts = f" and {', '.join(settings.box_hosts)}" if settings.box_hosts else ""
-    said = f"{who} in a bubblewrap box, whose network leads to its model{hosts} alone"
+        return Finding(
+            "sandbox",
+            unsandboxed,
+            f"a sandbox on the machine's network, HELIX_SANDBOX={settings.sandbox}; {said}",
+            _ALLOW,
+        )
+    who = "every agent runs" if settings.sandbox == "required" else "claude_cli runs"
+    hosts = f" and {', '.join(settings.sandbox_hosts)}" if settings.sandbox_hosts else ""
+    said = f"{who} in a bubblewrap sandbox, whose network leads to its model{hosts} alone"
     if lacking := find_weakness():
-        return Finding("box", "warning", f"{said}; {lacking}", _STRENGTHEN)
-    return Finding("box", "ok", said)
+        return Finding("sandbox", "warning", f"{said}; {lacking}", _STRENGTHEN)
+    return Finding("sandbox", "ok", said)
 
 
 def is_in_container(root: Path = Path("/")) -> bool:

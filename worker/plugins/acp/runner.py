@@ -136,7 +136,9 @@ class AcpRunner(ProgramRunner):
     def build_input(self, run: ProgramRun) -> bytes:
         """Return the description of the run for our ACP client process, as JSON."""
         order = run.order
-        orders = {} if order.read_only else build_tool_orders(order, boxed=bubblewrap.uses_sandbox(run.settings.box))
+        orders = (
+            {} if order.read_only else build_tool_orders(order, sandboxed=bubblewrap.uses_sandbox(run.settings.sandbox))
+        )
         given = {
             "argv": [run.path, *self.build_arguments(run)],
             "cwd": str(order.directory),

@@ -240,14 +240,14 @@ class CodexRunner(ProgramRunner):
             return super().build_command(run)
         orders = run.home / _ORDERS
         named = {"question": str(run.home / _QUESTION), "seen": str(run.home / _SEEN)}
-        content = build_tool_orders(run.order, boxed=bubblewrap.uses_sandbox(run.settings.box)) | named
+        content = build_tool_orders(run.order, sandboxed=bubblewrap.uses_sandbox(run.settings.sandbox)) | named
         orders.write_text(json.dumps(content), encoding="utf-8")
         return [run.path, *self.build_arguments(run)], [*OUR_CODE, SandboxMount(orders)]
 
     def build_arguments(self, run: ProgramRun) -> Sequence[str]:
         """Return Codex's command-line arguments. Inside our sandbox they turn Codex's own sandbox off."""
         sandbox = "read-only" if run.order.read_only else "workspace-write"
-        if bubblewrap.uses_sandbox(run.settings.box):
+        if bubblewrap.uses_sandbox(run.settings.sandbox):
             sandbox = "danger-full-access"
         found = ["exec", "--json", "--skip-git-repo-check", "--sandbox", sandbox]
         if run.order.tools:

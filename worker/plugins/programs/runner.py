@@ -38,7 +38,7 @@ from worker.runners.sent_input import SentInput
 from worker.runners.tool_rules.agent_tools import find_agent, find_uncontrolled
 
 #: Placeholder for the API key, which the model proxy adds.
-PLACEHOLDER = "in-the-box"
+PLACEHOLDER = "in-the-sandbox"
 
 
 class OutputReader(Protocol):
@@ -278,7 +278,7 @@ class ProgramRunner(ProcessRunner):
             env=own if run.program.uses_model_proxy else {**own, **given},
             stdin=stdin,
             binds=[*sandbox_binds(run), *more],
-            box=run.settings.box,
+            sandbox=run.settings.sandbox,
             needs_sandbox=self.needs_sandbox,
             blank_lines=self.blank_lines,
             bounds=ResourceLimits.from_settings(run.settings),

@@ -78,7 +78,7 @@ def proxy_environment(settings: Settings) -> dict[str, str]:
     key = settings.claude_api_key
     # The CLI requires a key, and derives its type from the prefix.
     placeholder = (
-        {_key_name(key): f"{key[:13]}-in-the-box" if key.startswith("sk-ant-") else "in-the-box"} if key else {}
+        {_key_name(key): f"{key[:13]}-in-the-sandbox" if key.startswith("sk-ant-") else "in-the-sandbox"} if key else {}
     )
     return {"ANTHROPIC_BASE_URL": PROXY_URL, **placeholder}
 
@@ -126,7 +126,7 @@ def build_launch(
         env=build_cli_environment(settings, home),
         stdin=stdin,
         binds=sandbox_binds(settings, order, Path(program), file, base),
-        box=settings.box,
+        sandbox=settings.sandbox,
         needs_sandbox=True,
         bounds=ResourceLimits.from_settings(settings),
         writes=[home],
@@ -145,7 +145,7 @@ def prepare_files(order: Order, home: Path, settings: Settings) -> Path:
         folder.mkdir(parents=True)
     copy_instructions(order, home)
     if order.tools:
-        content = build_tool_orders(order, boxed=bubblewrap.uses_sandbox(settings.box)) | {
+        content = build_tool_orders(order, sandboxed=bubblewrap.uses_sandbox(settings.sandbox)) | {
             "question": str(home / QUESTION)
         }
         (home / TOOL_ORDERS).write_text(json.dumps(content), encoding="utf-8")

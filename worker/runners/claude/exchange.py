@@ -279,7 +279,9 @@ def adopt_message(order: Order, files: ProcessFiles, found: FinishedRun, prices:
     with contextlib.suppress(FileNotFoundError):  # already moved by the dead worker
         files.move_to_delivery(order)
     ending = (
-        rebuild_ending(found) if found.facts else RunEnding(exit=AgentExit(), bytes=len(found.output), box=files.level)
+        rebuild_ending(found)
+        if found.facts
+        else RunEnding(exit=AgentExit(), bytes=len(found.output), sandbox=files.level)
     )
     seen = call_log.read_adopted_calls(files.work_folder, files.calls) or call_log.read_adopted_calls(
         order.directory, files.calls

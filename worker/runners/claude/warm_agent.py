@@ -68,7 +68,7 @@ def fixed_part(settings: Settings, program: str, order: Order) -> str:
     if order.read_only or order.tools or not set(settings.claude_tools) <= _STARTING_NOTHING:
         return ""
     try:
-        level = bubblewrap.choose_isolation(settings.box, wanted=True)
+        level = bubblewrap.choose_isolation(settings.sandbox, wanted=True)
     except bubblewrap.SandboxError:
         return ""
     home, memory, file = Path("/home"), order.workdir / "CLAUDE.md", Path(program).resolve().stat()
@@ -188,7 +188,7 @@ class ClaudeAgent:
         message = Exchange(order, self._base, build_message_prompt(order, self._base), began, begun=not files.asked)
         self.can_be_kept, files.asked = False, files.asked + 1
         self._process.extend_lease(stop.lease_ends)
-        footprint = ResourceUsage(self._bounds, [files.work_folder, files.home_folder], boxed=self._is_sandboxed)
+        footprint = ResourceUsage(self._bounds, [files.work_folder, files.home_folder], sandboxed=self._is_sandboxed)
         supervision = Supervision(self._process, order, stop, line_callback(emit, message.take_line), footprint)
         message.settle = functools.partial(setattr, supervision, "settled", True)
         supervision.finished = lambda: bool(message.stream.result) and hooks.has_ended(files.work_folder)
@@ -264,7 +264,7 @@ class ClaudeAgent:
             return None
         said = supervision.output_size
         ending = RunEnding(
-            exit=AgentExit(pid=self._process.pid), bytes=said, box=files.level, witnessed=begun.observed_calls
+            exit=AgentExit(pid=self._process.pid), bytes=said, sandbox=files.level, witnessed=begun.observed_calls
         )
         proven = files.prove_message(files.work_folder, message, ending)
         if proven is None:

@@ -73,7 +73,7 @@ class OpenAiHttpRunner(ProcessRunner):
             env={"LANG": "C.UTF-8", "PYTHONPATH": SOURCE_ROOT},
             stdin=json.dumps(asked).encode(),
             binds=OUR_CODE,
-            box=settings.box,
+            sandbox=settings.sandbox,
             bounds=ResourceLimits.from_settings(settings),
             outbound=_allowed_destinations(settings, order.option),
             proxy_stdin=json.dumps({**asked, "url": PROXY_URL, "key": ""}).encode(),

@@ -60,7 +60,7 @@ class Isolation:
 
 
 def choose_isolation(mode: str, *, wanted: bool) -> Isolation:
-    """Return how to isolate an agent in a mode of ``HELIX_BOX``: ``off``, ``auto`` or ``required``.
+    """Return how to isolate an agent in a mode of ``HELIX_SANDBOX``: ``off``, ``auto`` or ``required``.
 
     In mode auto, an agent gets a sandbox if it is ``wanted`` (its model chooses its actions) and the machine can make
     one.
@@ -72,12 +72,12 @@ def choose_isolation(mode: str, *, wanted: bool) -> Isolation:
         return Isolation()
     problem, shared = find_obstacle(), find_network_obstacle()
     if mode == "required" and (problem or shared):
-        raise SandboxError(f"HELIX_BOX=required, but {problem or shared}")
+        raise SandboxError(f"HELIX_SANDBOX=required, but {problem or shared}")
     return Isolation() if problem else Isolation("bubblewrap", cut=not shared)
 
 
 def uses_sandbox(mode: str) -> bool:
-    """Return whether agents whose model chooses their actions run in a sandbox in this mode of ``HELIX_BOX``."""
+    """Return whether agents whose model chooses their actions run in a sandbox in this mode of ``HELIX_SANDBOX``."""
     try:
         return choose_isolation(mode, wanted=True).kind != "none"
     except SandboxError:
@@ -88,12 +88,12 @@ def find_obstacle() -> str:
     """Return why this machine cannot create a sandbox, or an empty string if it can."""
     if (program := shutil.which("bwrap")) is None:
         return "bubblewrap is not installed (no bwrap on PATH)"
-    return _try_sandbox(program, "a box", cut=False)
+    return _try_sandbox(program, "a sandbox", cut=False)
 
 
 def find_network_obstacle() -> str:
     """Return why this machine cannot give a sandbox a separate network, or an empty string if it can."""
-    return find_obstacle() or _try_sandbox(shutil.which("bwrap") or "", "a box with its own network", cut=True)
+    return find_obstacle() or _try_sandbox(shutil.which("bwrap") or "", "a sandbox with its own network", cut=True)
 
 
 def _try_sandbox(program: str, what: str, *, cut: bool) -> str:

@@ -112,14 +112,18 @@ class AllowedDestinations:
         """Return the destinations that the settings and the environment variables ``names`` specify."""
         given = {name: os.environ.get(name, "") for name in names}
         proxy = given.get("HTTPS_PROXY") or given.get("https_proxy") or ""
-        return cls(upstream=upstream, hosts=settings.box_hosts, proxy=proxy, ca=given.get("NODE_EXTRA_CA_CERTS", ""))
+        return cls(
+            upstream=upstream, hosts=settings.sandbox_hosts, proxy=proxy, ca=given.get("NODE_EXTRA_CA_CERTS", "")
+        )
 
     def find_upstream(self, method: bytes, target: bytes) -> Upstream:
         """Return the model service if this request may be sent to it, otherwise raise ``RequestRefused``."""
         path = target.partition(b"?")[0].decode("ascii", "replace")
         if self.upstream is None or not self.upstream.accepts_request(method, path):
             asked = f"{method.decode('ascii', 'replace')} {path}"[:200]
-            raise RequestRefused(403, f"the box leads to its model alone: {asked} is not passed on (docs/security.md)")
+            raise RequestRefused(
+                403, f"the sandbox leads to its model alone: {asked} is not passed on (docs/security.md)"
+            )
         return self.upstream
 
     async def connect_upstream(self, upstream: Upstream) -> ByteStream:
@@ -136,7 +140,7 @@ class AllowedDestinations:
             raise RequestRefused(403, f"{target[:200]!r} is not a host name with a port")
         host = host.strip("[]")
         if not any(_matches_entry(entry, host, port) for entry in self.hosts):
-            raise RequestRefused(403, f"{target[:200]} is not named in HELIX_BOX_HOSTS (docs/security.md)")
+            raise RequestRefused(403, f"{target[:200]} is not named in HELIX_SANDBOX_HOSTS (docs/security.md)")
         address = host if self.proxy else await self._resolve_host(host, port)
         return await self._connect(address, int(port), None, proxy=self.proxy)
 
@@ -150,7 +154,7 @@ class AllowedDestinations:
         for address in filter(is_internal_address, addresses):
             own = host == "localhost" and ipaddress.ip_address(address).is_loopback
             if not own and not any(_matches_entry(entry, address, port) for entry in self.hosts):
-                said = f"{host} leads to {address}, an inner address: name that address in HELIX_BOX_HOSTS as well"
+                said = f"{host} leads to {address}, an inner address: name that address in HELIX_SANDBOX_HOSTS as well"
                 raise RequestRefused(403, said)
         return addresses[0]
 

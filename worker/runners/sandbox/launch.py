@@ -50,14 +50,14 @@ class Launch:
         outbound: the service behind the model proxy, and other hosts; None for no network.
         writes: writable folders besides the agent's own.
         proxy_env, proxy_stdin, proxy_files: variables (empty removes one), input and files used behind a model proxy.
-            There and in ``argv``, ``box.PROXY_URL`` stands for the service's base address.
+            There and in ``argv``, ``sandbox.PROXY_URL`` stands for the service's base address.
     """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     stdin: bytes | None
     binds: Sequence[SandboxMount] = ()
-    box: str = "off"
+    sandbox: str = "off"
     needs_sandbox: bool = False
     blank_lines: bool = False
     bounds: ResourceLimits = field(default_factory=ResourceLimits)
@@ -134,7 +134,7 @@ class StartedAgent:
         """Return how the run ended, together with its isolation and its model calls. The call may block."""
         ending = self.supervision.build_ending(report)
         pass_failpoint("agent.ended")
-        ending = replace(ending, box=self.level, witnessed=self.observed_calls)
+        ending = replace(ending, sandbox=self.level, witnessed=self.observed_calls)
         if self.level.kind != "none" and not ending.bytes and (problem := bubblewrap.find_sandbox_error(ending.stderr)):
             return replace(ending, exit=replace(ending.exit, error=problem))
         return ending
@@ -156,7 +156,7 @@ def start_agent(
     Close ``held`` after the agent's end. ``noted`` keeps a call log even without a recording.
     """
     try:
-        level = bubblewrap.choose_isolation(launch.box, wanted=launch.needs_sandbox)
+        level = bubblewrap.choose_isolation(launch.sandbox, wanted=launch.needs_sandbox)
         path = call_log.call_log_path(order.directory) if order.recorded or noted else None
         if stage := _staged.get():
             launch = _apply_stage(launch, stage)
@@ -177,7 +177,7 @@ def start_agent(
     except OSError as error:
         return RunEnding(exit=AgentExit(error=str(error), passing=True))
     pass_failpoint("agent.started")
-    footprint = ResourceUsage(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
+    footprint = ResourceUsage(launch.bounds, [order.directory, *launch.writes], sandboxed=level.kind != "none")
     supervision = Supervision(agent, order, stop, line_callback(emit, take_line), footprint)
     supervision.blank_lines = launch.blank_lines
     if door:
@@ -190,7 +190,7 @@ def rebuild_ending(found: FinishedRun) -> RunEnding:
     try:
         facts = dict(found.facts)
         level = Isolation(facts.pop("box"), facts.pop("cut"))
-        return RunEnding(exit=AgentExit(**facts), bytes=len(found.output), box=level)
+        return RunEnding(exit=AgentExit(**facts), bytes=len(found.output), sandbox=level)
     except (KeyError, TypeError) as error:
         raise OSError(f"its recording has no right end: {error!r}") from error
 
@@ -215,7 +215,7 @@ def _isolate_launch(
     leads = launch.outbound
     if leads is None:
         return _sandbox_launch(launch, order, level, None), None
-    door = held.enter_context(proxy_client.open_proxy(leads, calls, boxed=level.cut))
+    door = held.enter_context(proxy_client.open_proxy(leads, calls, sandboxed=level.cut))
     if level.cut:
         launch = _fill_proxy_address(launch, bubblewrap.PROXY_URL)
     elif leads.upstream:

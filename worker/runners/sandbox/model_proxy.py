@@ -432,9 +432,9 @@ class _ProxyRequests:
         self._numbers = itertools.count(1)
         self._open: dict[int, tuple[contextlib.ExitStack, CallLog]] = {}
 
-    def open(self, outbound: AllowedDestinations, calls: Path | None, boxed: bool) -> tuple[int, str]:
+    def open(self, outbound: AllowedDestinations, calls: Path | None, sandboxed: bool) -> tuple[int, str]:
         record, held = CallLog(calls), contextlib.ExitStack()
-        made = self._forwarder.open_socket_proxy if boxed else self._forwarder.open_loopback_proxy
+        made = self._forwarder.open_socket_proxy if sandboxed else self._forwarder.open_loopback_proxy
         address = str(held.enter_context(made(outbound, record)))
         number = next(self._numbers)
         self._open[number] = held, record

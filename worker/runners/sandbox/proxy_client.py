@@ -126,10 +126,10 @@ class ModelProxy:
 
 
 @contextlib.contextmanager
-def open_proxy(outbound: AllowedDestinations, calls: Path | None, *, boxed: bool) -> Iterator[ModelProxy]:
+def open_proxy(outbound: AllowedDestinations, calls: Path | None, *, sandboxed: bool) -> Iterator[ModelProxy]:
     """Open the model proxy of one run, and close the proxy and its connections at the end of the ``with`` block.
 
-    ``calls`` is the file of the call log. ``boxed`` gives a unix socket; otherwise the address is a secret loopback
+    ``calls`` is the file of the call log. ``sandboxed`` gives a unix socket; otherwise the address is a secret loopback
     URL.
 
     Raises:
@@ -137,10 +137,10 @@ def open_proxy(outbound: AllowedDestinations, calls: Path | None, *, boxed: bool
     """
     try:
         doors = _shared_process()
-        number, address = doors.send_request("open", outbound, calls, boxed)
+        number, address = doors.send_request("open", outbound, calls, sandboxed)
     except ConnectionError:  # the process has just died
         doors = _shared_process()
-        number, address = doors.send_request("open", outbound, calls, boxed)
+        number, address = doors.send_request("open", outbound, calls, sandboxed)
     try:
         yield ModelProxy(address, doors, number, calls)
     finally:

@@ -72,13 +72,13 @@ class ResourceLimits:
 class ResourceUsage:
     """Measures the memory, processes and files that one run uses, and compares them with the run's limits.
 
-    ``boxed`` means that the run has its own ``/tmp``.
+    ``sandboxed`` means that the run has its own ``/tmp``.
     """
 
-    def __init__(self, bounds: ResourceLimits, folders: Sequence[Path] = (), *, boxed: bool = False) -> None:
+    def __init__(self, bounds: ResourceLimits, folders: Sequence[Path] = (), *, sandboxed: bool = False) -> None:
         self._bounds = bounds
         self._folders = folders
-        self._boxed = boxed
+        self._boxed = sandboxed
         self._next = time.monotonic() + LOOK_SECONDS
         self._next_walk = self._next
 

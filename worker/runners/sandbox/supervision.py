@@ -70,7 +70,7 @@ class RunEnding:
             done, but the process did not exit); empty if it exited itself.
         detail: the exceeded limit.
         stderr: the last 4 kB of standard error.
-        box: the isolation; None if never started.
+        sandbox: the isolation; None if never started.
         witnessed: the model calls; None without a model proxy.
     """
 
@@ -79,7 +79,7 @@ class RunEnding:
     detail: str = ""
     bytes: int = 0
     stderr: str = ""
-    box: Isolation | None = None
+    sandbox: Isolation | None = None
     witnessed: ObservedCalls | None = None
 
     @property
@@ -100,7 +100,7 @@ class RunEnding:
             "swept": self.exit.swept,
             "left": list(self.exit.left),
             "stderr": self.stderr,
-            "box": self.box.kind if self.box else "",
+            "box": self.sandbox.kind if self.sandbox else "",
             "network": self.network_kind,
             "witness": self.witnessed.to_dict() if self.witnessed else None,
         }
@@ -114,13 +114,13 @@ class RunEnding:
     @property
     def _killed_by_others(self) -> bool:
         """Return whether the agent got a SIGKILL that neither the worker nor the guard sent."""
-        boxed = self.box is not None and self.box.kind != "none" and self.exit.code == 128 + signal.SIGKILL
-        return (boxed or self.exit.code == -signal.SIGKILL) and not self.cause and not self.exit.cause
+        sandboxed = self.sandbox is not None and self.sandbox.kind != "none" and self.exit.code == 128 + signal.SIGKILL
+        return (sandboxed or self.exit.code == -signal.SIGKILL) and not self.cause and not self.exit.cause
 
     @property
     def network_kind(self) -> str:
         """Return whether the sandbox's network was ``cut`` or ``shared``, or an empty string without a sandbox."""
-        return ("cut" if self.box.cut else "shared") if self.box and self.box.kind != "none" else ""
+        return ("cut" if self.sandbox.cut else "shared") if self.sandbox and self.sandbox.kind != "none" else ""
 
 
 class Supervision:

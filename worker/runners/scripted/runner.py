@@ -68,7 +68,7 @@ class ScriptedRunner(ProcessRunner):
             },
             stdin=json.dumps(said).encode(),
             binds=[*OUR_CODE, *([SandboxMount(Path(order.witness), writable=True)] if order.witness else [])],
-            box=settings.box,
+            sandbox=settings.sandbox,
             bounds=ResourceLimits.from_settings(settings),
         )
         return PreparedRun(launch=launch, take_line=transcript.take_line, conclude=conclude)

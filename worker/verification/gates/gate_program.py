@@ -113,7 +113,7 @@ def run_program(
         open_files=bounds.most_open_files,
     )
     folders = [own.path] if own and own.writable else []
-    footprint = ResourceUsage(bounds, folders, boxed=fence is not None and fence.sandboxed)
+    footprint = ResourceUsage(bounds, folders, sandboxed=fence is not None and fence.sandboxed)
     return _supervise_program(process, footprint, limits, stop, deadline, tail, fenced=fence is not None)
 
 
@@ -138,18 +138,18 @@ def _supervise_program(
     cause = ending.cause or ending.exit.cause
     if (cause and cause not in {"deadline", "idle", "limit"}) or (cause == "deadline" and deadline < ends):
         raise CheckInterrupted(cause)
-    error = _explain_start_failure(ending, tuple(lines), boxed=fenced)
+    error = _explain_start_failure(ending, tuple(lines), sandboxed=fenced)
     return GateProgramResult(
         code=ending.exit.code, cause=cause, detail=ending.detail, error=error, lines=tuple(lines), limits=limits
     )
 
 
-def _explain_start_failure(ending: RunEnding, lines: Sequence[str], *, boxed: bool) -> str:
+def _explain_start_failure(ending: RunEnding, lines: Sequence[str], *, sandboxed: bool) -> str:
     if ending.exit.error:
         return ending.exit.error
     if ending.exit.code == CANNOT_RUN and len(lines) == 1:
         return lines[-1]
-    return bubblewrap.find_sandbox_error(ending.stderr) if boxed and not ending.bytes else ""
+    return bubblewrap.find_sandbox_error(ending.stderr) if sandboxed and not ending.bytes else ""
 
 
 def build_environment(home: Path | None) -> dict[str, str]:

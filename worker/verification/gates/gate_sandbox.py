@@ -37,7 +37,7 @@ class GateSandbox:
     def from_settings(cls, settings: Settings, *, operator: bool = True) -> GateSandbox:
         """Return the sandbox that the settings describe for the programs of quality gates."""
         return cls(
-            mode=settings.box, root=settings.root, operator=operator, bounds=ResourceLimits.from_settings(settings)
+            mode=settings.sandbox, root=settings.root, operator=operator, bounds=ResourceLimits.from_settings(settings)
         )
 
     def explain_phase_refusal(self, phase: Phase) -> str:
@@ -50,14 +50,14 @@ class GateSandbox:
 
         ``gate`` names a gate that executes files of the phase; empty for other gates.
         """
-        problem = "HELIX_BOX=off" if self.mode == "off" else self.obstacle or self.shared
+        problem = "HELIX_SANDBOX=off" if self.mode == "off" else self.obstacle or self.shared
         if not problem:
             return ""
         if self.mode == "required":
-            return f"HELIX_BOX=required, but {problem}"
+            return f"HELIX_SANDBOX=required, but {problem}"
         if gate and not self.operator:
             return (
-                "set up a box on this worker, or let an operator submit the phase: "
+                "set up a sandbox on this worker, or let an operator submit the phase: "
                 f"gate {gate} runs what an agent wrote, and {problem} (docs/security.md)"
             )
         return ""

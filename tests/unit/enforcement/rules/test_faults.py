@@ -89,9 +89,9 @@ JUDGE = """
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Programs run without a box, and the judge is a scripted agent."""
+    """Programs run without a sandbox, and the judge is a scripted agent."""
     (tmp_path / "judge.yaml").write_text(JUDGE)
-    settings = Settings(root=tmp_path, box="off", models={"judge": f"scripted:{tmp_path / 'judge.yaml'}"})
+    settings = Settings(root=tmp_path, sandbox="off", models={"judge": f"scripted:{tmp_path / 'judge.yaml'}"})
     monkeypatch.setattr("worker.cli.validate.provide_services", lambda: provide_services(settings))
     provide_services(settings)
     yield

@@ -40,9 +40,9 @@ JUDGE = """
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path) -> Iterator[None]:
-    """Programs run here without a box, and the judge is a scripted agent."""
+    """Programs run here without a sandbox, and the judge is a scripted agent."""
     (tmp_path / "judge.yaml").write_text(JUDGE)
-    provide_services(Settings(root=ROOT, box="off", models={"judge": f"scripted:{tmp_path / 'judge.yaml'}"}))
+    provide_services(Settings(root=ROOT, sandbox="off", models={"judge": f"scripted:{tmp_path / 'judge.yaml'}"}))
     yield
     services.provide_services(services.NOTHING)
 
