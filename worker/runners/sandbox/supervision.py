@@ -100,7 +100,7 @@ class RunEnding:
             "swept": self.exit.swept,
             "left": list(self.exit.left),
             "stderr": self.stderr,
-            "box": self.sandbox.kind if self.sandbox else "",
+            "sandbox": self.sandbox.kind if self.sandbox else "",
             "network": self.network_kind,
             "witness": self.witnessed.to_dict() if self.witnessed else None,
         }
