@@ -147,7 +147,7 @@ def test_a_run_that_finished_is_recorded_with_its_end(agents: AgentProcesses, fo
     assert run_of(agents, folder, SAYS) == b"Zeile eins\nZeile zwei"
     found = wait_for(lambda: recording.read_finished(folder))
     assert found.output == b"Zeile eins\nZeile zwei"
-    assert (found.facts["code"], found.facts["sandbox"]) == (0, "none")
+    assert (found.facts["code"], found.facts["box"]) == (0, "none")
     recording.delete_recording(folder)
     assert left_of(folder) == []
 

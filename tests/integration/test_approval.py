@@ -202,7 +202,7 @@ async def test_of_two_holders_at_once_one_answers_and_the_other_reads_what(bench
     assert sorted(status for status, _ in both) == [200, 409]
     [other] = [text for status, text in both if status == 409]
     won = (await bench.client.reader.read_turn(turn.turn_id)).decision.kind
-    assert f"Answered before: {'Yes' if won == 'approve' else 'No'}" in other
+    assert f"Already answered: {'Yes' if won == 'approve' else 'No'}" in other
 
 
 async def test_a_link_answers_its_own_question_and_no_later_one(bench: Bench, settings: Settings) -> None:
@@ -216,7 +216,7 @@ async def test_a_link_answers_its_own_question_and_no_later_one(bench: Bench, se
     assert (turn.state, turn.interruption.asked["arguments"]) == (TurnState.SUSPENDED, {"command": "rm -rf /"})
     async with web(settings) as http:
         status, text = await said(http, link)
-        assert (status, "waits for no answer" in text, "rm -rf" in text) == (200, True, False)
+        assert (status, "no longer open" in text, "rm -rf" in text) == (200, True, False)
         assert (await said(http, link, "approve"))[0] == 409
     with pytest.raises(TurnNotSuspended, match="another question waits"):
         await bench.client.inbox.decide_turn(turn_id, "approve", by="alice", suspended_at=turn.suspended_at - 1)
@@ -249,7 +249,7 @@ async def test_an_expired_a_foreign_and_a_changed_link_are_refused_and_noted(
         late = float(until) + 1
         monkeypatch.setattr("api_client.web.relay.question_links.time.time", lambda: late)
         status, text = await said(http, link, "approve")
-        assert (status, "waits for no answer" in text) == (409, True)
+        assert (status, "no longer open" in text) == (409, True)
     assert (await lines(bench, turn))[-1] == ("approve", LINK_HOLDER, True)
     assert (await bench.client.reader.read_turn(turn.turn_id)).state is TurnState.SUSPENDED
 

@@ -103,7 +103,7 @@ async def test_a_relays_user_lines_turns_up_cancels_them_and_sees_their_places(
     guarded: Guarded, tmp_path: Path
 ) -> None:
     worker, keys = guarded.settings_of("worker"), Keys(guarded.settings.namespace)
-    await asyncio.to_thread(lambda: Ledger(worker, "w").release(0))  # a worker that knows the line
+    await asyncio.to_thread(lambda: Ledger(worker, "w").release_turns(0))  # a worker that knows the line
     with redis.Redis.from_url(guarded.urls["worker"]) as store:
         async with TurnsClient(guarded.settings_of("relay")) as client:
             ids = [await client.submitter.submit(asked("hello", f"s-{number}")) for number in range(5)]

@@ -67,7 +67,7 @@ async def submitted(client: TurnsClient, store: redis.Redis, number: int) -> lis
 
 
 async def test_while_their_messages_wait_turns_are_not_announced_again(quick: Settings, store: redis.Redis) -> None:
-    Ledger(quick, "w").release(0)
+    Ledger(quick, "w").release_turns(0)
     async with TurnsClient(quick) as client:
         for number in range(150):
             await client.submitter.submit(request(session_id=f"s-{number}"))

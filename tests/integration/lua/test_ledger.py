@@ -104,7 +104,7 @@ async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
 async def test_an_append_whose_reply_was_lost_is_answered_not_repeated(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
-    command = next(ledger._changes.append(claim, [AttemptOutput(attempt=1, text="a")]))
+    command = next(ledger._changes.append_events(claim, [AttemptOutput(attempt=1, text="a")]))
     assert ledger._send_command(command) is ledger._send_command(command) is None
     assert (await client.reader.read_turn(turn_id)).seq == 3
 

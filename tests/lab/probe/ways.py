@@ -178,7 +178,7 @@ WAYS: dict[str, Callable[[Target], object]] = {
     "model proxy: the relay through it": lambda at: _at_door(
         at, f"CONNECT 127.0.0.1:{at['relay']} HTTP/1.1\r\nHost: x\r\n\r\n", "403"
     ),
-    "door: other users' files at the model's API": lambda at: _at_door(
+    "model proxy: other users' files at the model's API": lambda at: _at_door(
         at, "POST /v1/files HTTP/1.1\r\nHost: x\r\n\r\n", "403"
     ),
     "read: another session's answer": lambda at: reads(f"{at['other']}/output/response.md"),
