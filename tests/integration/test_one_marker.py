@@ -49,7 +49,8 @@ def response_md(installation: Up, session: str) -> str:
 
 @pytest.mark.parametrize("name", BODIES)
 def test_all_ways_to_the_answer_say_the_same(installation: Up, name: str) -> None:
-    body = BODIES[name].rstrip()  # blanks before the own marker belong to it
+    answer = BODIES[name].replace("\r\n", "\n")  # a normaliser's edit
+    body = answer.rstrip()  # blanks before the own marker belong to it
     url = installation.told["web_url"]
     with (
         openai.OpenAI(base_url=f"{url}/v1", api_key="any") as client,
@@ -65,7 +66,7 @@ def test_all_ways_to_the_answer_say_the_same(installation: Up, name: str) -> Non
             assert events.get_final_response().output_text == body
 
         turn = web.get(f"/v1/turns/{whole.headers['x-turn-id']}").json()
-        assert turn["response"] == BODIES[name] + OWN
+        assert turn["response"] == answer + OWN
         assert turn["step"] == "done"
         assert response_md(installation, turn["session_id"]) == turn["response"]
 

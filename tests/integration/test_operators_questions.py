@@ -174,7 +174,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             {"/overview": r"Lost ?0 of \d+ ever acknowledged"},
         ),
         "What was killed and recovered?": (
-            r"4 of \d+ agent runs and judgements lost to crashes(?s:.*)recovery +\d",
+            r"4 of \d+ agent runs and validations lost to crashes(?s:.*)recovery +\d",
             {
                 "/overview": r"4 of \d+ deliveries lost .* passed 1 worker lost, 2 deliveries",
                 "/turns?lost=1": rf"^(?!.*{history.failed}).*{history.dead} .*{history.recovered}",
