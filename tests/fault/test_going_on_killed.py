@@ -14,10 +14,12 @@ from tests.fault.conftest import judged
 from tests.installation import Installation
 from tests.lab.bench.economy.answers import chat
 from tests.support import wait_until
+from worker.enforcement.answer_continuation import quote_last_lines, trim_partial_marks
 
 WHOLE = chat(7, "de", 1500).text()
 BREAK = WHOLE.index("(#007-009)")
-LINE = WHOLE.rindex("\n", 0, BREAK) + 1
+#: Where the words begin that the prompt quotes, and that the continuation begins with.
+LINE = WHOLE.rindex(quote_last_lines(trim_partial_marks(WHOLE[:BREAK]).rstrip()), 0, BREAK)
 #: Behind the place at which it is seen where the rest begins, so that some of it is told before the worker dies.
 LATER = LINE + 700
 

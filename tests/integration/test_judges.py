@@ -1,5 +1,6 @@
 """Validators in child processes: one that hangs, dies or cannot be made costs a verdict, never a worker."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -60,7 +61,9 @@ def codes(judges: ValidationPool, what: ValidationCase) -> list[tuple[str, str]]
 
 
 #: Too long for the worker itself.
-LONG = "x" * (MOST_CHARACTERS + 1) + "\n\n"
+LONG = (
+    " ".join(hashlib.sha256(bytes([n % 256, n // 256])).hexdigest() for n in range(MOST_CHARACTERS // 64 + 1)) + "\n\n"
+)
 
 
 @pytest.mark.parametrize("before", ["", LONG])
@@ -195,7 +198,7 @@ def test_a_child_that_died_while_it_had_nothing_to_do_costs_no_verdict() -> None
 def test_no_child_outlives_its_process_whatever_it_is_doing(install: Callable[[str], None], tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     install(f"open({str(seen)!r}, 'w').write(str(os.getpid())); __import__('re').match(r'(a+)+$', 'a' * 64 + 'b')")
-    program = "from tests.integration.test_judges import *; Judges(600).judge(case('Ja.', 'own'))"
+    program = "from tests.integration.test_judges import *; ValidationPool(600).judge(case('Ja.', 'own'))"
     with subprocess.Popen(
         [sys.executable, "-c", f"if __name__ == '__main__':\n    {program}"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path.cwd())])},
