@@ -337,7 +337,7 @@ async def compared(trouble: Trouble, installation: Installation) -> None:
         assert plain(shown) in plain(said(installation, "list"))
         assert plain(shown) in seen["list's page"]
         assert plain(words) in seen["turn's page"]
-        assert ("at work" in seen["turn's page"]) == (code == "slot"), "that says it of others"
+        assert ("slots are busy" in seen["turn's page"]) == (code == "slot"), "that says it of others"
     # Of a session's turns the installation says that they wait for each other, not for which.
     of_all = shown if code == "session" else words
     assert plain(of_all) in seen["overview"]
