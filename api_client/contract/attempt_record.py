@@ -58,7 +58,7 @@ class AttemptFacts:
 
 @checked_frozen(slots=True, kw_only=True)
 class AttemptRecord(AttemptFacts):
-    """One numbered agent run of a turn. Numbers start at 1."""
+    """The record of an agent run of a turn. Runs are numbered from 1."""
 
     number: int
 

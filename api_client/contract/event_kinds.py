@@ -146,7 +146,7 @@ class VerifierJudged(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptAccepted(EventKind):
-    """Every active validator accepts; ``issues`` are warnings."""
+    """The answer is accepted by every active validator; ``issues`` are warnings."""
 
     KIND = "attempt.accepted"
     attempt: int
@@ -212,7 +212,7 @@ class TurnMended(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEscalated(EventKind):
-    """All attempts failed; ``stage`` 1 asks another ``model``, 2 a person."""
+    """The attempts failed; ``stage`` 1 asks another ``model``, 2 a person."""
 
     KIND = "turn.escalated"
     attempt: int

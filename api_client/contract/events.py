@@ -61,7 +61,7 @@ _EVENT_ID = re.compile(r"(\d{1,15})-([a-zA-Z0-9]+)(?:-(\d{1,15}))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One entry in the event log of a turn.
+    """An entry in the event log of a turn.
 
     ``seq`` counts from 1 without gaps. ``epoch`` is a nonce of the record: another epoch means another history. ``at``
     is in seconds since the epoch, by the store's clock. ``body`` has the typed content.

@@ -36,7 +36,7 @@ class QualityGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One phase of a workflow: a task for an agent, and the checks that its result must pass.
+    """A phase of a workflow: a task for an agent, and the checks that its result must pass.
 
     Attributes:
         id: unique in its file; names the phase in commands, folders and events.

@@ -46,7 +46,7 @@ CHAT = "chat"
 
 
 class OnError(StrEnum):
-    """How to treat an answer when a validation rule itself fails or takes too long."""
+    """The treatment of an answer when a validation rule itself fails or takes too long."""
 
     FAIL = "fail"
     WARN = "warn"
@@ -104,7 +104,7 @@ class AppliesTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRule:
-    """One rule of a policy file: a check of answers, and what to do about its errors.
+    """A rule of a policy file: a check of answers, and what to do about its errors.
 
     Attributes:
         rule: a rule with options, a built-in validator, or an installed package's validator.

@@ -32,7 +32,7 @@ _MOST_LINE = 200
 _START, _INSIDE, _TEXT, _PENDING = range(4)
 
 
-class Removed(NamedTuple):
+class RemovedPiece(NamedTuple):
     """A piece of reasoning in a text: its first and last position (excluded), and whether its end was missing."""
 
     start: int
@@ -45,7 +45,7 @@ class SeparatedText:
     """The text of an answer without the model's reasoning, and the removed pieces of the original text."""
 
     text: str
-    removed: tuple[Removed, ...] = ()
+    removed: tuple[RemovedPiece, ...] = ()
 
 
 def remove_reasoning(text: str) -> SeparatedText:
@@ -65,7 +65,7 @@ class ReasoningFilter:
     """
 
     def __init__(self) -> None:
-        self.removed: list[Removed] = []
+        self.removed: list[RemovedPiece] = []
         self.voids = 0
         self._state = _START
         self._shown: list[str] = []
@@ -116,7 +116,7 @@ class ReasoningFilter:
 
     def _remove(self, end: int, *, closed: bool = True) -> None:
         self._at, self._searched, self._state = end, end, _START
-        self.removed.append(Removed(self._from, self._place + end, closed))
+        self.removed.append(RemovedPiece(self._from, self._place + end, closed))
 
     def _begin_block(self, found: re.Match[str], state: int) -> None:
         self._from, self._tag, self._state = self._place + found.start(), found["tag"].lower(), state

@@ -1,4 +1,4 @@
-"""All labels of turns, as capabilities declare them."""
+"""The labels of turns, as capabilities declare them."""
 
 from __future__ import annotations
 

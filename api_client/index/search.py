@@ -142,7 +142,7 @@ class FoundTurn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page of a list of turns; ``next`` is the position of the next page, or None on the last page.
+    """A page of a list of turns; ``next`` is the position of the next page, or None on the last page.
 
     A page that took too long ends before it is full.
     """

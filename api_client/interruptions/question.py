@@ -19,7 +19,7 @@ _WORDS = load_word_table(__file__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One of the answers that a person can choose for a question.
+    """An answer that a person can choose for a question.
 
     ``label`` is the text of its button, ``said`` the confirmation afterwards. ``style`` is ``main``, ``danger`` or
     empty. ``takes`` is ``note`` or ``text`` if the answer needs one.

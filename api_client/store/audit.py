@@ -22,7 +22,7 @@ MOST_NAMED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLine:
-    """One entry of the audit log: who ordered which action, and whether the action was refused.
+    """An entry of the audit log: who ordered which action, and whether the action was refused.
 
     ``by`` is ``user@host`` on the command line and ``key:HASH`` through the API. ``bulk`` is the id that all entries of
     a bulk action share. ``refused`` says why the action failed; it is empty after success, or if the process died

@@ -1,4 +1,4 @@
-"""One pipelined connection to the store for an event loop.
+"""A pipelined connection to the store for an event loop.
 
 Commands requested at the same time are sent together, and replies arrive in the same order. A lost or silent connection
 fails all waiting commands, and the next command opens another connection; so commands must be safe to send twice.
@@ -102,7 +102,7 @@ class SingleConnection(Connection):
 
 
 class _Pipeline(asyncio.Protocol):
-    """One open connection that pipelines commands; ``lost`` is the error that ended it, or None."""
+    """An open connection that pipelines commands; ``lost`` is the error that ended it, or None."""
 
     def __init__(self, connection: OpenedConnection, answer_seconds: float) -> None:
         self.lost: Exception | None = None

@@ -1,4 +1,4 @@
-"""All actions on turns by name: what the modules of this package declare."""
+"""The actions on turns by name: what the modules of this package declare."""
 
 from __future__ import annotations
 

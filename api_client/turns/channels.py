@@ -26,7 +26,7 @@ _CONFIRM_SECONDS = 2.0
 
 @dataclass(slots=True, eq=False)
 class ChannelSubscriber:
-    """One reader's subscription to the wake-up channel of a turn."""
+    """A reader's subscription to the wake-up channel of a turn."""
 
     _heard: deque[bytes] = field(default_factory=deque)
     _rung: asyncio.Event = field(default_factory=asyncio.Event)

@@ -179,7 +179,7 @@ class KeptAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
-    """One row of the list of worker processes. Times are seconds since the epoch, 0 if unknown.
+    """A row of the list of worker processes. Times are seconds since the epoch, 0 if unknown.
 
     Attributes:
         name: process name in Flower, logs, pages and records.
@@ -214,7 +214,7 @@ class WorkerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRow:
-    """One row of the list of owners with unfinished turns.
+    """A row of the list of owners with unfinished turns.
 
     ``at_once`` is 0 without a limit. ``working`` turns are held by a worker, ``waiting`` ones wait for a worker or
     behind other turns.

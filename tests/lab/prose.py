@@ -1,7 +1,7 @@
 """``python -m tests.lab.prose [--names]``: check what a machine can check of names and English.
 
 Ruff checks that a function's docstring begins with a verb in the imperative (D401). This program checks the rest:
-sentences that begin with a pronoun, one-word function names and their homonyms, and long table cells in Markdown.
+docstrings that begin without a noun or verb, one-word function names and their homonyms, and long cells of tables.
 ``--names`` lists the one-word names, the most frequent first. Whether a text is clear only a reader can say.
 """
 
@@ -21,7 +21,10 @@ HOMONYMS = 25
 #: Characters of a cell of a Markdown table; a longer one belongs into a list.
 LONGEST_CELL = 200
 
-_PRONOUN = re.compile(r"(?:It|Its|They|Them|Their|This|That|These|Those|Which|Whose|Whoever|Who|What|The same)\b")
+_NO_NOUN = re.compile(
+    r"(?:It|Its|They|Them|Their|This|That|These|Those|Which|Whose|Whoever|Who|What|How|When|Where|Why|One|All|Every"
+    r"|The same)\b"
+)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DOCUMENTED = (*_FUNCTIONS, ast.ClassDef, ast.Module)
 
@@ -35,10 +38,10 @@ class Method:
     bases: tuple[str, ...]
 
 
-def find_pronouns(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and first words of each docstring that begins with a pronoun, so that its noun is missing."""
+def find_openings(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and first words of each docstring that begins with a pronoun, a number or a question word."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)) and _PRONOUN.match(text):
+        if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)) and _NO_NOUN.match(text):
             yield getattr(node, "lineno", 1), " ".join(text.split()[:6])
 
 
@@ -74,7 +77,7 @@ def find_problems(root: Path) -> Iterator[str]:
     for path in sorted(path for place in ("worker", "api_client") for path in (root / place).rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         methods += list_methods(source)
-        for line, words in find_pronouns(source):
+        for line, words in find_openings(source):
             yield f'{path.relative_to(root)}:{line}: "{words} ...": begin with a noun or a verb'
     for path in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
         for line, length in find_long_cells(path.read_text(encoding="utf-8")):

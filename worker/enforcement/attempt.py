@@ -11,7 +11,7 @@ from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One answer of the agent to a turn, with the result of its validation.
+    """The agent's answer in one attempt of a turn, with the result of its validation.
 
     Attributes:
         answer: the validated text: ``text``, or the previous answer with parts of ``text`` put in.

@@ -26,7 +26,7 @@ _WORD = re.compile(r"[^A-Za-z0-9_.:-]+")
 
 
 class ModelCallEnd(StrEnum):
-    """How a model call ended, according to the provider of the model."""
+    """The end of a model call, as reported by the provider of the model."""
 
     #: The model finished its text.
     WELL = "well"
@@ -52,7 +52,7 @@ WENT_ON = frozenset({ModelCallEnd.WELL, ModelCallEnd.TOOL})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """One call that an agent made to a model, as observed by the model proxy.
+    """A call that an agent made to a model, as observed by the model proxy.
 
     Attributes:
         status: HTTP status, or the status named in an error; 0 without a response.
@@ -98,7 +98,7 @@ def clean_word(said: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedCalls:
-    """All model calls that the model proxy observed during one run, in order of their start.
+    """The model calls that the model proxy observed during one run, in order of their start.
 
     Attributes:
         calls: the calls, at most the last ``MOST_CALLS``.

@@ -1,4 +1,4 @@
-"""One agent run for an attempt of a turn, with its own folder, events and limits."""
+"""An agent run for an attempt of a turn, with its own folder, events and limits."""
 
 from __future__ import annotations
 

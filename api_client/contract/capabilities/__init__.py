@@ -1,1 +1,1 @@
-"""One module for each capability, with the capability's entries in the catalogues."""
+"""Modules of the capabilities, each with the entries of one capability in the catalogues."""

@@ -1,4 +1,4 @@
-"""All settings: name, default, meaning. ``load`` reads them from the environment and the settings file.
+"""The settings: name, default, meaning. ``load`` reads them from the environment and the settings file.
 
 Each group has its own module; ``table`` puts the groups together.
 """

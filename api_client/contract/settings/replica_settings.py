@@ -10,7 +10,7 @@ from api_client.contract.settings.setting_values import choice_parser, integer_p
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaSettings(SettingsGroup):
-    """How safe a turn is before it is acknowledged."""
+    """Safety of a turn before it is acknowledged."""
 
     durability: str = declare_setting(
         "everysec",

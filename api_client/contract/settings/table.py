@@ -1,4 +1,4 @@
-"""All settings as one value, assembled from one group a subject."""
+"""The settings as one value, assembled from one group a subject."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Settings(
     ReplicaSettings,
     Storage,
 ):
-    """All settings. The environment name of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on."""
+    """The settings of an installation. The variable of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on."""
 
     def find_service(self, model: str) -> str:
         """Return the name of the service that serves a model, or the model's own name if it is unknown.

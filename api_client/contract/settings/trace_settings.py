@@ -20,7 +20,7 @@ def parse_trace_address(value: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceSettings(SettingsGroup):
-    """Where traces are looked at."""
+    """Places to look at traces."""
 
     trace_page: str = declare_setting(
         "",

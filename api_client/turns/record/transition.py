@@ -54,7 +54,7 @@ class TransitionTexts:
 
 @checked_frozen(slots=True, kw_only=True)
 class Transition:
-    """One state transition of a turn: changed fields, new events, counters and the next task.
+    """A state transition of a turn: changed fields, new events, counters and the next task.
 
     ``state`` and ``next`` are ignored if ``outcome`` is set. The store adds the event of a turn's end and its own
     measurements. ``delay_ms`` passes before ``next`` may be claimed. ``end_counters`` count only if the turn really

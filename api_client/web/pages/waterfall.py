@@ -44,7 +44,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class WaterfallRow:
-    """One row of a turn's time chart, for one run of an attempt or for the repair.
+    """A row of a turn's time chart, for one run of an attempt or for the repair.
 
     ``success`` is None for neither success nor failure.
     """

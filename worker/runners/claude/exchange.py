@@ -1,4 +1,4 @@
-"""One message to a running process of the Claude CLI, and the proof that its answer is complete.
+"""A message to a running process of the Claude CLI, and the proof that its answer is complete.
 
 The CLI confirms start and end of each message by its UUID. The proof works while the process lives, after it was
 killed, and from the recording when another worker adopts the turn.

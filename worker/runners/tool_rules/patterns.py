@@ -9,7 +9,7 @@ ANY, GLOB = "\0", "\1"
 
 
 class Match(IntEnum):
-    """How certainly a text matches a pattern."""
+    """The certainty with which a text matches a pattern."""
 
     NO = 0
     MAY = 1

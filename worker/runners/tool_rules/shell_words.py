@@ -40,7 +40,7 @@ class UnreadableCommand(Exception):
 
 
 class ShellCommand(NamedTuple):
-    """One simple command of a shell command line.
+    """A simple command of a shell command line.
 
     Attributes:
         plain: True if only its words determine what it does.
