@@ -103,11 +103,13 @@ class Fallback:
 class Fail:
     """The decision to end the turn without an accepted answer.
 
-    ``attempt`` is the best attempt; ``reason`` is ``incomplete``, ``rejected``, ``refused`` or ``escalated``.
+    ``attempt`` is the best attempt; ``reason`` is ``incomplete``, ``rejected``, ``refused``, ``escalated``, or
+    ``undecided`` if the policy itself failed, with the exception described in ``fault``.
     """
 
     attempt: int
     reason: str
+    fault: str = ""
 
     @property
     def asks_person(self) -> bool:
@@ -129,7 +131,7 @@ def decide_next(history: Sequence[Attempt], policy: Policy | None = None) -> Dec
     try:
         return _apply_policy(history, policy or Policy())
     except Exception as error:
-        return Fail(history[-1].number, f"nothing could be decided: {describe_fault(error)}")
+        return Fail(history[-1].number, "undecided", fault=describe_fault(error))
 
 
 def _apply_policy(history: Sequence[Attempt], policy: Policy) -> Decision:

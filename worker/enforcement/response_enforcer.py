@@ -174,7 +174,7 @@ class ResponseEnforcer:
         if isinstance(decision, Accept):
             return self._settled_result(history, chosen, success=True)
         if isinstance(decision, Fail):
-            return self._settled_result(history, chosen, success=False, reason=decision.reason)
+            return self._settled_result(history, chosen, success=False, reason=decision.fault or decision.reason)
         repaired = await self._run_guarded(
             active, [chosen.answer], judged, partial(repair_attempt, chosen, history, context=judged)
         )

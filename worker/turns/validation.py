@@ -28,7 +28,7 @@ from api_client.turns.record.transition import Transition, is_freshly_ordered, t
 from api_client.turns.record.turn_policy import find_turn_policy
 from worker.enforcement.answer_validation import refused_file_issues
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.policy import decide_next
+from worker.enforcement.policy import Fail, decide_next
 from worker.enforcement.rules import EVIDENCE
 from worker.enforcement.validation_faults import describe_fault
 from worker.turns import folders, publisher
@@ -188,7 +188,12 @@ def _decide_transition(
 ) -> Transition:
     try:
         decision = decide_next([*case.history, attempt], case.policy)
-        return after_validation(turn, link, attempt, case.policy, decision, Usage.from_report(record.usage))
-    except Exception as error:  # a repeated delivery would fail the same way
-        log.exception("judging.failed", link=str(link))
-        return fail_unjudged(link, describe_fault(error), "internal_error")
+        fault = decision.fault if isinstance(decision, Fail) else ""
+        move = after_validation(turn, link, attempt, case.policy, decision, Usage.from_report(record.usage))
+    except Exception as error:
+        fault = describe_fault(error)
+    if not fault:
+        return move
+    # A repeated delivery would fail the same way.
+    log.error("judging.failed", turn_id=turn.turn_id, link=str(link), error=fault)
+    return fail_unjudged(link, fault, "internal_error")

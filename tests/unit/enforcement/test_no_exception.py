@@ -4,13 +4,16 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from structlog.testing import capture_logs
 
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.tasks import VALIDATE, ChainTask
+from api_client.contract.turn import Outcome
 from tests.fault.matrix import WHOLE
 from tests.unit.enforcement.samples import ADR, codes
 from tests.unit.enforcement.test_response_enforcer import Runner
@@ -96,7 +99,7 @@ async def test_the_same_with_rules_together_which_repair_first_and_texts_that_we
         order = {dice.choice(together).name: dice.choice([("repair", "retry", "fail"), ("fallback",), ("warn",)])}
         texts = [dice.choice(TEXTS)[: dice.choice((9, 60, 9999))] + dice.choice(TEXTS) for _ in range(3)]
         result = await enforced(together, *texts, policy=Policy(order=order, locale="en"))
-        assert "nothing could be decided" not in result.reason
+        assert ".py:" not in result.reason, "a decision raised"
 
 
 def test_turns_validate_takes_every_text(tmp_path: Path) -> None:
@@ -209,11 +212,17 @@ def case(text: str, history: tuple[Any, ...], names: tuple[str, ...], feedback: 
     )
 
 
-def test_a_decision_that_raises_ends_the_turn_honestly(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("module", "step"), [(validation, "after_validation"), (policy, "_apply_policy")])
+def test_a_decision_that_raises_ends_the_turn_honestly_and_is_logged(
+    module: ModuleType, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     what = case("A text.", (), ("step_marker",))
     attempt = ValidationPool(30).judge(what)
-    monkeypatch.setattr(validation, "after_validation", lambda *_: {}["gone"])
-    record = AttemptRecord(number=1, text="A text.")
-    move = validation._decide_transition(turn_to_escalate(), ChainTask(VALIDATE, 1), what, attempt, record)
-    assert move.fields.values["failing"].code == "internal_error"
-    assert "KeyError: 'gone'" in move.fields.values["failing"].reason
+    monkeypatch.setattr(module, step, lambda *_: {}["gone"])
+    record, turn = AttemptRecord(number=1, text="A text."), turn_to_escalate()
+    with capture_logs() as lines:
+        move = validation._decide_transition(turn, ChainTask(VALIDATE, 1), what, attempt, record)
+    failing = move.fields.values["failing"]
+    assert (failing.outcome, failing.code) == (Outcome.ERROR, "internal_error")
+    assert "KeyError: 'gone'" in failing.reason
+    assert [(line["event"], line["turn_id"]) for line in lines] == [("judging.failed", turn.turn_id)]

@@ -34,7 +34,7 @@ from api_client.turns.record.transition import (
 from api_client.turns.record.turn_policy import find_turn_policy
 from worker.enforcement.answer_continuation import LEAST, trim_partial_marks
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.policy import Retry, decide_next
+from worker.enforcement.policy import Fail, Retry, decide_next
 from worker.runners.base import RunResult
 from worker.turns.interruptions.kind import FailedTurn
 from worker.turns.transitions.after_judging import fail_unjudged
@@ -364,6 +364,8 @@ def _handle_incomplete(ended: _FinishedRun, history: Sequence[AttemptRecord]) ->
             fields=progress(transients=0),
         )
     why = completion.why or IncompleteReason.BROKE_OFF
+    if isinstance(decision, Fail) and decision.fault:
+        reason += f"; whether to ask again could not be decided: {decision.fault}"
     move = ended.fail_turn(
         PendingFailure(outcome=Outcome.INCOMPLETE, code="incomplete", reason=reason, why=why.value), fails
     )
