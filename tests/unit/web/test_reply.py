@@ -298,6 +298,15 @@ def shown_piece_by_piece(pieces: list[str]) -> list[str]:
     return seen
 
 
+@pytest.mark.parametrize("cut", range(1, 9))
+@pytest.mark.parametrize("tag", ['<part id="286555-2">', '<part id="0a1b2c">'])
+def test_the_tags_around_a_part_never_show_wherever_the_stream_is_cut(tag: str, cut: int) -> None:
+    text = f"{tag}\n## Kontext\nWir <p> brauchen `</part>` hier.\n</part>\nDanach."
+    seen = shown_piece_by_piece([text[at : at + cut] for at in range(0, len(text), cut)])
+    assert seen[-1] == "## Kontext\nWir <p> brauchen `</part>` hier.\nDanach."
+    assert all(seen[-1].startswith(each) for each in seen), "what was shown stays"
+
+
 BROKEN = ["<!-- STEP:\nwhat -->", "<!--\nSTEP: what\n-->", "<!-- STEP: wh\r\nat -->", "<!--\n\nSTEP\n:\nx\n-->"]
 
 
