@@ -108,7 +108,8 @@ def test_an_agent_without_a_sandbox_is_shown_nothing_and_one_that_ends_meanwhile
     with ThreadPoolExecutor(1) as pool:
         shown = pool.submit(show, bare, sessions)
         wait_for(lambda: len(children_of(agents.start_guard())) == 2)
-        other = spawned(agents, sessions, "t.1.2", "env -i setsid sleep 600 & exit 3")
+        leaves_one = "env -i setsid sh -c '>left; exec sleep 600' & until [ -e left ]; do :; done; exit 3"
+        other = spawned(agents, sessions, "t.1.2", leaves_one)
         assert other.wait_for_end(30) == AgentExit(code=3, pid=other.pid, swept=1)
         assert shown.result() == "it took too long"
     agents.end_agent("t.1.1")

@@ -372,10 +372,10 @@ def main() -> None:
     parser.add_argument("--also", action="append", default=[], metavar="SETTINGS", help="see above")
     parser.add_argument("--json", action="store_true", help="print all that was measured")
     options = parser.parse_args()
-    if (program := cli()) is None:
-        sys.exit("the Claude CLI is not installed here: `make bench-claude` installs it")
     if problem := bubblewrap.find_network_obstacle():
         sys.exit(f"bench: what is recommended, a sandbox, cannot be measured here: {problem}")
+    if (program := cli()) is None:
+        sys.exit("the Claude CLI is not installed here: `make bench-claude` installs it")
     with (
         tempfile.TemporaryDirectory(prefix="turns-claude-", ignore_cleanup_errors=True) as name,
         swept(Path(name)),
