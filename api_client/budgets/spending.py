@@ -204,7 +204,7 @@ class BudgetLedger(Admission):
 
 
 def _spending_limits(request: TurnRequest) -> dict[str, int]:
-    return {"runs": request.max_attempts + count_all_added_runs(request), "cap": int(request.cost_budget_usd * MICRO)}
+    return {"runs": request.max_attempts + count_all_added_runs(request), "cap": int(request.cost_limit_usd * MICRO)}
 
 
 def _parse_reservation(turn_id: str, text: str) -> _Reservation:

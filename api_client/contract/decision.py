@@ -58,7 +58,7 @@ class TurnDecision:
 
     @property
     def timed_out(self) -> bool:
-        """Return True if nobody decided in time, so that the default decision was applied."""
+        """Return True if nobody decided in time, so that the default decision counts."""
         return self.by in {"", "timeout"}
 
     def to_dict(self) -> dict[str, Any]:

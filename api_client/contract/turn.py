@@ -69,7 +69,7 @@ class Outcome(OpenEnum):
     #: The model refused, or the provider's filter stopped it.
     REFUSED = "refused"
     CANCELLED = "cancelled"
-    #: The deadline, or the budget of tokens or money over all attempts, ran out.
+    #: The deadline, or the limit of tokens or money over all attempts, was reached.
     EXPIRED = "expired"
     #: The turn alone repeatedly killed its workers; it is in the list of dead letters.
     DEAD = "dead"
@@ -115,7 +115,7 @@ class TurnRequest:
         max_attempts: most agent runs: ``max_retries`` of ADR-038 plus one.
         deadline_seconds: wall time over all attempts, waiting included.
         double_text: what to do if the session is busy.
-        token_budget, cost_budget_usd: limits over all attempts: tokens in and out, US dollars; 0: no limit.
+        token_limit, cost_limit_usd: limits over all attempts: tokens in and out, US dollars; 0: no limit.
         metadata: the caller's own notes, strings to strings; shown, never interpreted.
         policy: validator -> what is tried for its errors, in order; others are retried, repaired, failed.
         work: kind of work (``contract/work.py``); empty for a chat message.
@@ -141,8 +141,8 @@ class TurnRequest:
     max_attempts: int = 3
     deadline_seconds: float = 3600.0
     double_text: DoubleText = DoubleText.QUEUE
-    token_budget: int = 0
-    cost_budget_usd: float = 0.0
+    token_limit: int = 0
+    cost_limit_usd: float = 0.0
     metadata: dict[str, str] = field(default_factory=dict)
     policy: dict[str, tuple[str, ...]] = field(default_factory=dict)
     work: str = ""
@@ -171,7 +171,7 @@ class TurnRequest:
     @property
     def reserve(self) -> tuple[int, int]:
         """Return the cost charged for a run that was lost: tokens, and millionths of a US dollar."""
-        return self.token_budget // self.max_attempts, int(self.cost_budget_usd * 1e6) // self.max_attempts
+        return self.token_limit // self.max_attempts, int(self.cost_limit_usd * 1e6) // self.max_attempts
 
     def with_attachment(self, name: str, data: object) -> TurnRequest:
         """Return a copy of the request with ``data`` attached under ``name``; None removes the attachment."""

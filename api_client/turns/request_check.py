@@ -49,8 +49,8 @@ def check_request(request: TurnRequest, settings: Settings) -> None:
         raise BadRequest(
             f"deadline_seconds must be above 0 and at most {MAX_DEADLINE_SECONDS:g}", param="deadline_seconds"
         )
-    if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= MAX_COST_USD:
-        raise BadRequest(f"budgets must be at least 0 and at most {MAX_COST_USD:.15g} dollars", param="token_budget")
+    if request.token_limit < 0 or not 0 <= request.cost_limit_usd <= MAX_COST_USD:
+        raise BadRequest(f"limits must be at least 0 and at most {MAX_COST_USD:.15g} dollars", param="token_limit")
     if request.policy:
         _check_policy(request)
     find_work(request).check(request)

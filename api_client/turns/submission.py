@@ -28,7 +28,7 @@ def build_arguments(
     ``pushed`` is the message that the script itself publishes if the queues are in the same server; ``keyed`` says that
     the caller gave an idempotency key.
     """
-    cost_budget = int(request.cost_budget_usd * 1e6)
+    cost_limit = int(request.cost_limit_usd * 1e6)
     tokens, cost = request.reserve
     return {
         "request": request.to_json(),
@@ -40,8 +40,8 @@ def build_arguments(
         "body": hash_request(request, settings) if keyed else "",
         "key_ms": key_lifetime_ms(request, settings) if keyed else 0,
         "session_id": request.session_id,
-        "token_budget": request.token_budget,
-        "cost_budget": cost_budget,
+        "token_limit": request.token_limit,
+        "cost_limit": cost_limit,
         "token_reserve": tokens,
         "cost_reserve": cost,
         "model_label": clean_label(request.model),

@@ -45,7 +45,7 @@ def off(step: Step, state: bytes | None, used: int) -> bytes:
     """Return the outcome with which a turn must end in this step, or nothing; ``used`` is in tokens."""
     if step.before.accepted:
         return b""
-    spent = state == b"queued" and 0 < step.before.token_budget <= used
+    spent = state == b"queued" and 0 < step.before.token_limit <= used
     late = 0 < step.turn.deadline <= step.now
     return step.before.stop or (b"expired" if late or spent else b"")
 

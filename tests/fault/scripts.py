@@ -34,7 +34,7 @@ _SHORT_BYTES = f"local SHORT_BYTES = {commands.SHORT_BYTES}", "local SHORT_BYTES
 #: What a look at one turn returns: these fields of its record, then ``Seen`` in the order of its attributes.
 FIELDS = (
     *("state", "token", "next", "seq", "lease_until", "not_before", "stop", "outcome", "strikes"),
-    *("delivery", "tokens_used", "token_budget", "attempt", "cmd", "last_token", "last_cmd", "retries", "response"),
+    *("delivery", "tokens_used", "token_limit", "attempt", "cmd", "last_token", "last_cmd", "retries", "response"),
     *("deadline_at", "decide_by", "suspended_at", "accepted"),
 )
 

@@ -20,7 +20,7 @@ class Seen(NamedTuple):
     strikes: int
     delivery: int
     tokens_used: int
-    token_budget: int
+    token_limit: int
     others: tuple[bytes | None, ...]
     length: int
     top: bytes

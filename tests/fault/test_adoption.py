@@ -26,7 +26,7 @@ USED = {"input_tokens": 30, "output_tokens": 12, "cost_usd": 0.002}
 NOTE = "# Notiz zu ADR-001: files\n"
 
 #: With a budget: what a lost run is charged is given back once. Its file is no ADR, and need not be one.
-QUESTION = replace(asked("frag"), token_budget=3000, cost_budget_usd=1.0, validators=("step_marker",))
+QUESTION = replace(asked("frag"), token_limit=3000, cost_limit_usd=1.0, validators=("step_marker",))
 #: The loop judges no answer that could speak of files: its run is stored before.
 APART = replace(QUESTION, validators=("step_marker", "file_existence"))
 

@@ -68,9 +68,7 @@ async def test_two_relays_overshoot_a_budget_by_the_turns_in_flight_at_most(inst
 BURST, RUN, DAILY = 40, 0.5, 2.0
 
 
-@pytest.mark.parametrize(
-    "wishes", [{}, {"cost_budget_usd": 0.000001}, {"cost_budget_usd": 0.000001, "max_attempts": 1}]
-)
+@pytest.mark.parametrize("wishes", [{}, {"cost_limit_usd": 0.000001}, {"cost_limit_usd": 0.000001, "max_attempts": 1}])
 async def test_bursts_of_submits_spend_a_budget_and_one_turn_at_most_whatever_a_caller_promises(
     installation: Installation,
     wishes: dict[str, Any],

@@ -175,8 +175,8 @@ WAYS: dict[str, Way] = {
     "turns stored before there was a budget": _before_there_was_a_budget,
     "a turn is replayed": _replayed,
     "runs that cost more than was set aside": _dearer_than_set_aside,
-    "a promise to spend little": lambda who: who.turns(FAILS, 6, **RETRIES | {"cost_budget_usd": 0.000001}),
-    "a budget of its own above the owner's": lambda who: who.turns(FAILS, 2, **RETRIES | {"cost_budget_usd": 50.0}),
+    "a promise to spend little": lambda who: who.turns(FAILS, 6, **RETRIES | {"cost_limit_usd": 0.000001}),
+    "a budget of its own above the owner's": lambda who: who.turns(FAILS, 2, **RETRIES | {"cost_limit_usd": 50.0}),
 }
 #: The budget, and who spends: each by the names that people use.
 SPELLINGS: dict[str, tuple[str, dict[str, object]]] = {

@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class RunAdmissions:
-    """Asks all built-in and installed checks, such as budgets, whether an agent may run."""
+    """Asks all built-in and installed checks whether an agent may run."""
 
     def __init__(self, settings: Settings) -> None:
         made = [make for make in load_declarations("ADMISSIONS").values() if getattr(settings, make.setting)]

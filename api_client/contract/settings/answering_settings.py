@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api_client.contract.limits import MAX_ATTEMPTS, MAX_DEADLINE_SECONDS
+from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
 from api_client.contract.settings.declaration import SettingsGroup, declare_setting
 from api_client.contract.settings.setting_values import (
     choice_parser,
@@ -44,4 +44,10 @@ class AnsweringSettings(SettingsGroup):
     )
     deadline_seconds: float = declare_setting(
         3600.0, number_parser(1, MAX_DEADLINE_SECONDS), "Wall time of a turn, over all attempts.", per_model=True
+    )
+    token_limit: int = declare_setting(
+        0, integer_parser(0, MAX_TOKENS), "Tokens all attempts of a turn may use together; 0: no limit.", per_model=True
+    )
+    cost_limit_usd: float = declare_setting(
+        0.0, number_parser(0, MAX_COST_USD), "The same for money, in US dollars; 0: no limit.", per_model=True
     )

@@ -1,12 +1,11 @@
-"""The settings of budgets: of a turn, and of a day."""
+"""The settings of daily budgets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api_client.contract.limits import MAX_COST_USD, MAX_TOKENS
 from api_client.contract.settings.declaration import SettingsGroup, declare_setting
-from api_client.contract.settings.setting_values import integer_parser, names, number_parser
+from api_client.contract.settings.setting_values import names, number_parser
 
 
 def parse_day_budgets(value: str) -> dict[str, float]:
@@ -23,14 +22,8 @@ def parse_day_budgets(value: str) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSettings(SettingsGroup):
-    """Limits of what turns may cost."""
+    """Limits of what turns may cost in a day."""
 
-    token_budget: int = declare_setting(
-        0, integer_parser(0, MAX_TOKENS), "Tokens all attempts of a turn may use together; 0: no limit.", per_model=True
-    )
-    cost_budget_usd: float = declare_setting(
-        0.0, number_parser(0, MAX_COST_USD), "The same for money, in US dollars; 0: no limit.", per_model=True
-    )
     budgets: dict[str, float] = declare_setting(
         dict,
         parse_day_budgets,

@@ -68,7 +68,7 @@ def make_redactor(settings: Settings) -> Callable[[str], str]:
 
 
 def redact_value(value: Any, redact: Callable[[str], str]) -> Any:
-    """Return a copy of a JSON-like value with ``redact`` applied to every text, including keys."""
+    """Return a copy of a JSON-like value whose texts and keys have all passed ``redact``."""
     match value:
         case str():
             return redact(value)

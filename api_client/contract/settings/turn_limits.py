@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 #: Fields of a request that limit its turn, and settings with their defaults.
-TURN_LIMITS = ("max_attempts", "deadline_seconds", "token_budget", "cost_budget_usd")
+TURN_LIMITS = ("max_attempts", "deadline_seconds", "token_limit", "cost_limit_usd")
 
 
 def limit_turn(settings: object, wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@
 --   stop sealed                        cancelled; when accepted and published (too late to cancel)
 --   owner key session_id locale model stage_model double_text max_attempts allowed
 --   the labels of the request, see submit.lua and contract/turn_labels.py
---   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve
+--   token_limit tokens_used token_reserve cost_limit cost_used cost_reserve
 --   held_back held_since probes asks   what keeps it from starting
 --   priority weight most               see line.lua; '': interactive, 1, no limit
 --   lacks                              workers that cannot carry out the next task -> why (JSON)

@@ -78,10 +78,10 @@ local function finish(outcome, answer, ending)
   return head
 end
 
--- Return the exhausted budget of the turn: '' | tokens | cost. Asked only before another agent run.
+-- Return the limit that the turn has reached: '' | tokens | cost. Asked only before another agent run.
 local function spent()
-  if number('token_budget') > 0 and number('tokens_used') >= number('token_budget') then return 'tokens' end
-  if number('cost_budget') > 0 and number('cost_used') >= number('cost_budget') then return 'cost' end
+  if number('token_limit') > 0 and number('tokens_used') >= number('token_limit') then return 'tokens' end
+  if number('cost_limit') > 0 and number('cost_used') >= number('cost_limit') then return 'cost' end
   return ''
 end
 

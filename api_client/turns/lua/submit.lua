@@ -1,10 +1,10 @@
 -- Store a turn, once. The caller chose the turn's id, so a repeat after a lost reply finds the turn.
 -- KEYS[20] idempotency (string)
--- args: request epoch owner locale deadline_ms# double_text body key_ms session_id token_budget# cost_budget#
+-- args: request epoch owner locale deadline_ms# double_text body key_ms session_id token_limit# cost_limit#
 -- args: token_reserve# cost_reserve# model_label labels first_link from_claim max_attempts key message channel event
 -- args: priority weight# most#
 -- request: JSON  body: the hash of the request, or ''  key_ms: life of the idempotency key
--- budgets: 0 for none  reserves: the amount set aside for one run  model_label: the model as a label
+-- limits: 0 for none  reserves: the amount set aside for one run  model_label: the model as a label
 -- first_link: such as turn.run/1  from_claim: 1 if the deadline counts from the first claim, else 0
 -- reads: state
 -- labels: further fields of the record (JSON), set by admissions
@@ -34,7 +34,7 @@ end
 for name, value in pairs({ v = RECORD_FORM, id = ID, epoch = epoch, state = 'queued', next = first_link, owner = owner,
   locale = locale, session_id = session_id, attempt = 1, created_at = NOW,
   deadline_at = from_claim == '1' and 0 or NOW + deadline_ms, deadline_ms = deadline_ms, announced = 1,
-  double_text = double_text, token_budget = token_budget, cost_budget = cost_budget,
+  double_text = double_text, token_limit = token_limit, cost_limit = cost_limit,
   token_reserve = token_reserve, cost_reserve = cost_reserve, model = model_label,
   max_attempts = max_attempts, key = key, most = most, priority = priority ~= 'interactive' and priority or '',
   weight = weight ~= 1 and weight or 0 }) do

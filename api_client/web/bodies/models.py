@@ -79,8 +79,8 @@ class AnswerBody(Body):
     validators: list[Any] | None = Field(None, description="a list of names")
     max_attempts: int | None = Field(None, ge=1, le=MAX_ATTEMPTS)
     deadline_seconds: float | None = Field(None, ge=1, le=MAX_DEADLINE_SECONDS)
-    token_budget: int | None = Field(None, ge=0, le=MAX_TOKENS)
-    cost_budget_usd: float | None = Field(None, ge=0, le=MAX_COST_USD)
+    token_limit: int | None = Field(None, ge=0, le=MAX_TOKENS)
+    cost_limit_usd: float | None = Field(None, ge=0, le=MAX_COST_USD)
     policy: dict[str, list[str]] | None = Field(None, description=_POLICY)
     double_text: Annotated[DoubleText, _FROM_TEXT] | None = None
     priority: Annotated[Priority, _FROM_TEXT] | None = None

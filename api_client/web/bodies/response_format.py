@@ -11,7 +11,7 @@ from api_client.web.errors import ApiError, Problems, bad_request, display_value
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OWN_TOOLS = "the agent brings its own tools; for an answer as JSON use response_format or text.format with json_schema"
-_NO_LENGTH = "the length of an agent's answer cannot be cut; limit the turn by token_budget"
+_NO_LENGTH = "the length of an agent's answer cannot be cut; limit the turn by token_limit"
 _NO_LOGPROBS = "agents report no probabilities"
 
 
@@ -34,7 +34,7 @@ _REFUSED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "max_tokens": (_is_set, _NO_LENGTH),
     "max_completion_tokens": (_is_set, _NO_LENGTH),
     "max_output_tokens": (_is_set, _NO_LENGTH),
-    "max_tool_calls": (_is_set, "limit the turn by token_budget"),
+    "max_tool_calls": (_is_set, "limit the turn by token_limit"),
     "logprobs": (_is_set, _NO_LOGPROBS),
     "top_logprobs": (_is_set, _NO_LOGPROBS),
     "logit_bias": (_is_set, "agents have no such setting"),

@@ -88,7 +88,6 @@ async def read_request(
     Raises ``ApiError``: 4xx with the invalid fields.
     """
     headers, settings = request.headers, caller.visible_settings(relay.settings)
-    # Reads from the store which flow versions were rolled back.
     policy = CallerPolicy(relay.client.policies, caller.key_owner_name, route, await relay.client.flows.read_active())
     seen: SeenRequest | None = None
 

@@ -81,7 +81,7 @@ async def test_a_cancel_ends_the_turn_where_its_holder_would_have_gone_on(client
 async def test_a_spent_budget_lets_an_answer_be_judged_but_no_agent_run_again(
     client: TurnsClient, ledger: Ledger
 ) -> None:
-    turn_id = await client.submitter.submit(request(cost_budget_usd=0.5))
+    turn_id = await client.submitter.submit(request(cost_limit_usd=0.5))
     spent = Transition(attempt=1, next=ChainTask(VALIDATE, 1), fields=progress(cost_used=600000))
     judging = advanced(ledger, claimed(ledger, turn_id), spent)
     assert ledger.advance_turn(judging, AGAIN) == CommitResult("", "expired")

@@ -205,7 +205,7 @@ async def test_a_key_of_a_wrong_type_stops_a_command_before_it_changes_the_turn(
 
 
 async def test_an_answer_that_used_up_the_budget_is_still_judged(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submitter.submit(request(cost_budget_usd=0.5))
+    turn_id = await client.submitter.submit(request(cost_limit_usd=0.5))
     ran = Transition(attempt=1, next=ChainTask(VALIDATE, 1), fields=progress(cost_used=600000))
     assert ledger.commit_transition(claimed(ledger, turn_id), ran).outcome == ""
     assert ledger.commit_transition(claimed(ledger, turn_id, ChainTask(VALIDATE, 1)), PASSED).outcome == "passed"

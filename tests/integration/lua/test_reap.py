@@ -82,7 +82,7 @@ async def test_a_turn_that_kills_its_workers_is_dead_after_its_last_strike(
 async def test_a_turn_whose_attempts_used_up_its_budget_expires_before_the_next_run(
     client: TurnsClient, ledger: Ledger
 ) -> None:
-    turn_id = await client.submitter.submit(request(token_budget=1000))
+    turn_id = await client.submitter.submit(request(token_limit=1000))
     again = Transition(
         attempt=1, state=TurnState.QUEUED, next=ChainTask("turn.retry", 2), fields=progress(tokens_used=1000)
     )
@@ -92,7 +92,7 @@ async def test_a_turn_whose_attempts_used_up_its_budget_expires_before_the_next_
 
 
 async def test_a_lost_run_is_charged_what_was_set_aside_for_it(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submitter.submit(request(token_budget=900))
+    turn_id = await client.submitter.submit(request(token_limit=900))
     for charged in (300, 600):
         claimed(ledger, turn_id)
         await wait_until(lambda: ledger.reap_turn(turn_id, may_take=True).what == "announce")

@@ -117,7 +117,7 @@ async def test_a_callers_cost_limit_lowers_what_is_set_aside_to_the_runs_that_it
     client: TurnsClient, ledger: Ledger, limit: float, aside: float
 ) -> None:
     await ended(client, ledger, "a", 0.3, owner="alice")
-    await client.submitter.submit(request(session_id="b", owner="bob", max_attempts=3, cost_budget_usd=limit))
+    await client.submitter.submit(request(session_id="b", owner="bob", max_attempts=3, cost_limit_usd=limit))
     assert (await spent(client))["owner:bob"] == aside
 
 
@@ -132,7 +132,7 @@ async def test_a_model_without_a_price_is_taken_to_be_as_dear_as_the_dearest(
 async def test_while_no_price_is_known_one_turn_holds_what_is_left_and_says_when_to_come_again(
     client: TurnsClient, ledger: Ledger
 ) -> None:
-    first = await client.submitter.submit(request(session_id="a", owner="alice", cost_budget_usd=0.000001))
+    first = await client.submitter.submit(request(session_id="a", owner="alice", cost_limit_usd=0.000001))
     with pytest.raises(BudgetExceeded) as refused:
         await client.submitter.submit(request(session_id="b", owner="alice"))
     assert refused.value.seconds < 60

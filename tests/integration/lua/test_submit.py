@@ -27,9 +27,9 @@ async def test_a_submitted_turn_is_queued_with_its_first_event(client: TurnsClie
 
 
 async def test_a_new_record_has_no_field_that_is_empty_or_zero(client: TurnsClient, store: redis.Redis) -> None:
-    turn_id = await client.submitter.submit(request(token_budget=900))
+    turn_id = await client.submitter.submit(request(token_limit=900))
     stored: Any = store.hgetall(Keys(client.settings.namespace).turn(turn_id))
-    assert stored[b"token_budget"] == b"900"
+    assert stored[b"token_limit"] == b"900"
     assert [name for name, text in stored.items() if text in {b"", b"0"}] == []
     turn = await client.reader.read_turn(turn_id)
     assert (turn.delivery, turn.strikes, turn.labels["replay_of"], turn.retries) == (0, 0, "", 0)

@@ -245,8 +245,8 @@ def test_what_was_charged_for_lost_runs_is_given_back_when_their_run_is_adopted(
         model="m",
         messages=({"role": "user", "content": "x"},),
         session_id="s",
-        token_budget=3000,
-        cost_budget_usd=0.003,
+        token_limit=3000,
+        cost_limit_usd=0.003,
     )
     turn = Turn(
         turn_id="turn-1",

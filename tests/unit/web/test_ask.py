@@ -237,11 +237,11 @@ def test_another_default_language_makes_no_other_request_and_another_wish_does()
 
 def test_what_a_request_leaves_open_is_as_its_models_block_says() -> None:
     orders = {"step_marker": ("fail",)}
-    block = {"validators": ("step_marker",), "max_attempts": 7, "policy_orders": orders, "token_budget": 9}
+    block = {"validators": ("step_marker",), "max_attempts": 7, "policy_orders": orders, "token_limit": 9}
     settings = Settings(models={"scripted": "scripted", "other": "scripted"}, model_settings={"other": block})
     body = {"messages": [{"role": "user", "content": "a"}]}
     other = read_chat_request({**body, "model": "other"}, Headers({}), settings, "o").request
-    assert (other.validators, other.max_attempts, other.token_budget) == (("step_marker",), 7, 9)
+    assert (other.validators, other.max_attempts, other.token_limit) == (("step_marker",), 7, 9)
     assert other.policy == {"step_marker": ("fail",)}
     assert read_chat_request({**body, "model": "scripted"}, Headers({}), settings, "o").request.max_attempts == 3
     assert (

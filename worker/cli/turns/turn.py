@@ -41,9 +41,9 @@ _TICK_SECONDS = 1.0
 @click.option("--locale", type=click.Choice(["de", "en"]), help="Language of feedback and messages.")
 @click.option("--max-attempts", type=int, help="Agent runs at most.")
 @click.option("--deadline", "deadline_seconds", type=float, help="Wall time over all attempts, in seconds.")
-@click.option("--token-budget", type=int, help="Tokens all attempts may use together; 0: no limit.")
+@click.option("--token-limit", type=int, help="Tokens all attempts may use together; 0: no limit.")
 @click.option(
-    "--cost-budget", "cost_budget_usd", type=float, help="US dollars all attempts may use together; 0: no limit."
+    "--cost-limit", "cost_limit_usd", type=float, help="US dollars all attempts may use together; 0: no limit."
 )
 @click.option("--busy", type=click.Choice([d.value for d in DoubleText]), help="If the session still works on a turn.")
 @click.option("--priority", type=click.Choice([each.value for each in Priority]), help="Whose agents start first.")

@@ -52,7 +52,7 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True)
 class NormalisedText:
-    """A text after normalisation, with the edits that were applied to it."""
+    """A text after normalisation, with the edits that changed it."""
 
     text: str
     edits: tuple[TextEdit, ...] = ()
