@@ -15,10 +15,16 @@ CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 # Compiled files are kept: else each process of pytest rewrites the assertions of 600 files, half a minute each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chaos-objects chaos-cluster help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-sandbox e2e-claude e2e-claude-sandbox e2e-openwebui e2e-stores alerts lock clean
+.PHONY: chaos-objects chaos-cluster help help-all setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-sandbox e2e-claude e2e-claude-sandbox e2e-openwebui e2e-stores alerts lock clean
 
-help: ## Show this help
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+# What `make help` shows; `make help-all` shows every target.
+MAIN := demo up setup test lint format test-all e2e-claude chaos clean
+SHOW := awk -F':.*\#\# ' '/^[a-z0-9-]+:.*\#\# /{if (only == "" || index(only, " " $$1 " ")) printf "  make %-21s %s\n", $$1, $$2}'
+help: ## Show the targets that matter
+	@$(SHOW) only=" $(MAIN) help-all " $(MAKEFILE_LIST)
+
+help-all: ## Show all targets
+	@$(SHOW) $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv from the lock file (hashes checked)
 

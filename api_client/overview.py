@@ -1,6 +1,6 @@
 """The operators' overview: running turns, waiting turns, results, and reasons for retries.
 
-The overview page and ``turns top`` show the same ``Overview``.
+The overview page and ``turns stats top`` show the same ``Overview``.
 """
 
 from __future__ import annotations

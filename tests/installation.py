@@ -91,7 +91,7 @@ def settings_on(broker: EmbeddedBroker, root: Path, **changes: Any) -> Settings:
 
 
 class WorkerProcess:
-    """A real ``turns worker`` in a separate process, with its log."""
+    """A real ``turns run worker`` in a separate process, with its log."""
 
     def __init__(
         self, settings: Settings, number: int, arguments: tuple[str, ...] = (), within: Sequence[str] = ()
@@ -103,7 +103,7 @@ class WorkerProcess:
         self._ready = state / f"worker-{number}.ready"
         with self.log_file.open("ab") as output:
             self.process = subprocess.Popen(
-                [*within, *turns("worker", "--processes", "1", *arguments)],
+                [*within, *turns("run", "worker", "--processes", "1", *arguments)],
                 env=environ_of(settings, HELIX_AGENT_READY_FILE=str(self._ready)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -113,7 +113,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Return the id of the ``turns worker`` process, the supervisor of its processes."""
+        """Return the id of the ``turns run worker`` process, the supervisor of its processes."""
         return self.process.pid
 
     def wait_ready(self, seconds: float = 180.0) -> None:
@@ -182,7 +182,7 @@ def relay_answers(port: int) -> bool:
 
 
 class RelayProcess:
-    """A real ``turns web`` on a port of its own, which can be killed and started again on the same port."""
+    """A real ``turns run relay`` on a port of its own, which can be killed and started again on the same port."""
 
     def __init__(self, settings: Settings, log: Path | None = None) -> None:
         self.settings, self.port = settings, free_port()
@@ -193,7 +193,7 @@ class RelayProcess:
     def start(self) -> None:
         with self.log.open("ab") if self.log else contextlib.nullcontext() as output:
             self.process = subprocess.Popen(
-                turns("web", "--port", str(self.port)),
+                turns("run", "relay", "--port", str(self.port)),
                 env=environ_of(self.settings),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -251,8 +251,8 @@ class Installation:
 
         async def test_a_turn_passes_and_is_shown(installation: Installation) -> None:
             installation.play('- attempts: [[say: "Hi. <!-- STEP: done -->"]]', budgets={"all": 1.0})
-            worker = installation.worker()               # a real `turns worker`; see WorkerProcess
-            relay = installation.relay()                 # a real `turns web`; see RelayProcess
+            worker = installation.worker()               # a real `turns run worker`; see WorkerProcess
+            relay = installation.relay()                 # a real `turns run relay`; see RelayProcess
             turn = await installation.answer("hello")    # submitted and waited for
             assert turn.outcome == "passed"
             assert installation.run("show", turn.turn_id).returncode == 0     # `turns` as another process

@@ -1,4 +1,4 @@
-"""The Celery application of a worker process, which ``turns worker`` starts."""
+"""The Celery application of a worker process, which ``turns run worker`` starts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from worker.verification.gates.scratch import sweep_scratch
 
 log = structlog.get_logger()
 
-#: Variable with the file that this process touches regularly while it takes work; set by ``turns worker``.
+#: Variable with the file that this process touches regularly while it takes work; set by ``turns run worker``.
 READY_FILE = "HELIX_AGENT_READY_FILE"
 
 

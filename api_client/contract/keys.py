@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 from api_client.contract.turn import check_turn_id
 
-#: Field of the installation's hash: when `turns gc` last ended, in seconds since the epoch.
+#: Field of the installation's hash: when `turns data gc` last ended, in seconds since the epoch.
 GC_AT = "gc_at"
 #: Field of the installation's hash: the last untrusted address that sent a forwarding header, and when (epoch
 #: seconds).

@@ -21,7 +21,7 @@ COMMAND = "helix_turns.commands"
 WATCHER = "helix_turns.watchers"
 #: ``(settings) -> Iterator[Finding]``: a check that ``turns doctor`` carries out.
 CHECK = "helix_turns.checks"
-#: ``(output, since, model, redact) -> None``: writes an export of many turns for ``turns export``.
+#: ``(output, since, model, redact) -> None``: writes an export of many turns for ``turns turn export``.
 EXPORT = "helix_turns.exports"
 #: Rules for policy files: classes derived from ``worker.enforcement.rules.Rule``.
 RULE = "helix_turns.rules"

@@ -16,7 +16,7 @@ REFUSALS = {
     ),
     "OOM": (
         "the store refuses writes because its memory is full",
-        "raise maxmemory of the server, then keep less: HELIX_RETENTION_SECONDS, `turns gc`",
+        "raise maxmemory of the server, then keep less: HELIX_RETENTION_SECONDS, `turns data gc`",
     ),
     "READONLY": (
         "the store is a replica and takes no writes",

@@ -171,7 +171,7 @@ class TurnLists:
             stored = {name.encode(): value for name, value in zip(_FIELDS, values, strict=True) if value is not None}
             if request is not None:  # a long one, stored apart from the record
                 stored[b"request"] = request
-            with suppress(ValueError):  # gone, or damaged: `turns show` says which
+            with suppress(ValueError):  # gone, or damaged: `turns turn show` says which
                 turns.append(decode_turn(stored))
         return turns
 

@@ -1,4 +1,4 @@
-"""Stores the last results of ``turns replay-policy`` for the page ``/policies``."""
+"""Stores the last results of ``turns policy replay`` for the page ``/policies``."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def _does(line: WorkerRow, context: CellContext) -> str:
 
 WORKERS = Resource[WorkerRow](
     read=_heard_of,
-    none="no worker was heard of within a day: start `turns worker`",
+    none="no worker was heard of within a day: start `turns run worker`",
     columns=(
         Column("worker", lambda line, _: line.name, most=200),
         Column("state", lambda line, _: line.state + (f": {line.why}" if line.why else ""), most=80),

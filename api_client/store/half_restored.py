@@ -12,7 +12,7 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: The field of ``Keys.installation`` with the digest of the backup being restored (``turns restore``).
+#: The field of ``Keys.installation`` with the digest of the backup being restored (``turns data restore``).
 RESTORING = "restoring"
 
 
@@ -28,4 +28,4 @@ def refuse_half_restored(settings: Settings) -> None:
         log.warning("store.not_looked_at", error=type(error).__name__)
         return
     if half:
-        raise SettingsError(["the store is half restored: run the same `turns restore` again, then start"])
+        raise SettingsError(["the store is half restored: run the same `turns data restore` again, then start"])

@@ -103,8 +103,8 @@ def derive_span_id(turn: Turn, key: str) -> int:
 def build_spans(turn: Turn, events: Iterable[Event], providers: Mapping[str, str]) -> list[Span]:
     """Build the trace spans of a finished turn from its events, beginning with the span of the whole turn.
 
-    ``providers`` maps models to ``gen_ai.provider.name``. A turn without a log (``turns gc --events``) has only its own
-    span.
+    ``providers`` maps models to ``gen_ai.provider.name``. A turn without a log (``turns data gc
+    --events``) has only its own span.
     """
     walk = _LogWalk(turn, providers)
     for event in events:

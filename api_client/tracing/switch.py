@@ -28,7 +28,7 @@ def explain_off(environ: Mapping[str, str]) -> str:
     protocol = _first_set(environ, _PROTOCOLS)
     if protocol not in ("", "http/protobuf"):
         return f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: only http/protobuf is spoken here, port 4318 of most receivers"
-    if missing := why_missing(COMMAND, "traces"):
+    if missing := why_missing(COMMAND, "run.traces"):
         return missing
     if not _is_installed():
         return f"OpenTelemetry is not installed: {_INSTALL}"

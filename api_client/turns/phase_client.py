@@ -36,7 +36,7 @@ class PhaseSubmitter:
         new = {self._submitter.create_turn_id(): request for request in requests}
         keys = {each: f"{idempotency_key} {at}" if idempotency_key else "" for at, each in enumerate(new, 1)}
         turns = [await self._submitter.admit_turn(each, request, keys[each]) for each, request in new.items()]
-        if requests:  # before the first turn, so that `turns gc` finds the files of its agents
+        if requests:  # before the first turn, so that `turns data gc` finds the files of its agents
             await self._store.await_reply(self._store.redis.sadd(self._folders, requests[0].work_data["directory"]))
         await self._submitter.hold_resources(turns)
         turn_ids: list[str] = []

@@ -19,7 +19,7 @@ LONG_SECONDS = 60.0
 SICK_FIX = "repair the named fault (disk, rights, limits, object store); its workers continue by themselves"
 #: Free disk space that raises a warning, and that makes turns fail, in bytes.
 LITTLE, NONE = 2 * 2**30, 200 * 2**20
-START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
+START = "start `turns run worker` (or `turns up`) on a machine that shares HELIX_ROOT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def check_disk(free: int, where: str) -> Alert:
     """Return an alert about the free disk space of session folders; its severity is ``ok`` if there is enough."""
     said = f"{free / 2**30:.1f} GiB" if free >= 2**30 else f"{free / 2**20:.0f} MiB"
     severity = "wrong" if free < NONE else "warning" if free < LITTLE else "ok"
-    return Alert("disk", f"{said} free at {where}", "make room, or run `turns gc --sessions DAYS`", severity)
+    return Alert("disk", f"{said} free at {where}", "make room, or run `turns data gc --sessions DAYS`", severity)
 
 
 def find_alerts(
@@ -128,7 +128,7 @@ def find_alerts(
             yield Alert(group.wait.reason.value, _describe_group(group, facts.at), group.wait.fix, group.wait.severity)
         elif group.wait.reason is Reason.STUCK and fleet.agents and not overdue:
             message = f"{group.count} turns could run and have waited for {int((facts.at - group.since) // 60)} min"
-            fix = f"`turns show {group.turn_id}`; {group.wait.fix}"
+            fix = f"`turns turn show {group.turn_id}`; {group.wait.fix}"
             yield Alert("waiting", f"{message}, though a slot is free", fix)
         elif group.wait.reason is Reason.SLOT and facts.at - group.since > LONG_SECONDS:
             yield Alert(Reason.SLOT.value, _describe_group(group, facts.at), group.wait.fix, "warning")
@@ -146,7 +146,7 @@ def _find_worker_alerts(fleet: Fleet) -> Iterator[Alert]:
         yield Alert("stalled", f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
     if fleet.quiet and len(fleet.quiet) == fleet.agents:
         message = "every worker that runs agents was told to take no new turns: turns wait, and nothing is lost"
-        yield Alert("quiet", message, f"`turns workers resume {fleet.quiet[0]}`")
+        yield Alert("quiet", message, f"`turns worker resume {fleet.quiet[0]}`")
     for host, why in sorted(fleet.sick.items()):
         yield Alert("sick", f"{host} carries out no turns: {why}", SICK_FIX)
 

@@ -30,7 +30,7 @@ def certified(agent: str, only: list[str]) -> dict[str, Any] | None:
     path = {"HELIX_CLAUDE_PATH" if agent == "claude" else "HELIX_AGENT_PATH": str(program)}
     environ = {**os.environ, "PATH": with_node(), **path}
     done = subprocess.run(  # its progress goes to stderr: a line for each situation, while it runs
-        turns("certify-runner", runner, "--json", "--jobs", "2", *(f"--only={text}" for text in only)),
+        turns("worker", "certify", runner, "--json", "--jobs", "2", *(f"--only={text}" for text in only)),
         env=environ,
         stdout=subprocess.PIPE,
         text=True,
@@ -39,7 +39,7 @@ def certified(agent: str, only: list[str]) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
-        raise SystemExit(f"{agent}: certify-runner printed no result: {done.stdout}") from None
+        raise SystemExit(f"{agent}: turns worker certify printed no result: {done.stdout}") from None
     return found
 
 

@@ -1,4 +1,4 @@
-"""A real agent of others as a client of ``turns mcp``: its model's tool call is a turn, and the answer its result."""
+"""A real agent as a client of ``turns run mcp``: its model's tool call is a turn, and the answer its result."""
 
 import json
 import os

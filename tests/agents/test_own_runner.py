@@ -35,7 +35,7 @@ def installed(tmp_path: Path) -> Path:
 def test_a_runner_written_by_the_page_is_certified(installed: Path, only: tuple[str, ...]) -> None:
     words = [word for text in only for word in ("--only", text)]
     done = subprocess.run(
-        turns("certify-runner", "mine:stub", "--json", *words),
+        turns("worker", "certify", "mine:stub", "--json", *words),
         env={**os.environ, "PYTHONPATH": str(installed), "HELIX_ROOT": str(installed)},
         capture_output=True,
         text=True,

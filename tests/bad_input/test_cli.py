@@ -14,13 +14,13 @@ def run(root: Path | str, *command: str, limit: str = "") -> subprocess.Complete
     return subprocess.run(line, env=environ, capture_output=True, text=True, timeout=180, check=False)
 
 
-@pytest.mark.parametrize("command", ["up", "worker", "web"])
+@pytest.mark.parametrize("command", ["up", "run worker", "run relay"])
 @pytest.mark.parametrize("kind", ["missing", "a file", "a link to /", "/"])
 def test_50_a_root_that_is_none_stops_the_command_at_once(tmp_path: Path, command: str, kind: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("/")
     roots = {"missing": tmp_path / "none", "a file": tmp_path / "file", "a link to /": tmp_path / "link", "/": "/"}
-    done = run(roots[kind], command)
+    done = run(roots[kind], *command.split())
     assert done.returncode == 2, done
     assert done.stderr.startswith("turns: HELIX_ROOT=")
     assert "must" in done.stderr

@@ -13,7 +13,7 @@ from tests.browser.webui import answers
 from tests.support import processes_with, wait_for
 
 #: Process -> what stands in its command line alone.
-_NAMES = {"worker": " -n worker-", "relay": " web --host ", "broker": "valkey-server "}
+_NAMES = {"worker": " -n worker-", "relay": " run relay --host ", "broker": "valkey-server "}
 
 
 def strike(root: str, name: str, url: str = "") -> None:

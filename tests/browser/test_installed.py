@@ -91,8 +91,8 @@ def command(told: dict[str, Any], *arguments: str) -> str:
 
 
 def printed_environ(told: dict[str, Any], key: str) -> dict[str, str]:
-    """The environment of ``turns openwebui --print env``, as a shell reads it."""
-    lines = command(told, "openwebui", "--url", told["web_url"], "--key", key, "--print", "env").splitlines()
+    """The environment of ``turns openwebui print env``, as a shell reads it."""
+    lines = command(told, "openwebui", "print", "env", "--url", told["web_url"], "--key", key).splitlines()
     return dict(shlex.split(line)[0].split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
@@ -111,7 +111,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
         with open_webui(tmp_path / "openwebui", environ) as address:
             admin = call(address, "/api/v1/auths/signup", {"name": "Ada", **ADMIN})["token"]
             call(address, "/api/v1/auths/add", {"name": "Ben", "role": "user", **USER}, admin)
-            entries = json.loads(command(told, "openwebui", "--print", "models"))
+            entries = json.loads(command(told, "openwebui", "print", "models"))
             # Somebody has ticked "vision" for the second model by hand: now only the relay knows better.
             entries[1]["meta"]["capabilities"]["vision"] = True
             entries[1]["params"] = {"custom_params": {"locale": "de"}}  # this model speaks German to everybody

@@ -26,7 +26,7 @@ async def take(settings: Settings, target: Path, recorder: Recorder, at: float) 
     while True:
         began = time.monotonic_ns()
         recorder.write("backup", "invoke")
-        done = await _turns(settings, "backup", str(target))
+        done = await _turns(settings, "data", "backup", str(target))
         if done.returncode == 0:
             recorder.write("backup", began=began, wall_began=time.time() - (time.monotonic_ns() - began) / 1e9)
             return
@@ -50,8 +50,8 @@ def restore(settings: Settings, directory: Path, recorder: Recorder) -> None:
         return
     root.mkdir()
     empty = replace(settings, root=root, store_url="", broker_url="")
-    killed = _run(empty, "restore", str(archive), HELIX_FAILPOINT="restore.keys=kill@1")
-    done = _run(empty, "restore", str(archive))
+    killed = _run(empty, "data", "restore", str(archive), HELIX_FAILPOINT="restore.keys=kill@1")
+    done = _run(empty, "data", "restore", str(archive))
     found: dict[str, str] = {}
     if done.returncode == 0:
         with EmbeddedBroker(root / ".helix" / "broker") as server, redis.Redis.from_url(server.url) as store:

@@ -1,4 +1,4 @@
-"""The real Claude CLI as a client of ``turns mcp``: its model's tool call is a turn, and the answer its result."""
+"""The real Claude CLI as a client of ``turns run mcp``: its model's tool call is a turn, and the answer its result."""
 
 import json
 import os

@@ -31,7 +31,7 @@ async def test_a_kept_agent_is_seen_and_can_be_ended_from_anywhere(
         return await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=environ_of(settings))
 
     async def kept() -> list[dict[str, Any]]:
-        shown = json.loads((await turns("workers", "--json")).stdout)
+        shown = json.loads((await turns("worker", "list", "--json")).stdout)
         return [each for line in shown["workers"] for each in line["kept"]]
 
     async with TurnsClient(settings) as client:
@@ -44,15 +44,15 @@ async def test_a_kept_agent_is_seen_and_can_be_ended_from_anywhere(
             [attempt] = await client.reader.read_attempts(turn.turn_id)
             return attempt.completion["evidence"]
 
-        assert (await turns("sessions", "close", "chat-7")).exit_code == 1, "none is kept yet"
+        assert (await turns("worker", "close-agent", "chat-7")).exit_code == 1, "none is kept yet"
         began = [(await ask(text))["start"] for text in ("eins", "zwei")]
         assert began == ["cold", "warm"]
         [agent] = await wait_until(kept)
         assert agent["session_id"] == "chat-7"
         assert 20 * 2**20 < agent["bytes"] < 500 * 2**20
-        assert "keeps chat-7 (" in (await turns("workers")).stdout
+        assert "keeps chat-7 (" in (await turns("worker", "list")).stdout
 
-        closed = await turns("sessions", "close", "chat-7")
+        closed = await turns("worker", "close-agent", "chat-7")
         assert (closed.exit_code, closed.stdout.endswith(" ends it within seconds\n")) == (0, True), closed.output
 
         async def gone() -> bool:

@@ -109,7 +109,7 @@ def test_the_copies_of_a_worker_that_was_killed_while_it_verified_are_swept_by_t
     worker.kill(signal.SIGKILL)
     [left] = copies.glob("helix-verify-*")
     assert (left / "files" / "README.md").exists()
-    cli(installed, "cancel", document["turn_id"])  # so that no further verification sweeps it
+    cli(installed, "turn", "cancel", document["turn_id"])  # so that no further verification sweeps it
     installed.worker()
     wait_for(lambda: not left.exists())
 

@@ -33,39 +33,39 @@ def test_a_filter_counts_first_then_asks_then_acts_with_an_audit_line_each(run: 
     mine = [submitted(run, f"s{number}") for number in range(3)]
     other = submitted(run, "s9", "other")
 
-    dry = json.loads(run("cancel", "--model", "scripted", "--dry-run", "--json").stdout)
+    dry = json.loads(run("turn", "cancel", "--model", "scripted", "--dry-run", "--json").stdout)
     assert (dry["matched"], dry["counts"]) == (3, [{"status": "queued", "model": "scripted", "turns": 3}])
-    refused = run("cancel", "--model", "scripted")
+    refused = run("turn", "cancel", "--model", "scripted")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "3 turns match: add --yes to cancel them, or --dry-run to count them" in refused.stderr
-    assert json.loads(run("audit", "--json").stdout) == []  # neither changed anything
-    assert json.loads(run("show", mine[0], "--json").stdout)["state"] == "queued"
+    assert json.loads(run("data", "audit", "--json").stdout) == []  # neither changed anything
+    assert json.loads(run("turn", "show", mine[0], "--json").stdout)["state"] == "queued"
 
-    done = json.loads(run("cancel", "--model", "scripted", "--yes", "--json").stdout)
+    done = json.loads(run("turn", "cancel", "--model", "scripted", "--yes", "--json").stdout)
     assert [turn["turn_id"] for turn in done["turns"]] == mine  # oldest first
     assert {turn["said"] for turn in done["turns"]} == {"cancelled"}
-    assert json.loads(run("show", other, "--json").stdout)["state"] == "queued"
-    lines = json.loads(run("audit", "--json").stdout)
+    assert json.loads(run("turn", "show", other, "--json").stdout)["state"] == "queued"
+    lines = json.loads(run("data", "audit", "--json").stdout)
     assert [line["turn_id"] for line in lines] == mine
     assert {(line["action"], line["bulk"], line["detail"]) for line in lines} == {
         ("cancel", done["bulk"], "model=scripted")
     }
     assert all("@" in line["by"] and line["at"] > 0 for line in lines)
-    assert run("cancel", "--model", "scripted", "--yes").stdout == "no unfinished turns match\n"
+    assert run("turn", "cancel", "--model", "scripted", "--yes").stdout == "no unfinished turns match\n"
 
 
 def test_replaying_by_filter_twice_makes_one_new_turn_each(run: Run) -> None:
     turn_id = submitted(run, "s1")
-    assert run("cancel", turn_id).stdout == "cancelled\n"
-    replayed = [json.loads(run("replay", "--outcome", "cancelled", "--yes", "--json").stdout) for _ in range(2)]
+    assert run("turn", "cancel", turn_id).stdout == "cancelled\n"
+    replayed = [json.loads(run("turn", "replay", "--outcome", "cancelled", "--yes", "--json").stdout) for _ in range(2)]
     assert replayed[0]["turns"] == replayed[1]["turns"]
     [new] = replayed[0]["turns"]
-    assert json.loads(run("show", new["new_turn_id"], "--json").stdout)["replay_of"] == turn_id
-    actions = [line["action"] for line in json.loads(run("audit", "--turn", turn_id, "--json").stdout)]
+    assert json.loads(run("turn", "show", new["new_turn_id"], "--json").stdout)["replay_of"] == turn_id
+    actions = [line["action"] for line in json.loads(run("data", "audit", "--turn", turn_id, "--json").stdout)]
     assert actions == ["cancel", "replay", "replay"]
     assert [each["new"] for each in replayed] == [1, 0]
     assert (
-        run("replay", "--outcome", "cancelled", "--since", "1h", "--yes")
+        run("turn", "replay", "--outcome", "cancelled", "--since", "1h", "--yes")
         .stdout.splitlines()[-1]
         .startswith("0 turns replayed, 1 were before")
     )
@@ -90,10 +90,10 @@ def test_one_that_changed_meanwhile_is_passed_over_and_told(settings: Settings, 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("cancel",), "name a turn, a filter, or --all for all unfinished turns"),
-        (("drop", "turn-x", "--all"), "name one turn, or filters, not both"),
-        (("cancel", "--state", "finished"), "Invalid value for '--status'"),
-        (("replay", "--outcome", "fine"), "Invalid value for '--status'"),
+        (("turn", "cancel"), "name a turn, a filter, or --all for all unfinished turns"),
+        (("turn", "drop", "turn-x", "--all"), "name one turn, or filters, not both"),
+        (("turn", "cancel", "--state", "finished"), "Invalid value for '--status'"),
+        (("turn", "replay", "--outcome", "fine"), "Invalid value for '--status'"),
     ],
 )
 def test_unclear_wishes_are_refused(run: Run, arguments: tuple[str, ...], says: str) -> None:
@@ -105,7 +105,7 @@ def test_unclear_wishes_are_refused(run: Run, arguments: tuple[str, ...], says: 
 def test_a_turn_that_goes_on_is_not_replayed_and_one_that_lives_not_dropped(run: Run) -> None:
     turn_id = submitted(run, "s1")
     for action in ("replay", "drop"):
-        done = run(action, turn_id)
+        done = run("turn", action, turn_id)
         assert done.returncode == 1
         assert done.stderr.endswith("[turn_not_finished]\n")
         assert run(action, "--all", "--yes").stdout.startswith("no ")

@@ -99,19 +99,19 @@ async def test_a_restored_installation_has_turns_keys_sessions_and_phases_and_go
         [queued] = await client.phases.submit_phases([reading], directory="work")
         events = await client.reader.read_events(answered)
     archive = tmp_path / "backup"
-    done = run(before, "backup", str(archive), "--json")
+    done = run(before, "data", "backup", str(archive), "--json")
     assert done.returncode == 0, done.stderr
     assert stat.S_IMODE(archive.stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".backup")] == []
 
     killed = 0
     for point in ("restore.file=kill@1", "restore.file=kill@4", "restore.keys=kill@1"):
-        half = run(after, "restore", str(archive), HELIX_FAILPOINT=point)
+        half = run(after, "data", "restore", str(archive), HELIX_FAILPOINT=point)
         killed += half.returncode == -signal.SIGKILL
         refused = run(after, "up")
         assert (refused.returncode, "half restored" in refused.stderr) == (2, True)
     assert killed == 3
-    done = run(after, "restore", str(archive), "--json")
+    done = run(after, "data", "restore", str(archive), "--json")
     assert done.returncode == 0, done.stderr
     assert not (after.root / ".helix" / "restoring").exists()
 
@@ -122,7 +122,7 @@ async def test_a_restored_installation_has_turns_keys_sessions_and_phases_and_go
     assert (after.root / "work/notes.md").read_text() == "read me"
     async with TurnsClient(restored) as client:
         assert await client.reader.read_events(answered) == events
-        assert run(after, "restore", str(archive)).returncode == 2, "it is not empty any more"
+        assert run(after, "data", "restore", str(archive)).returncode == 2, "it is not empty any more"
         installation.worker()
         assert (await client.reader.await_result(waiting, timeout=60)).outcome == "passed"
         assert (await client.reader.await_result(queued, timeout=60)).outcome == "passed"
@@ -150,13 +150,13 @@ async def test_every_turn_acknowledged_before_a_backup_began_is_in_it_under_load
             await wait_until(lambda number=number: len(acknowledged) > 50 * (number + 1))
             known = set(acknowledged)
             path = tmp_path / f"backup-{number}"
-            done = await asyncio.to_thread(run, before, "backup", str(path))
+            done = await asyncio.to_thread(run, before, "data", "backup", str(path))
             assert done.returncode == 0, done.stderr
             archives.append((path, known))
         stop.set()
         await asyncio.gather(*loads)
     path, known = archives[-1]
-    assert run(after, "restore", str(path)).returncode == 0
+    assert run(after, "data", "restore", str(path)).returncode == 0
     async with TurnsClient(started()) as client:
         there = {found.turn_id for found in await select_turns(client.lists, Search())}
     assert len(known) > 150
@@ -170,10 +170,10 @@ def test_half_an_archive_is_refused_and_nothing_is_written(
     (before.root / "projects" / "sessions" / "s").mkdir(parents=True)
     (before.root / "projects" / "sessions" / "s" / "big").write_bytes(bytes(range(256)) * 400)
     archive = tmp_path / "backup"
-    assert run(before, "backup", str(archive)).returncode == 0
+    assert run(before, "data", "backup", str(archive)).returncode == 0
     content = archive.read_bytes()
     archive.write_bytes(content[: int(len(content) * part)])
-    refused = run(after, "restore", str(archive))
+    refused = run(after, "data", "restore", str(archive))
     assert refused.returncode == 2
     assert "[restore_refused]" in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -185,9 +185,9 @@ def test_a_changed_archive_is_refused_by_its_checksum(before: Settings, after: S
     (before.root / "projects" / "sessions" / "s").mkdir(parents=True)
     (before.root / "projects" / "sessions" / "s" / "answer").write_text("as it was")
     archive = tmp_path / "backup"
-    assert run(before, "backup", str(archive)).returncode == 0
+    assert run(before, "data", "backup", str(archive)).returncode == 0
     archive.write_bytes(gzip.compress(gzip.decompress(archive.read_bytes()).replace(b"as it was", b"not as it")))
-    refused = run(after, "restore", str(archive))
+    refused = run(after, "data", "restore", str(archive))
     assert (refused.returncode, "checksum" in refused.stderr) == (2, True)
 
 
@@ -195,16 +195,16 @@ def test_a_restore_goes_only_into_what_is_empty(before: Settings, after: Setting
     (before.root / "projects" / "sessions" / "s").mkdir(parents=True)
     (before.root / "projects" / "sessions" / "s" / "answer").write_text("mine")
     archive = tmp_path / "backup"
-    assert run(before, "backup", str(archive)).returncode == 0
-    into_itself = run(replace(before, root=after.root), "restore", str(archive))
+    assert run(before, "data", "backup", str(archive)).returncode == 0
+    into_itself = run(replace(before, root=after.root), "data", "restore", str(archive))
     assert (into_itself.returncode, "not empty" in into_itself.stderr) == (2, True)
     assert not (after.root / "projects").exists()
     assert not (after.root / ".helix" / "restoring").exists()
     (after.root / "projects" / "sessions" / "s").mkdir(parents=True)
     (after.root / "projects" / "sessions" / "s" / "answer").write_text("other")
-    over = run(after, "restore", str(archive))
+    over = run(after, "data", "restore", str(archive))
     assert (over.returncode, "empty HELIX_ROOT" in over.stderr) == (2, True)
-    again = run(before, "backup", str(archive))
+    again = run(before, "data", "backup", str(archive))
     assert (again.returncode, "exists already" in again.stderr) == (2, True)
 
 
@@ -213,9 +213,9 @@ def test_a_restore_says_which_settings_differ_and_masks_secrets(
 ) -> None:
     archive = tmp_path / "backup"
     had = replace(before, run_slots=7, api_keys=("a-secret-key-of-mine",))
-    assert run(had, "backup", str(archive)).returncode == 0
+    assert run(had, "data", "backup", str(archive)).returncode == 0
     assert b"a-secret-key-of-mine" not in gzip.decompress(archive.read_bytes())
-    told = json.loads(run(after, "restore", str(archive), "--json").stdout)
+    told = json.loads(run(after, "data", "restore", str(archive), "--json").stdout)
     rows = {row["name"]: row for row in told["settings_that_differ"]}
     assert (rows["HELIX_RUN_SLOTS"]["was"], rows["HELIX_RUN_SLOTS"]["now"]) == ("7", "16")
     assert rows["HELIX_API_KEYS"]["was"]
@@ -239,7 +239,7 @@ def test_a_file_gets_no_more_than_permissions(after: Settings, tmp_path: Path) -
     Forged(
         files=files, modes={"root/projects/run": 0o6755}, facts={"namespace": after.namespace, "settings": []}
     ).write(archive)
-    assert run(after, "restore", str(archive)).returncode == 0
+    assert run(after, "data", "restore", str(archive)).returncode == 0
     assert stat.S_IMODE((after.root / "projects" / "run").stat().st_mode) == 0o755
 
 
@@ -247,12 +247,12 @@ def test_a_root_with_a_store_in_use_is_refused_and_stays_as_it_was(
     before: Settings, after: Settings, tmp_path: Path
 ) -> None:
     archive = tmp_path / "backup"
-    assert run(before, "backup", str(archive)).returncode == 0
+    assert run(before, "data", "backup", str(archive)).returncode == 0
     with EmbeddedBroker(after.root / ".helix" / "broker") as server:
         own = replace(after, broker_url=server.url, store_url=server.url)
         assert run(own, "submit", "hello").returncode == 0
     was = tree(after.root)
-    refused = run(after, "restore", str(archive))
+    refused = run(after, "data", "restore", str(archive))
     assert (refused.returncode, "the store is not empty" in refused.stderr) == (2, True)
     assert tree(after.root) == was
 
@@ -279,15 +279,17 @@ def test_a_backup_of_an_older_server_goes_back_into_one_like_it(
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
             wait_for(lambda: run(own, "submit", "hello").returncode == 0)
-            done = run(own, "backup", str(archive))
+            done = run(own, "data", "backup", str(archive))
             assert (done.returncode, "note:" in done.stdout) == (0, False), done.stderr
             with redis.Redis.from_url(url) as store:
                 store.flushall()
-                without = run(replace(own, root=after.root), "restore", str(archive), PATH="/bin:/usr/sbin")
+                without = run(replace(own, root=after.root), "data", "restore", str(archive), PATH="/bin:/usr/sbin")
                 assert "too old for what valkey-server" in without.stderr
                 assert [*after.root.iterdir(), *store.keys()] == []
-                done = run(replace(own, root=after.root), "restore", str(archive))
+                done = run(replace(own, root=after.root), "data", "restore", str(archive))
                 assert done.returncode == 0, done.stderr
-            assert "note: no server here" in run(own, "backup", str(tmp_path / "b"), PATH="/bin:/usr/sbin").stdout
+            assert (
+                "note: no server here" in run(own, "data", "backup", str(tmp_path / "b"), PATH="/bin:/usr/sbin").stdout
+            )
         finally:
             server.terminate()

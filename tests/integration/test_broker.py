@@ -190,14 +190,14 @@ def _fake_server(path: Path, says: str) -> None:
 
 def test_turns_broker_prints_its_address_and_becomes_the_server(tmp_path: Path) -> None:
     environ = {k: v for k, v in os.environ.items() if not k.startswith("HELIX_")} | {"HELIX_ROOT": str(tmp_path)}
-    with subprocess.Popen(turns("broker"), env=environ, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(turns("run", "broker"), env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             name, _, url = process.stdout.readline().strip().partition("=")
             assert name == "REDIS_URL"
             wait_for(lambda: EmbeddedBroker(tmp_path / ".helix" / "broker").is_answering(process.pid))
             assert redis.Redis.from_url(url).ping()
-            again = subprocess.run(turns("broker"), env=environ, capture_output=True, text=True, check=False)
+            again = subprocess.run(turns("run", "broker"), env=environ, capture_output=True, text=True, check=False)
             assert again.returncode == 2
             assert again.stderr.startswith("turns: a broker already runs on")
         finally:

@@ -117,19 +117,19 @@ def test_the_operator_takes_and_restores_a_backup_and_nobody_else_does(guarded: 
     operator = guarded.settings_of("operator")
     submitted = run(operator, "submit", "hello", "--model", "scripted", "--json")
     turn_id = json.loads(submitted.stdout)["turn_id"]
-    refused = run(guarded.settings_of("relay"), "backup", str(tmp_path / "refused"))
+    refused = run(guarded.settings_of("relay"), "data", "backup", str(tmp_path / "refused"))
     assert (refused.returncode, "+psync" in refused.stderr) == (2, True)
     assert not (tmp_path / "refused").exists()
-    assert run(operator, "backup", str(tmp_path / "backup")).returncode == 0
+    assert run(operator, "data", "backup", str(tmp_path / "backup")).returncode == 0
     with redis.Redis.from_url(guarded.urls["operator"]) as client:
         for key in client.scan_iter(match=f"{guarded.settings.namespace}:*"):
             client.delete(key)
-    shown = run(operator, "show", turn_id)
+    shown = run(operator, "turn", "show", turn_id)
     assert shown.returncode == 1
     (tmp_path / "elsewhere").mkdir()
-    restored = run(replace(operator, root=tmp_path / "elsewhere"), "restore", str(tmp_path / "backup"))
+    restored = run(replace(operator, root=tmp_path / "elsewhere"), "data", "restore", str(tmp_path / "backup"))
     assert restored.returncode == 0, restored.stderr
-    assert run(operator, "show", turn_id).returncode == 0
+    assert run(operator, "turn", "show", turn_id).returncode == 0
 
 
 @pytest.mark.parametrize("role", ROLES)

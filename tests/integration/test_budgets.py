@@ -58,10 +58,10 @@ async def test_two_relays_overshoot_a_budget_by_the_turns_in_flight_at_most(inst
     assert all(int(answer.headers["retry-after"]) > 0 for answer in refused)
     assert round(budget.spent_usd, 6) == round(len(passed) * EACH, 6), "each turn is charged, once"
     assert LIMIT - EACH < budget.spent_usd <= LIMIT + CALLERS * EACH
-    [told] = json.loads(command(used, "budgets", "--json").stdout)
+    [told] = json.loads(command(used, "stats", "budgets", "--json").stdout)
     assert (told["scope"], told["state"]) == ("all", "spent")
-    assert "spent" in command(used, "budgets").stdout
-    [row] = json.loads(command(used, "stats", "--by", "owner", "--json").stdout)["rows"]
+    assert "spent" in command(used, "stats", "budgets").stdout
+    [row] = json.loads(command(used, "stats", "summary", "--by", "owner", "--json").stdout)["rows"]
     assert (row["turns"], round(row["cost_usd"], 6)) == (len(passed), round(budget.spent_usd, 6))
 
 
@@ -160,29 +160,33 @@ async def test_phases_that_were_stored_before_the_store_failed_are_named(
 
 
 def test_budgets_that_make_no_sense_are_refused_with_an_example(settings: Settings) -> None:
-    done = command(replace(settings, budgets={"team:x": 5.0}), "budgets")
+    done = command(replace(settings, budgets={"team:x": 5.0}), "stats", "budgets")
     assert done.returncode == 2
     assert "owner:*=5" in done.stderr
-    assert command(settings, "budgets").stdout == "no budgets: HELIX_BUDGETS is not set\n"
+    assert command(settings, "stats", "budgets").stdout == "no budgets: HELIX_BUDGETS is not set\n"
 
 
 def test_a_budget_that_matches_nobody_is_an_error_at_the_start_all_at_once(settings: Settings) -> None:
     right = {"all": 1.0, "owner:paula": 2.0, f"owner:{'0' * 32}": 1.0, "owner:paula/u1": 1.0, "key:paula": 1.0}
     wrong = {"owner:pauls": 1.0, "key:nosuch": 1.0, "model:opos": 1.0}
     used = replace(settings, budgets={**right, "owner:pauls": 1.0})
-    assert command(used, "budgets").returncode == 0, "without keys nobody can tell"
-    assert "matches nobody" not in command(used, "budgets").stdout
+    assert command(used, "stats", "budgets").returncode == 0, "without keys nobody can tell"
+    assert "matches nobody" not in command(used, "stats", "budgets").stdout
     secret = api_keys.add_key(used.keys_path, api_keys.ApiKey(name="k", hash="", owner="paula"))
     used = replace(used, budgets=right | wrong)
-    for words in (("worker", "--foreground"), ("web", "--port", "0"), ("up",)):
+    for words in (("run", "worker", "--foreground"), ("run", "relay", "--port", "0"), ("up",)):
         done = command(used, *words)
         assert done.returncode == 2, (words, done.stdout, done.stderr)
         found = [entry for entry in used.budgets if f"{entry!r} matches nobody" in done.stderr]
         assert found == list(wrong), words
     assert "the owners paula" in done.stderr
-    shown = {each["budget"]: each["state"] for each in json.loads(command(used, "budgets", "--json").stdout)}
+    shown = {each["budget"]: each["state"] for each in json.loads(command(used, "stats", "budgets", "--json").stdout)}
     assert {entry for entry, state in shown.items() if state == "matches nobody"} == set(wrong)
-    rows = {line.split()[0]: line for line in command(used, "budgets").stdout.splitlines() if ":" in line.split()[0]}
+    rows = {
+        line.split()[0]: line
+        for line in command(used, "stats", "budgets").stdout.splitlines()
+        if ":" in line.split()[0]
+    }
     assert "matches nobody" in rows["owner:pauls"]
     assert "owner:paula" in rows, "by the name that it was given"
     api_keys.revoke_key(used.keys_path, "k")

@@ -163,7 +163,7 @@ async def test_a_replay_asks_another_model_or_sends_another_message_and_says_of_
         assert (turn.labels["replay_of"], turn.request.model, turn.request.prompt) == (turn_id, model, message)
         assert (turn.request.owner, turn.request.max_attempts) == (owner_of_name("alice"), 1)
     by_command = json.loads(
-        await asyncio.to_thread(command, settings, "replay", turn_id, "--as-model", OTHER, "--json")
+        await asyncio.to_thread(command, settings, "turn", "replay", turn_id, "--as-model", OTHER, "--json")
     )
     assert by_command == {"turn_id": other["turn_id"], "replay_of": turn_id}
     page = Document((await http.get(f"/turns/{turn_id}")).text)

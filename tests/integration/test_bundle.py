@@ -1,4 +1,4 @@
-"""``turns export`` and ``turns bundle`` over a real turn: everything is there, and nothing that must not be."""
+"""``turns turn export`` and ``turns turn bundle`` over a real turn: all is there, and nothing that must not be."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ def unpacked(path: Path) -> dict[str, str]:
 
 
 async def test_a_turn_is_exported_and_bundled(settings: Settings, turn_id: str, tmp_path: Path) -> None:
-    told = json.loads(run(settings, tmp_path, "export", turn_id).stdout)
+    told = json.loads(run(settings, tmp_path, "turn", "export", turn_id).stdout)
     assert told["turn"]["prompt"] == PROMPT
     assert [event["seq"] for event in told["events"]] == list(range(1, told["turn"]["seq"] + 1))
     assert told["attempts"]
@@ -54,7 +54,7 @@ async def test_a_turn_is_exported_and_bundled(settings: Settings, turn_id: str, 
         f"2026-01-01T00:00:00Z turn.submitted turn_id={turn_id} key={SECRET}\n"
         "Traceback ...\n2026-01-01T00:00:01Z another line\n"
     )
-    done = run(settings, tmp_path, "bundle", turn_id, "--json")
+    done = run(settings, tmp_path, "turn", "bundle", turn_id, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     path = tmp_path / json.loads(done.stdout)["path"]
     assert path.stat().st_mode & 0o777 == 0o600
@@ -77,14 +77,14 @@ async def test_a_turn_is_exported_and_bundled(settings: Settings, turn_id: str, 
     assert keys["HELIX_OPENAI_API_KEY"]["origin"] == "environment"
     assert {finding["check"] for finding in json.loads(files["doctor.json"])} >= {"store", "sessions"}
 
-    run(settings, tmp_path, "bundle", turn_id, "--with-prompts", "-o", "full.zip")
+    run(settings, tmp_path, "turn", "bundle", turn_id, "--with-prompts", "-o", "full.zip")
     full = unpacked(tmp_path / "full.zip")
     assert json.loads(full["turn.json"])["turn"]["prompt"] == PROMPT
     assert SECRET not in "\n".join(full.values())
 
 
 def test_a_turn_that_does_not_exist_leaves_no_file(settings: Settings, tmp_path: Path) -> None:
-    done = run(settings, tmp_path, "bundle", "turn-" + "0" * 32, "-o", "x.zip")
+    done = run(settings, tmp_path, "turn", "bundle", "turn-" + "0" * 32, "-o", "x.zip")
     assert (done.returncode, (tmp_path / "x.zip").exists()) == (1, False)
 
 
@@ -92,10 +92,12 @@ async def test_a_file_that_cannot_be_written_is_named_and_a_dash_is_standard_out
     settings: Settings, turn_id: str, tmp_path: Path
 ) -> None:
     for command in ("export", "bundle"):
-        done = run(settings, tmp_path, command, turn_id, "-o", "gone/x")
+        done = run(settings, tmp_path, "turn", command, turn_id, "-o", "gone/x")
         assert done.returncode == 2
         assert done.stderr == "turns: gone/x: cannot be written: No such file or directory\n"
-    assert json.loads(run(settings, tmp_path, "export", turn_id, "-o", "-").stdout)["turn"]["turn_id"] == turn_id
+    assert (
+        json.loads(run(settings, tmp_path, "turn", "export", turn_id, "-o", "-").stdout)["turn"]["turn_id"] == turn_id
+    )
 
 
 def test_secrets_are_masked_by_value_and_by_look() -> None:

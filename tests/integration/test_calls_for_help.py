@@ -110,7 +110,7 @@ async def test_turns_that_could_run_and_do_not_call(
     called.relay()
     client = called.client
     [worker] = await wait_until(client.workers.read_reports)
-    assert called.run("workers", "quiet", worker.name).returncode == 0
+    assert called.run("worker", "quiet", worker.name).returncode == 0
 
     async def obeys() -> bool:
         return any(each.quiet for each in await client.workers.read_reports())

@@ -24,7 +24,9 @@ from worker.runners.sandbox.processes import AgentProcesses
 
 
 def certify(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run(turns("certify-runner", *arguments), capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        turns("worker", "certify", *arguments), capture_output=True, text=True, timeout=300, check=False
+    )
     return done.returncode, done.stdout or done.stderr
 
 

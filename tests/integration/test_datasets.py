@@ -1,4 +1,4 @@
-"""``turns export --rejected`` and ``turns import-feedback`` over turns that real workers carried out."""
+"""``turns turn export --rejected`` and ``turns data import-feedback`` over turns that real workers carried out."""
 
 import json
 import time
@@ -46,7 +46,7 @@ def rows(text: str) -> dict[tuple[str, int], dict[str, Any]]:
 def test_every_rejected_answer_is_a_line_with_its_repair_and_the_final_answer(
     turns: dict[str, str], run: Callable[..., Said], settings: Settings, tmp_path: Path
 ) -> None:
-    code, out, err = run("export", "--rejected", "--since", "1d")
+    code, out, err = run("turn", "export", "--rejected", "--since", "1d")
     found = rows(out)
     assert (code, {turn_id for turn_id, _ in found}) == (0, {turns["unmarked"], turns["repaired"]})
     row = found[turns["unmarked"], 1]
@@ -65,13 +65,15 @@ def test_every_rejected_answer_is_a_line_with_its_repair_and_the_final_answer(
     assert "of 2 turns" in err
     assert "removed by retention" not in err
 
-    code, out, err = run("export", "--rejected", "--since", "52w", "--redact", "-o", str(tmp_path / "rows.jsonl"))
+    code, out, err = run(
+        "turn", "export", "--rejected", "--since", "52w", "--redact", "-o", str(tmp_path / "rows.jsonl")
+    )
     text = (tmp_path / "rows.jsonl").read_text()
     assert (code, out, len(rows(text))) == (0, "", len(found))
     assert "unmarked" not in text
     assert "HELIX_RETENTION_SECONDS" in err
-    assert run("export", "--rejected", "--model", "another")[1] == ""
-    assert run("export")[0] == run("export", "turn-x", "--rejected")[0] == 2
+    assert run("turn", "export", "--rejected", "--model", "another")[1] == ""
+    assert run("turn", "export")[0] == run("turn", "export", "turn-x", "--rejected")[0] == 2
 
 
 def thumb(message_id: str, rating: int, at: float, model: str = "scripted", **data: Any) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def test_thumbs_are_joined_to_turns_once_and_what_cannot_be_joined_is_named(
         {"type": "rating", "data": None},
     ]
     (tmp_path / "feedback.json").write_text(json.dumps(entries))
-    code, out, err = run("import-feedback", str(tmp_path / "feedback.json"), "--json")
+    code, out, err = run("data", "import-feedback", str(tmp_path / "feedback.json"), "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert {turn_id: one["rating"] for turn_id, one in found["joined"].items()} == {
@@ -121,16 +123,16 @@ def test_thumbs_are_joined_to_turns_once_and_what_cannot_be_joined_is_named(
     assert (found["removed_by_retention"], found["unknown"]) == (["m-old"], ["m-never"])
     assert (found["other_models"], found["without_rating"], found["changed"]) == (1, 2, 2)
 
-    _, out, _ = run("import-feedback", str(tmp_path / "feedback.json"))
+    _, out, _ = run("data", "import-feedback", str(tmp_path / "feedback.json"))
     assert "2 turns with a thumb: 1 up, 1 down; 0 of them new" in out
     assert "removed by retention: the turns of 1 thumb (m-old)" in out
-    row = rows(run("export", "--rejected")[1])[turns["unmarked"], 1]
+    row = rows(run("turn", "export", "--rejected")[1])[turns["unmarked"], 1]
     assert (row["feedback"]["rating"], row["feedback"]["comment"], row["feedback"]["score"]) == (-1, "not true", 2.0)
 
 
 @pytest.mark.parametrize(("text", "words"), [("{}", "a list of objects"), ("id,user_id", "not JSON"), ("[1]", "list")])
 def test_a_file_that_is_no_export_is_refused(run: Callable[..., Said], tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "feedback.json").write_text(text)
-    code, out, err = run("import-feedback", str(tmp_path / "feedback.json"))
+    code, out, err = run("data", "import-feedback", str(tmp_path / "feedback.json"))
     assert (code, out) == (2, "")
     assert words in err

@@ -126,7 +126,7 @@ async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_bac
     relay = scripted.client
     [before] = await answered(relay, [in_v3])
     assert before.labels["flow"] == "v3"
-    said = turns_command("flow", "rollback", "v3", "--why", "too strict")
+    said = turns_command("policy", "rollback", "v3", "--why", "too strict")
     assert said == "v3 gets no more turns; sessions: v2=1"
 
     async def flow_now() -> str:
@@ -138,15 +138,15 @@ async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_bac
     replayed = await relay.reader.await_result(await replay_turn(relay, before.turn_id), timeout=60)
     assert (replayed.labels["flow"], replayed.outcome) == ("v2", Outcome.PASSED)
 
-    shown = json.loads(turns_command("flow", "show", "--json"))
+    shown = json.loads(turns_command("policy", "versions", "--json"))
     assert [(each["version"], each["share"]) for each in shown] == [("v2", 1.0), ("v3", 0.0)]
     assert shown[1]["rolled_back"]["why"] == "too strict"
-    assert "rolled back at" in turns_command("flow", "show")
-    assert "no other version is left" in turns_command("flow", "rollback", "v2", code=2)
-    assert "no flow version 'v9'" in turns_command("flow", "rollback", "v9", code=2)
+    assert "rolled back at" in turns_command("policy", "versions")
+    assert "no other version is left" in turns_command("policy", "rollback", "v2", code=2)
+    assert "no flow version 'v9'" in turns_command("policy", "rollback", "v9", code=2)
     assert [line.action for line in await relay.audit.read_lines(since=0)][:1] == ["flow.rollback"]
 
-    turns_command("flow", "resume", "v3")
+    turns_command("policy", "resume", "v3")
     await wait_until(lambda: _is(flow_now, "v3"))
 
 
@@ -158,16 +158,16 @@ async def test_compare_says_how_versions_differ(scripted: Installation, turns_co
     scripted.worker()
     client = scripted.client
     turns = await answered(client, [f"c-{number}" for number in range(90)])
-    found = json.loads(turns_command("compare", "v2", "v3", "--json"))
+    found = json.loads(turns_command("policy", "compare", "v2", "v3", "--json"))
     assert found["turns"] == [sum(turn.labels["flow"] == flow for turn in turns) for flow in ("v2", "v3")]
     figures = {figure["name"]: figure for figure in found["figures"]}
     assert (figures["failure"]["old"]["value"], figures["failure"]["new"]["value"]) == (0.0, 1.0)
     assert figures["failure"]["real"]
     assert figures["retry"]["change"]["value"] == 0.0
     assert not figures["retry"]["real"]
-    said = turns_command("compare", "v2", "v3")  # its last line
+    said = turns_command("policy", "compare", "v2", "v3")  # its last line
     assert "v3 really differs from v2 in: no accepted answer" in said
-    few = turns_command("compare", "v2", "v4")
+    few = turns_command("policy", "compare", "v2", "v4")
     assert "Too few sessions" in few
 
 

@@ -53,8 +53,15 @@ async def test_a_new_installation_carries_a_turn_out_and_doctor_agrees(
     async with installation.web() as http:
         for path in ("/overview", "/turns", "/metrics", "/readyz", "/v1/turns"):
             assert (await http.get(path)).status_code == 200, path
-    for words in (("list",), ("stats",), ("show", turn.turn_id), ("budgets",), ("workers",), ("gc", "--dry-run")):
-        told = installation.command(*words)
+    for words in (
+        "turn list",
+        "stats summary",
+        f"turn show {turn.turn_id}",
+        "stats budgets",
+        "worker list",
+        "data gc --dry-run",
+    ):
+        told = installation.command(*words.split())
         assert told.returncode == 0, told
     assert "wrong" not in doctor(installation.settings).values()
     assert not [line for line in worker.log_file.read_text().splitlines() if "not_looked_at" in line]

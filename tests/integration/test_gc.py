@@ -1,4 +1,4 @@
-"""``turns gc``: what is old goes, what is live stays, and stopping in the middle loses nothing."""
+"""``turns data gc``: what is old goes, what is live stays, and stopping in the middle loses nothing."""
 
 import asyncio
 import json
@@ -44,13 +44,13 @@ NOTHING = {"records": 0, "events": 0, "attempts": 0, "policies": 0}
 
 @pytest.fixture
 def gc(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict]:  # type: ignore[type-arg]
-    """Runs ``turns gc --json``: sessions are kept for 30 days, attempts for 3."""
+    """Runs ``turns data gc --json``: sessions are kept for 30 days, attempts for 3."""
     for name, value in environ_of(settings).items():
         monkeypatch.setenv(name, value)
 
     def gc(*arguments: str, code: int = 0) -> dict:  # type: ignore[type-arg]
         with pytest.raises(SystemExit) as ended:
-            main(["gc", "--json", "--sessions", "30", "--attempts", "3", *arguments])
+            main(["data", "gc", "--json", "--sessions", "30", "--attempts", "3", *arguments])
         assert (ended.value.code or 0) == code
         return json.loads(capsys.readouterr().out.splitlines()[-1])
 

@@ -64,7 +64,7 @@ async def test_a_kind_of_work_that_renders_a_template_is_added_by_a_package_alon
     letter = {"work": "letter", "work_data": {"name": "Ada"}}
     turn = await installation.answer("a letter", **letter)
     assert (turn.outcome, turn.response, turn.attempt) == ("passed", "Dear Ada, all is well.", 1)
-    shown = installation.run("show", turn.turn_id)
+    shown = installation.run("turn", "show", turn.turn_id)
     assert "to Ada" in shown.stdout
     chat = await installation.answer("hello")
     assert chat.outcome is not None, "messages of chats go on beside it"

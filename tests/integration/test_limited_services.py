@@ -84,7 +84,7 @@ async def test_a_service_that_limits_us_fails_no_turn_and_is_asked_at_most_once_
         while not (limits := await client.pauses.list_active()):
             await asyncio.sleep(0.02)
         assert [each.title for each in limits] == [f"limit {used.find_service('sick')}"]
-        assert "limit 127.0.0.1" in run(used, "paused").stdout
+        assert "limit 127.0.0.1" in run(used, "pause", "list").stdout
         before = len(sick.refused)
         asks = [asked("Hallo", f"s{number}", model="sick") for number in range(TURNS - 1)]
         ids = [first, *[await client.submitter.submit(each) for each in asks]]

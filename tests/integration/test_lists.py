@@ -118,7 +118,7 @@ async def test_command_api_and_page_find_the_same_turns(known: dict[str, str], s
             page = Document((await http.get("/turns", params=query)).text)
             links = [link.attributes["href"] for link in page.all("a", **{"class": "ask"})]
             assert links == [f"/turns/{turn_id}" for turn_id in wanted], query
-            told = json.loads(await asyncio.to_thread(command, settings, "list", "--json", *options(query)))
+            told = json.loads(await asyncio.to_thread(command, settings, "turn", "list", "--json", *options(query)))
             assert [turn["turn_id"] for turn in told["turns"]] == wanted, query
 
 
@@ -149,10 +149,10 @@ async def test_a_command_takes_the_beginning_of_an_id_and_last(
 ) -> None:
     short = known["failed"].partition("-")[2][:12]
     for written, name in ((short, "failed"), ("last", "queued")):
-        told = json.loads(await asyncio.to_thread(command, settings, "show", written, "--json"))
+        told = json.loads(await asyncio.to_thread(command, settings, "turn", "show", written, "--json"))
         assert told["turn_id"] == known[name]
-    assert "no turn 'ffff0000'" in await asyncio.to_thread(command, settings, "show", "ffff0000")
-    assert "cancelled" in await asyncio.to_thread(command, settings, "cancel", "last")
+    assert "no turn 'ffff0000'" in await asyncio.to_thread(command, settings, "turn", "show", "ffff0000")
+    assert "cancelled" in await asyncio.to_thread(command, settings, "turn", "cancel", "last")
     assert (await bench.client.reader.read_turn(known["queued"])).outcome == "cancelled"
 
 

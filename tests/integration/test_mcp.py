@@ -1,4 +1,4 @@
-"""``turns mcp`` with the official client: a turn as a tool, its key, its owner, and a call that comes twice."""
+"""``turns run mcp`` with the official client: a turn as a tool, its key, its owner, and a call that comes twice."""
 
 import pytest
 
@@ -79,5 +79,5 @@ async def test_keys_and_owners_are_the_relays(installation: Installation, relay:
 
 
 def test_a_wrong_address_is_a_usage_error(installation: Installation) -> None:
-    said = installation.command("mcp", "--url", "localhost")
+    said = installation.command("run", "mcp", "--url", "localhost")
     assert (said.returncode, "--url must begin" in said.stderr) == (2, True)

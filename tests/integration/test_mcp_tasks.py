@@ -1,4 +1,4 @@
-"""The tasks extension of ``turns mcp``, by the interface for extensions of the official client."""
+"""The tasks extension of ``turns run mcp``, by the interface for extensions of the official client."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Metrics equal the log: whole turns through real workers, then counters, ``turns stats``, /v1/stats and /metrics."""
+"""Metrics equal the log: turns through real workers, then counters, ``turns stats summary``, /v1/stats and /metrics."""
 
 import json
 from collections import Counter
@@ -112,7 +112,7 @@ async def test_after_whole_turns_every_figure_everywhere_is_what_the_logs_say(
 
 async def the_command_says_so(scripted: Settings, told: Counter[str]) -> None:
     def run(*arguments: str) -> str:
-        done = command(scripted, "stats", "--since", "1h", *arguments)
+        done = command(scripted, "stats", "summary", "--since", "1h", *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -1,4 +1,4 @@
-"""A model that cannot work is found by `turns doctor`, refused by `turns up`, and explained by `turns show`."""
+"""A model that cannot work is found by `turns doctor`, refused by `turns up`, and explained by `turns turn show`."""
 
 import json
 from collections.abc import Iterator
@@ -130,7 +130,7 @@ def not_set_up(order: Order, emit: Emit, stop: Stop) -> RunResult:
 
 async def test_turns_show_says_the_reason_not_only_that_something_is_wrong(bench: Bench) -> None:
     turn = await bench.outcome(not_set_up)
-    done = run(bench.settings, "show", turn.turn_id)
+    done = run(bench.settings, "turn", "show", turn.turn_id)
     assert "HELIX_OPENAI_URL is not set" in done.stdout
 
 

@@ -44,10 +44,10 @@ async def test_the_next_model_of_the_list_answers_and_the_attempt_names_those_th
             ("second", "auth", "third"),
         ]
         assert [len(each.asked) for each in (one, two, three)] == [1, 1, 1]
-        assert f"first ({kind}), second (auth), third" in command(used, "show", turn_id).stdout
-        assert "third from second: auth (HTTP 401" in command(used, "attempts", turn_id).stdout
-        assert "model second takes over attempt 1" in command(used, "watch", turn_id).stdout
-        assert json.loads(command(used, "show", turn_id, "--json").stdout)["fell"] == fell
+        assert f"first ({kind}), second (auth), third" in command(used, "turn", "show", turn_id).stdout
+        assert "third from second: auth (HTTP 401" in command(used, "turn", "attempts", turn_id).stdout
+        assert "model second takes over attempt 1" in command(used, "turn", "watch", turn_id).stdout
+        assert json.loads(command(used, "turn", "show", turn_id, "--json").stdout)["fell"] == fell
 
 
 async def test_a_turn_that_would_wait_behind_a_limit_is_taken_over_before_it_asks(installation: Installation) -> None:

@@ -159,7 +159,7 @@ async def test_the_page_shows_what_was_given_up_and_its_forms_send_it_again_or_d
         assert (await relay.http.post("/notifications/drop", data={"csrf": csrf[1]})).status_code == 303
         assert "Nothing was given up." in (await relay.http.get("/notifications")).text
         assert two.notification_id not in {each.notification_id for each in await client.notifications.waiting()}
-    audit = command(settings, "audit").stdout
+    audit = command(settings, "data", "audit").stdout
     assert "resend notifications" in audit
     assert "drop notifications" in audit
 
@@ -196,7 +196,7 @@ async def test_the_api_lists_notifications_and_sends_those_given_up_again_or_dro
         dropped = (await http.post("/v1/notifications/dead/drop", json={"all": True})).json()["dropped"]
         assert sorted(dropped) == sorted(each["notification_id"] for each in dead[1:])
         assert (await http.get("/v1/notifications/dead")).json()["data"] == []
-    audit = command(settings, "audit").stdout
+    audit = command(settings, "data", "audit").stdout
     assert "resend notifications" in audit
     assert "drop notifications" in audit
 

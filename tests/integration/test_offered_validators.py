@@ -56,7 +56,7 @@ def command(installation: Up, *arguments: str, given: str = "") -> subprocess.Co
 
 
 def codes(installation: Up, turn_id: str) -> set[str]:
-    told = json.loads(command(installation, "attempts", turn_id, "--json").stdout)
+    told = json.loads(command(installation, "turn", "attempts", turn_id, "--json").stdout)
     return {issue["code"] for attempt in told for issue in attempt["issues"]}
 
 
@@ -79,7 +79,7 @@ def test_one_request_uses_it_through_the_api_and_the_next_one_does_not(installat
         assert turn["validators"] == ["step_marker", "adr_structure", "file_existence"]
     importers = (package / "imported").read_text().splitlines()
     assert importers
-    assert not [line for line in importers if " web --host " in line]  # the relay reads metadata, it runs no rule
+    assert not [line for line in importers if " run relay --host " in line]  # the relay reads metadata, it runs no rule
 
 
 def test_a_name_nobody_offers_is_refused_with_all_that_are(installation: Up) -> None:

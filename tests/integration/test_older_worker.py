@@ -48,14 +48,14 @@ async def test_an_older_worker_leaves_what_it_does_not_know_to_a_newer_one(
     assert {(await client.reader.read_turn(each)).outcome for each in (*turn_ids["rule"], *turn_ids["step"])} == {None}
     waits = {each.wait.reason.value: each for each in (await client.workers.read_state()).waits}
     assert "file_existence" in waits["unfit"].wait.said or "no such step 'note'" in waits["unfit"].wait.said
-    shown = installation.run("show", turn_ids["rule"][0])
+    shown = installation.run("turn", "show", turn_ids["rule"][0])
     assert "file_existence" in shown.stdout
     new = installation.worker(within=["env"])
     ended = [await installation.result(turn_id) for turn_id in (*turn_ids["rule"], *turn_ids["step"])]
     assert {turn.outcome for turn in ended} == {Outcome.PASSED}
     judges = [(await client.reader.read_attempts(turn.turn_id))[-1].worker for turn in ended[8:]]
     assert all(map(new.named, judges))
-    listed = json.loads(installation.run("workers", "--json").stdout)["workers"]
+    listed = json.loads(installation.run("worker", "list", "--json").stdout)["workers"]
     assert len({line["version"] for line in listed}) == 2
     async with web(installation.settings) as http:
         pages = [(await http.get(path)).text for path in ("/overview", "/workers")]

@@ -1,8 +1,8 @@
 """Troubles, each staged with real parts: every place gives the same reason why a turn waits.
 
-Asked are `turns doctor`, `turns list`, `turns show`, `turns top`, the overview, the list's page, the turn's page, the
-API and /readyz. What `turns show` says is what the others must say; figures may differ by the time that passes. Where
-docs/operations.md has a row for the trouble, its command and its page show it.
+Asked are `turns doctor`, `turns turn list`, `turns turn show`, `turns stats top`, the overview, the list's page, the
+turn's page, the API and /readyz. What `turns turn show` says is what the others must say; figures may differ by the
+time that passes. Where docs/operations.md has a row for the trouble, its command and its page show it.
 """
 
 import contextlib
@@ -122,7 +122,7 @@ async def _breaker(installation: Installation, *_: object) -> Trouble:
 async def _paused(installation: Installation, *_: object) -> Trouble:
     installation.play(SCRIPT)
     installation.worker()
-    assert installation.command("pause", "model", "scripted", "--reason", "maintenance").returncode == 0
+    assert installation.command("pause", "start", "model", "scripted", "--reason", "maintenance").returncode == 0
     return Trouble(turn_id=await installation.ask(), code="pause", row="A model is paused")
 
 
@@ -153,7 +153,7 @@ async def _intake(installation: Installation, *_: object) -> Trouble:
     installation.play(SCRIPT)
     installation.worker()
     turn_id = (await installation.answer()).turn_id
-    assert installation.command("pause", "intake", "--for", "2h", "--reason", "maintenance").returncode == 0
+    assert installation.command("pause", "start", "intake", "--for", "2h", "--reason", "maintenance").returncode == 0
     return Trouble(turn_id=turn_id, code="intake", row="The intake is paused")
 
 
@@ -321,11 +321,13 @@ async def test_every_place_gives_the_same_reason(
 async def compared(trouble: Trouble, installation: Installation) -> None:
     """Ask every place, and compare."""
     turn_id, code = trouble.turn_id, trouble.code
-    wait = json.loads(said(installation, "show", turn_id, "--json"))["waits"]
-    listed = {each["turn_id"]: each["waits"] for each in json.loads(said(installation, "list", "--json"))["turns"]}
+    wait = json.loads(said(installation, "turn", "show", turn_id, "--json"))["waits"]
+    listed = {
+        each["turn_id"]: each["waits"] for each in json.loads(said(installation, "turn", "list", "--json"))["turns"]
+    }
     doctor = json.loads(said(installation, "doctor", "--json"))["findings"]
     seen = await pages(installation.settings, turn_id)
-    seen |= {"top": plain(said(installation, "top", "--once"))}
+    seen |= {"top": plain(said(installation, "stats", "top", "--once"))}
     if code in NEW_ONES:
         assert (wait, listed[turn_id], seen["api"]) == (None, None, None)
         words = shown = NEW_ONES[code]
@@ -333,8 +335,8 @@ async def compared(trouble: Trouble, installation: Installation) -> None:
         assert (wait["reason"], listed[turn_id]["reason"], seen["api"]["reason"]) == (code, code, code)
         words, shown = wait["words"], wait["words"].partition(": ")[0]
         assert plain(listed[turn_id]["words"]) == plain(seen["api"]["words"]) == plain(words)
-        assert plain(shown) in plain(said(installation, "show", turn_id))
-        assert plain(shown) in plain(said(installation, "list"))
+        assert plain(shown) in plain(said(installation, "turn", "show", turn_id))
+        assert plain(shown) in plain(said(installation, "turn", "list"))
         assert plain(shown) in seen["list's page"]
         assert plain(words) in seen["turn's page"]
         assert ("slots are busy" in seen["turn's page"]) == (code == "slot"), "that says it of others"

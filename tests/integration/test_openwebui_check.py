@@ -9,7 +9,7 @@ from tests.installation import Installation, RelayProcess, run
 
 
 def check(relay: RelayProcess, *arguments: str) -> tuple[int, dict[str, Any]]:
-    done = run(relay.settings, "openwebui", "--url", relay.url, *arguments, "check", "--json", "--timeout", "120")
+    done = run(relay.settings, "openwebui", "check", "--url", relay.url, *arguments, "--json", "--timeout", "120")
     assert not done.stderr, done.stderr
     return done.returncode, {finding["check"]: finding for finding in json.loads(done.stdout)}
 

@@ -41,14 +41,14 @@ async def test_who_is_hit_is_said_by_name_and_a_filter_takes_name_or_hash(instal
     def said(*words: str) -> str:
         return installation.command(*words).stdout
 
-    assert "anna" in said("show", ids["wrong"])
+    assert "anna" in said("turn", "show", ids["wrong"])
     for name in ("anna", anna):
-        shown = said("list", "--owner", name)
+        shown = said("turn", "list", "--owner", name)
         assert ids["wrong"] in shown
         assert ids["good"] not in shown
-    assert ids["good"] in said("list", "--owner", f"chat/{user}")
-    assert "key:anna" in said("audit")
-    assert "0.0020" in said("budgets")
+    assert ids["good"] in said("turn", "list", "--owner", f"chat/{user}")
+    assert "key:anna" in said("data", "audit")
+    assert "0.0020" in said("stats", "budgets")
     named = ring.make_owner_namer(own.keys_path)
     assert [named(f"owner:{anna}"), named(f"owner {anna}"), named(f"key:{user[:12]}")] == [
         "owner:anna",

@@ -46,7 +46,7 @@ async def test_a_chat_user_reads_why_and_until_when_and_gets_the_answer_when_the
 ) -> None:
     used = installation.play(GOOD_SCRIPT)
     installation.worker()
-    paused = command(used, "pause", "model", "scripted", "--reason", "Wartung", "--for", "1h")
+    paused = command(used, "pause", "start", "model", "scripted", "--reason", "Wartung", "--for", "1h")
     assert paused.returncode == 0, paused.stderr
     page, ended = Reader(), False
     async with (
@@ -72,18 +72,18 @@ async def test_turns_of_a_paused_model_wait_while_others_run_and_go_on_when_it_i
     used = installation.play(GOOD_SCRIPT)
     used.models["other"] = used.models["scripted"]
     installation.worker()
-    assert command(used, "pause", "model", "scripted", "--reason", "out", "--json").returncode == 0
+    assert command(used, "pause", "start", "model", "scripted", "--reason", "out", "--json").returncode == 0
     client = installation.client
     waits = await client.submitter.submit(_request("scripted", "s1"))
     done = await client.submitter.submit(_request("other", "s2"))
     assert (await client.reader.await_result(done, timeout=60)).outcome == "passed"
     assert (await client.reader.read_turn(waits)).state == "queued"
-    told = json.loads(command(used, "paused", "--json").stdout)
+    told = json.loads(command(used, "pause", "list", "--json").stdout)
     assert (told["held_turns"], [each["name"] for each in told["pauses"]]) == (1, ["scripted"])
-    assert command(used, "resume", "model", "scripted").stdout == "resumed: model scripted\n"
+    assert command(used, "pause", "end", "model", "scripted").stdout == "resumed: model scripted\n"
     assert (await client.reader.await_result(waits, timeout=60)).outcome == "passed"
-    assert command(used, "resume", "model", "scripted").returncode == 1
-    assert command(used, "paused").stdout == "nothing is paused\n"
+    assert command(used, "pause", "end", "model", "scripted").returncode == 1
+    assert command(used, "pause", "list").stdout == "nothing is paused\n"
 
 
 async def test_a_model_whose_service_fails_is_left_alone_until_one_turn_finds_it_well(
@@ -108,7 +108,7 @@ async def test_a_model_whose_service_fails_is_left_alone_until_one_turn_finds_it
         await wait_until(is_open)
         [breaker] = await client.pauses.list_active()
         assert "503" in breaker.reason
-        assert "breaker scripted" in command(used, "paused").stdout
+        assert "breaker scripted" in command(used, "pause", "list").stdout
         put(script, GOOD_SCRIPT)
         for turn_id in waiting:
             assert (await client.reader.await_result(turn_id, timeout=120)).outcome == "passed"
@@ -121,7 +121,7 @@ def _request(model: str, session: str) -> TurnRequest:
 
 async def test_a_paused_intake_answers_503_with_retry_after_in_openais_shape(settings: Settings) -> None:
     async with serving(settings) as relay:
-        assert command(settings, "pause", "intake", "--reason", "update", "--for", "1h").returncode == 0
+        assert command(settings, "pause", "start", "intake", "--reason", "update", "--for", "1h").returncode == 0
         async with async_client(str(relay.http.base_url), max_retries=0) as client:
             with pytest.raises(openai.InternalServerError) as refused:
                 await client.chat.completions.create(model="scripted", messages=HI)  # type: ignore[call-overload]
@@ -129,7 +129,7 @@ async def test_a_paused_intake_answers_503_with_retry_after_in_openais_shape(set
         assert 3000 <= int(refused.value.response.headers["retry-after"]) <= 3600
         assert "update" in refused.value.message
         assert (await relay.http.get("/healthz")).status_code == 200
-        assert command(settings, "resume", "--all").returncode == 0
+        assert command(settings, "pause", "end", "--all").returncode == 0
         assert (await relay.http.post("/v1/turns", json=BODY)).status_code == 202
 
 
@@ -184,11 +184,11 @@ async def test_the_api_refuses_a_pause_that_can_never_work(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("pause", "model", "nobody"), "unknown model"),
-        (("pause", "moon"), "moon"),
-        (("pause", "intake", "--for", "2h", "--until", "14:30"), "not both"),
-        (("pause", "intake", "--until", "soon"), "soon"),
-        (("resume",), "--all"),
+        (("pause", "start", "model", "nobody"), "unknown model"),
+        (("pause", "start", "moon"), "moon"),
+        (("pause", "start", "intake", "--for", "2h", "--until", "14:30"), "not both"),
+        (("pause", "start", "intake", "--until", "soon"), "soon"),
+        (("pause", "end"), "--all"),
     ],
 )
 def test_the_command_line_refuses_a_pause_in_one_line(

@@ -1,4 +1,4 @@
-"""``turns replay-policy`` over turns that real workers carried out, and the pure comparison behind it."""
+"""``turns policy replay`` over turns that real workers carried out, and the pure comparison behind it."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ def replay(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp
         (tmp_path / "policy.yaml").write_text(policy)
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
-            main(["replay-policy", "--policy", str(tmp_path / "policy.yaml"), *arguments])
+            main(["policy", "replay", "--policy", str(tmp_path / "policy.yaml"), *arguments])
         out, err = capsys.readouterr()
         assert not ended.value.code, err
         return out

@@ -93,7 +93,7 @@ def test_doctor_finds_nothing_wrong_with_a_sound_installation_and_says_what_an_u
     lacking = findings(1)
     assert lacking["workers helix.run"]["state"] == lacking["workers helix.check"]["state"] == "wrong"
     assert "claim helix.check" not in lacking  # that nobody claims a probe follows from it
-    assert "turns worker" in lacking["workers helix.run"]["fix"]
+    assert "turns run worker" in lacking["workers helix.run"]["fix"]
     installation.worker()
     sound = findings(0)
     assert {finding["state"] for finding in sound.values()} <= {"ok", "warning"}

@@ -43,5 +43,5 @@ async def test_a_refusal_is_an_outcome_of_its_own_and_is_asked_once_at_most(inst
         assert "I can&#39;t help with that request." in page
         assert ids["text"] in (await http.get("/turns?status=refused")).text
         assert ids["once"] not in (await http.get("/turns?status=refused")).text
-    listed = json.loads(installation.command("list", "--status", "refused", "--json").stdout)
+    listed = json.loads(installation.command("turn", "list", "--status", "refused", "--json").stdout)
     assert {turn["outcome"] for turn in listed["turns"]} == {"refused"}

@@ -79,13 +79,13 @@ def test_orders_of_the_command_line_that_fail_say_so(installation: Installation,
     taken = tmp_path / "archive"
     taken.touch()
     for order in (
-        ("flow", "rollback", "v9"),
-        ("flow", "resume", "v9"),
-        ("sessions", "close", "nobody"),
-        ("backup", str(taken)),
+        ("policy", "rollback", "v9"),
+        ("policy", "resume", "v9"),
+        ("worker", "close-agent", "nobody"),
+        ("data", "backup", str(taken)),
     ):
         assert installation.command(*order).returncode != 0
-    shown = installation.command("audit").stdout.splitlines()[-4:]
+    shown = installation.command("data", "audit").stdout.splitlines()[-4:]
     assert len(shown) == 4
     assert all("refused: " in line for line in shown), shown
 

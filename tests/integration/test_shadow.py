@@ -119,7 +119,7 @@ async def test_rules_in_shadow_change_no_byte_of_an_answer_and_no_outcome(
             attempt for turn in without for attempt in await before.reader.read_attempts(turn.turn_id) if attempt.shadow
         ]
         shown = next(turn for turn in having if turn.outcome and turn.outcome.success)
-    assert "in shadow" in installation.command("attempts", shown.turn_id).stdout
+    assert "in shadow" in installation.command("turn", "attempts", shown.turn_id).stdout
 
 
 async def test_a_worker_that_dies_while_a_rule_in_shadow_judges_costs_the_turn_nothing(

@@ -33,7 +33,9 @@ from worker.processes.program import REFUSED, SUPERVISED
 from worker.processes.supervisor import NotReady
 
 COMMANDS = pytest.mark.parametrize(
-    "command", [["up", "--port", "0"], ["worker", "--processes", "2"], ["worker", "--foreground"]], ids=" ".join
+    "command",
+    [["up", "--port", "0"], ["run", "worker", "--processes", "2"], ["run", "worker", "--foreground"]],
+    ids=" ".join,
 )
 #: Nothing listens on this port, and nothing can: it is privileged and not of a service.
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -188,7 +190,7 @@ def test_a_half_restored_store_is_said_before_a_taken_port(tmp_path: Path, half_
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        command, given = ["web", "--port", str(port)], environ_of(replace(half_restored, root=tmp_path))
+        command, given = ["run", "relay", "--port", str(port)], environ_of(replace(half_restored, root=tmp_path))
         [line] = refused(command, given)
         assert line.startswith(f"turns: {HALF}")
         redis.Redis.from_url(half_restored.redis_url).delete(Keys(half_restored.namespace).installation)

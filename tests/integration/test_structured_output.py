@@ -115,7 +115,7 @@ async def test_the_schema_is_part_of_the_stored_request_and_of_its_replay(
     turn = await installation.result(first.headers["x-turn-id"])
     assert turn.request.attached["response_format"]["given"]["name"] == "City"
     assert turn.request.validators == ("file_existence",)
-    said = installation.command("replay", turn.turn_id, "--json")
+    said = installation.command("turn", "replay", turn.turn_id, "--json")
     replayed = await installation.result(json.loads(said.stdout)["turn_id"])
     assert replayed.outcome is Outcome.PASSED_AFTER_RETRY
     assert City.model_validate_json(replayed.response) == ANSWER

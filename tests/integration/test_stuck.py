@@ -59,7 +59,7 @@ def doctor(settings: Settings) -> list[dict[str, str]]:
 
 
 def top(settings: Settings) -> str:
-    done = command(settings, "top", "--once")
+    done = command(settings, "stats", "top", "--once")
     return done.stdout + done.stderr
 
 
@@ -110,7 +110,7 @@ async def everybody_says_now(settings: Settings, word: str, fix: str) -> None:
     shown = html.unescape(overview.text)
     assert word in shown
     assert fix in shown
-    assert "turns worker" not in shown
+    assert "turns run worker" not in shown
     async with TurnsClient(settings) as client:
         with pytest.raises(StoreUnavailable, match=word):
             await client.store.await_reply(client.store.redis.set(Keys(settings.namespace).written, "1"))

@@ -1,4 +1,4 @@
-"""``turns top`` and the live line of ``turns watch``, over a real store and in a real terminal."""
+"""``turns stats top`` and the live line of ``turns turn watch``, over a real store and in a real terminal."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def terminal(settings: Settings, *arguments: str) -> Iterator[Terminal]:
 async def test_top_shows_what_runs_and_goes_on_looking_until_ctrl_c(bench: Bench, settings: Settings) -> None:
     running = await bench.submit()
     bench.ledger.claim_turn(running, "s", FIRST)
-    with terminal(settings, "top", "--every", "0.2") as shown:
+    with terminal(settings, "stats", "top", "--every", "0.2") as shown:
         wait_for(lambda: shown.shows(running))
         waiting = await bench.submit(session_id="other")
         wait_for(lambda: shown.shows("1 waiting"))
@@ -67,10 +67,12 @@ async def test_top_shows_what_runs_and_goes_on_looking_until_ctrl_c(bench: Bench
 
 async def test_top_writes_once_into_a_pipe_and_json_for_programs(bench: Bench, settings: Settings) -> None:
     turn = await bench.outcome(says(NO_MARKER), says(GOOD))
-    plain = subprocess.run(turns("top"), env=environ_of(settings), capture_output=True, text=True, check=True).stdout
+    plain = subprocess.run(
+        turns("stats", "top"), env=environ_of(settings), capture_output=True, text=True, check=True
+    ).stdout
     assert "1 finished  100.0% asked again  1 passed_after_retry" in plain
     assert "\x1b" not in plain
-    command = turns("top", "--once", "--json")
+    command = turns("stats", "top", "--once", "--json")
     [line] = subprocess.run(command, env=environ_of(settings), capture_output=True, check=True).stdout.splitlines()
     told = json.loads(line)
     assert [each["turn_id"] for each in told["latest"]] == [turn.turn_id]
@@ -102,7 +104,7 @@ async def test_a_frame_fits_its_terminal(bench: Bench) -> None:
 
 async def test_watch_says_how_long_the_turn_has_been_waiting(bench: Bench, settings: Settings) -> None:
     turn_id = await bench.submit()
-    with terminal(settings, "watch", turn_id) as shown:
+    with terminal(settings, "turn", "watch", turn_id) as shown:
         wait_for(lambda: shown.shows(r"waiting for a worker for \d+ s"))
         bench.ledger.claim_turn(turn_id, "s", FIRST)
         wait_for(lambda: shown.shows(r"attempt 1/3 running for \d+ s"))

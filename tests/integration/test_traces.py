@@ -81,7 +81,7 @@ def environ(settings: Settings, receiver: Receiver | None, **more: str) -> dict[
 def send(
     settings: Settings, receiver: Receiver | None, *arguments: str, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    command = turns("traces", "--once", *arguments)
+    command = turns("run", "traces", "--once", *arguments)
     return subprocess.run(command, env=environ(settings, receiver, **more), capture_output=True, text=True, check=False)
 
 
@@ -195,7 +195,7 @@ async def test_a_receiver_that_is_away_loses_nothing_though_the_sender_dies_mean
 
 def sender(settings: Settings, receiver: Receiver, log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
-        return subprocess.Popen(turns("traces"), env=environ(settings, receiver), stdout=output, stderr=output)
+        return subprocess.Popen(turns("run", "traces"), env=environ(settings, receiver), stdout=output, stderr=output)
 
 
 async def test_a_turn_the_receiver_refuses_does_not_hold_the_others_up(client: TurnsClient, receiver: Receiver) -> None:

@@ -15,7 +15,6 @@ from api_client.contract.orders import Orders
 from api_client.contract.owners import owner_of_key
 from api_client.contract.process_exit import ProcessExit
 from api_client.contract.settings import Settings, load_settings
-from api_client.index.search import Search
 from api_client.web.pages import page_part
 from api_client.web.pages.page_part import PagePart
 from api_client.web.pages.rendering import facts, with_code
@@ -104,13 +103,13 @@ async def test_a_dead_letter_names_the_workers_that_died_with_it(
     await client.store.redis.xadd(bench.keys.exits, long_ago, id="1-1")  # type: ignore[arg-type]
     for ended in (ProcessExit(worker="other", pid=8, code=3), ProcessExit(worker="w", pid=7, code=-9)):
         await client.store.redis.xadd(bench.keys.exits, ended.to_fields())  # type: ignore[arg-type]
-    done = await asyncio.to_thread(CliRunner().invoke, cli, ["dead", "list", "--json"], env=environ_of(settings))
+    done = await asyncio.to_thread(CliRunner().invoke, cli, ["turn", "dead", "--json"], env=environ_of(settings))
     [told] = json.loads(done.stdout)
     assert told["turn_id"] == turn_id
     assert {death["worker"] for death in told["deaths"]} == {"w"}
     assert len(told["deaths"]) == told["strikes"]
     assert {(death["signal"], death["exit_code"]) for death in told["deaths"]} == {("SIGKILL", -9)}
-    shown = await asyncio.to_thread(CliRunner().invoke, cli, ["dead", "show", turn_id], env=environ_of(settings))
+    shown = await asyncio.to_thread(CliRunner().invoke, cli, ["turn", "dead", turn_id], env=environ_of(settings))
     assert "died with w while running: killed by SIGKILL" in shown.stdout
     page = await read(await browser(), f"/turns/{turn_id}")
     assert "Workers that died with it" in page.text
@@ -178,16 +177,6 @@ def test_facts_of_any_depth_are_names_and_values_and_commands_are_code() -> None
     assert with_code("run `turns <up>` & wait") == "run <code>turns &lt;up&gt;</code> &amp; wait"
 
 
-async def test_only_a_dead_letter_is_replayed_as_one(bench: Bench, settings: Settings) -> None:
-    import asyncio
-
-    turn = await bench.outcome(says(GOOD))
-    done = await asyncio.to_thread(CliRunner().invoke, cli, ["dead", "replay", turn.turn_id], env=environ_of(settings))
-    assert isinstance(done.exception, TurnNotFinished)
-    assert "is not a dead letter" in str(done.exception)
-    assert [each.turn_id for each in (await bench.client.lists.read_page(Search())).turns] == [turn.turn_id]
-
-
 async def test_the_page_stands_without_the_parts_of_capabilities_and_shows_a_new_one(
     bench: Bench, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,4 +190,4 @@ async def test_the_page_stands_without_the_parts_of_capabilities_and_shows_a_new
     toy = PagePart(page="turn.html", templates={"cards": "policy_replays.html"}, read=read_nothing)
     monkeypatch.setattr(page_part, "_load_parts", lambda: [toy])
     page = (await read(http, f"/turns/{turn.turn_id}")).text
-    assert ("turns replay-policy" in page, "Replay" in page) == (True, False)
+    assert ("turns policy replay" in page, "Replay" in page) == (True, False)

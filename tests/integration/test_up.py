@@ -1,4 +1,4 @@
-"""``turns up`` and ``turns worker``: whole installations in real processes."""
+"""``turns up`` and ``turns run worker``: whole installations in real processes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,9 @@ def test_nothing_survives_when_it_is_killed_and_it_starts_again_on_the_same_data
     assert first.run_file.exists()  # nobody could remove it; the next start must not believe it
     second = up()
     assert second.told["pid"] != first.told["pid"]
-    shown = subprocess.run(turns("show", turn_id), env=second.environ, capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        turns("turn", "show", turn_id), env=second.environ, capture_output=True, text=True, check=True
+    )
     assert turn_id in shown.stdout
 
 
@@ -131,7 +133,7 @@ def test_it_obeys_a_policy_file_of_the_folder_it_is_started_in(up: Callable[...,
 
 def test_what_dies_is_started_again(up: Callable[..., Up]) -> None:
     installation = up()
-    for part in ("valkey-server", f"-1@{socket.gethostname()}", " web --host"):
+    for part in ("valkey-server", f"-1@{socket.gethostname()}", " run relay --host"):
         before = installation.pid_of(part)
         os.kill(before, signal.SIGKILL)
         wait_for(lambda before=before: not alive(before))
@@ -165,7 +167,7 @@ def test_a_taken_port_is_told_with_the_way_out_and_nothing_is_left(tmp_path: Pat
     assert processes_with(str(tmp_path / ".helix")) == {}
 
 
-@pytest.mark.parametrize("command", [["up"], ["worker"], ["worker", "--foreground"]])
+@pytest.mark.parametrize("command", [["up"], ["run", "worker"], ["run", "worker", "--foreground"]])
 def test_a_wrong_password_of_the_store_is_said_at_once(tmp_path: Path, settings: Settings, command: list[str]) -> None:
     url = settings.store_url.replace("unix://", "unix://nobody:wrong-secret@")
     environ = {
@@ -266,15 +268,15 @@ def test_ctrl_c_says_which_agents_it_waits_for_and_the_turn_is_handed_over_not_l
     assert "stopping: waiting for 1 agent at work, up to 1 s" in said
     again = up(HELIX_MODELS=f"m=scripted:{script}", HELIX_SHUTDOWN_SECONDS="1")
     _watched_until(environ, turn_id, "handed over: its worker was stopped")
-    subprocess.run(turns("cancel", turn_id), env=environ, capture_output=True, check=False)
+    subprocess.run(turns("turn", "cancel", turn_id), env=environ, capture_output=True, check=False)
     assert "worker lost" not in _watched_until(environ, turn_id, "")
     _, said = again.end()
     assert "stopping: " in said
 
 
 def _watched_until(environ: dict[str, str], turn_id: str, words: str) -> str:
-    """What `turns watch` shows until it shows these words; all of it, to the turn's end, where there are none."""
-    command, said = turns("watch", turn_id), ""
+    """What `turns turn watch` shows until it shows these words; all of it, to the turn's end, where there are none."""
+    command, said = turns("turn", "watch", turn_id), ""
     with subprocess.Popen(
         command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as watching:

@@ -189,7 +189,7 @@ SPELLINGS: dict[str, tuple[str, dict[str, object]]] = {
     "model": ("model:scripted", {}),
     "each model": ("model:*", {}),
     "user of a key by hash": (f"owner:{owner_of_user(ANNA, 'u1')}", {"owner": owner_of_user(ANNA, "u1")}),
-    "user as `turns stats` prints it": (
+    "user as `turns stats summary` prints it": (
         f"owner:anna/{owner_of_user(ANNA, 'u1')}",
         {"owner": owner_of_user(ANNA, "u1")},
     ),

@@ -37,7 +37,7 @@ async def listed_workers(client: TurnsClient) -> tuple[WorkerRow, ...]:
 
 
 def listed(settings: Settings, code: int = 0) -> list[dict[str, Any]]:
-    done = command(settings, "workers", "--json")
+    done = command(settings, "worker", "list", "--json")
     assert done.returncode == code, done.stdout + done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)["workers"]
     return found
@@ -127,7 +127,7 @@ async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_draine
     assert await is_in(client, turn_id, TurnState.QUEUED)
     for name in names:
         subprocess.run(
-            turns("workers", "resume", name), env=environ_of(installation.settings), check=True, capture_output=True
+            turns("worker", "resume", name), env=environ_of(installation.settings), check=True, capture_output=True
         )
     assert (await client.reader.await_result(turn_id, timeout=60)).outcome
     before = worker.children()
@@ -171,7 +171,7 @@ async def test_workers_of_containers_with_one_host_name_and_the_same_process_ids
         await wait_until(lambda turn_id=turn_id: is_in(client, turn_id, TurnState.RUNNING))
     assert {(await client.reader.read_turn(turn_id)).worker for turn_id in ids} == {line.name for line in lines}
     drained, other = (line.name for line in lines)
-    assert command(installation.settings, "workers", "drain", drained).returncode == 0
+    assert command(installation.settings, "worker", "drain", drained).returncode == 0
 
     async def states() -> bool:
         return {line.name: line.state for line in await listed_workers(client)}[drained] != "at work"

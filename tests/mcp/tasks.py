@@ -1,4 +1,4 @@
-"""Tasks by the official MCP client through ``turns mcp``, while relay and worker are killed by SIGKILL."""
+"""Tasks by the official MCP client through ``turns run mcp``, while relay and worker are killed by SIGKILL."""
 
 import asyncio
 import sys
@@ -41,7 +41,7 @@ class Report:
 
 def server(url: str, environ: dict[str, str], *arguments: str) -> StdioServerParameters:
     """The face, as an MCP client starts it."""
-    face = ["-c", "from worker.cli import main; main()", "mcp", "--url", url, "--model", "scripted", *arguments]
+    face = ["-c", "from worker.cli import main; main()", "run", "mcp", "--url", url, "--model", "scripted", *arguments]
     return StdioServerParameters(command=sys.executable, args=face, env=environ)
 
 

@@ -11,7 +11,7 @@ from api_client.contract.counters import COUNTERS
 from api_client.contract.failpoints import POINTS
 from api_client.contract.notification import KINDS
 from api_client.contract.settings import Settings
-from worker.cli import COMMANDS
+from worker.cli.commands import COMMANDS, TOP
 
 
 def test_what_a_capability_declares_is_in_the_catalogues() -> None:
@@ -19,8 +19,8 @@ def test_what_a_capability_declares_is_in_the_catalogues() -> None:
     assert KINDS["budget.spent"].startswith("A day's budget is spent")
     assert {"notification.due", "restore.file"} <= collect_declarations("FAILPOINTS").keys() - POINTS.keys()
     assert collect_declarations("PLUGINS")["commands"] == {
-        "backup": "backup", "certify-runner": "certification", "compare": "analysis", "mcp": "mcp",
-        "notifications": "notifications", "replay-policy": "analysis", "restore": "backup", "traces": "traces",
+        "data.backup": "backup", "data.restore": "backup", "notifications": "notifications",
+        "policy.compare": "analysis", "policy.replay": "analysis", "run.mcp": "mcp", "run.traces": "traces", "worker.certify": "certification",
     }  # fmt: skip
 
 
@@ -37,10 +37,10 @@ def test_what_a_capability_names_can_be_imported(name: str) -> None:
     assert load_declarations(name).keys() == collect_declarations(name).keys() != set()
 
 
-def test_a_command_of_a_capability_stands_before_the_command_that_it_names() -> None:
-    names = [*COMMANDS]
-    assert names[: names.index("validate")][-4:] == ["pause", "resume", "paused", "phase"]
-    assert names[names.index("dead") - 1] == "budgets"
+def test_commands_of_capabilities_are_in_the_groups_that_they_name() -> None:
+    assert TOP["phase"][0] == "Turns"
+    assert TOP["pause"][0] == "Operation"
+    assert {"stats budgets", "pause start", "policy check"} <= COMMANDS.keys()
 
 
 def test_a_capability_that_is_gone_takes_its_parts_along(monkeypatch: pytest.MonkeyPatch) -> None:

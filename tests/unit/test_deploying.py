@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import click
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
 from api_client.contract.settings import load_settings
-from worker.cli import COMMANDS, cli, find_plugin_commands
+from tests.unit.cli.test_commands import resolve
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 KUBERNETES = COMPOSE / "kubernetes"
@@ -184,10 +183,8 @@ def test_each_unit_is_one_by_systemd_and_its_settings_are_the_programs(unit: Pat
     load_settings(filled | {"HELIX_ROOT": str(tmp_path)})
     [started] = [said.split() for name, _, said in lines if name == "ExecStart"]
     if started[0].endswith("/turns"):
-        assert started[1] in {*COMMANDS, *find_plugin_commands()}
-        found = cli.get_command(click.Context(cli), started[1])
-        assert found is not None
-        found.make_context(started[1], started[2:])  # raises on an unknown option
+        command, options = resolve(started[1:])
+        command.make_context(command.name, options)  # raises on an unknown option
     if not shutil.which("systemd-analyze"):
         pytest.skip("no systemd-analyze here")
     here = tmp_path / unit.name

@@ -14,8 +14,9 @@ from api_client.contract.settings import Settings, load_settings
 from api_client.tracing.switch import explain_off
 from worker import agents as registry
 from worker.agents import build_runner
-from worker.cli import COMMANDS, find_plugin_commands, main
+from worker.cli import main
 from worker.cli.checks.plugins import check_plugins, run_plugin_checks
+from worker.cli.commands import COMMANDS, find_plugin_commands
 from worker.enforcement.policies import PolicyError, read_policy
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +104,7 @@ def test_a_command_of_a_missing_plugin_is_one_line_that_names_it(
 ) -> None:
     package = PACKAGES["helix_turns.commands"][name]
     with pytest.raises(SystemExit) as ended:
-        main([name])
+        main(name.split("."))
     assert ended.value.code == 2
     assert (
         capsys.readouterr().err == f"turns: the command {name!r} is in the plug-in {package}, which is not installed\n"
@@ -117,11 +118,13 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
-        "[helix_turns.commands]\nhello = their_plugin:COMMANDS\nlist = their_plugin:COMMANDS\n"
-        "mcp = their_plugin:COMMANDS\nbroken = their_broken_plugin:COMMANDS\n"
+        "[helix_turns.commands]\nhello = their_plugin:COMMANDS\nturn.list = their_plugin:COMMANDS\n"
+        "run.mcp = their_plugin:COMMANDS\nturn.greet = their_plugin:COMMANDS\nbroken = their_broken_plugin:COMMANDS\n"
     )
     (tmp_path / "their_broken_plugin.py").write_text("import no_such_library\n")
-    (tmp_path / "their_plugin.py").write_text("COMMANDS = {'hello': ('their_command:hello', 'Greet.')}\n")
+    (tmp_path / "their_plugin.py").write_text(
+        "COMMANDS = dict.fromkeys(['hello', 'turn.greet'], ('their_command:hello', 'Greet.'))"
+    )
     (tmp_path / "their_command.py").write_text(
         "import click\n\n@click.command()\ndef hello() -> None:\n    click.echo('good day')\n"
     )
@@ -135,22 +138,25 @@ def test_a_plugin_of_somebody_elses_adds_a_command_and_replaces_none(
     with pytest.raises(SystemExit) as ended:
         main(["hello"])
     assert (ended.value.code, capsys.readouterr().out) == (0, "good day\n")
+    with pytest.raises(SystemExit):
+        main(["turn", "greet"])
+    assert capsys.readouterr().out == "good day\n", "in a group of ours"
     listed = find_plugin_commands()
-    assert listed["hello"] == ("their_command:hello", "Greet.")
-    assert listed["mcp"][0].startswith("worker.plugins.mcp.")
-    assert "list" not in listed
-    assert "list" in COMMANDS
+    assert listed["hello"] == listed["turn greet"] == ("their_command:hello", "Greet.")
+    assert listed["run mcp"][0].startswith("worker.plugins.mcp.")
+    assert "turn list" not in listed
+    assert "turn list" in COMMANDS
 
 
 def test_doctor_lists_the_plugins_and_the_one_that_cannot_be_imported_with_the_reason(theirs: Path) -> None:
     *problems, last = check_plugins()
     assert [(each.check, each.state) for each in problems] == [
         ("plug-in broken", "warning"),
-        ("plug-in list", "warning"),
+        ("plug-in turn.list", "warning"),
     ]
     assert "No module named 'no_such_library'" in problems[0].message
     assert (last.check, last.state) == ("plug-ins", "ok")
-    assert "runner acp, codex, command, python; command backup, certify-runner, " in last.message
+    assert "runner acp, codex, command, python; command data.backup, data.restore, " in last.message
     assert "hello" in last.message
 
 
@@ -180,7 +186,7 @@ def test_a_setting_that_needs_a_missing_plugin_is_refused(
 
 def test_rejected_answers_are_exported_by_a_plugin(capsys: pytest.CaptureFixture[str], nothing_installed: None) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["export", "--rejected"])
+        main(["turn", "export", "--rejected"])
     said = capsys.readouterr().err
     assert ended.value.code == 2
     assert said.startswith("turns: --rejected: the export 'rejected' is in the plug-in worker.plugins.analysis, which")

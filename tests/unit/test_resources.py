@@ -85,7 +85,7 @@ async def test_the_page_shows_its_table(app: Any) -> None:
 def test_the_terminal_lists_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "run_with_client", lambda _ask: ([Lamp("left", 0.0, "anna")], {}))
     monkeypatch.setattr(terminal, "run_with_client", lambda _ask: ([Lamp("left", 0.0, "anna")], {}))
-    listed: click.Command = terminal.make_list_command(LAMPS, "lamps", "List the lamps.")
+    listed: click.Command = terminal.make_list_command(LAMPS, "lamps", "List the lamps.", example="lamps")
     assert CliRunner().invoke(listed).stdout.split() == ["lamp", "on", "since", "secret", "left", "anna"]
     assert '"owner": "anna"' in CliRunner().invoke(listed, ["--json"]).stdout
     monkeypatch.setattr(notifications, "run_with_client", lambda _ask: ([], {}))

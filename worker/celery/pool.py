@@ -66,7 +66,7 @@ class TurnPool(BasePool):
             ValueError: no slot would be left.
         """
         if n >= self.limit:
-            raise ValueError("a worker keeps at least one slot; to take no new turns: `turns workers quiet`")
+            raise ValueError("a worker keeps at least one slot; to take no new turns: `turns worker quiet`")
         self.grow(-n)
 
     @property

@@ -53,7 +53,7 @@ def register_tasks(app: Celery) -> None:
 
 def _body(name: str, purpose: str) -> Callable[..., None]:
     def carry_out(*, turn_id: str, attempt: int, session_id: str) -> None:
-        raise NotImplementedError("the engine of `turns worker` carries this out")
+        raise NotImplementedError("the engine of `turns run worker` carries this out")
 
     carry_out.__name__ = name.replace(".", "_")
     carry_out.__doc__ = purpose

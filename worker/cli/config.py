@@ -32,7 +32,7 @@ _URLS = {"broker_url", "store_url"}
 _OPENING = Path(__file__).with_name("settings.md")
 
 
-@click.command()
+@click.command(epilog="Example: turns config --json")
 @click.option("--markdown", is_flag=True, help="Write the reference, as in docs/settings.md.")
 @json_option
 def config(markdown: bool, as_json: bool) -> None:

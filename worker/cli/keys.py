@@ -29,7 +29,7 @@ def keys() -> None:
     """
 
 
-@keys.command()
+@keys.command(epilog="Example: turns keys create webui --forwards-users")
 @click.argument("name")
 @click.option("--owner", help="Whose turns it sees; keys of one owner see the same. The key's name when left out.")
 @click.option(
@@ -94,7 +94,7 @@ def create(
         click.echo(_FIRST, err=True)
 
 
-@keys.command("list")
+@keys.command("list", epilog="Example: turns keys list")
 @json_option
 def list_keys(as_json: bool) -> None:
     """List the names and rights of API keys."""
@@ -121,7 +121,7 @@ def list_keys(as_json: bool) -> None:
     write_table(rows)
 
 
-@keys.command()
+@keys.command(epilog="Example: turns keys revoke webui")
 @click.argument("name")
 @json_option
 def revoke(name: str, as_json: bool) -> None:

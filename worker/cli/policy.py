@@ -29,11 +29,6 @@ from worker.enforcement.policies.rule_file import is_rule_file, load_rule
 from worker.runners.tool_rules.agent_tools import AGENTS, find_agent, find_uncontrolled
 
 
-@click.group()
-def policy() -> None:
-    """Check, show and compare policy files, which are described in docs/policy.md."""
-
-
 def load_policy_file(file: str) -> PolicyFile:
     """Read and return the policy file that the user named on the command line.
 
@@ -66,7 +61,7 @@ def add_subject_options(function: Any) -> Any:
     return function
 
 
-@policy.command()
+@click.command(epilog="Example: turns policy check policy.yaml")
 @click.argument("file")
 @build_root_option("Where rules in plain files are looked for.")
 @json_option
@@ -105,7 +100,7 @@ def choose_file_rules(read: PolicyFile, subject: PolicySubject, *, root: Path, l
         raise click.UsageError(f"a rule cannot be made: {fit_line(error)}") from None
 
 
-@policy.command(short_help="Show the rules that a policy FILE gives.")
+@click.command(epilog="Example: turns policy show policy.yaml --model chat")
 @click.argument("file")
 @add_subject_options
 @json_option
@@ -131,7 +126,7 @@ def _describe_rule(entry: PolicyRule) -> tuple[str, ...]:
     return entry.rule, entry.name, entry.reaction_words, str(entry.max_attempts or "-"), conditions or "every turn"
 
 
-@policy.command()
+@click.command(epilog="Example: turns policy diff old.yaml policy.yaml")
 @click.argument("old")
 @click.argument("new")
 @json_option
@@ -162,7 +157,7 @@ def _policy_lines(read: PolicyFile) -> list[str]:
     return lines
 
 
-@policy.command()
+@click.command(epilog="Example: turns policy schema > policy.schema.json")
 def schema() -> None:
     """Write the JSON Schema of policy files, for editors."""
     write_json(build_json_schema())

@@ -119,7 +119,7 @@ def _escape_command(text: str, more: str = "") -> str:
     return "".join(f"%{ord(char):02X}" if char in f"%\r\n{more}" else char for char in strip_control(text))
 
 
-@click.command()
+@click.command(epilog="Example: turns validate docs/adr/ADR-001.md --validator adr_structure")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(dir_okay=False, allow_dash=True))
 @build_root_option("The project that paths in ADRs are relative to.")
 @click.option(

@@ -1,4 +1,4 @@
-"""Implement ``turns new-validator``: generate a rule with its test and page."""
+"""Implement ``turns policy new-rule``: generate a rule with its test and page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _TEMPLATES = Path(__file__).with_name("new_validator")
 
 
-@click.command("new-validator")
+@click.command("new-rule", epilog="Example: turns policy new-rule cites_source --to rules")
 @click.argument("name")
 @click.option(
     "--to",
@@ -25,7 +25,7 @@ _TEMPLATES = Path(__file__).with_name("new_validator")
     help="The folder to write to. Default: this one.",
 )
 @json_option
-def new_validator(name: str, folder: Path, as_json: bool) -> None:
+def new_rule(name: str, folder: Path, as_json: bool) -> None:
     """Generate a rule NAME with a test and a page. Existing files are not overwritten."""
     if not _NAME.fullmatch(name) or len(name) > 60:
         raise click.UsageError("NAME must be like cites_source: small letters, digits and single underscores")

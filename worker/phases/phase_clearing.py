@@ -1,4 +1,4 @@
-"""Finds old deliveries of phases for ``turns gc``, in ``<phases folder>/<id>/attempts/`` of users' projects."""
+"""Finds old deliveries of phases for ``turns data gc``, in ``<phases folder>/<id>/attempts/`` of users' projects."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def web_program(settings: Settings, host: str, port: int) -> Program:
     """Return the program that runs the web relay. The supervisor restarts the relay if it stops answering."""
     return Program(
         name="web",
-        command=[*_TURNS, "web", "--host", host, "--port", str(port)],
+        command=[*_TURNS, "run", "relay", "--host", host, "--port", str(port)],
         environ=build_environ(settings),
         cwd=ensure_state_dir(settings),
         ready=lambda pid: fetch_status(host, port, "/healthz") == http.HTTPStatus.OK,
@@ -159,7 +159,7 @@ def traces_program(settings: Settings) -> Program:
     """Return the program that sends the traces of turns."""
     return Program(
         name="traces",
-        command=[*_TURNS, "traces"],
+        command=[*_TURNS, "run", "traces"],
         environ=build_environ(settings),
         cwd=ensure_state_dir(settings),
         alongside=True,

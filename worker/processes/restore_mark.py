@@ -14,4 +14,4 @@ MARK = "restoring"
 def require_complete_restore(root: Path) -> None:
     """Raise ``RestoreRefused`` if restoring a backup into this installation was begun but not finished."""
     if (root / STATE_DIR / MARK).exists():
-        raise RestoreRefused(f"{root} is half restored: run the same `turns restore` again, then start")
+        raise RestoreRefused(f"{root} is half restored: run the same `turns data restore` again, then start")

@@ -5,5 +5,5 @@ FAILPOINTS = {
     "restore.keys": "restore: some keys were copied into the store",
 }
 PLUGINS = {
-    "commands": {"backup": "backup", "restore": "backup"},
+    "commands": {"data.backup": "backup", "data.restore": "backup"},
 }

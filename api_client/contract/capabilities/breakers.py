@@ -5,14 +5,13 @@ from api_client.contract.pause_events import TurnPaused, TurnResumed
 from api_client.contract.word_tables import load_word_table
 
 MONITORS = {"pauses": "api_client.pauses.pause_monitor:PauseMonitor"}
+TOP_COMMANDS = {
+    "pause": ("Operation", "", "Keep turns of a model, queue, key or owner from starting."),
+}
 COMMANDS = {
-    "pause": (
-        "validate",
-        "resources.pauses:pause",
-        "Keep turns from starting: the intake, a model, a queue, a key, an owner.",
-    ),
-    "resume": ("validate", "resources.pauses:resume", "End a pause, or close a model's breaker."),
-    "paused": ("validate", "resources.pauses:paused", "Show the pauses, why, and until when."),
+    "pause start": ("resources.pauses:start", "Keep turns from starting: all, or those of a model, queue, key, owner."),
+    "pause end": ("resources.pauses:end", "End a pause, or close a model's breaker."),
+    "pause list": ("resources.pauses:list_pauses", "Show the pauses, why, and until when."),
 }
 WAIT_REASONS = load_word_table(__file__)
 HOLD_EVENTS = {kind.KIND: kind for kind in (TurnPaused, TurnResumed)}

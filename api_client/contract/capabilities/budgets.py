@@ -5,7 +5,7 @@ from api_client.contract.word_tables import load_word_table
 ADMISSIONS = {"budgets": "api_client.budgets.spending:BudgetLedger"}
 MONITORS = {"budgets": "api_client.budgets.budget_monitor:BudgetMonitor"}
 COMMANDS = {
-    "budgets": ("dead", "resources.budgets:budgets", "Show the day's budgets and what is spent."),
+    "stats budgets": ("resources.budgets:budgets", "Show the day's budgets and what is spent."),
 }
 WAIT_REASONS = load_word_table(__file__)
 NOTIFICATION_KINDS = {

@@ -1,3 +1,3 @@
 """Catalogue entries for the certification of runners."""
 
-PLUGINS = {"commands": {"certify-runner": "certification"}}
+PLUGINS = {"commands": {"worker.certify": "certification"}}

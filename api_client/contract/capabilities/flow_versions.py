@@ -4,12 +4,13 @@ from api_client.contract.counter_declaration import CounterDeclaration
 from api_client.contract.turn_label import TurnLabel
 
 COMMANDS = {
-    "policy": ("config", "policy:policy", "Rules of answers in a file: check, show, diff, schema."),
-    "flow": (
-        "config",
-        "figures.flow:flow",
-        "Versions of prompts and rules beside each other: show, rollback, resume.",
-    ),
+    "policy check": ("policy:check", "Check a policy file, and print its hash."),
+    "policy show": ("policy:show", "Show the rules that a policy file gives a turn."),
+    "policy diff": ("policy:diff", "Compare two policy files by their meaning."),
+    "policy schema": ("policy:schema", "Write the JSON Schema of policy files."),
+    "policy versions": ("figures.flow:versions", "Show the versions of prompts and rules beside each other."),
+    "policy rollback": ("figures.flow:rollback", "Give a version no more turns, at once."),
+    "policy resume": ("figures.flow:resume", "Give a version its share of turns again."),
 }
 TURN_LABELS = {
     "flow": TurnLabel(

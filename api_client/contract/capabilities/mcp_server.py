@@ -1,3 +1,3 @@
 """Catalogue entries for the MCP server."""
 
-PLUGINS = {"commands": {"mcp": "mcp"}}
+PLUGINS = {"commands": {"run.mcp": "mcp"}}

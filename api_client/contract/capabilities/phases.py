@@ -2,8 +2,8 @@
 
 from api_client.contract.counter_declaration import CounterDeclaration
 
-COMMANDS = {
-    "phase": ("validate", "turns.phase:phase", "Run the phases of a phases.yaml, each verified: run, list."),
+TOP_COMMANDS = {
+    "phase": ("Turns", "turns.phase:phase", "Run the phases of a phases.yaml, each verified."),
 }
 COUNTERS = {
     "phase.judged": CounterDeclaration(meaning="Runs of phases verified, by decision.", labels=("decision",)),

@@ -14,6 +14,6 @@ COUNTERS = {
 #: Its turns name the turn that they repeat.
 TURN_LABELS = {"replay_of": TurnLabel(span="helix.replay_of")}
 PLUGINS = {
-    "commands": {"compare": "analysis", "replay-policy": "analysis"},
+    "commands": {"policy.compare": "analysis", "policy.replay": "analysis"},
     "exports": {"rejected": "analysis"},
 }

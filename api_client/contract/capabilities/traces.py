@@ -1,3 +1,3 @@
 """Catalogue entries for traces."""
 
-PLUGINS = {"commands": {"traces": "traces"}}
+PLUGINS = {"commands": {"run.traces": "traces"}}

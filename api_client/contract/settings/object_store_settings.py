@@ -38,7 +38,7 @@ class ObjectStoreSettings(SettingsGroup):
         "Largest session in the object store, in bytes; a turn beyond it fails.",
     )
     files_grace_seconds: float = declare_constant(
-        86_400.0, number_parser(0, 10**9), "How long `turns gc` leaves what no session needs in the object store."
+        86_400.0, number_parser(0, 10**9), "How long `turns data gc` leaves what no session needs in the object store."
     )
 
     def find_problems(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The relay's application and server: ``create_app`` for tests and other servers, ``serve_relay`` for ``turns web``."""
+"""The relay: ``create_app`` makes the application, also for tests; ``serve_relay`` is for ``turns run relay``."""
 
 from __future__ import annotations
 

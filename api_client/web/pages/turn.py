@@ -96,7 +96,7 @@ async def send_bundle(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor
     """Send an operator the bug report of a turn as a ZIP file for download, without prompts."""
     require_operator(visitor.caller, "downloads a bundle: it shows settings")
     if relay.build_bundle is None:
-        raise ApiError(404, "this relay makes no bundles: use `turns bundle`", code="not_found")
+        raise ApiError(404, "this relay makes no bundles: use `turns turn bundle`", code="not_found")
     body = await asyncio.to_thread(relay.build_bundle, await export_turn(relay.client, turn_id))
     name = {"content-disposition": f'attachment; filename="turns-{printable_text(turn_id)}.zip"'}
     return Response(body, media_type="application/zip", headers=name)

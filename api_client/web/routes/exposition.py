@@ -44,7 +44,7 @@ class InstallationVitals:
     """Measurements of the store, the disk and one relay, for the page ``/metrics``.
 
     ``store_bytes`` is None if the store's user may not ask; ``store_limit_bytes`` is 0 without a limit; ``gc_at`` is 0
-    if `turns gc` never ran.
+    if `turns data gc` never ran.
     """
 
     queues: Mapping[str, int] = field(default_factory=dict)
@@ -158,7 +158,7 @@ def _collect_state(standing: InstallationState) -> Iterator[Metric]:
             "Turns that could run and wait for five minutes though a slot is free: turns doctor.",
             standing.stuck,
         ),
-        ("helix_dead_letters", "Turns that wait for an operator: turns dead list.", standing.dead),
+        ("helix_dead_letters", "Turns that wait for an operator: turns turn dead.", standing.dead),
         ("helix_workers", "Worker processes heard of just now.", len(heard)),
         ("helix_stalled_workers", "Worker processes that live and take no messages.", stalled),
         ("helix_sick_workers", "Worker processes whose machine cannot carry out turns.", sick),
@@ -192,7 +192,7 @@ def _collect_vitals(vitals: InstallationVitals) -> Iterator[Metric]:
         ("helix_store_memory_limit_bytes", "Memory that the store may use; 0: no limit.", vitals.store_limit_bytes),
         ("helix_disk_bytes", "Size of the file system of HELIX_ROOT.", vitals.disk_bytes),
         ("helix_disk_free_bytes", "Free room on the file system of HELIX_ROOT.", vitals.disk_free_bytes),
-        ("helix_gc_last_run_timestamp_seconds", "When turns gc last ended; 0: never.", vitals.gc_at),
+        ("helix_gc_last_run_timestamp_seconds", "When turns data gc last ended; 0: never.", vitals.gc_at),
         ("helix_streams", "Event streams that are open at this relay.", vitals.streams),
     )
     for name, meaning, value in single:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from tests.chaos.checker.facts import Facts, Problem
 
 #: Keys that never expire, by design: totals, work (sessions, due), the index of finished turns, dead letters, the audit
-#: log (cut by age), policies and templates and the folders phases were run in (`turns gc` removes those of no turn, and
-#: those that are gone), Celery's own.
+#: log (cut by age), policies and templates and the folders phases were run in (`turns data gc` removes those of no
+#: turn, and those that are gone), Celery's own.
 DECLARED = re.compile(
     r"\{[^}]+\}:(metrics:(total|pending|folds)|due|finished|dead|audit|policies(:used)?|installation|phase_folders|session:.*)|celery:.*"
 )

@@ -50,7 +50,7 @@ def run_plain(options: Options, variant: str, history: Path, tell: Callable[[str
 
 
 def work() -> None:
-    """Two workers of plain Celery, one for each queue, under the supervisor of ``turns worker``."""
+    """Two workers of plain Celery, one for each queue, under the supervisor of ``turns run worker``."""
     settings = load_settings()
     queues = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: programs.CHECK_SLOTS}
     started = [

@@ -151,8 +151,8 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
 def restored(settings: Settings, archive: Path) -> tuple[int, str, int]:
-    """Run ``turns restore``: exit code, what it said, and the most memory it took, in KiB."""
-    command = [sys.executable, "-S", "-c", _MEASURED, *turns("restore", str(archive))]
+    """Run ``turns data restore``: exit code, what it said, and the most memory it took, in KiB."""
+    command = [sys.executable, "-S", "-c", _MEASURED, *turns("data", "restore", str(archive))]
     ran = subprocess.run(command, env=environ_of(settings), capture_output=True, check=True)
     code, memory = map(int, ran.stdout.split())
     return code, ran.stderr.decode(errors="replace"), memory

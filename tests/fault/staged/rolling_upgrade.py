@@ -73,7 +73,8 @@ class _Site:
         with (self.folder / f"{part}.log").open("ab") as log:
             environ = self.environ | {"PYTHONPATH": str(self.sources[release])}
             options = ["--port", str(self.port)] if part == "web" else []
-            command = [*_TURNS, part, *options]
+            words = [part] if release in _LANDED else ["run", "relay" if part == "web" else part]
+            command = [*_TURNS, *words, *options]
             self.running[part] = subprocess.Popen(command, env=environ, cwd=self.folder, stdout=log, stderr=log)
         if part == "web":
             wait_for(lambda: fetch_status("127.0.0.1", self.port, "/healthz", seconds=10.0) == 200)

@@ -1,4 +1,4 @@
-"""What a model writes as an id is an id, or refused: no tool of ``turns mcp`` asks another route of the relay."""
+"""What a model writes as an id is an id, or refused: no tool of ``turns run mcp`` asks another route of the relay."""
 
 import re
 from collections.abc import Awaitable, Callable

@@ -18,7 +18,7 @@ from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.web.bodies.chat_request import CHAT_ID_HEADERS
 from api_client.web.identity.access import SIGNED_USER_HEADER, USER_HEADERS
 from api_client.web.openwebui.background_tasks import TASK_HEADER
-from worker.cli.installation.openwebui import TEMPLATES, build_environment, build_model_entry, draw_icon, openwebui
+from worker.cli.installation.openwebui import TEMPLATES, build_environment, build_model_entry, draw_icon, print_settings
 from worker.cli.installation.openwebui_check import report_request
 
 GOOD = SeenRequest(task=True, chat=True, message=True, user=True, tools=0)
@@ -26,11 +26,11 @@ GOOD = SeenRequest(task=True, chat=True, message=True, user=True, tools=0)
 
 def run(tmp_path: Path, *arguments: str, **environ: str) -> Result:
     nothing = {"REDIS_URL": "", "HELIX_ROOT": str(tmp_path)}
-    return CliRunner(env=nothing | environ).invoke(openwebui, list(arguments))
+    return CliRunner(env=nothing | environ).invoke(print_settings, list(arguments))
 
 
 def test_the_environment_is_what_a_shell_reads(tmp_path: Path) -> None:
-    text = run(tmp_path, "--print", "env", "--url", "http://127.0.0.1:9000", HELIX_API_KEYS="one,two").output
+    text = run(tmp_path, "env", "--url", "http://127.0.0.1:9000", HELIX_API_KEYS="one,two").output
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     values = dict(shlex.split(line)[0].split("=", 1) for line in lines)
     assert values["OPENAI_API_BASE_URL"] == "http://127.0.0.1:9000/v1"
@@ -43,13 +43,13 @@ def test_the_address_is_that_of_the_installation_that_runs_here(tmp_path: Path) 
     (tmp_path / ".helix").mkdir()
     told = {"redis_url": "unix:///run/v.sock", "web_url": "http://127.0.0.1:4711"}
     (tmp_path / ".helix" / "run.json").write_text(json.dumps(told))
-    assert "OPENAI_API_BASE_URL=http://127.0.0.1:4711/v1" in run(tmp_path, "--print", "env").output
-    elsewhere = run(tmp_path, "--print", "env", REDIS_URL="redis://localhost:1/0").output
+    assert "OPENAI_API_BASE_URL=http://127.0.0.1:4711/v1" in run(tmp_path, "env").output
+    elsewhere = run(tmp_path, "env", REDIS_URL="redis://localhost:1/0").output
     assert "OPENAI_API_BASE_URL=http://127.0.0.1:8765/v1" in elsewhere
 
 
 def test_the_compose_file_goes_beside_ours() -> None:
-    text = CliRunner(env={"REDIS_URL": ""}).invoke(openwebui, ["--print", "compose", "--key", "a$b"]).output
+    text = CliRunner(env={"REDIS_URL": ""}).invoke(print_settings, ["compose", "--key", "a$b"]).output
     override, base = yaml.safe_load(text), yaml.safe_load(Path("compose/compose.yaml").read_text())
     [(name, service)] = override["services"].items()
     assert base["services"][name]["image"] == service["image"]  # laid over it, it changes address and key only
@@ -62,7 +62,7 @@ def test_the_compose_file_goes_beside_ours() -> None:
 
 def test_the_compose_file_is_one_by_the_compose_specification(tmp_path: Path) -> None:
     """By its JSON schema, as check-jsonschema brings it; alone, and laid over ours as Compose does."""
-    text = run(tmp_path, "--print", "compose", "--key", "a$b").output
+    text = run(tmp_path, "compose", "--key", "a$b").output
     override, base = yaml.safe_load(text), yaml.safe_load(Path("compose/compose.yaml").read_text())
     both = base | {part: {**(base.get(part) or {}), **override[part]} for part in override}
     wrong = {**override, "services": {"open-webui": {**override["services"]["open-webui"], "network": "turns"}}}
@@ -107,7 +107,7 @@ def test_a_signing_secret_goes_along(tmp_path: Path) -> None:
 
 
 def test_print_goes_without_a_command(tmp_path: Path) -> None:
-    assert run(tmp_path, "--print", "models", "check").exit_code == 2
+    assert run(tmp_path, "models", "check").exit_code == 2
     assert "Usage" in run(tmp_path).output
 
 
@@ -131,12 +131,12 @@ def test_nobody_there_is_told_with_what_to_do(tmp_path: Path) -> None:
     answer = run(tmp_path, "--url", "http://127.0.0.1:9/v1", "check", "--json")
     [finding] = json.loads(answer.output)
     assert (answer.exit_code, finding["state"]) == (1, "wrong")
-    assert "turns web" in finding["fix"]
+    assert "turns run relay" in finding["fix"]
 
 
 def test_the_file_for_docker_holds_values_as_they_are(tmp_path: Path) -> None:
     """`docker run --env-file` keeps quotes: with them the headers are no JSON, and Open WebUI runs without any."""
-    text = run(tmp_path, "--print", "docker", HELIX_API_KEYS="one").output
+    text = run(tmp_path, "docker", HELIX_API_KEYS="one").output
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     values = dict(line.split("=", 1) for line in lines)
     assert json.loads(values["OPENAI_API_CONFIGS"])["0"]["headers"] == TEMPLATES
@@ -146,12 +146,12 @@ def test_the_file_for_docker_holds_values_as_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["http://relay:1", "http://relay:1/", "http://relay:1/v1"])
 def test_an_address_without_its_version_is_completed(tmp_path: Path, url: str) -> None:
-    assert "OPENAI_API_BASE_URL=http://relay:1/v1\n" in run(tmp_path, "--print", "env", "--url", url).output
+    assert "OPENAI_API_BASE_URL=http://relay:1/v1\n" in run(tmp_path, "env", "--url", url).output
 
 
 @pytest.mark.parametrize("what", ["env", "docker"])
 def test_what_overrides_what_is_said_in_the_file(tmp_path: Path, what: str) -> None:
-    text = run(tmp_path, "--print", what).output
+    text = run(tmp_path, what).output
     for name in ("OPENAI_API_BASE_URLS", "ENABLE_PERSISTENT_CONFIG", "WEBUI_SECRET_KEY", "AIOHTTP_CLIENT_TIMEOUT"):
         assert f"# {name}" in text or f"{name} unset" in text
 
@@ -159,4 +159,4 @@ def test_what_overrides_what_is_said_in_the_file(tmp_path: Path, what: str) -> N
 def test_headers_that_lost_their_json_are_found() -> None:
     [finding] = report_request(replace(GOOD, task=False, message=False), 60.0)
     assert finding.state == "wrong"
-    assert "--print docker" in finding.fix
+    assert "openwebui print docker" in finding.fix

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.enforcement.samples import ADR
-from worker.cli.policy import policy
+from worker.cli import cli
 from worker.cli.validate import validate
-from worker.cli.validator_scaffold import new_validator
+from worker.cli.validator_scaffold import new_rule
 from worker.enforcement.rules import ForbiddenRule
 from worker.pytest_plugin import RulesUnderTest
 
@@ -30,8 +30,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def run(*arguments: object, command=policy, given: str | None = None) -> Result:
-    return CliRunner().invoke(command, [str(each) for each in arguments], input=given, env={"HELIX_ROOT": ""})
+def run(*arguments: object, command=None, given: str | None = None) -> Result:
+    words = [*([] if command else ["policy"]), *map(str, arguments)]
+    return CliRunner().invoke(command or cli, words, input=given, env={"HELIX_ROOT": ""})
 
 
 def test_check_names_rules_and_hash(file: Path) -> None:
@@ -46,7 +47,7 @@ def test_check_says_which_tools_no_agent_has_and_which_it_uses_unasked(tmp_path:
 
     def unheld(models: str) -> list[str]:
         given = {"HELIX_ROOT": str(tmp_path), "HELIX_MODELS": models}
-        result = CliRunner().invoke(policy, ["check", str(path), "--json"], env=given)
+        result = CliRunner().invoke(cli, ["policy", "check", str(path), "--json"], env=given)
         return json.loads(result.output)["unheld"]
 
     assert unheld("a=claude_cli") == [
@@ -139,13 +140,13 @@ def test_validate_writes_annotations_that_no_text_can_break(tmp_path: Path) -> N
     assert "100%25" in line
 
 
-# ``turns new-validator`` writes a rule whose own tests pass, with the pytest plugin that users have.
+# ``turns policy new-rule`` writes a rule whose own tests pass, with the pytest plugin that users have.
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_a_new_rule_comes_with_tests_that_pass_and_can_fail(tmp_path: Path) -> None:
-    result = CliRunner().invoke(new_validator, ["cites_source", "--to", str(tmp_path)])
+    result = CliRunner().invoke(new_rule, ["cites_source", "--to", str(tmp_path)])
     assert (result.exit_code, sorted(path.name for path in tmp_path.iterdir())) == (
         0,
         ["cites_source.md", "cites_source.py", "test_cites_source.py"],
@@ -189,13 +190,13 @@ def assert_ends(folder: Path, code: int, last: str) -> None:
     ],
 )
 def test_a_name_that_cannot_be_is_refused(name: str, words: str, tmp_path: Path) -> None:
-    result = CliRunner().invoke(new_validator, [name, "--to", str(tmp_path)])
+    result = CliRunner().invoke(new_rule, [name, "--to", str(tmp_path)])
     assert (result.exit_code, words in result.output, list(tmp_path.iterdir())) == (2, True, [])
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "cites_source.md").write_text("mine")
-    result = CliRunner().invoke(new_validator, ["cites_source", "--to", str(tmp_path)])
+    result = CliRunner().invoke(new_rule, ["cites_source", "--to", str(tmp_path)])
     assert (result.exit_code, (tmp_path / "cites_source.md").read_text()) == (2, "mine")
     assert len(list(tmp_path.iterdir())) == 1
 

@@ -18,7 +18,7 @@ from worker.cli.output import fit_line, json_option
 from worker.logs import configure_logging
 
 
-@click.command()
+@click.command(epilog="Example: turns doctor --json")
 @click.option("--settings", "with_settings", is_flag=True, help="Show every setting with its origin, secrets masked.")
 @json_option
 def doctor(with_settings: bool, as_json: bool) -> None:

@@ -298,7 +298,7 @@ def check_memory(name: str, info: Info) -> Finding:
         return Finding(check, "wrong", f"the server may evict turns: maxmemory-policy is {policy}", fix)
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     if most and used > most * _FULL:
-        fix = "raise maxmemory, or keep finished turns for a shorter time (HELIX_RETENTION_SECONDS, `turns gc`)"
+        fix = "raise maxmemory, or keep finished turns for a shorter time (HELIX_RETENTION_SECONDS, `turns data gc`)"
         return Finding(check, "warning", f"{used / most:.0%} of maxmemory is used; at 100 % it takes no turn", fix)
     return Finding(
         check, "ok", f"noeviction, {used / 2**20:.1f} MiB used" + (f" of {most / 2**20:.0f}" if most else "")

@@ -74,7 +74,7 @@ def check_certified_version(settings: Settings, model: str) -> Iterator[Finding]
     except (OSError, subprocess.TimeoutExpired) as error:
         said = f"nothing: {error}"
     if wanted and not re.search(rf"(?<![\d.]){re.escape(wanted)}(?![\d.])", said):
-        fix = f"install {wanted}, or certify this one: turns certify-runner {settings.models[model]}"
+        fix = f"install {wanted}, or certify this one: turns worker certify {settings.models[model]}"
         yield Finding(f"version {model}", "warning", f"{program} says {said}; certified was {wanted}", fix)
 
 

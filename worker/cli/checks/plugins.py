@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from api_client.contract.plugins import CHECK, COMMAND, GROUPS, PACKAGES, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.settings import Settings
-from worker.cli import COMMANDS
 from worker.cli.checks.finding import Finding
+from worker.cli.commands import is_ours
 
 _FIX = "install the package again, or take it away"
 
@@ -40,7 +40,7 @@ def run_plugin_checks(settings: Settings) -> Iterator[Finding]:
 
 
 def _find_problem(group: str, name: str) -> str:
-    if group == COMMAND and name in COMMANDS:
+    if group == COMMAND and is_ours(name.replace(".", " ")):
         return f"the command {name!r} is one of ours, which no plug-in replaces"
     try:
         found = load_plugin(group, name)

@@ -82,7 +82,7 @@ def report_alerts(standing: InstallationState) -> Iterator[Finding]:
             yield Finding(f"workers {queue}", "ok", f"{who}, {free} of {slots} slots free")
     if fleet.quiet and "quiet" not in blamed:
         said = f"told to take no new turns: {', '.join(fleet.quiet)}"
-        yield Finding("quiet", "warning", said, f"`turns workers resume {fleet.quiet[0]}`")
+        yield Finding("quiet", "warning", said, f"`turns worker resume {fleet.quiet[0]}`")
     if not blamed & {"reaper", "waiting"}:
         longest = f", the longest for {standing.at - standing.waiting_since:.0f} s" if standing.waiting else ""
         yield Finding(
@@ -150,7 +150,7 @@ def check_turns_kept(account: TurnBalance) -> Finding:
     )
     if not account.lost:
         return Finding("turns kept", "ok", f"{said}, 0 lost")
-    fix = "a record was removed, or the store lost data: compare with your backup (`turns restore`) and the store's log"
+    fix = "a record was removed, or the store lost data: compare with a backup (`turns data restore`) and its log"
     return Finding("turns kept", "wrong", f"{said}, {account.lost} lost", fix)
 
 
@@ -170,7 +170,7 @@ def check_backlog(standing: InstallationState, messages: dict[str, int]) -> Iter
     waiting = ", ".join(f"{count} in {queue}" for queue, count in sorted(messages.items()))
     yield Finding("queues", "ok", f"messages that nobody took yet: {waiting}; {standing.unfinished} unfinished turns")
     if standing.dead:
-        fix = "`turns dead list`; then `turns replay --outcome dead` or `turns drop --all`"
+        fix = "`turns turn dead`; then `turns turn replay --outcome dead` or `turns turn drop --all`"
         yield Finding("dead letters", "warning", f"{count_noun(standing.dead, 'turn')} took down workers", fix)
     else:
         yield Finding("dead letters", "ok", "none")
@@ -179,7 +179,7 @@ def check_backlog(standing: InstallationState, messages: dict[str, int]) -> Iter
 def check_traces(untraced: int | None) -> Iterator[Finding]:
     """Report how many finished turns wait to be sent as traces; nothing if tracing was never started."""
     if untraced:
-        fix = "is `turns traces` running, and its receiver? its log says; turns themselves are not concerned"
+        fix = "is `turns run traces` running, and its receiver? its log says; turns themselves are not concerned"
         yield Finding("traces", "warning", f"{untraced} finished turns wait to be sent", fix)
     elif untraced is not None:
         yield Finding("traces", "ok", "all finished turns are sent")

@@ -1,4 +1,4 @@
-"""Implement ``turns flow``: show the versions of HELIX_FLOW_VERSION, roll back and resume one (ADR-034)."""
+"""Show the versions of HELIX_FLOW_VERSION, roll back and resume one (ADR-034)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from worker.cli.output import fit_line, json_option, write_list, write_result
 from worker.cli.store_access import describe_caller, run_with_client
 
 
-@click.group()
-def flow() -> None:
-    """Compare, roll back and resume versions of prompts and rules (docs/operations.md, Flow versions)."""
-
-
-@flow.command()
+@click.command(epilog="Example: turns policy versions")
 @json_option
-def show(as_json: bool) -> None:
+def versions(as_json: bool) -> None:
     """Show each version: its share of sessions, its policy, and whether it was rolled back."""
 
     async def read_versions(client: TurnsClient) -> list[dict[str, object]]:
@@ -66,7 +61,7 @@ def _version_row(each: Mapping[str, object]) -> tuple[str, ...]:
     )
 
 
-@flow.command()
+@click.command(epilog='Example: turns policy rollback v3 --why "too strict"')
 @click.argument("version")
 @click.option("--why", default="", help="Shown beside the version.")
 @json_option
@@ -83,7 +78,7 @@ def rollback(version: str, why: str, as_json: bool) -> None:
     _print_shares(run_with_client(roll_back), as_json, f"{version} gets no more turns")
 
 
-@flow.command()
+@click.command(epilog="Example: turns policy resume v3")
 @click.argument("version")
 @json_option
 def resume(version: str, as_json: bool) -> None:

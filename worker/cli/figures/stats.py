@@ -1,4 +1,4 @@
-"""Implement ``turns stats`` and ``turns retry-rate``."""
+"""Implement ``turns stats summary`` and ``turns stats retry-rate``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from worker.cli.store_access import build_since_option, parse_span, run_with_cli
 _COLUMNS = 5
 
 
-@click.command("retry-rate")
+@click.command("retry-rate", epilog="Example: turns stats retry-rate --since 7d --by validator")
 @build_since_option("1h", "How far back: 90s, 30m, 1h, 7d, 2w.")
 @click.option("--by", type=click.Choice(RETRY_BREAKDOWNS), help="Break it down.")
 @click.option("--model", default="", help="Of this model alone.")
@@ -93,14 +93,14 @@ _REACTIONS_HEAD = ("asked again", "repaired", *zero_reactions(), "none of these"
 _RULES_HEAD = ("rejected", "of validated", "rate", *_REACTIONS_HEAD, "gave up")
 
 
-@click.command()
+@click.command(epilog="Example: turns stats summary --since 7d --by model")
 @build_since_option("24h")
 @click.option("--by", type=click.Choice(BREAKDOWNS), help="Break it down.")
 @click.option(
     "--against", callback=parse_span, default="", metavar="SPAN", help="Beside the same time so much earlier: 7d."
 )
 @json_option
-def stats(since: float, by: str | None, against: float, as_json: bool) -> None:
+def summary(since: float, by: str | None, against: float, as_json: bool) -> None:
     """Show how turns ended and what agents used.
 
     Turns and agent runs count when they end. "failed" tokens and money belong to runs whose answer was rejected.

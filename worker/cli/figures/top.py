@@ -1,4 +1,4 @@
-"""Implement ``turns top``: the facts of the overview page, refreshed in a terminal."""
+"""Implement ``turns stats top``: the facts of the overview page, refreshed in a terminal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PRINTED_WIDTH = 240
 _ROWS = 60
 
 
-@click.command()
+@click.command(epilog="Example: turns stats top --once")
 @click.option("--span", type=click.Choice(list(SPANS)), default="1h", show_default=True, help="Time the rates cover.")
 @click.option(
     "--every", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True, help="Seconds between looks."
@@ -105,7 +105,7 @@ def render_frame(seen: Overview, width: int, height: int) -> list[Line]:
             + "  ".join(f"{count} {outcome}" for outcome, count in seen.figures.outcomes.items())
         ),
         Line(
-            f"{count_noun(seen.dead_count, 'dead letter')}: turns dead list" if seen.dead_count else "no dead letters",
+            f"{count_noun(seen.dead_count, 'dead letter')}: turns turn dead" if seen.dead_count else "no dead letters",
             BAD if seen.dead_count else DIM,
         ),
     ]

@@ -1,4 +1,4 @@
-"""Implement ``turns broker``: run the embedded broker alone."""
+"""Implement ``turns run broker``: run the embedded broker alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from worker.cli.output import json_option, write_result
 from worker.processes import programs
 
 
-@click.command()
+@click.command(epilog="Example: turns run broker --port 6380")
 @click.option("--directory", type=click.Path(path_type=Path, file_okay=False), help="Where its data is kept.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Listen on this loopback port too.")
 @json_option

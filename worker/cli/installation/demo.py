@@ -40,7 +40,7 @@ _TURN_SECONDS = 60.0
 _PIECES_BEFORE_KILL = 10
 
 
-@click.command()
+@click.command(epilog="Example: turns demo --locale de")
 @click.option(
     "--locale", type=click.Choice(["de", "en"]), default="en", show_default=True, help="Language of the messages."
 )

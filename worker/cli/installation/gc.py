@@ -1,4 +1,4 @@
-"""Implement ``turns gc``: delete old data from the store, HELIX_ROOT and the object store."""
+"""Implement ``turns data gc``: delete old data from the store, HELIX_ROOT and the object store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DAYS = click.FloatRange(0, 10_000, min_open=True)
 _WHAT = {"session": "sessions", "attempt": "attempts", "gone": "left_over"}
 
 
-@click.command()
+@click.command(epilog="Example: turns data gc --dry-run")
 @click.option("--dry-run", is_flag=True, help="Count only; change nothing.")
 @click.option("--events", type=_DAYS, help="Delete events this many days after their turn; else with the turn.")
 @click.option("--attempts", type=_DAYS, help="The same for attempts and their folders.")

@@ -30,7 +30,7 @@ TEMPLATES = {
     "X-Owui-User-Id": "{{USER_ID}}",
 }
 NO_KEY = "PASTE-A-KEY-OF-turns-keys-create"
-_ADMINS_ONLY = "Only admins see a model until it is imported (turns openwebui --print models), or, for one team, until"
+_ADMINS_ONLY = "Only admins see a model until it is imported (turns openwebui print models), or, for one team, until"
 _NOTES = [
     '# OPENAI_API_BASE_URLS, if it is set too, wins over OPENAI_API_BASE_URL; "0" below is then its first address.',
     "# ENABLE_PERSISTENT_CONFIG=False: this file wins at each start over what was set in the Admin Panel.",
@@ -46,30 +46,20 @@ _PROMPTS = {
 _DESCRIPTION = {"de": "Antworten werden geprüft, bevor sie gelten.", "en": "Answers are checked before they count."}
 
 
-@click.group(invoke_without_command=True)
-@click.option(
-    "--print",
-    "what",
-    type=click.Choice(["env", "docker", "compose", "models"]),
-    help="Write one of the blocks and nothing else.",
-)
-@click.option("--url", help="The relay's address as Open WebUI reaches it, with /v1.")
-@click.option("--key", help="The API key Open WebUI uses; else the first of HELIX_API_KEYS.")
-@click.pass_context
-def openwebui(ctx: click.Context, what: str | None, url: str | None, key: str | None) -> None:
-    """Generate and check the settings of an Open WebUI in front of this installation.
+_url_option = click.option("--url", help="The relay's address as Open WebUI reaches it, with /v1.")
+_key_option = click.option("--key", help="The API key Open WebUI uses; else the first of HELIX_API_KEYS.")
 
-    `--print env` writes its environment for a shell, `--print docker` for `docker run --env-file`, `--print compose` a
-    file for Docker Compose to go beside compose/compose.yaml, `--print models` one for Workspace > Models > Import.
+
+@click.command("print", epilog="Example: turns openwebui print env > open-webui.env")
+@click.argument("what", type=click.Choice(["env", "docker", "compose", "models"]))
+@_url_option
+@_key_option
+def print_settings(what: str, url: str | None, key: str | None) -> None:
+    """Print the settings of an Open WebUI in front of this installation.
+
+    `env` is its environment for a shell, `docker` for `docker run --env-file`, `compose` a file for Docker Compose to
+    go beside compose/compose.yaml, `models` one for Workspace > Models > Import.
     """
-    if ctx.invoked_subcommand:
-        if what:
-            raise click.UsageError("--print goes without a command")
-        ctx.obj = (url, key)
-        return
-    if what is None:
-        click.echo(ctx.get_help())
-        return
     settings = load_settings()
     if what == "models":
         click.echo(json.dumps([build_model_entry(model, settings) for model in settings.models], indent=2))
@@ -81,20 +71,19 @@ def openwebui(ctx: click.Context, what: str | None, url: str | None, key: str | 
     click.echo(written, nl=False)
 
 
-@openwebui.command(short_help="Say what is misconfigured, here or in Open WebUI.")
+@click.command(epilog="Example: turns openwebui check --no-turn")
+@_url_option
+@_key_option
 @click.option("--model", help="The model to ask; else the first of HELIX_MODELS.")
 @click.option("--no-turn", is_flag=True, help="Ask the agent nothing.")
 @click.option("--timeout", type=click.FloatRange(1, 86_400), default=120.0, show_default=True, help="Seconds to wait.")
 @json_option
-@click.pass_obj
-def check(
-    given: tuple[str | None, str | None], model: str | None, no_turn: bool, timeout: float, as_json: bool
-) -> None:
+def check(url: str | None, key: str | None, model: str | None, no_turn: bool, timeout: float, as_json: bool) -> None:
     """Send the relay requests like Open WebUI's, and report misconfigurations on both sides. Runs the agent once.
 
     Exit code 1 if something is wrong.
     """
-    settings, (url, key) = load_settings(), given
+    settings = load_settings()
     relay = RelayAddress(add_version(url) if url else find_relay_address(settings), key or find_key(settings), timeout)
     print_findings(
         check_open_webui(settings, relay, model or next(iter(settings.models)), ask=not no_turn), as_json=as_json
@@ -142,7 +131,7 @@ def render_env_file(settings: Settings, url: str | None, key: str | None) -> str
     values = build_environment(settings, url or find_relay_address(settings), key or find_key(settings))
     head = [
         f"# Open WebUI {SEEN} in front of helix-turns. Save as open-webui.env, then: set -a; . ./open-webui.env",
-        "# For `docker run --env-file`, which keeps quotes, use --print docker.",
+        "# For `docker run --env-file`, which keeps quotes, use `turns openwebui print docker`.",
     ]
     quoted = [f"{name}='{value}'" if "{" in value else f"{name}={value}" for name, value in values.items()]
     return "\n".join([*head, *_NOTES, *quoted]) + "\n"

@@ -23,7 +23,7 @@ AGENT = "turns-openwebui-check"
 _KEY_FIX = "make one with `turns keys create webui --forwards-users`, and give it with --key"
 _PRINT_FIX = (
     "its OPENAI_API_CONFIGS is missing, or is not JSON any more: `docker run --env-file` keeps quotes, so use "
-    "`turns openwebui --print docker` there; where it ran before, its database wins: ENABLE_PERSISTENT_CONFIG=False"
+    "`turns openwebui print docker` there; where it ran before, its database wins: ENABLE_PERSISTENT_CONFIG=False"
 )
 
 
@@ -77,7 +77,7 @@ def report_unreachable(relay: RelayAddress, error: Exception, check: str = "addr
         fix = _KEY_FIX if error.code in {401, 403} else "the address ends in /v1" if error.code == 404 else ""
         return Finding(check, "wrong", f"{relay.url} says {error.code}: {reason}", fix)
     if isinstance(error, OSError):
-        fix = "is `turns web` running there? In a container localhost is the container: http://host.docker.internal:PORT/v1"
+        fix = "is `turns run relay` running there? In a container localhost is the container: http://host.docker.internal:PORT/v1"
         return Finding(check, "wrong", f"{relay.url} does not answer: {error}", fix)
     return Finding(check, "wrong", f"what answers at {relay.url} is not a relay", "the address ends in /v1")
 
@@ -119,11 +119,11 @@ def turn(relay: RelayAddress, model: str) -> Finding:
         for line in answer:
             page.read_line(line.decode())
             if time.monotonic() - began > relay.timeout:
-                fix = "is a worker running? `turns watch` shows the turn; a slow agent needs a longer --timeout"
+                fix = "is a worker running? `turns turn watch` shows the turn; a slow agent needs a longer --timeout"
                 return Finding("turn", "wrong", f"{turn_id} has not ended after {relay.timeout:g} s", fix)
     if page.error or not page.done:
         message = page.error or "the stream ended without its end"
-        return Finding("turn", "wrong", f"{turn_id}: {message}", f"`turns show {turn_id}`")
+        return Finding("turn", "wrong", f"{turn_id}: {message}", f"`turns turn show {turn_id}`")
     seconds = time.monotonic() - began
     return Finding("turn", "ok", f"{turn_id}: answered in {seconds:.1f} s, {page.lines} status lines")
 
@@ -170,8 +170,8 @@ def report_request(saw: SeenRequest, seconds: float) -> Iterator[Finding]:
     else:
         yield Finding("Open WebUI", "ok", f"{when}, with every header that is needed")
     if not saw.user:
-        fix = "ENABLE_FORWARD_USER_INFO_HEADERS=true, or X-Owui-User-Id as `turns openwebui --print env` has it"
+        fix = "ENABLE_FORWARD_USER_INFO_HEADERS=true, or X-Owui-User-Id as `turns openwebui print env` has it"
         yield Finding("users", "warning", "requests do not say which user they are for", fix)
     if saw.tools:
-        fix = "Workspace > Models > Import what `turns openwebui --print models` writes"
+        fix = "Workspace > Models > Import what `turns openwebui print models` writes"
         yield Finding("tools", "warning", f"requests carry {saw.tools} tools, which no agent here calls", fix)

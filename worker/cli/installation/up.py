@@ -77,7 +77,7 @@ class Installation:
         return found
 
 
-@click.command()
+@click.command(epilog="Example: turns up --port 8800")
 @click.option("--verbose", "-v", is_flag=True, help="Pass the processes' logs through, instead of into files.")
 @click.option("--host", default=RelayBinding().host, show_default=True, help="Address the relay listens on.")
 @click.option(

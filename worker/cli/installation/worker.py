@@ -1,4 +1,4 @@
-"""Implement ``turns worker``: supervised worker processes, or one process in the foreground."""
+"""Implement ``turns run worker``: supervised worker processes, or one process in the foreground."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def describe_capacity(settings: Settings, processes: int | None = None) -> str:
     return f"{count_noun(runs, 'agent')} and {count_noun(checks, 'judge')} at once, in {shown}"
 
 
-@click.command()
+@click.command(epilog="Example: turns run worker --processes 2")
 @click.option("--processes", type=click.IntRange(1, 256), help="How many processes; else one per CPU that it may use.")
 @click.option("--foreground", is_flag=True, help="Run a single process in the foreground, unsupervised.")
 def worker(processes: int | None, foreground: bool) -> None:

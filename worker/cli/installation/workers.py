@@ -1,4 +1,4 @@
-"""Implement ``turns workers``: list worker processes, and order them to go quiet, drain, stop or resume."""
+"""Implement ``turns run worker``: list worker processes, and order them to go quiet, drain, stop or resume."""
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ from worker.cli.resources.listing import write_rows
 from worker.cli.store_access import describe_caller, run_with_client
 
 
-@click.group(invoke_without_command=True)
+@click.command("list", epilog="Example: turns worker list")
 @json_option
-@click.pass_context
-def workers(context: click.Context, as_json: bool) -> None:
+def list_workers(as_json: bool) -> None:
     """Show every worker process of the last day: its host, its work, and its last report.
 
     Missing workers that were not replaced come first; the exit code is then 1.
     """
-    if context.invoked_subcommand:
-        return
     standing = run_with_client(lambda client: client.workers.read_state())
     rows = standing.workers
     if as_json:
@@ -53,21 +50,22 @@ def _build_order_command(order: WorkerOrder, said: str, summary: str) -> click.C
         words = f"{fit_line(whole)} {said} (with its next heartbeat, within seconds)"
         write_result(as_json, {"worker": whole, "order": order.value, "at": at}, words)
 
-    return click.command(order.value, help=summary)(command)
+    return click.command(order.value, help=summary, epilog=f"Example: turns worker {order.value} worker-1@web1")(
+        command
+    )
 
 
-for _order, _said, _summary in (
-    (WorkerOrder.QUIET, "takes no new turn", "Let the worker NAME take no new turn; those it holds continue."),
-    (
-        WorkerOrder.DRAIN,
-        "takes no new turn, and ends once it holds none",
-        "Let the worker NAME take no new turn, and end once it holds none. Its supervisor does not start it again.",
-    ),
-    (
-        WorkerOrder.STOP,
-        "ends; its turns are handed over after HELIX_SHUTDOWN_SECONDS",
-        "End the worker NAME now, as SIGTERM does. Its supervisor does not start it again.",
-    ),
-    (WorkerOrder.RESUME, "takes turns again", "Let the worker NAME take turns again."),
-):
-    workers.add_command(_build_order_command(_order, _said, _summary))
+quiet = _build_order_command(
+    WorkerOrder.QUIET, "takes no new turn", "Let the worker NAME take no new turn; those it holds continue."
+)
+drain = _build_order_command(
+    WorkerOrder.DRAIN,
+    "takes no new turn, and ends once it holds none",
+    "Let the worker NAME take no new turn, and end once it holds none. Its supervisor does not start it again.",
+)
+stop = _build_order_command(
+    WorkerOrder.STOP,
+    "ends; its turns are handed over after HELIX_SHUTDOWN_SECONDS",
+    "End the worker NAME now, as SIGTERM does. Its supervisor does not start it again.",
+)
+resume = _build_order_command(WorkerOrder.RESUME, "takes turns again", "Let the worker NAME take turns again.")

@@ -1,4 +1,4 @@
-"""Implement ``turns budgets``."""
+"""Implement ``turns stats budgets``."""
 
 from __future__ import annotations
 
@@ -12,4 +12,5 @@ budgets = make_list_command(
 
     A budget that is spent, or set aside for turns at work, refuses new turns: 429 budget_exceeded.
     """,
+    example="stats budgets",
 )

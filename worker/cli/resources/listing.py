@@ -16,11 +16,13 @@ from worker.cli.output import fit_line, format_time, json_option, write_json, wr
 from worker.cli.store_access import run_with_client
 
 
-def make_list_command(resource: Resource[Any], name: str, about: str, *, under: str = "") -> click.Command:
+def make_list_command(
+    resource: Resource[Any], name: str, about: str, *, example: str, under: str = ""
+) -> click.Command:
     """Build the command-line command that lists the rows of a resource.
 
-    ``about`` is the help text. With ``under``, the JSON is an object with the rows under this name; otherwise a
-    list.
+    ``about`` is the help text, ``example`` the arguments of ``turns`` in it. With ``under``, the JSON is an object with
+    the rows under this name; otherwise a list.
     """
 
     @json_option
@@ -36,7 +38,7 @@ def make_list_command(resource: Resource[Any], name: str, about: str, *, under: 
             if under:
                 click.echo(resource.caption(facts))
 
-    return click.command(name, help=about)(list_resource)
+    return click.command(name, help=about, epilog=f"Example: turns {example}")(list_resource)
 
 
 def write_rows(columns: Sequence[Column[Any]], rows: Sequence[Any], now: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""Implement ``turns pause``, ``resume`` and ``paused``: keep turns from starting, for example during maintenance."""
+"""Implement ``turns pause start``: keep turns from starting, for example during maintenance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _resolve_name(what: str, name: str) -> str:
     return parse_owner(name) if what == "owner" else name
 
 
-@click.command()
+@click.command(epilog="Example: turns pause start model claude --for 30m")
 @click.argument("what", type=click.Choice(list(WHATS)))
 @click.argument("name", default="")
 @click.option("--reason", default="", help="Why; chat users read it.")
@@ -52,11 +52,11 @@ def _resolve_name(what: str, name: str) -> str:
 @click.option("--until", callback=_parse_time, default="", metavar="TIME", help="Until 14:30, or 2026-12-24T08:00.")
 @click.option("--wait", is_flag=True, help="Return when its agents have ended; of the intake: all turns.")
 @json_option
-def pause(what: str, name: str, reason: str, seconds: float, until: float, wait: bool, as_json: bool) -> None:
+def start(what: str, name: str, reason: str, seconds: float, until: float, wait: bool, as_json: bool) -> None:
     """Keep turns from starting: all of them (intake), or those of a model, queue, key or owner NAME.
 
-    Running agents finish. Other turns wait, without losing time of their deadline, until the pause ends or `turns
-    resume`. A paused intake refuses new turns (503 with Retry-After) and lets stored turns run.
+    Running agents finish. Other turns wait, without losing time of their deadline, until the pause ends. A paused
+    intake refuses new turns (503 with Retry-After) and lets stored turns run.
     """
     if seconds and until:
         raise click.UsageError("--for or --until, not both")
@@ -73,10 +73,12 @@ def pause(what: str, name: str, reason: str, seconds: float, until: float, wait:
         return begun
 
     begun = run_with_client(pause_turns)
-    end = (
-        f"until {format_clock_time(begun.until, time.time())}" if begun.until else f"end it: turns resume {begun.title}"
+    ends = (
+        f"until {format_clock_time(begun.until, time.time())}"
+        if begun.until
+        else f"end it: turns pause end {begun.title}"
     )
-    write_result(as_json, begun.to_dict(), f"paused {begun.title}: {WHATS[what]}; {end}")
+    write_result(as_json, begun.to_dict(), f"paused {begun.title}: {WHATS[what]}; {ends}")
 
 
 async def _has_running_turns(client: TurnsClient, begun: Pause) -> bool:
@@ -87,12 +89,12 @@ async def _has_running_turns(client: TurnsClient, begun: Pause) -> bool:
     return bool(await client.lists.list_unfinished(search))
 
 
-@click.command()
+@click.command(epilog="Example: turns pause end model claude")
 @click.argument("what", type=click.Choice([*WHATS, LIMIT]), required=False)
 @click.argument("name", default="")
 @click.option("--all", "everything", is_flag=True, help="End every pause, and close every breaker.")
 @json_option
-def resume(what: str | None, name: str, everything: bool, as_json: bool) -> None:
+def end(what: str | None, name: str, everything: bool, as_json: bool) -> None:
     """End a pause or a service's limit; for a model, also close its breaker. Exit code 1 if there was none."""
     if everything == bool(what):
         raise click.UsageError("name what to resume, or --all")
@@ -110,9 +112,10 @@ def resume(what: str | None, name: str, everything: bool, as_json: bool) -> None
         raise click.exceptions.Exit(NO)
 
 
-paused = make_list_command(
+list_pauses = make_list_command(
     PAUSES,
-    "paused",
+    "list",
     "Show the pauses and which breakers are open: why, since when, until when, by whom.",
     under="pauses",
+    example="pause list",
 )

@@ -1,4 +1,4 @@
-"""Implement ``turns cancel`` and ``turns drop``, and what commands of all actions on turns share."""
+"""Implement ``turns turn cancel`` and ``turns turn drop``, and what commands of all actions on turns share."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def act_on_turn(action: TurnAction, turn_id: str, as_json: bool) -> None:
         raise click.exceptions.Exit(NO)
 
 
-def action_command(action: TurnAction) -> Callable[[Callable[..., None]], click.Command]:
+def action_command(action: TurnAction, example: str) -> Callable[[Callable[..., None]], click.Command]:
     """Return a decorator that makes a command for an action on one turn, or on all turns that match filters."""
     options: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
         add_turn_argument(required=False),
@@ -62,12 +62,12 @@ def action_command(action: TurnAction) -> Callable[[Callable[..., None]], click.
     def decorate(command: Callable[..., None]) -> click.Command:
         for option in reversed(options):
             command = option(command)
-        return click.command()(command)
+        return click.command(epilog=f"Example: turns turn {example}")(command)
 
     return decorate
 
 
-@action_command(CANCEL)
+@action_command(CANCEL, "cancel last")
 def cancel(turn_id: str | None, **options: Any) -> None:
     """Cancel the turn TURN_ID, or every unfinished turn that matches the filters.
 
@@ -76,7 +76,7 @@ def cancel(turn_id: str | None, **options: Any) -> None:
     run_action(CANCEL, turn_id, **options)
 
 
-@action_command(DROP)
+@action_command(DROP, "drop --all --dry-run")
 def drop(turn_id: str | None, **options: Any) -> None:
     """Remove the dead letter TURN_ID from the list, or every dead letter that matches the filters.
 
@@ -161,6 +161,6 @@ def _act_on_all(action: TurnAction, found: list[FoundTurn], as_json: bool, detai
     else:
         left = (f", {before} were before" if before else "") + (f", {passed_over} passed over" if passed_over else "")
         new = count_noun(len(done) - passed_over - before, "turn")
-        click.echo(f"{new} {action.past}{left}   (turns audit: bulk {bulk})")
+        click.echo(f"{new} {action.past}{left}   (turns data audit: bulk {bulk})")
     if passed_over:
         raise click.exceptions.Exit(NO)

@@ -1,4 +1,4 @@
-"""Implement ``turns audit``."""
+"""Implement ``turns data audit``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from worker.cli.output import fit_line, format_time, json_option, write_list
 from worker.cli.store_access import build_since_option, run_with_client
 
 
-@click.command()
+@click.command(epilog="Example: turns data audit --since 1d")
 @build_since_option("7d", "90s, 30m, 1h, 7d, 2w.")
 @click.option("--turn", "turn_id", default="", help="Only about this turn.")
 @json_option
 def audit(since: float, turn_id: str, as_json: bool) -> None:
     """Show who cancelled, replayed, dropped or decided what, and when; newest last.
 
-    Entries are written before the action; refused actions say so. For the result: `turns show TURN_ID`.
+    Entries are written before the action; refused actions say so. For the result: `turns turn show TURN_ID`.
     """
     lines = run_with_client(lambda client: client.audit.read_lines(since=time.time() - since, turn_id=turn_id))
     named = make_owner_namer(load_settings().keys_path)

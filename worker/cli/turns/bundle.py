@@ -1,4 +1,4 @@
-"""Implement ``turns export`` and ``turns bundle``: a turn as JSON, and an archive for bug reports."""
+"""Implement ``turns turn export`` and ``turns turn bundle``: a turn as JSON, and an archive for bug reports."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LOG_BYTES, _LOG_LINES = 8 * 2**20, 2_000
 _BEGINNING = re.compile(rb"\{|\d{4}-\d\d-\d\d")
 
 
-@click.command()
+@click.command(epilog="Example: turns turn export last --output turn.json")
 @add_turn_argument(required=False)
 @click.option("--rejected", is_flag=True, help="Write all rejected answers instead, for evaluation and fine-tuning.")
 @build_since_option("30d", "With --rejected: how far back.")
@@ -87,7 +87,7 @@ def export(
         click.echo(text)
 
 
-@click.command()
+@click.command(epilog="Example: turns turn bundle last --output report.zip")
 @add_turn_argument()
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="File; default: turns-ID.zip.")
 @click.option("--with-prompts", is_flag=True, help="Include what the user and the agent wrote.")

@@ -1,4 +1,4 @@
-"""Implement ``turns import-feedback``: assign thumbs from Open WebUI to turns (docs/open-webui.md).
+"""Implement ``turns data import-feedback``: assign thumbs from Open WebUI to turns (docs/open-webui.md).
 
 Format of the export as of Open WebUI 0.12.4 (admin panel, Evaluations, Feedback).
 """
@@ -60,14 +60,14 @@ class JoinedFeedback:
     without_rating: int = 0
 
 
-@click.command("import-feedback")
+@click.command("import-feedback", epilog="Example: turns data import-feedback feedback.json")
 @click.argument("file")
 @json_option
 def import_feedback(file: str, as_json: bool) -> None:
     """Assign the thumbs in Open WebUI's exported feedback FILE (JSON; `-` for standard input) to turns.
 
-    `turns export --rejected` shows them. A repeated import changes nothing; of several thumbs for a message the last
-    counts. Thumbs of turns that retention has removed are listed.
+    `turns turn export --rejected` shows them. A repeated import changes nothing; of several thumbs for a message the
+    last counts. Thumbs of turns that retention has removed are listed.
     """
     settings = load_settings()
     thumbs, without = parse_export(read_text(file), file)

@@ -37,7 +37,7 @@ def inbox() -> None:
     """
 
 
-@inbox.command("list")
+@inbox.command("list", epilog="Example: turns inbox list")
 @json_option
 def list_inbox(as_json: bool) -> None:
     """List the turns that await a decision, longest waiting first."""
@@ -64,7 +64,7 @@ def _describe_turn(turn: Turn) -> str:
     return f"{work.name if turn.request.work else ''} {work.describe(turn.request)}".strip()
 
 
-@inbox.command(short_help="Show what there is to decide.")
+@inbox.command(epilog="Example: turns inbox show last")
 @add_turn_argument()
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
@@ -103,7 +103,7 @@ def show(turn_id: str, as_json: bool) -> None:
         click.echo(f"\n{strip_control(best['text'])}")
 
 
-@inbox.command()
+@inbox.command(epilog='Example: turns inbox approve last --note "Checked the sources."')
 @add_turn_argument()
 @click.option("--note", default="", help="Why; kept in the turn's record.")
 @json_option
@@ -112,7 +112,7 @@ def approve(turn_id: str, note: str, as_json: bool) -> None:
     _submit_decision(turn_id, DecisionKind.APPROVE, as_json, note=note)
 
 
-@inbox.command(short_help="Accept your own text or files.")
+@inbox.command(epilog="Example: turns inbox edit last --text answer.md")
 @add_turn_argument()
 @click.option(
     "--text",
@@ -138,7 +138,7 @@ def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
         raise
 
 
-@inbox.command()
+@inbox.command(epilog='Example: turns inbox retry last --note "Name the alternatives too."')
 @add_turn_argument()
 @click.option("--note", required=True, help="What the agent reads.")
 @json_option
@@ -147,7 +147,7 @@ def retry(turn_id: str, note: str, as_json: bool) -> None:
     _submit_decision(turn_id, DecisionKind.RETRY, as_json, note=note)
 
 
-@inbox.command()
+@inbox.command(epilog='Example: turns inbox reject last --note "We decided against this."')
 @add_turn_argument()
 @click.option("--note", default="", help="Why; the turn's user reads it.")
 @json_option

@@ -1,4 +1,4 @@
-"""Implement ``turns list``, the argument TURN_ID (an id, its beginning, or ``last``) and the filter options."""
+"""Implement ``turns turn list``, the argument TURN_ID (an id, its beginning, or ``last``) and the filter options."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _parse_cursor(_context: click.Context, _parameter: click.Parameter, text: st
         raise click.BadParameter(str(error)) from None
 
 
-@click.command("list")
+@click.command("list", epilog="Example: turns turn list --outcome failed --since 8h")
 @filter_options()
 @click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True, help="Order.")
 @click.option(
@@ -148,7 +148,7 @@ def _parse_cursor(_context: click.Context, _parameter: click.Parameter, text: st
 def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) -> None:
     """List turns: unfinished turns first, then finished turns, newest first.
 
-    Several filters must all match. `turns list --outcome failed --since 8h` shows what failed last night.
+    Several filters must all match. `turns turn list --outcome failed --since 8h` shows what failed last night.
     """
     search = build_search(**filters)
 

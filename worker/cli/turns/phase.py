@@ -28,7 +28,7 @@ def phase() -> None:
     """Run and list the phases of a phases.yaml, whose output is verified (docs/WORKFLOW-SYSTEM.md)."""
 
 
-@phase.command(short_help="Run the phases of a phases.yaml.")
+@phase.command(epilog="Example: turns phase run plans/phases.yaml --watch")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--phase", "only", help="Only the phase of this id. Default: all, in order.")
 @click.option("--model", default="", help="One of HELIX_MODELS, for phases that name none. Default: the first.")
@@ -91,7 +91,7 @@ def _print_submitted(phases: list[Phase], turn_ids: list[str], *, as_json: bool,
             click.echo(f"{turn_id}  {each.id}", err=to_stderr)
 
 
-@phase.command("list")
+@phase.command("list", epilog="Example: turns phase list plans/phases.yaml")
 @click.argument("path", type=click.Path(path_type=Path))
 @json_option
 def list_phases(path: Path, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Implement ``turns replay``."""
+"""Implement ``turns turn replay``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker.cli.turns.actions import action_command, run_action
 from worker.cli.turns.listing import complete_model
 
 
-@action_command(ACTION)
+@action_command(ACTION, "replay --outcome failed --since 1d --dry-run")
 @click.option(
     "--as-model",
     default="",
@@ -25,7 +25,7 @@ def replay(turn_id: str | None, as_model: str, message: str, **options: Any) -> 
     """Submit the finished turn TURN_ID again as a new turn, or every finished turn that matches the filters.
 
     A repeated replay creates no second turn. A dead letter leaves the list. --as-model or --message make it a different
-    turn. To count only: `turns replay --outcome dead --since 1d --dry-run`.
+    turn.
     """
     if message and not turn_id:
         raise click.UsageError("--message goes with a single TURN_ID")

@@ -1,4 +1,4 @@
-"""Implement ``turns sessions``: close warm agents of a session."""
+"""Implement ``turns run worker close-agent``: stop the idle agent that a worker keeps for a session."""
 
 from __future__ import annotations
 
@@ -10,27 +10,22 @@ from worker.cli.output import fit_line, json_option, write_result
 from worker.cli.store_access import describe_caller, run_with_client
 
 
-@click.group()
-def sessions() -> None:
-    """Close warm agents of sessions, which `turns workers` lists."""
-
-
-@sessions.command()
+@click.command("close-agent", epilog="Example: turns worker close-agent chat-1")
 @click.argument("session_id")
 @json_option
-def close(session_id: str, as_json: bool) -> None:
+def close_agent(session_id: str, as_json: bool) -> None:
     """Stop the idle warm agent of a session; its next message starts a new one.
 
     Exit code 1 if there is none, or it is running a turn.
     """
 
-    async def close_agent(client: TurnsClient) -> str:
+    async def order_close(client: TurnsClient) -> str:
         async with client.orders.place_order("session close", by=describe_caller(), detail=session_id) as order:
             worker = await client.sessions.close_agent(session_id)
             order.refused = "" if worker else "no worker keeps an idle agent of it"
         return worker
 
-    worker = run_with_client(close_agent)
+    worker = run_with_client(order_close)
     said = f"{fit_line(worker)} ends it within seconds"
     none = f"no worker keeps an idle agent of session {fit_line(session_id)}"
     write_result(as_json, {"session_id": session_id, "worker": worker}, said if worker else none)

@@ -1,4 +1,4 @@
-"""Formats a turn's events for the terminal, as used by ``turns watch``, ``turns submit --watch`` and ``turns demo``."""
+"""Formats a turn's events for the terminal: ``turns turn watch``, ``turns submit --watch`` and ``turns demo``."""
 
 from __future__ import annotations
 

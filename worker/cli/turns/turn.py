@@ -28,7 +28,7 @@ from worker.cli.turns.timeline import DIM, Line, Timeline, format_error, format_
 _TICK_SECONDS = 1.0
 
 
-@click.command()
+@click.command(epilog='Example: turns submit --watch "How should we deliver webhooks?"')
 @click.argument("message")
 @click.option("--session", help="Session the turn belongs to; its turns run in order. Default: a new one.")
 @click.option("--model", help="One of HELIX_MODELS. Default: the first.", shell_complete=complete_model)
@@ -57,7 +57,7 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
     With --wait or --watch the exit code is 0 if the turn passed and 1 if not.
     """
     settings = load_settings()
-    request = _build_request(settings, read_text(message) if message == "-" else message, options)
+    request = build_request(settings, read_text(message) if message == "-" else message, options)
 
     async def submit_turn(client: TurnsClient) -> Turn | None:
         named = [name for name in ("validators", "max_attempts", "locale") if options[name]]
@@ -87,7 +87,7 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
         raise click.exceptions.Exit(NO)
 
 
-def _build_request(settings: Settings, message: str, options: Mapping[str, Any]) -> TurnRequest:
+def build_request(settings: Settings, message: str, options: Mapping[str, Any]) -> TurnRequest:
     if not message.strip():
         raise BadRequest("the message is empty")
     model, session = options["model"] or next(iter(settings.models)), options["session"]
@@ -117,7 +117,7 @@ async def follow_turn(client: TurnsClient, turn_id: str, *, after: int = 0, as_j
             timeline.show_event(event)
 
 
-@click.command()
+@click.command(epilog="Example: turns turn watch last")
 @add_turn_argument()
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only events after this number.")
 @json_option
@@ -129,7 +129,7 @@ def watch(turn_id: str, after: int, as_json: bool) -> None:
     run_with_client(lambda client: follow_turn(client, turn_id, after=after, as_json=as_json))
 
 
-@click.command()
+@click.command(epilog="Example: turns turn show last")
 @add_turn_argument()
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
@@ -176,7 +176,7 @@ def show(turn_id: str, as_json: bool) -> None:
         click.echo(f"\n{strip_control(turn.response)}")
 
 
-@click.command()
+@click.command(epilog="Example: turns turn attempts last --full")
 @add_turn_argument()
 @click.option("--full", is_flag=True, help="With the whole prompt, answer and feedback of each.")
 @json_option

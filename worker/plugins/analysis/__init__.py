@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from worker.plugins.analysis.flow_guard import FlowGuard
 
 COMMANDS = {
-    "compare": (
+    "policy.compare": (
         "worker.plugins.analysis.comparing:compare",
         "Compare the turns of two flow versions, and say which difference is real.",
     ),
-    "replay-policy": (
+    "policy.replay": (
         "worker.plugins.analysis.policy_replay.replay_command:replay_policy",
         "Validate recorded answers by another policy, without an agent.",
     ),

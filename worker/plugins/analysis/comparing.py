@@ -1,4 +1,4 @@
-"""Implement ``turns compare``: compare two flow versions statistically (ADR-034, A/B)."""
+"""Implement ``turns policy compare``: compare two flow versions statistically (ADR-034, A/B)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CALLED = {
 }
 
 
-@click.command()
+@click.command(epilog="Example: turns policy compare v1 v2 --since 7d")
 @click.argument("old")
 @click.argument("new")
 @build_since_option("7d")

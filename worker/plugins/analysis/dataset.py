@@ -1,4 +1,4 @@
-"""Implement ``turns export --rejected``: rejected answers with their issues and results, as JSON lines."""
+"""Implement ``turns turn export --rejected``: rejected answers with their issues and results, as JSON lines."""
 
 from __future__ import annotations
 

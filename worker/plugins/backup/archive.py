@@ -122,7 +122,9 @@ class ArchiveWriter:
             BackupError: the archive has too many files.
         """
         if len(self.entries) > _MOST_MEMBERS - 2:
-            raise BackupError(f"{len(self.entries)} files are more than a backup holds; `turns gc` removes old ones")
+            raise BackupError(
+                f"{len(self.entries)} files are more than a backup holds; `turns data gc` removes old ones"
+            )
         entries = {name: asdict(entry) for name, entry in self.entries.items()}
         manifest = json.dumps({"format": FORMAT, "facts": dict(facts), "entries": entries}).encode()
         digest = hashlib.sha256(manifest).hexdigest()

@@ -1,4 +1,4 @@
-"""Implement ``turns backup`` and ``turns restore``."""
+"""Implement ``turns data backup`` and ``turns data restore``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from worker.plugins.backup import restoring, saving
 from worker.processes.programs import ensure_state_dir
 
 
-@click.command()
+@click.command(epilog="Example: turns data backup helix-2026-11-28.backup")
 @click.argument("target", metavar="TO", type=click.Path(path_type=Path))
 @json_option
 def backup(target: Path, as_json: bool) -> None:
@@ -54,7 +54,9 @@ def backup(target: Path, as_json: bool) -> None:
     if saved.lacking:
         click.echo(f"note: {saved.lacking}")
     if settings.files:
-        click.echo(f"note: sessions' files are in {settings.files} and not in the archive; `turns gc` may remove them")
+        click.echo(
+            f"note: sessions' files are in {settings.files} and not in the archive; `turns data gc` may remove them"
+        )
 
 
 async def _list_parts(client: TurnsClient) -> saving.BackupParts:
@@ -70,7 +72,7 @@ async def _list_parts(client: TurnsClient) -> saving.BackupParts:
     )
 
 
-@click.command()
+@click.command(epilog="Example: turns data restore helix-2026-11-28.backup")
 @click.argument("source", metavar="FROM", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @json_option
 def restore(source: Path, as_json: bool) -> None:

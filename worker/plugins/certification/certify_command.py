@@ -1,4 +1,4 @@
-"""The command ``turns certify-runner``."""
+"""The command ``turns worker certify``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEEDED = {
 }
 
 
-@click.command("certify-runner")
+@click.command("certify", epilog="Example: turns worker certify openai_http:stub")
 @click.argument("name")
 @click.option("--only", multiple=True, metavar="TEXT", help="Only situations with this in their names; repeatable.")
 @click.option("--jobs", type=click.IntRange(1, 16), default=3, show_default=True, help="Situations at a time.")

@@ -1,4 +1,4 @@
-"""The tools of ``turns mcp``, which send requests to the relay."""
+"""The tools of ``turns run mcp``, which send requests to the relay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implement ``turns mcp``: MCP over standard streams, and HTTP to a relay."""
+"""Implement ``turns run mcp``: MCP over standard streams, and HTTP to a relay."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def serve_tools(tools: TurnTools, version: str) -> None:
     server.run("stdio")
 
 
-@click.command(epilog='In an agent\'s settings: {"mcpServers": {"turns": {"command": "turns", "args": ["mcp"]}}}')
+@click.command(epilog="Example: turns run mcp --url http://127.0.0.1:8765 --model scripted")
 @click.option("--url", envvar="TURNS_URL", default="http://127.0.0.1:8765", show_default=True, help="The relay.")
 @click.option("--key", envvar="TURNS_KEY", default="", help="The relay's key; better in the environment: TURNS_KEY.")
 @click.option("--model", default="helix-consultant", show_default=True, help="Asked where a call names none.")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "notifications": (
         "worker.plugins.notifications.notification_commands:notifications",
-        "Notifications to webhooks and your command: list, dead, resend, test.",
+        "List, resend, drop and test notifications.",
     ),
 }
 

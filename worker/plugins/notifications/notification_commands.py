@@ -28,9 +28,18 @@ def notifications() -> None:
 
 
 notifications.add_command(
-    make_list_command(NOTIFICATIONS, "list", "List notifications that wait to be sent, the next one first.")
+    make_list_command(
+        NOTIFICATIONS,
+        "list",
+        "List notifications that wait to be sent, the next one first.",
+        example="notifications list",
+    )
 )
-notifications.add_command(make_list_command(GIVEN_UP, "dead", "List undelivered notifications, the newest first."))
+notifications.add_command(
+    make_list_command(
+        GIVEN_UP, "dead", "List undelivered notifications, the newest first.", example="notifications dead"
+    )
+)
 
 
 def _add_action_command(action: str, past: str, said: str, about: str) -> None:
@@ -49,7 +58,9 @@ def _add_action_command(action: str, past: str, said: str, about: str) -> None:
         chosen = run_with_client(apply_action)
         write_result(as_json, {past: chosen}, f"{count_noun(len(chosen), 'notification')} {said}")
 
-    notifications.add_command(click.command(action, help=about)(command))
+    notifications.add_command(
+        click.command(action, help=about, epilog=f"Example: turns notifications {action} --all")(command)
+    )
 
 
 _add_action_command(
@@ -61,7 +72,7 @@ _add_action_command(
 _add_action_command("drop", "dropped", "dropped", "Take notifications off the list of undelivered ones.")
 
 
-@notifications.command()
+@notifications.command(epilog="Example: turns notifications test")
 @json_option
 def test(as_json: bool) -> None:
     """Send a test notification to every target from here. Exit code 1 if a target refuses it."""
@@ -87,7 +98,7 @@ def test(as_json: bool) -> None:
         raise click.exceptions.Exit(NO)
 
 
-@notifications.command(short_help="Make a key for HELIX_WEBHOOK_SECRET.")
+@notifications.command(epilog="Example: turns notifications secret")
 def secret() -> None:
     """Generate a secret for HELIX_WEBHOOK_SECRET and the receiver (OPENAI_WEBHOOK_SECRET of OpenAI's SDK)."""
     click.echo("whsec_" + base64.b64encode(secrets.token_bytes(32)).decode())

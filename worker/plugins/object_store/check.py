@@ -28,5 +28,5 @@ def object_store(settings: Settings) -> Iterator[Finding]:
         return
     yield Finding("files", "ok", f"{where} takes an object, returns and removes it")
     if abs(ahead) > _FILES_SKEW_SECONDS:
-        fix = "set both by NTP: `turns gc` goes by the age of objects, and S3 refuses requests that are 15 min off"
+        fix = "set both by NTP: `turns data gc` goes by the age of objects, and S3 refuses requests that are 15 min off"
         yield Finding("files clock", "warning", f"differs by {ahead:+.0f} s from this machine's", fix)

@@ -1,4 +1,4 @@
-"""Finds and removes unneeded objects, for ``turns gc``.
+"""Finds and removes unneeded objects, for ``turns data gc``.
 
 An object is needed if the current snapshot of its session uses it, if an earlier snapshot did within the grace period,
 or if it was uploaded within the grace period and may become current.

@@ -1,4 +1,4 @@
-"""Implement ``turns traces``: send finished turns as OpenTelemetry traces."""
+"""Implement ``turns run traces``: send finished turns as OpenTelemetry traces."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TracingDisabledError(HelixError):
     code = "tracing_off"
 
 
-@click.command()
+@click.command(epilog="Example: turns run traces --since 1h")
 @click.option("--once", is_flag=True, help="Send the waiting traces, then end.")
 @click.option("--since", metavar="SPAN", help="Begin with turns that ended so long ago (1h, 7d): the same spans again.")
 @json_option

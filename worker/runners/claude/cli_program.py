@@ -1,4 +1,4 @@
-"""Locates the Claude CLI. Imports little, because ``turns worker`` uses this module before it starts."""
+"""Locates the Claude CLI. Imports little, because ``turns run worker`` uses this module before it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often ``turns compare`` calls two equal versions different: sessions split at random, many times.
+"""How often ``turns policy compare`` calls two equal versions different: sessions split at random, many times.
 
 Run: ``python -m tests.lab.bench.rules.splits [SPLITS]``.
 """

@@ -1,1 +1,1 @@
-"""Sentences of ``turns stats`` about capabilities, one module for each with a ``describe_figures``."""
+"""Sentences of ``turns stats summary`` about capabilities, one module for each with a ``describe_figures``."""

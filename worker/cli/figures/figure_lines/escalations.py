@@ -1,4 +1,4 @@
-"""The sentence of ``turns stats`` about turns that were handed on."""
+"""The sentence of ``turns stats summary`` about turns that were handed on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implement ``turns replay-policy``: validate recorded answers with another policy, without an agent."""
+"""Implement ``turns policy replay``: validate recorded answers with another policy, without an agent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from worker.plugins.analysis.policy_replay.comparison_run import ComparisonRun, 
 from worker.turns.folders import AnswerFiles, collect_answer_files, locate_last_delivery
 
 
-@click.command("replay-policy")
+@click.command("replay", epilog="Example: turns policy replay --policy policy.yaml --since 7d")
 @click.option("--policy", "file", required=True, metavar="FILE", help="The policy to try.")
 @build_since_option("7d")
 @click.option("--model", default="", help="Turns of this model alone.")

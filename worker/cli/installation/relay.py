@@ -1,4 +1,4 @@
-"""Implement ``turns web``: run the relay."""
+"""Implement ``turns run relay``: run the relay."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from api_client.contract.settings import load_settings, require_store
 from worker.cli.installation.relay_binding import PORTS, CannotStartError, RelayBinding, find_free_port
 
 
-@click.command()
+@click.command(epilog="Example: turns run relay --host 0.0.0.0 --port 8765")
 @click.option("--host", default=RelayBinding().host, show_default=True, help="Address to listen on.")
 @click.option("--port", type=PORTS, default=RelayBinding().port, show_default=True, help="Port to listen on.")
-def web(host: str, port: int) -> None:
+def relay(host: str, port: int) -> None:
     """Run the OpenAI-compatible relay in the foreground."""
     settings = require_store(load_settings())
     from api_client.store.half_restored import refuse_half_restored
