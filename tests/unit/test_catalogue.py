@@ -20,7 +20,8 @@ def test_what_a_capability_declares_is_in_the_catalogues() -> None:
     assert {"notification.due", "restore.file"} <= collect_declarations("FAILPOINTS").keys() - POINTS.keys()
     assert collect_declarations("PLUGINS")["commands"] == {
         "data.backup": "backup", "data.restore": "backup", "notifications": "notifications",
-        "policy.compare": "analysis", "policy.replay": "analysis", "run.mcp": "mcp", "run.traces": "traces", "worker.certify": "certification",
+        "policy.compare": "analysis", "policy.replay": "analysis", "run.mcp": "mcp", "run.traces": "traces",
+        "worker.certify": "certification",
     }  # fmt: skip
 
 
