@@ -194,4 +194,4 @@ def test_rejected_answers_are_exported_by_a_plugin(capsys: pytest.CaptureFixture
 
 def test_traces_are_off_where_their_plugin_is_missing(nothing_installed: None) -> None:
     why = explain_off({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"})
-    assert why == "the command 'traces' is in the plug-in worker.plugins.traces, which is not installed"
+    assert why == "the command 'run.traces' is in the plug-in worker.plugins.traces, which is not installed"

@@ -18,6 +18,7 @@ from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.web.bodies.chat_request import CHAT_ID_HEADERS
 from api_client.web.identity.access import SIGNED_USER_HEADER, USER_HEADERS
 from api_client.web.openwebui.background_tasks import TASK_HEADER
+from worker.cli import cli
 from worker.cli.installation.openwebui import TEMPLATES, build_environment, build_model_entry, draw_icon, print_settings
 from worker.cli.installation.openwebui_check import report_request
 
@@ -128,7 +129,8 @@ def test_what_open_webui_was_seen_to_send_is_judged(change: dict[str, Any], stat
 
 
 def test_nobody_there_is_told_with_what_to_do(tmp_path: Path) -> None:
-    answer = run(tmp_path, "--url", "http://127.0.0.1:9/v1", "check", "--json")
+    words = ["openwebui", "check", "--url", "http://127.0.0.1:9/v1", "--json"]
+    answer = CliRunner(env={"REDIS_URL": "", "HELIX_ROOT": str(tmp_path)}).invoke(cli, words)
     [finding] = json.loads(answer.output)
     assert (answer.exit_code, finding["state"]) == (1, "wrong")
     assert "turns run relay" in finding["fix"]
