@@ -62,6 +62,10 @@ durations: ## Run all tests and write into tests/durations.json how long each fi
 test-wheel: $(READY) ## Build the wheel, install it as the README says on each supported Python, run turns doctor and demo
 	$(BIN)/python -m tests.lab.wheel
 
+.PHONY: first-minutes
+first-minutes: $(READY) ## Follow the README in a clone with an empty HOME, word for word, and say how long it took
+	$(BIN)/python -m tests.lab.first_minutes
+
 lint: $(READY) ## Format, lint, strict types, import contracts, dead code, plain English
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

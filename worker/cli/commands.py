@@ -10,6 +10,7 @@ SECTIONS = ("Start", "Turns", "Rules", "Operation")
 #: Commands and groups at the top by name: section, module and function below ``worker.cli`` (a group has none), help.
 _KERNEL_TOP = {
     "demo": ("Start", "installation.demo:demo", "Watch turns rejected, repaired and delivered; no key needed."),
+    "init": ("Start", "installation.init:init", "Write a settings file: which agent, which rules; try it once."),
     "up": ("Start", "installation.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them."),
     "doctor": ("Start", "checks:doctor", "Find faults and name each remedy."),
     "config": ("Start", "config:config", "Show every setting, its value and where it comes from."),

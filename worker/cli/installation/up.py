@@ -209,6 +209,8 @@ def _print_addresses(installation: Installation, state: Path, as_json: bool) -> 
     click.echo(f"  broker  {installation.broker}")
     click.echo(f"  worker  {installation.worker}")
     click.echo(f"  web     {addresses['web_url']}/v1   models: {', '.join(settings.models)}")
+    if set(settings.models.values()) == {"scripted"}:
+        click.echo("  agent   scripted: it answers from a script; for a real one, stop this and run: turns init")
     if installation.keyless:
         click.echo(f"  operator  {addresses['web_url']}/sign-in   the token is in {settings.token_path}")
         click.echo(
