@@ -108,7 +108,7 @@ def test_a_turn_that_goes_on_is_not_replayed_and_one_that_lives_not_dropped(run:
         done = run("turn", action, turn_id)
         assert done.returncode == 1
         assert done.stderr.endswith("[turn_not_finished]\n")
-        assert run(action, "--all", "--yes").stdout.startswith("no ")
+        assert run("turn", action, "--all", "--yes").stdout.startswith("no ")
 
 
 async def test_only_what_is_older_than_the_limit_leaves_the_audit_log(settings: Settings) -> None:

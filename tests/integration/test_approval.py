@@ -85,8 +85,8 @@ async def test_the_terminal_lists_shows_and_answers_it(
         assert ran.exit_code == 0, ran.output
         return " ".join(ran.output.split())
 
-    assert "may the agent do this? Bash (turns inbox show)" in await run("turn", "list")
-    shown = await run("turn", "show", turn.turn_id)
+    assert "may the agent do this? Bash (turns inbox show)" in await run("list")
+    shown = await run("show", turn.turn_id)
     for expected in ("who answers owner", "tool Bash", "command git push <b>x</b>", "then reject"):
         assert expected in shown
     assert "proposal" not in shown

@@ -31,6 +31,8 @@ from worker.processes.supervisor import Supervisor
 
 _TEMPLATES = Path(__file__).parents[1] / "new_installation"
 _TEST_SECONDS = 300.0
+#: Variables that win over what the new file says.
+_STRONGER = ("HELIX_MODELS", "HELIX_POLICY", "HELIX_PROMPT_TEMPLATE")
 
 
 class Agent(NamedTuple):
@@ -106,17 +108,21 @@ def init(
     files = render_files(agent, preset, **given)
     root = root.absolute()
     _write_files(root / STATE_DIR, files, replacing=force, asking=asking)
-    settings = load_settings({**_own_environment(), "HELIX_ROOT": str(root)})
-    test = {} if no_test else _try_agent(settings, PRESETS[preset], quiet=as_json)
     written = [str(root / STATE_DIR / name) for name in files]
-    _print_result(written, list_next_commands(root, webui=webui), test, as_json)
+    if not as_json:
+        click.echo("\n".join(f"wrote {path}" for path in written))
+    for name in filter(os.environ.get, _STRONGER):
+        click.echo(f"note: {name} is set in this shell, where it wins over the new file", err=True)
+    environ = {name: value for name, value in os.environ.items() if name not in _STRONGER}
+    settings = load_settings({**environ, "HELIX_ROOT": str(root)})
+    test = {} if no_test else _try_agent(settings, PRESETS[preset], quiet=as_json)
+    following = list_next_commands(root, webui=webui)
+    if as_json:
+        write_json({"files": written, "test": test or None, "next": following})
+    else:
+        click.echo("\n".join([*([test["said"]] if test else []), "", "Next:", *(f"  {line}" for line in following)]))
     if test.get("answered") is False:
         raise click.exceptions.Exit(NO)
-
-
-def _own_environment() -> dict[str, str]:
-    """Return the environment without the settings that would win over the new file."""
-    return {name: value for name, value in os.environ.items() if name not in {"HELIX_MODELS", "HELIX_POLICY"}}
 
 
 def _ask_choice(asking: bool, option: str, choices: list[str], default: str) -> str:
@@ -203,14 +209,3 @@ async def _ask_once(settings: Settings, message: str, logs: Path) -> tuple[Turn,
             turn_id = await client.submitter.submit(await client.complete_request(request, ["max_attempts"]))
             turn = await client.reader.await_result(turn_id)
     return turn, time.monotonic() - begun
-
-
-def _print_result(written: list[str], following: list[str], test: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        write_json({"files": written, "test": test or None, "next": following})
-        return
-    for path in written:
-        click.echo(f"wrote {path}")
-    if test:
-        click.echo(test["said"])
-    click.echo("\n".join(["", "Next:", *(f"  {line}" for line in following)]))
