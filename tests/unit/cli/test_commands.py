@@ -50,6 +50,15 @@ def test_help_fits_one_screen_and_has_at_most_20_names() -> None:
         assert len(command.list_commands(click.Context(command))) <= 12
 
 
+def test_make_help_shows_ten_targets_and_help_all_all_of_them() -> None:
+    shown, every = (
+        subprocess.run(["make", "-s", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+        for target in ("help", "help-all")
+    )
+    assert len([line for line in shown if "make help-all" not in line]) == 10
+    assert set(shown) < set(every)
+
+
 def test_each_row_of_the_table_is_a_command_or_a_group_of_that_name() -> None:
     for path in [*TABLE, *find_plugin_commands()]:
         assert path in ALL or path in GROUPS, path
