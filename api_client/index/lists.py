@@ -28,6 +28,7 @@ from api_client.index.search import (
     Search,
 )
 from api_client.store import Store
+from api_client.store.read_script import ReadScript
 
 _Batches = AsyncGenerator[tuple[list[Cursor], Cursor]]
 
@@ -42,7 +43,7 @@ class TurnLists:
         self._redis, self._ask = store.redis, store.await_reply
         self._keys = store.keys
         self._namespace = store.namespace
-        self._select = store.redis.register_script((_LUA / "select.lua").read_text())
+        self._select = ReadScript(store.redis, _LUA / "select.lua")
 
     async def list_unfinished(self, search: Search) -> list[FoundTurn]:
         """Return the unfinished turns that match a search, oldest first, among the first ``LOOK_AT_MOST`` turns."""

@@ -15,6 +15,7 @@ from api_client.contract.keys import keys_for_turn
 from api_client.contract.record import decode_attempts, decode_turn, has_separate_texts
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
+from api_client.store.read_script import ReadScript
 from api_client.turns.channels import ChannelHub
 from api_client.turns.stream import EndUnreadable, Position, follow_events, read_log
 
@@ -46,7 +47,7 @@ class TurnReader:
         self._redis, self._ask = store.redis, store.await_reply
         self._bells = ChannelHub(store)
         self._confirmed: dict[str, None] = {}
-        self._outline = store.redis.register_script(_OUTLINE.read_text())
+        self._outline = ReadScript(store.redis, _OUTLINE)
 
     async def read_turn(self, turn_id: str, *, owner: str | None = None) -> Turn:
         """Return the record of a turn. Raises ``TurnNotFound`` if it does not exist or has another owner."""

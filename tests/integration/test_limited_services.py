@@ -31,7 +31,7 @@ def _piece(**choice: object) -> str:
 
 
 class _Limited:
-    """A service that answers 429 for a while from its first request on."""
+    """A service that answers 429 for a while from its first request on, and at least to its first four requests."""
 
     def __init__(self, retry_after: str) -> None:
         self.retry_after = retry_after
@@ -40,7 +40,7 @@ class _Limited:
 
     def __call__(self, _: Asked) -> Reply:
         self.began = self.began or time.monotonic()
-        if time.monotonic() - self.began < SICK_SECONDS:
+        if time.monotonic() - self.began < SICK_SECONDS or len(self.refused) < 4:
             self.refused.append(time.monotonic())
             return Reply(429, b'{"error": {"message": "slow down"}}', {"retry-after": self.retry_after})
         return _answer(_)

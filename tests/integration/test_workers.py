@@ -51,7 +51,11 @@ async def test_a_worker_has_one_name_everywhere_and_says_what_it_does(installati
     client = installation.client
     turn_id = await client.submitter.submit(asked("s", "slow"))
     await wait_until(lambda: is_in(client, turn_id, TurnState.RUNNING))
-    at_work = [line for line in await listed_workers(client) if line.doing]
+
+    async def lines_at_work() -> list[WorkerRow]:
+        return [line for line in await listed_workers(client) if line.doing]
+
+    at_work = await wait_until(lines_at_work)
     assert [(line.state, [each.turn_id for each in line.doing]) for line in at_work] == [("at work", [turn_id])]
     assert (await client.reader.read_turn(turn_id)).worker == at_work[0].name
     assert (await client.reader.read_attempts(turn_id))[0].worker == at_work[0].name

@@ -1,5 +1,7 @@
 """What a reader of one turn sees, whenever it comes."""
 
+import asyncio
+
 import pytest
 import redis
 
@@ -7,6 +9,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.keys import Keys
+from api_client.index.search import Search
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger
 
@@ -67,3 +70,18 @@ async def test_a_reader_of_a_turn_that_the_store_lost_is_told_instead_of_waiting
     with pytest.raises(TurnNotFound):
         async for _ in events:
             pass
+
+
+async def test_who_only_reads_waits_for_nothing_while_writes_wait(client: TurnsClient, store: redis.Redis) -> None:
+    """Writes wait while a full disk is being mended; a server that knows no script yet must not make reads wait too."""
+    turn_id = await client.submitter.submit(request())
+    store.script_flush()
+    store.client_pause(60_000, all=False)
+    try:
+        async with asyncio.timeout(30):
+            assert [each.turn_id for each in await client.lists.list_unfinished(Search())] == [turn_id]
+            assert (await client.lists.read_page(Search())).turns
+            assert (await client.reader.read_outline(turn_id)).events
+            assert await client.figures.read_span("24h")
+    finally:
+        store.client_unpause()

@@ -1,0 +1,27 @@
+"""Lua scripts that only read: they run while the store refuses writes or makes them wait."""
+
+from collections.abc import Sequence
+from hashlib import sha1
+from pathlib import Path
+from typing import Any
+
+from redis.exceptions import NoScriptError
+
+
+class ReadScript:
+    """A Lua script without writes, called with its keys and arguments.
+
+    ``EVALSHA`` of a script that the server does not know counts as a write, and so waits as long as writes wait, for
+    instance until a full disk lets the server rewrite its append-only file. ``EVALSHA_RO`` never waits.
+    """
+
+    def __init__(self, redis: Any, file: Path) -> None:
+        self._redis, self._source = redis, file.read_text()
+        self._digest = sha1(self._source.encode(), usedforsecurity=False).hexdigest()
+
+    async def __call__(self, keys: Sequence[Any], args: Sequence[Any]) -> Any:
+        """Run the script and return its reply. Raises ``RedisError``, ``OSError``."""
+        try:
+            return await self._redis.evalsha_ro(self._digest, len(keys), *keys, *args)
+        except NoScriptError:
+            return await self._redis.eval_ro(self._source, len(keys), *keys, *args)
