@@ -15,7 +15,7 @@ CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 # Compiled files are kept: else each process of pytest rewrites the assertions of 600 files, half a minute each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chaos-objects chaos-cluster help help-all setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-sandbox e2e-claude e2e-claude-sandbox e2e-openwebui e2e-stores alerts lock clean
+.PHONY: chaos-objects chaos-cluster help help-all setup demo up test test-all test-wheel lint format bench bench-claude bench-economy bench-agents chaos chaos-claude faults e2e-sandbox e2e-claude e2e-claude-sandbox e2e-openwebui e2e-stores alerts lock clean
 
 # What `make help` shows; `make help-all` shows every target.
 MAIN := demo up setup test lint format test-all e2e-claude chaos clean
@@ -100,6 +100,9 @@ bench: $(READY) ## Measure turns beside plain Celery, dramatiq, taskiq, saq, in 
 
 bench-economy: $(READY) ## Judge enforcement by 200 broken answers: what it lets through, what it costs in characters
 	$(BIN)/python -m tests.lab.bench.economy
+
+bench-agents: $(READY) ## Let the real Claude CLI, Codex, opencode and Qwen repair 200 answers each against stubs (an hour; BENCH_ARGS="--agent codex --repairs 30")
+	$(BIN)/python -m tests.lab.bench.economy.agents $(BENCH_ARGS)
 
 chaos: $(READY) ## Kill an installation at random under load and judge it (CHAOS_ARGS adds arguments)
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)

@@ -12,6 +12,7 @@ from tests.runs import Asked
 from worker.plugins.command.runner import parse_command
 from worker.plugins.programs.declaration import DeclarationError
 from worker.runners.base import AgentEvent, Order, ToolOrders
+from worker.runners.sandbox.bubblewrap import PROXY_URL
 from worker.runners.sandbox.processes import AgentProcesses
 
 PLAIN = "complete: {exit_codes: [0]}"
@@ -70,6 +71,14 @@ def test_the_prompt_arrives_every_way(tmp_path: Path, agents: AgentProcesses, wa
     more = 'arguments: ["{prompt_file}"]\n' if way == "file" else ""
     ran = declared(tmp_path, agents, script, f"prompt: {way}\n{more}{PLAIN}").run("Wie geht's?\n\n$(id) `id`")
     assert ran.result.text.endswith("Wie geht's?\n\n$(id) `id`")
+
+
+def test_a_prompt_that_names_the_address_of_the_model_proxy_arrives_as_it_is(
+    tmp_path: Path, agents: AgentProcesses
+) -> None:
+    agent = declared(tmp_path, agents, "cat", f"environment: {{AT: '{{url}}'}}\n{PLAIN}")
+    agent.settings = {"openai_url": "http://127.0.0.1:9/v1"}
+    assert agent.run(f"What is {PROXY_URL}?").result.text.endswith(f"What is {PROXY_URL}?")
 
 
 def test_the_answer_can_be_a_file(tmp_path: Path, agents: AgentProcesses) -> None:

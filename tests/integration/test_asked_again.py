@@ -5,7 +5,7 @@ import pytest
 from api_client.contract.completion import Completion, ErrorKind, IncompleteReason, Verdict
 from api_client.contract.turn import Outcome
 from tests.integration.engine import FIRST, Bench, Play
-from tests.lab.bench.economy.agents import AGENTS
+from tests.lab.bench.economy.behaviours import AGENTS
 from tests.lab.bench.economy.corpus import Case, cases
 from tests.lab.bench.economy.play import lay_out, play
 from tests.support import wait_until
@@ -48,6 +48,21 @@ async def test_the_engine_comes_to_the_same_answers_as_the_economy_bench(behavio
         assert (turn.outcome.success, turn.attempt) == (expected.success, expected.runs), case.name
         if expected.success:
             assert turn.response == expected.answer, case.name
+
+
+async def test_an_agent_gets_the_answer_that_the_feedback_is_about(bench: Bench) -> None:
+    texts, given = ["Ein Cache.", "Fertig!", "<!-- STEP: done -->"], []
+
+    def run(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        given.append(order.rejected)
+        text = texts[order.attempt - 1]
+        emit(AgentEvent(kind="output", text=text))
+        return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="r"), text=text)
+
+    turn_id = await bench.submit(*[run] * 3, session_id="s", policy={}, max_attempts=3, validators=("step_marker",))
+    bench.carry_out(turn_id, FIRST, "s")
+    assert (await bench.client.reader.read_turn(turn_id)).response == "Ein Cache.\n\n<!-- STEP: done -->"
+    assert given == ["", "Ein Cache.", "Ein Cache."]
 
 
 async def test_a_connection_lost_in_mid_answer_costs_no_attempt_and_the_answer_goes_on_from_there(bench: Bench) -> None:

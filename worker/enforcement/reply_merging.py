@@ -38,7 +38,7 @@ from worker.enforcement.documents.splice import (
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import find_required_section, section_key
 from worker.enforcement.replies.part_frames import find_framed_texts
-from worker.enforcement.replies.part_reader import find_only_fence, read_parts, read_step
+from worker.enforcement.replies.part_reader import find_only_fence, may_end_in_remark, read_parts, read_step
 from worker.enforcement.replies.refusals import is_refusal
 
 #: A reply below this share of the previous answer is a fragment, if that answer has at least this length.
@@ -46,6 +46,10 @@ _FRAGMENT_SHARE, _SOME_LENGTH = 0.3, 200
 #: Least share of the words outside the requested parts that a whole new answer must keep.
 _KEPT_WORDS = 0.7
 _WORD = re.compile(r"\w+")
+#: A line of this length is the end of an answer if it occurs as often in the reply.
+_SOME_LINE = 20
+#: A remark around a repeated answer: at most three short paragraphs of one line, without structure.
+_PLAIN = re.compile(r"(?:(?![-+*>#|`<~]|\d{1,3}[.)]\s)[^\n]{1,200}(?:\n\s*\n|\Z)){1,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ def list_candidates(
     """
     request = derive_request(answer, errors)
     whole = _unframe(reply, feedback)
+    if request.parts and not request.whole:
+        whole = _cut_remarks(whole, answer)
     replaces = _may_replace(whole, answer, request, files)
     if request.whole and replaces:
         fence = find_only_fence(strip_marker(whole), json=True) if request.shortens else None
@@ -117,6 +123,25 @@ def _unframe(reply: str, feedback: str) -> str:
     return frames[0].text.strip("\r\n") if len(frames) == 1 else ""
 
 
+def _cut_remarks(reply: str, answer: str) -> str:
+    """Return a repeated answer without plain remarks before its first line and behind its last one."""
+    own = [line for line in strip_marker(answer).split("\n") if line.strip()]
+    lines = reply.split("\n")
+    if not own or own[0] not in lines or _PLAIN.fullmatch(own[0]):
+        return reply
+    start = lines.index(own[0])
+    start = start if _PLAIN.fullmatch("\n".join(lines[:start]).strip()) else 0
+    last = own[-1]
+    if len(last) >= _SOME_LINE and not last.startswith("#") and lines.count(last) == own.count(last):
+        end = len(lines) - lines[::-1].index(last)
+        if _PLAIN.fullmatch("\n".join(lines[end:]).strip()):
+            return "\n".join(lines[start:end]) + answer[len(answer.rstrip()) :]
+    text = "\n".join(lines[start:])
+    if start and may_end_in_remark(text.rstrip(), answer):
+        return text.rstrip().rpartition("\n\n")[0].rstrip() + answer[len(answer.rstrip()) :]
+    return text
+
+
 def _may_replace(reply: str, answer: str, request: RetryRequest, files: Iterable[str]) -> bool:
     """Return True if a reply can be a whole new answer: it keeps the ADRs, or enough of an answer without ADRs."""
     body, before = strip_marker(reply).strip(), strip_marker(answer).strip()
@@ -132,8 +157,16 @@ def _may_replace(reply: str, answer: str, request: RetryRequest, files: Iterable
         return True
     if len(before) >= _SOME_LENGTH and len(body) < _FRAGMENT_SHARE * len(before):
         return False
+    if not request.whole and not _keeps_headings(answer, request.parts, body):
+        return False
     short = len(before) < _SOME_LENGTH and _adds_structure(answer, reply)
     return request.whole or short or _keeps_words(answer, request.parts, body)
+
+
+def _keeps_headings(answer: str, parts: Sequence[str], reply: str) -> bool:
+    """Return True if a reply has half of the headings that an answer has outside of some of its parts."""
+    others = _list_structure(_text_outside(answer, parts)) - {section_key(section_title(part) or "") for part in parts}
+    return 2 * len(others & _list_structure(reply)) >= len(others)
 
 
 def _keeps_words(answer: str, parts: Sequence[str], reply: str) -> bool:

@@ -61,6 +61,7 @@ class Order:
         directory: the delivery's folder, for all files of the agent.
         agent_session: the agent session to continue; empty for a fresh one.
         so_far: the interrupted answer to continue; empty for none.
+        rejected: the answer that the feedback in ``prompt`` is about, for an agent that does not remember it.
         model: name of the model, and of its block in the settings file.
         option: the part after ``:`` in the model's runner.
         deadline: latest end, by ``time.monotonic()``.
@@ -83,6 +84,7 @@ class Order:
     directory: Path
     agent_session: str = ""
     so_far: str = ""
+    rejected: str = ""
     model: str = ""
     option: str = ""
     locale: str = "en"

@@ -18,10 +18,15 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.events import Body
 from api_client.contract.failpoints import FailpointError, pass_failpoint, pass_failpoint_async
 from api_client.contract.settings import Settings
+from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
 from api_client.policies.stored_policies import name_template
+from api_client.turns.record.transition import to_policy_attempts
+from api_client.turns.record.turn_policy import find_turn_policy
 from worker.enforcement.answer_continuation import trim_partial_marks
+from worker.enforcement.attempt import find_best_attempt, latest_attempts
 from worker.enforcement.feedback import continuation_feedback
+from worker.enforcement.policy import weigh_attempts
 from worker.files.template import read_template
 from worker.files.workspace import DeliveryTakenError, has_answer
 from worker.runners.base import (
@@ -297,6 +302,7 @@ class AgentRun:
             directory=folders.locate_own_folder(settings, turn, attempt),
             agent_session=turn.agent_session,
             so_far=self._so_far,
+            rejected=_find_rejected_answer(turn, self._history),
             model=name,
             option=option,
             locale=turn.request.locale,
@@ -319,3 +325,10 @@ class AgentRun:
                 return text
             log.warning("prompt.gone", template=turn.request.template)
         return read_template(name_template(turn, settings), turn.request.locale)
+
+
+def _find_rejected_answer(turn: Turn, records: Sequence[AttemptRecord]) -> str:
+    """Return the answer that the feedback after the last attempt is about, or an empty string."""
+    attempts = weigh_attempts(latest_attempts(to_policy_attempts(records)), find_turn_policy(turn))
+    kept = find_best_attempt(attempts)
+    return kept.answer if kept else ""

@@ -32,7 +32,7 @@ from worker.enforcement import (
 from worker.enforcement.policies import AppliesTo
 from worker.enforcement.policies.chosen_rules import meets_condition
 from worker.enforcement.repair import repair_attempt
-from worker.enforcement.rules import JsonSchemaRule, RegexRule
+from worker.enforcement.rules import JsonSchemaRule, RegexRule, StructureRule
 
 RULES = (StepMarkerValidator(), ADRStructureValidator(), FileExistenceValidator(Path(__file__).parent))
 MARKER = "<!-- STEP: generate -->"
@@ -515,6 +515,55 @@ def spliced(first: str, second: str) -> str:
 
 def test_the_first_text_is_the_answer() -> None:
     assert assemble_answer([], "Hallo") == "Hallo"
+
+
+NOTES = """# Notes on the cache
+
+Here is why there is a cache before the search and what it keeps.
+
+## Decision
+
+## Operation
+
+The writer deletes outdated entries as soon as it saves one.
+"""
+
+
+def repair_notes(reply: str) -> Attempt:
+    """The second attempt after notes whose Decision is empty; ``FRAME`` stands for the frame's opening tag."""
+    rules = [StructureRule(sections=("Decision",))]
+    history = [validate_attempt([], NOTES, rules)]
+    decision = decide_next(history)
+    assert isinstance(decision, Retry)
+    tag = re.findall("<part id=.*?>", decision.feedback)[-1]
+    return validate_attempt(history, reply.replace("FRAME", tag), rules, feedback=decision.feedback)
+
+
+WHOLE_NOTES = NOTES.replace("## Decision\n", f"## Decision\n\n{TEXT}\n")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"FRAME\n## Decision\n\n{TEXT}\n</part>\n\nSo it is between FRAME and </part>, as you asked.",
+        f"It is between FRAME and </part>:\n\nFRAME\n{TEXT}\n</part>",
+        f"Sure, here it is:\n\n{WHOLE_NOTES}\n\nThe rest stays. Let me know if anything is missing.",
+        f"Sure, here it is:\n\n{WHOLE_NOTES}",
+    ],
+)
+def test_a_remark_that_names_the_tags_or_stands_around_the_whole_answer_is_left_out(reply: str) -> None:
+    assert repair_notes(reply).answer == WHOLE_NOTES
+
+
+def test_a_part_may_show_a_frame_in_a_code_block() -> None:
+    shown = f'{TEXT}\n\n```text\n<part id="3fa9c1">\n…\n</part>\n```\n\nSo much for frames.'
+    repaired = repair_notes(f"FRAME\n## Decision\n\n{shown}\n</part>\n\nDone.")
+    assert repaired.answer == NOTES.replace("## Decision\n", f"## Decision\n\n{shown}\n")
+
+
+def test_a_section_with_the_words_of_all_the_others_does_not_replace_them() -> None:
+    words = " ".join(sorted(set(re.findall(r"\w+", NOTES))))
+    assert repair_notes(f"Here it is:\n\n## Decision\n\n{words} {TEXT}").answer == NOTES
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,13 @@ def test_an_agent_that_is_to_go_on_reads_its_text_before_the_feedback() -> None:
     assert told == f"{ENGLISH.message}\n\nEins\n\n{ENGLISH.so_far}\n\nHalber Te\n\n{ENGLISH.feedback}\n\nSetze fort"
 
 
+def test_an_agent_that_does_not_remember_its_answer_reads_it_before_the_feedback() -> None:
+    told = build_prompt("Fehlt", TALK[:1], rejected="Zwei").decode()
+    assert told == f"{ENGLISH.message}\n\nEins\n\n{ENGLISH.rejected}\n\nZwei\n\n{ENGLISH.feedback}\n\nFehlt"
+    knowing = build_prompt("Fehlt", TALK[:1], knows="message", rejected="Zwei").decode()
+    assert knowing == f"{ENGLISH.feedback}\n\nFehlt"
+
+
 def test_an_english_turn_has_english_lines_and_no_german_word() -> None:
     told = build_prompt("Missing", TALK, so_far="Half an ans", locale="en").decode()
     parts = [f"{ENGLISH.history}\n\nUser: Eins\n\nConsultant: Zwei", f"{ENGLISH.message}\n\nDrei"]

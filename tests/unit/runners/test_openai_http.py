@@ -360,7 +360,9 @@ def test_feedback_follows_the_answer_it_is_about(ask: Ask, service: Service) -> 
 
 def test_feedback_without_the_answer_follows_the_message(ask: Ask, service: Service) -> None:
     ask(prompt="Noch einmal", agent_session="00000000-0000-0000-0000-000000000000")
-    assert [message["content"] for message in service.requests[0]["messages"]] == ["Hallo", "Noch einmal"]
+    ask(prompt="Noch einmal", rejected="Guten Tag", attempt=2, delivery=2)
+    told = [[message["content"] for message in request["messages"]] for request in service.requests]
+    assert told == [["Hallo", "Noch einmal"], ["Hallo", "Guten Tag", "Noch einmal"]]
 
 
 def test_the_rules_of_the_session_come_first(ask: Ask, service: Service, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import hashlib
 import re
 from dataclasses import dataclass
 
+from worker.enforcement.documents.outline import parse_outline
+
 _TAG = re.compile(r"<part\s{1,4}id\s?=\s?[\"']?([0-9a-f]{6})(?:-(\d{1,2}))?[\"']?\s?>", re.IGNORECASE)
 #: Ends a frame.
 CLOSING_TAG = "</part>"
@@ -33,10 +35,12 @@ def opening_tag(nonce: str, number: int, count: int) -> str:
 def find_framed_texts(reply: str, feedback: str) -> dict[int, FramedText]:
     """Return the texts in the frames that the feedback asked for, by the number of the part.
 
-    Frames with another identifier are ordinary text. If a number occurs twice, the last frame counts.
+    Frames with another identifier are ordinary text, and so are tags within a line ("between <part …> and …") if others
+    begin theirs. If a number occurs twice, the last frame counts.
     """
     asked = _TAG.findall(feedback)
     tags = [tag for tag in _TAG.finditer(reply) if tag[1].lower() == asked[-1][0].lower()] if asked else []
+    tags = [tag for tag in tags if not reply[reply.rfind("\n", 0, tag.start()) + 1 : tag.start()].strip()] or tags
     ends = [*[tag.start() for tag in tags[1:]], len(reply)]
     return {
         int(tag[2] or 1): _cut_at_closing(reply[tag.end() : end]) for tag, end in zip(tags, ends, strict=bool(tags))
@@ -44,6 +48,8 @@ def find_framed_texts(reply: str, feedback: str) -> dict[int, FramedText]:
 
 
 def _cut_at_closing(text: str) -> FramedText:
-    lone = _LONE_CLOSING.search(text)
-    end = lone.start() if lone else text.lower().rfind(CLOSING_TAG)
+    lone = [tag.start() for tag in _LONE_CLOSING.finditer(text)]
+    fences = parse_outline(text).fences if len(lone) > 1 else []
+    in_code = [at for at in lone for line in [text.count("\n", 0, at)] if any(f.start < line < f.end for f in fences)]
+    end = next((at for at in lone if at not in in_code), lone[0] if lone else text.lower().rfind(CLOSING_TAG))
     return FramedText(text[:end] if end >= 0 else text, end >= 0)

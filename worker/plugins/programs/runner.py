@@ -94,14 +94,14 @@ class ProgramRun:
     model: str
     home: Path
     kept: KeptSession
+    url: str = PROXY_URL
 
     @property
     def prompt(self) -> str:
         """Return the text to send to the agent: instructions, conversation, and a person's decision."""
         order = self.order
-        asked = build_prompt(
-            order.prompt, order.messages, knows=self.kept.knows, so_far=order.so_far, locale=order.locale
-        ).decode()
+        own = {"knows": self.kept.knows, "so_far": order.so_far, "rejected": order.rejected, "locale": order.locale}
+        asked = build_prompt(order.prompt, order.messages, **own).decode()
         before = "" if self.program.instructions or self.kept.knows else self.instructions
         answer = order.tools.said if order.tools else ""
         return "\n\n".join(filter(None, [before, asked, answer]))
@@ -123,7 +123,7 @@ class ProgramRun:
         """Return the values for the placeholders in the program's declaration."""
         return {
             "model": self.model,
-            "url": PROXY_URL,
+            "url": self.url,
             "key": PLACEHOLDER,
             "home": str(self.home),
             "directory": str(self.order.directory),
@@ -285,7 +285,7 @@ class ProgramRunner(ProcessRunner):
             writes=[run.home],
             outbound=allowed_destinations(run),
             proxy_env=given,
-            proxy_stdin=stdin,
+            proxy_stdin=lambda address: self.build_input(replace(run, url=address)),
             proxy_files=files,
         )
 

@@ -19,6 +19,7 @@ class PromptLines:
     message: str
     feedback: str
     so_far: str
+    rejected: str
     history: str
     left_out: str
     speakers: Mapping[str, str]
@@ -30,12 +31,19 @@ _MAX_HISTORY = 200_000
 
 
 def build_prompt(
-    prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "", locale: str = "en"
+    prompt: str,
+    messages: Sequence[Mapping[str, str]],
+    *,
+    knows: str = "",
+    so_far: str = "",
+    rejected: str = "",
+    locale: str = "en",
 ) -> bytes:
     """Build the CLI's prompt for one run: the new message, and the history that the CLI does not know yet.
 
     ``messages`` ends with the user's message. ``knows`` is what the continued session holds: nothing,
-    ``"history"``, or also the ``"message"``. ``so_far`` is the interrupted answer.
+    ``"history"``, or also the ``"message"``. ``so_far`` is the interrupted answer; ``rejected`` is the answer that the
+    feedback is about, which a session with the message holds already.
     """
     lines = GERMAN if locale.lower().startswith("de") else ENGLISH
     message = messages[-1].get("content", "") if messages else prompt
@@ -46,6 +54,8 @@ def build_prompt(
         parts.append(f"{lines.message}\n\n{message}")
     if so_far:
         parts.append(f"{lines.so_far}\n\n{so_far}")
+    elif rejected and knows != "message" and len(rejected) <= _MAX_HISTORY:
+        parts.append(f"{lines.rejected}\n\n{rejected}")
     if prompt != message:
         parts.append(f"{lines.feedback}\n\n{prompt}")
     if not parts:

@@ -253,7 +253,8 @@ def build_message_prompt(order: Order, base: BaseSession) -> bytes:
     """Return the prompt for an order, as bytes for the CLI."""
     if order.interruption and base.transcript is not None:
         return b""  # the run continues at its question; a prompt would be a further message
-    return build_prompt(order.prompt, order.messages, knows=base.knows, so_far=order.so_far, locale=order.locale)
+    own = {"knows": base.knows, "so_far": order.so_far, "rejected": order.rejected, "locale": order.locale}
+    return build_prompt(order.prompt, order.messages, **own)
 
 
 def read_process_files(found: FinishedRun | None) -> ProcessFiles | None:

@@ -13,7 +13,6 @@ from worker.runners.event_reader import EventReader, judge_transcript
 from worker.runners.http.images import attach_images
 from worker.runners.observed_calls import check_observed_calls
 from worker.runners.pricing import compute_usage
-from worker.runners.sandbox.bubblewrap import PROXY_URL
 from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
 from worker.runners.sandbox.launch import OUR_CODE, Launch
 from worker.runners.sandbox.process_runner import PreparedRun, ProcessRunner
@@ -76,7 +75,7 @@ class OpenAiHttpRunner(ProcessRunner):
             sandbox=settings.sandbox,
             bounds=ResourceLimits.from_settings(settings),
             outbound=_allowed_destinations(settings, order.option),
-            proxy_stdin=json.dumps({**asked, "url": PROXY_URL, "key": ""}).encode(),
+            proxy_stdin=lambda address: json.dumps({**asked, "url": address, "key": ""}).encode(),
         )
 
         def conclude(ending: RunEnding, _emit: Emit) -> RunResult:
@@ -116,6 +115,8 @@ def build_messages(order: Order) -> list[Message]:
         return [*kept, *between, *feedback]
     messages = list(order.messages)
     asked = messages[-1].get("content") if messages else None
+    if order.rejected and not order.so_far:
+        feedback.insert(0, {"role": "assistant", "content": order.rejected})
     return messages if asked == order.prompt else [*messages, *feedback]
 
 

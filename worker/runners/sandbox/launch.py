@@ -49,8 +49,9 @@ class Launch:
         needs_sandbox: True if a model chooses the agent's actions, so that it needs a sandbox.
         outbound: the service behind the model proxy, and other hosts; None for no network.
         writes: writable folders besides the agent's own.
-        proxy_env, proxy_stdin, proxy_files: variables (empty removes one), input and files used behind a model proxy.
-            There and in ``argv``, ``sandbox.PROXY_URL`` stands for the service's base address.
+        proxy_env, proxy_files: variables (empty removes one) and files used behind a model proxy. There and in
+            ``argv``, ``sandbox.PROXY_URL`` stands for the service's base address.
+        proxy_stdin: builds the input used behind a model proxy from the service's base address.
     """
 
     argv: Sequence[str]
@@ -64,7 +65,7 @@ class Launch:
     writes: Sequence[Path] = ()
     outbound: AllowedDestinations | None = None
     proxy_env: Mapping[str, str] = field(default_factory=dict)
-    proxy_stdin: bytes | None = None
+    proxy_stdin: Callable[[str], bytes] | None = None
     proxy_files: Mapping[Path, str] = field(default_factory=dict)
 
 
@@ -235,7 +236,7 @@ def _fill_proxy_address(launch: Launch, address: str) -> Launch:
         launch,
         argv=[fill_address(argument) for argument in launch.argv],
         env={name: value for name, value in env.items() if value},
-        stdin=launch.stdin if launch.proxy_stdin is None else fill_address(launch.proxy_stdin.decode()).encode(),
+        stdin=launch.proxy_stdin(address) if launch.proxy_stdin else launch.stdin,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.lab.bench.economy.agents import AGENTS
+from tests.lab.bench.economy.behaviours import AGENTS
 from tests.lab.bench.economy.corpus import cases
 from tests.lab.bench.economy.play import NAMES, Played, lay_out, play
 from tests.lab.bench.economy.table import kinds, row, table

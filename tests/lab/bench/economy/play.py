@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.lab.bench.economy.agents import Agent
+from tests.lab.bench.economy.behaviours import Agent
 from tests.lab.bench.economy.corpus import Case
 from tests.lab.bench.economy.oracle import lost, never_written, problems, unwrapped
 from worker.enforcement import (

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.bench.economy.agents import AGENTS
 from tests.lab.bench.economy.answers import facts
+from tests.lab.bench.economy.behaviours import AGENTS
 from tests.lab.bench.economy.corpus import SIZES, Case, cases
 from tests.lab.bench.economy.oracle import lost, problems
 from tests.lab.bench.economy.play import lay_out, play, play_enforcer
