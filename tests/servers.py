@@ -30,7 +30,7 @@ _OF_DEBIAN = {"redis-7": ("bookworm", "redis"), "redis-8": ("trixie", "redis"), 
 _OF_WHEEL = {"valkey-9.0": "9.0.0"}
 #: The wheel's server as a cluster. What makes stores of its own, or looks for queues in the store, is left out.
 _CLUSTER = "cluster"
-_OF_ONE_SERVER = ("test_backup.py", "test_backlog.py", "test_line.py")
+_OF_ONE_SERVER = ("test_backup.py", "test_backlog.py", "test_fair_queue.py")
 _STARTER = """#!/bin/sh
 # exec keeps the process id; the program's own libraries go with it, whatever the machine's are.
 exec "{loader}" --library-path "{root}/usr/lib/x86_64-linux-gnu:{root}/lib/x86_64-linux-gnu" \\

@@ -19,7 +19,7 @@ from api_client.contract.plugins import WATCHER, find_plugins, load_plugin
 from api_client.contract.settings import Settings, load_settings, require_store
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.store.connection import SingleConnection
-from api_client.store.half_restored import refuse_half_restored
+from api_client.store.unfinished_restore import refuse_unfinished_restore
 from worker.celery.application import TurnsApp, build_own_queue, worker_settings
 from worker.celery.registration import register_tasks
 from worker.logs import configure_logging
@@ -28,7 +28,7 @@ from worker.processes.isolated_tasks import IsolatedTasks
 from worker.processes.program import CHECK_SLOTS_VARIABLE, REFUSED, SUPERVISED
 from worker.turns.engine import Engine
 from worker.turns.leases.replica_watch import ReplicaWatch
-from worker.turns.loops.watching import Watcher
+from worker.turns.loops.polling_loop import Watcher
 from worker.turns.warm_agents import can_keep_agents
 from worker.verification.gates.scratch import sweep_scratch
 
@@ -60,7 +60,7 @@ def settings_of_process() -> Settings:
     settings = require_store(load_settings())
     configure_logging(settings)
     try:
-        refuse_half_restored(settings)
+        refuse_unfinished_restore(settings)
     except SettingsError as error:
         sys.exit(REFUSED if os.environ.get(SUPERVISED) else f"turns: {error}")
     return settings
@@ -84,8 +84,8 @@ def engine() -> Engine:
     settings = settings_of_process()
     looking = SingleConnection(settings)
     watchers = (*plugin_watchers(settings, looking), ReplicaWatch(settings), ObserverFeed(settings, looking))
-    name, judges = app.conf.get(_NAME, ""), int(os.environ.get(CHECK_SLOTS_VARIABLE, "2"))
-    return Engine(settings, app, IsolatedTasks(settings), watchers, looking, name=name, judges=judges)
+    name, check_slots = app.conf.get(_NAME, ""), int(os.environ.get(CHECK_SLOTS_VARIABLE, "2"))
+    return Engine(settings, app, IsolatedTasks(settings), watchers, looking, name=name, check_slots=check_slots)
 
 
 app = create_app(settings_of_process())

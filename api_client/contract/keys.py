@@ -103,16 +103,16 @@ class Keys(KeyNames):
     finished = named_key("finished")
     #: Sorted set: dead letters by the time they were given up.
     dead = named_key("dead")
-    #: Sorted set: turns that wait in the fair queue for their first agent run, by owner (``store/lua/line.lua``).
-    waiting = named_key("line:waiting")
+    #: Sorted set: turns that wait in the fair queue for their first agent run, by owner (``store/lua/fair_queue.lua``).
+    waiting = named_key("fair_queue:waiting")
     #: Hash: for each waiting turn what announces it (JSON and message), and the clocks of the fair queue.
-    places = named_key("line")
+    places = named_key("fair_queue")
     #: Sorted set: owners by the virtual time at which their next turn of this priority may start.
-    turns_of = named_keys("line:")
+    turns_of = named_keys("fair_queue:")
     #: Sorted set: turns that left the fair queue and are not leased yet, by time in milliseconds.
-    let_go = named_key("line:let_go")
+    released = named_key("fair_queue:released")
     #: Sorted set: turns that count against their owner's limit of agents at once, by owner.
-    at_work = named_key("line:at_work")
+    at_work = named_key("fair_queue:at_work")
     #: Hash: which worker took a probe, by queue; expires after a minute.
     probe = named_keys("probe:")
     #: String: proof that the store accepts writes; expires after a minute.

@@ -38,7 +38,7 @@ class PhaseWork(WorkKind):
 
     name = PHASE
     tasks: Mapping[str, TaskDeclaration] = {
-        PHASE_RUN: TaskDeclaration(RUN_QUEUE, _RUN, follows="asked again", judged_by=PHASE_VERIFY, begins=True),
+        PHASE_RUN: TaskDeclaration(RUN_QUEUE, _RUN, follows="asked again", checked_by=PHASE_VERIFY, begins=True),
         PHASE_VERIFY: TaskDeclaration(RUN_QUEUE, _VERIFY, "verifying", "verified again"),
     }
     first = again = PHASE_RUN
@@ -62,6 +62,6 @@ class PhaseWork(WorkKind):
         data = {name: value for name, value in request.work_data.items() if name != AFTER}
         return replace(request, work_data=data)
 
-    def count_judged(self, decision: str) -> Mapping[str, int]:
+    def count_validated(self, decision: str) -> Mapping[str, int]:
         """Return the counter increment for a decision about a verified phase result."""
         return {counter_field("phase.judged", decision): 1}

@@ -44,7 +44,7 @@ class TaskDeclaration:
     purpose: str
     state: str = "running"
     follows: str = ""
-    judged_by: str = ""
+    checked_by: str = ""
     begins: bool = False
 
 
@@ -53,8 +53,8 @@ _VALIDATE = "Validate the answer with the active validators and decide the next 
 _FALLBACK = "Repair the best answer without the agent, and validate it again."
 _RESUME = "Carry out what was decided: publish what was accepted, ask again, or end."
 TASKS = {
-    RUN: TaskDeclaration(RUN_QUEUE, "Run the agent for the user's message.", judged_by=VALIDATE, begins=True),
-    RETRY: TaskDeclaration(RUN_QUEUE, _AGAIN, follows="asked again", judged_by=VALIDATE),
+    RUN: TaskDeclaration(RUN_QUEUE, "Run the agent for the user's message.", checked_by=VALIDATE, begins=True),
+    RETRY: TaskDeclaration(RUN_QUEUE, _AGAIN, follows="asked again", checked_by=VALIDATE),
     VALIDATE: TaskDeclaration(CHECK_QUEUE, _VALIDATE, "validating"),
     FALLBACK: TaskDeclaration(CHECK_QUEUE, _FALLBACK, "repairing", "to be repaired"),
     FAIL: TaskDeclaration(CHECK_QUEUE, "End the turn honestly: no acceptable answer.", "ending", "given up"),
@@ -76,7 +76,7 @@ def find_queue(task: str) -> str:
 
 def runs_agent(task: str) -> bool:
     """Return True if a task runs an agent, so that another task checks the result."""
-    return bool(all_tasks()[task].judged_by)
+    return bool(all_tasks()[task].checked_by)
 
 
 class ChainTask(NamedTuple):
@@ -130,7 +130,7 @@ def build_chain(
     Each item has the keyword arguments of one immutable signature. Task arguments are ids, never prompts: operators
     read them in Flower.
     """
-    tasks = [link.task, *filter(None, [all_tasks()[link.task].judged_by])]
+    tasks = [link.task, *filter(None, [all_tasks()[link.task].checked_by])]
     return [
         {
             "name": task,

@@ -55,7 +55,7 @@ class WorkKind:
         """Return the request without what ties the turn to other turns, for a turn that does the same on its own."""
         return request
 
-    def count_judged(self, decision: str) -> Mapping[str, int]:
+    def count_validated(self, decision: str) -> Mapping[str, int]:
         """Return additional counter increments for a checked result, by counter name."""
         return {}
 

@@ -92,7 +92,7 @@ class RuleRow:
     """
 
     name: str
-    judged: int = 0
+    validated: int = 0
     rejected: int = 0
     retried: int = 0
     fallback: int = 0
@@ -103,15 +103,15 @@ class RuleRow:
     @property
     def rate(self) -> float | None:
         """Return the share of checked answers that were rejected, or None if none was checked."""
-        return ratio(self.rejected, self.judged)
+        return ratio(self.rejected, self.validated)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and the rates computed from them as a JSON-ready dict."""
         rates = {
             "rejection_rate": self.rate,
-            "retry_rate": ratio(self.retried, self.judged),
-            "fallback_rate": ratio(self.fallback, self.judged),
-            "give_up_rate": ratio(self.gave_up, self.judged),
+            "retry_rate": ratio(self.retried, self.validated),
+            "fallback_rate": ratio(self.fallback, self.validated),
+            "give_up_rate": ratio(self.gave_up, self.validated),
         }
         return _flat(self) | rates
 
@@ -120,7 +120,7 @@ class RuleRow:
 class PhaseRow:
     """Statistics of verified phase attempts."""
 
-    judged: int = 0
+    verified: int = 0
     passed: int = 0
     asked_again: int = 0
     others: dict[str, int] = field(default_factory=zero_reactions)
@@ -129,12 +129,12 @@ class PhaseRow:
     @property
     def rate(self) -> float | None:
         """Return the share of verified attempts that were accepted, or None if none was verified."""
-        return ratio(self.passed, self.judged)
+        return ratio(self.passed, self.verified)
 
     @property
     def attempts(self) -> float | None:
         """Return the average number of verified attempts per accepted attempt, or None if none was accepted."""
-        return ratio(self.judged, self.passed)
+        return ratio(self.verified, self.passed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and the rates computed from them as a JSON-ready dict."""

@@ -38,7 +38,7 @@ def compute_stats(counters: Mapping[str, int], *, since: float, until: float, by
     parsed = [(*parse_field(name), value) for name, value in counters.items()]
     rows: list[Any] = []
     if by in _OF_RULES:
-        rows = sorted(_make_rule_rows(parsed, by).values(), key=lambda row: (-row.rejected, -row.judged, row.name))
+        rows = sorted(_make_rule_rows(parsed, by).values(), key=lambda row: (-row.rejected, -row.validated, row.name))
     elif by:
         rows = sorted(_make_turn_rows(parsed, by).values(), key=lambda row: (-row.turns, -row.runs, row.name))
     outcomes = Counter({outcome.value: 0 for outcome in Outcome})
@@ -49,7 +49,7 @@ def compute_stats(counters: Mapping[str, int], *, since: float, until: float, by
     taken_over = {decision: name for decision, (name, _) in REACTIONS.items()}
     for name, count in _sum_by_label(parsed, "phase.judged", _VERIFIED | taken_over).items():
         _add_reaction(phases, name, count)
-        phases.judged += count
+        phases.verified += count
     return Stats(
         since=since,
         until=until,
@@ -139,7 +139,7 @@ def _make_rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[
         called = f"{labels[0]} / {labels[-1]}" if each_model else labels[0]
         row = rows.setdefault(called, RuleRow(name=called))
         if name == f"{of}.judged":
-            row.judged += value
+            row.validated += value
         elif name == f"{of}.rejected":
             row.rejected += value
             _add_reaction(row, _FOLLOWED.get(labels[1]) or REACTIONS[labels[1]][0], value)
@@ -148,7 +148,7 @@ def _make_rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[
     for row in rows.values():
         # Gates and verifiers are not counted singly: all of them verify each output of a phase.
         verified_by_it = verified if row.rejected else 0
-        row.judged = (row.judged or verified_by_it) if of == "validator" else answers
+        row.validated = (row.validated or verified_by_it) if of == "validator" else answers
     return rows
 
 
@@ -213,7 +213,7 @@ def compute_retry_rate(
     if by in _OF_RULES:
         known = _make_rule_rows(parsed, by, names)
         found = [row for row in known.values() if row.rejected or row.name in names]
-        rows = [RetryShare(name=row.name, rejected=row.rejected, validated=row.judged) for row in found]
+        rows = [RetryShare(name=row.name, rejected=row.rejected, validated=row.validated) for row in found]
     elif by and by != "session":
         turns = [row for row in _make_turn_rows(parsed, by).values() if row.turns]
         rows = [RetryShare(name=row.name, rejected=row.asked_again, validated=row.turns) for row in turns]

@@ -18,7 +18,7 @@ from api_client.policies.flows import FLOW
 from api_client.store import Store
 from api_client.store.commands import load_plain_script
 
-_KEEP = load_plain_script(Path(__file__).with_name("keep.lua"))
+_RECORD_USE = load_plain_script(Path(__file__).with_name("record_use.lua"))
 #: Removes a policy unless a turn was submitted with it meanwhile.
 _REMOVE = """
 local used = redis.call('ZSCORE', KEYS[2], ARGV[1])
@@ -42,7 +42,7 @@ async def store_policy(store: Store, policy_hash: str, text: str | None) -> bool
     """
     keys = store.keys
     there = await store.run_script(
-        _KEEP, [keys.policies, keys.key_named(_USED)], [policy_hash, int(time.time() * 1000)]
+        _RECORD_USE, [keys.policies, keys.key_named(_USED)], [policy_hash, int(time.time() * 1000)]
     )
     if not there and text is not None:
         await store.await_reply(store.redis.hset(keys.policies, policy_hash, text))

@@ -30,7 +30,7 @@ from api_client.contract.turn_labels import COUNTED, OWN_COUNTERS
 Word: TypeAlias = str | bytes | int
 
 _LUA = Path(__file__).with_name("lua")
-_AROUND, _INSIDE = _LUA / "record.lua", (_LUA / "line.lua", _LUA / "turn.lua", _LUA / "pauses.lua")
+_AROUND, _INSIDE = _LUA / "record.lua", (_LUA / "fair_queue.lua", _LUA / "turn.lua", _LUA / "pauses.lua")
 COMMON = (_AROUND, *_INSIDE)
 
 #: Time left to a decided turn at least, in seconds, so that an accepted answer does not expire.
@@ -45,11 +45,11 @@ ELSEWHERE_MS = 5_000
 
 #: Removes a key only if the key still has this value.
 REMOVE_OWN = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-#: Reply of ``line_up.lua`` after which the caller announces the turn.
+#: Reply of ``enqueue.lua`` after which the caller announces the turn.
 BEGUN = "begun"
 RELEASE = _LUA / "release.lua"
 #: Scripts used by clients and workers: clients submit and cancel turns, reapers cancel interrupted turns.
-CANCEL, LINE_UP = _LUA / "cancel.lua", _LUA / "line_up.lua"
+CANCEL, ENQUEUE = _LUA / "cancel.lua", _LUA / "enqueue.lua"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def load_script(path: Path, settings: Settings) -> Script:
 
 
 def load_queue_script(path: Path, settings: Settings) -> Script:
-    """Load a Lua script about the fair queue, adding the functions that it needs from ``lua/line.lua``."""
+    """Load a Lua script about the fair queue, adding the functions that it needs from ``lua/fair_queue.lua``."""
     own = path.read_text()
     common = [*_format_constants(settings).splitlines(), *_declarations(_AROUND), *_declarations(_INSIDE[0])]
     text = "\n".join(["#!lua", *_select_needed(common, own), own])
@@ -278,4 +278,4 @@ def _shared_keys(keys: Keys) -> tuple[str, ...]:
 def line_keys(keys: Keys, queue: str) -> tuple[str, ...]:
     """Return the keys of the fair queue among a script's KEYS, with a placeholder if ``queue`` is empty."""
     owners = keys.turns_of("interactive"), keys.turns_of("background")
-    return (keys.waiting, keys.places, *owners, keys.let_go, keys.at_work, queue or keys.places)
+    return (keys.waiting, keys.places, *owners, keys.released, keys.at_work, queue or keys.places)

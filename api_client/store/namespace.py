@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from api_client.contract.errors import RestoreRefused
 from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.keys import Keys
-from api_client.store.half_restored import RESTORING
+from api_client.store.unfinished_restore import RESTORING
 
 #: Part of a server's error for a key in a foreign format.
 OTHER_VERSION = "version or checksum"

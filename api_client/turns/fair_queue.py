@@ -7,7 +7,7 @@ from api_client.broker.announcer import Announcer
 from api_client.contract.keys import keys_for_turn
 from api_client.contract.tasks import ChainTask
 from api_client.store import Store
-from api_client.store.commands import LINE_UP, RELEASE, ReleaseReply, find_queue, load_queue_script, release_keys
+from api_client.store.commands import ENQUEUE, RELEASE, ReleaseReply, find_queue, load_queue_script, release_keys
 
 
 class FairQueue:
@@ -16,7 +16,7 @@ class FairQueue:
     def __init__(self, store: Store, announcer: Announcer) -> None:
         self._store = store
         self._announcer = announcer
-        self._line_up = store.load_command(LINE_UP)
+        self._enqueue = store.load_command(ENQUEUE)
         self._release = load_queue_script(RELEASE, store.settings)
 
     async def queue_turn(self, turn_id: str, session_id: str, since: float = 0.0) -> None:
@@ -34,7 +34,7 @@ class FairQueue:
                 self._store.settings, ChainTask.parse(link.decode()), turn_id, session_id, MessageStamp()
             )
             values |= {"message": made.message, "channel": made.channel, "event": made.event}
-        await self._store.run_command(self._line_up, turn_id, session_id, values)
+        await self._store.run_command(self._enqueue, turn_id, session_id, values)
         if not self._store.has_queues:
             await self.release_turns()
 

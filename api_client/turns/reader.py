@@ -33,7 +33,7 @@ class LogOutline:
 
 #: Finished turns remembered as durable.
 _MOST_CONFIRMED = 256
-_OUTLINE, _PLACE = (Path(__file__).with_name("lua") / name for name in ("outline.lua", "place.lua"))
+_OUTLINE, _QUEUE_POSITION = (Path(__file__).with_name("lua") / name for name in ("outline.lua", "queue_position.lua"))
 
 
 class TurnReader:

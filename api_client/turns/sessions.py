@@ -8,7 +8,7 @@ from api_client.contract.keys import keys_for_turn
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.store import Store
 from api_client.store.commands import find_queue, load_queue_script, release_keys
-from api_client.turns.reader import _PLACE
+from api_client.turns.reader import _QUEUE_POSITION
 from api_client.workers.reports import count_messages
 
 
@@ -29,7 +29,7 @@ class Sessions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._place = load_queue_script(_PLACE, store.settings)
+        self._place = load_queue_script(_QUEUE_POSITION, store.settings)
 
     async def find_position(self, turn_id: str, session_id: str) -> QueuePlace:
         """Return the position of a waiting turn, within its session or among all turns that wait for an agent."""

@@ -44,13 +44,13 @@ class Alert:
 class Fleet:
     """Summary of the worker processes that reported recently.
 
-    ``agents`` and ``judges`` count processes that run agents and that validate; ``slots`` and ``free`` are agents that
-    they can run. ``stalled`` processes consume no messages though they could. ``sick`` maps a machine to its fault,
-    ``ready`` a queue with a free slot to the time when one of its workers last took a turn.
+    ``agents`` and ``validators`` count the processes that run agents and that validate; ``slots`` and ``free`` count
+    agents that they can run. ``stalled`` processes consume no messages though they could. ``sick`` maps a machine to
+    its fault, ``ready`` a queue with a free slot to the time when one of its workers last took a turn.
     """
 
     agents: int = 0
-    judges: int = 0
+    validators: int = 0
     slots: int = 0
     free: int = 0
     stalled: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ def make_fleet(reports: Iterable[WorkerReport], now: float) -> Fleet:
                 ready[queue] = max(ready.get(queue, 0.0), each.took_at)
     return Fleet(
         agents=len(agents),
-        judges=sum(CHECK_QUEUE in each.queues for each in fresh),
+        validators=sum(CHECK_QUEUE in each.queues for each in fresh),
         slots=sum(each.slots for each in agents),
         free=sum(each.free for each in agents if not each.stalled),
         stalled=tuple(each.name for each in fresh if each.stalled),
@@ -138,7 +138,7 @@ def _find_worker_alerts(fleet: Fleet) -> Iterator[Alert]:
     if not fleet.agents:
         message = "no worker for agents is running: turns wait, and nothing is lost"
         yield Alert(f"workers {RUN_QUEUE}", message, START)
-    if not fleet.judges:
+    if not fleet.validators:
         message = "no worker for validation is running: turns wait, and nothing is lost"
         yield Alert(f"workers {CHECK_QUEUE}", message, START)
     if fleet.stalled:

@@ -15,7 +15,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from tests.agents.stub import Services, says
-from tests.asking import Workers, killed_after_the_call, killed_before_the_call, submitted, waiting
+from tests.approval_steps import Workers, killed_after_the_call, killed_before_the_call, submitted, waiting
 from tests.support import processes_with, put, wait_until
 from worker.processes.broker import EmbeddedBroker
 

@@ -15,7 +15,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from tests.agents.running import RUNNERS, program_of
 from tests.agents.stub import Services, StubReply, at_once, calls, said_in, says
-from tests.asking import Workers, killed_after_the_call, killed_before_the_call, submitted, waiting
+from tests.approval_steps import Workers, killed_after_the_call, killed_before_the_call, submitted, waiting
 from tests.support import processes_with, put, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.parametrize("name", ["codex"], indirect=True)]

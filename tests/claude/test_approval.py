@@ -15,8 +15,8 @@ from api_client.contract.errors import BadRequest, TurnNotSuspended
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import MAX_QUESTIONS, ToolQuestion
 from api_client.contract.turn import Outcome, TurnRequest, TurnState
-from tests.asking import Workers, killed_after_the_call, killed_before_the_call, waiting
-from tests.asking import submitted as asking_for
+from tests.approval_steps import Workers, killed_after_the_call, killed_before_the_call, waiting
+from tests.approval_steps import submitted as asking_for
 from tests.claude.stub import Reply, Stub, calls, says, told
 from tests.lab.claims.scenes import PASS_2
 from tests.support import processes_with, put, wait_until

@@ -67,7 +67,7 @@ def prepare(agent: Agent, **more: Any) -> set[int]:
     """Have a spare started as after the first message of a new session; returns the processes that wait."""
     runner, limits = ClaudeCliRunner(agent.agents, agent.effective), WarmLimits.from_settings(agent.effective)
     order = ordered(agent.root / "nobody", f"t1-{secrets.token_hex(4)}", 1, "x", owner="o", deadline=0.0, **more)
-    idle, part = idle_agents.shared_idle_agents(), runner.spare_part(order)
+    idle, part = idle_agents.shared_idle_agents(), runner.compute_spare_key(order)
     if not part:
         return set()
     idle._demand.record_session(part, time.monotonic())

@@ -17,7 +17,7 @@ from api_client.store.commands import Word, load_script
 from api_client.turns.record.encoding import encode_transition
 from api_client.turns.record.transition import Answer, Transition, progress
 from tests.fault import scripts
-from worker.turns.transitions.judged_run import JudgedRun
+from worker.turns.transitions.validated_run import ValidatedRun
 
 #: Links that run an agent.
 RUNS = frozenset(filter(runs_agent, all_tasks()))
@@ -106,7 +106,7 @@ def _rejected(link: ChainTask, next_link: ChainTask, decision: str, *more: Body,
             **_JUDGED,
             **_WASTED,
         },
-        judged=True,
+        validated=True,
         fields=progress(**fields),
     )
 
@@ -137,7 +137,7 @@ def _suspended(link: ChainTask, seconds: float) -> Transition:
 
 #: What a worker may decide, by name: (link, retries so far, delay) -> move.
 _MOVES: dict[str, Callable[[ChainTask, int, int], Transition]] = {
-    "complete": lambda link, _r, _d: _ran(link, ChainTask(all_tasks()[link.task].judged_by, link.attempt), "complete"),
+    "complete": lambda link, _r, _d: _ran(link, ChainTask(all_tasks()[link.task].checked_by, link.attempt), "complete"),
     "incomplete": lambda link, _r, _d: _ran(link, _again(link), "incomplete"),
     "transient": lambda link, _r, delay: _ran(link, link, "transient", delay_ms=delay),
     "unable": lambda link, _r, _d: _ran(link, ChainTask(FAIL, link.attempt), "error"),
@@ -156,7 +156,7 @@ _MOVES: dict[str, Callable[[ChainTask, int, int], Transition]] = {
         Outcome.PASSED_AFTER_RETRY if retries else Outcome.PASSED,
         body_of("attempt.accepted", {"attempt": link.attempt, "issues": []}),
         counters={"attempt.judged|accept|m": 1, **_JUDGED},
-        judged=True,
+        validated=True,
     ),
     "retry": lambda link, retries, _d: _rejected(
         link,
@@ -197,7 +197,7 @@ _MOVES: dict[str, Callable[[ChainTask, int, int], Transition]] = {
 def _at_once(name: str, link: ChainTask, retries: int, delay: int) -> Transition:
     """Build the transition for a run and its validation in one step."""
     run = link if link.task in RUNS else ChainTask(RUN, link.attempt)
-    return JudgedRun.of(_MOVES["complete"](run, retries, delay), _MOVES[name](run, retries, delay)).move
+    return ValidatedRun.of(_MOVES["complete"](run, retries, delay), _MOVES[name](run, retries, delay)).move
 
 
 #: What may follow a link, some more often than others.

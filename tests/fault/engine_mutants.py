@@ -9,7 +9,7 @@ _UNIT = "tests/unit/turns/"
 _STORE = "tests/integration/lua/"
 _ENGINE = "tests/integration/test_engine.py"
 _IN_PLACE = "tests/integration/test_in_place.py"
-_AT_ONCE = "tests/integration/test_judged_at_once.py"
+_AT_ONCE = "tests/integration/test_in_loop_validation.py"
 _ACCEPTING = "tests/fault/test_accepting.py"
 _GOLDEN = "tests/integration/test_golden_records.py"
 
@@ -36,41 +36,41 @@ MUTANTS = [
     EngineMutant(
         "a reaper never waits for calm",
         _LEASES + "reaper.py",
-        "may_take = steady and looked.calm >= self._settings.lease_seconds",
+        "may_take = steady and looked.watched_seconds >= self._settings.lease_seconds",
         "may_take = True",
-        _STORE + "test_calm.py",
+        _STORE + "test_grace_period.py",
         "test_after_an_outage_the_holder_of_a_finished_run_commits_before_a_reaper_takes_it",
     ),
     EngineMutant(
         "a reaper that has just begun waits anew",
-        _RECORD + "lua/calm.lua",
+        _RECORD + "lua/grace_period.lua",
         "tonumber(kept[1] or ''), tonumber(kept[2] or ''), kept[3]",
         "tonumber(kept[1] or ''), nil, kept[3]",
-        _STORE + "test_calm.py",
+        _STORE + "test_grace_period.py",
         "test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew",
     ),
     EngineMutant(
         "an outage of all reapers is no pause",
-        _RECORD + "lua/calm.lua",
+        _RECORD + "lua/grace_period.lua",
         " or now - seen > tonumber(ARGV[1]) then",
         " then",
-        _STORE + "test_calm.py",
+        _STORE + "test_grace_period.py",
         "test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew",
     ),
     EngineMutant(
         "every reaper looks",
-        _RECORD + "lua/calm.lua",
+        _RECORD + "lua/grace_period.lua",
         "if since and by and by",
         "if false and by",
-        _STORE + "test_calm.py",
+        _STORE + "test_grace_period.py",
         "test_one_reaper_looks_for_all_and_another_takes_over_within_a_pause",
     ),
     EngineMutant(
         "a clock that was set back is left to who looked last",
-        _RECORD + "lua/calm.lua",
+        _RECORD + "lua/grace_period.lua",
         " and not set_back and now - seen <",
         " and now - seen <",
-        _STORE + "test_calm.py",
+        _STORE + "test_grace_period.py",
         "test_turns_are_looked_at_again_by_whoever_sees_that_the_clock_was_set_back",
     ),
     EngineMutant(
@@ -78,7 +78,7 @@ MUTANTS = [
         _LEASES + "reaper.py",
         "turn_id, session_id)) is False:",
         "turn_id, session_id)) is Ellipsis:",
-        _STORE + "test_calm.py",
+        _STORE + "test_grace_period.py",
         "test_a_reaper_whose_messages_do_not_go_out_lets_another_look",
     ),
     EngineMutant(
@@ -86,12 +86,12 @@ MUTANTS = [
         _LEASES + "reaper.py",
         " and time.monotonic() < until:",
         " and False:",
-        _STORE + "test_calm.py",
+        _STORE + "test_grace_period.py",
         "test_the_turns_of_many_dead_workers_are_announced_in_one_look",
     ),
     EngineMutant(
         "a clock that jumps is trusted",
-        "api_client/turns/record/calm.py",
+        "api_client/turns/record/grace_period.py",
         "if abs(drift) > _JUMP_SECONDS:",
         "if False:",
         _UNIT + "test_lease.py",
@@ -99,7 +99,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a clock that was set back is not seen",
-        "api_client/turns/record/calm.py",
+        "api_client/turns/record/grace_period.py",
         "self.jumped_back = drift < -_JUMP_SECONDS",
         "self.jumped_back = False",
         _UNIT + "test_lease.py",
@@ -474,9 +474,9 @@ MUTANTS = [
     ),
     # A run and the verdict on its answer in one
     EngineMutant(
-        "an answer is judged at once though judging is paused",
+        "an answer is validated at once though validation is paused",
         _RECORD + "lua/commit.lua",
-        "if run_ended == '1' and judged == '1' and not is_sealed() and",
+        "if run_ended == '1' and validated == '1' and not is_sealed() and",
         "if false and",
         _AT_ONCE,
         "test_a_pause_of_judging_keeps_the_answer_and_judges_it_afterwards[folder-to be rejected]",

@@ -22,7 +22,7 @@ from tests.fault.sentinels import SentinelSetUp
 from tests.support import wait_until
 from worker.logs import configure_logging
 from worker.turns.leases.replica_watch import ReplicaWatch
-from worker.turns.loops.watching import PollingLoop
+from worker.turns.loops.polling_loop import PollingLoop
 
 #: How long an old master is there again before the next fault: sentinels make it a replica after about ten seconds.
 _BACK_SECONDS = (0.5, 4.0, 12.0)

@@ -90,7 +90,7 @@ RETRIED = {
     "turn.reaped",
 }
 #: Where the run is to be stored before its answer is judged: the loop judges no answer that could speak of files
-#: (test_judged_at_once_killed.py has the boundaries of those it judges).
+#: (test_in_loop_validation_killed.py has the boundaries of those it judges).
 APART = {"answer.accepted", "run.committed", "validation.started", "link.decided"}
 IN_RELAY = {"turn.announced", "turn.stored", "result.sent"}
 #: What the agents of one case say, and where they wait for the test.

@@ -24,7 +24,7 @@ from tests.fault.sentinels import SentinelSetUp
 from tests.installation import Installation, asked
 from tests.support import wait_for, wait_until
 from worker.turns.leases.replica_watch import ReplicaWatch
-from worker.turns.loops.watching import PollingLoop
+from worker.turns.loops.polling_loop import PollingLoop
 
 
 @pytest.fixture(scope="module")

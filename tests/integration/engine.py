@@ -32,7 +32,7 @@ from worker.turns.run_admissions import RunAdmissions
 from worker.turns.service import TurnService
 from worker.turns.session_files import create_session_files
 from worker.turns.slots import Slots
-from worker.turns.validation_pool import judge_case, repair_case
+from worker.turns.validation_pool import repair_case, validate_case
 
 GOOD = "Alles klar.\n\n<!-- STEP: done -->"
 NO_MARKER = "Alles klar."
@@ -135,7 +135,7 @@ class Bench:
                 files=create_session_files(settings, self.on_loop, threads),
                 host=self.host,
                 runners=lambda spec: (self.runner, ""),
-                judges=SimpleNamespace(judge=judge_case, repair=repair_case),
+                validation_pool=SimpleNamespace(validate_answer=validate_case, repair=repair_case),
                 announce=lambda *what: self.announced.append(what),
                 isolate=lambda *what: self.isolated.append(what),
                 ends=lambda: self.ends(),

@@ -29,7 +29,7 @@ from api_client.web.streaming.reply import Reply
 from api_client.web.streaming.reply_forms import make_page_reply
 from tests.installation import web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, ends, says
-from tests.integration.test_kept_files import LACKING, MARKER, leaves
+from tests.integration.test_content_guard import LACKING, MARKER, leaves
 from tests.integration.test_pages import Browser, browser, read
 from tests.unit.enforcement.samples import ADR
 from tests.unit.web.openwebui import Reader

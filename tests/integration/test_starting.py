@@ -24,7 +24,7 @@ from api_client.contract.errors import HelixError, SettingsError, StoreUnavailab
 from api_client.contract.keys import Keys
 from api_client.contract.settings import CONSTANTS, Settings
 from api_client.contract.store_refusals import find_refusal
-from api_client.store.half_restored import RESTORING
+from api_client.store.unfinished_restore import RESTORING
 from tests.installation import Installation, children_of, environ_of, turns
 from tests.support import processes_with, wait_for
 from worker.cli.installation.start_checks import await_store, blame_store, run_in_fork

@@ -15,7 +15,7 @@ from api_client.broker import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.installation import Installation
-from tests.integration.test_kept_elsewhere import Chat
+from tests.integration.test_session_affinity import Chat
 from tests.ports import free_port
 from tests.support import wait_until
 from worker.processes import programs

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_forwarder import At
+from tests.integration.test_model_proxy import At
 from tests.support import wait_for
 from worker.runners.pricing import Tokens, compute_usage
 from worker.runners.sandbox import call_log

@@ -14,7 +14,7 @@ from worker.agents.model_availability import ModelAvailability
 from worker.turns.leases import host, worker_heartbeat
 from worker.turns.leases.host import Host
 from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat
-from worker.turns.loops.watching import PollingLoop
+from worker.turns.loops.polling_loop import PollingLoop
 
 
 class Clock:

@@ -51,7 +51,7 @@ from worker.processes import programs
 from worker.processes.cpus import usable_cpus
 
 NOW = 1_000_000.0
-WELL_FLEET = Fleet(agents=1, judges=1, slots=4, free=2, stalled=(), ready={RUN_QUEUE: 0.0, CHECK_QUEUE: 0.0})
+WELL_FLEET = Fleet(agents=1, validators=1, slots=4, free=2, stalled=(), ready={RUN_QUEUE: 0.0, CHECK_QUEUE: 0.0})
 
 
 def long(reason: Reason, **more: Any) -> WaitingGroup:
@@ -78,7 +78,7 @@ def test_a_fleet_counts_who_was_heard_of_just_now() -> None:
     both = worker(name="both", queues=[RUN_QUEUE, CHECK_QUEUE], check_free=2, took_at=3.0)
     reports = [worker(took_at=5.0), worker(at=NOW - 60), both]
     ready = {RUN_QUEUE: 5.0, CHECK_QUEUE: 3.0}
-    assert make_fleet(reports, NOW) == Fleet(agents=2, judges=1, slots=8, free=6, stalled=(), ready=ready)
+    assert make_fleet(reports, NOW) == Fleet(agents=2, validators=1, slots=8, free=6, stalled=(), ready=ready)
 
 
 def test_a_worker_whose_agents_are_all_at_work_may_still_judge() -> None:
@@ -87,15 +87,15 @@ def test_a_worker_whose_agents_are_all_at_work_may_still_judge() -> None:
 
 
 def test_slots_of_a_worker_that_takes_no_messages_are_not_free() -> None:
-    assert make_fleet([worker(stalled=True)], NOW) == Fleet(agents=1, judges=0, slots=4, free=0, stalled=("run-1",))
+    assert make_fleet([worker(stalled=True)], NOW) == Fleet(agents=1, validators=0, slots=4, free=0, stalled=("run-1",))
 
 
 @pytest.mark.parametrize(
     ("fleet", "facts", "words"),
     [
-        (Fleet(agents=0, judges=1, slots=0, free=0, stalled=()), {}, "no worker for agents is running"),
-        (Fleet(agents=1, judges=0, slots=4, free=4, stalled=()), {}, "no worker for validation is running"),
-        (Fleet(agents=1, judges=1, slots=4, free=0, stalled=("run-1",)), {}, "takes no messages: run-1"),
+        (Fleet(agents=0, validators=1, slots=0, free=0, stalled=()), {}, "no worker for agents is running"),
+        (Fleet(agents=1, validators=0, slots=4, free=4, stalled=()), {}, "no worker for validation is running"),
+        (Fleet(agents=1, validators=1, slots=4, free=0, stalled=("run-1",)), {}, "takes no messages: run-1"),
         (
             replace(WELL_FLEET, sick={"b": "/data cannot be written"}),
             {},
@@ -130,7 +130,7 @@ def test_what_keeps_turns_from_going_on_is_said_with_what_to_do(
 
 def test_what_follows_from_a_store_that_refuses_writes_is_not_said() -> None:
     refusal = StoreRefusal("MISCONF", "the store refuses writes", "make room")
-    nobody = Fleet(agents=0, judges=0, slots=0, free=0, stalled=())
+    nobody = Fleet(agents=0, validators=0, slots=0, free=0, stalled=())
     assert [alert.check for alert in said(nobody, refusal=refusal, overdue=3, waits=(LONG,))] == ["store"]
 
 

@@ -16,7 +16,7 @@ from api_client.figures.rollup import compute_retry_rate, compute_stats
 from api_client.policies.flows import choose_flow
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.policy import Fail, Policy
-from worker.turns.transitions.after_judging import after_validation
+from worker.turns.transitions.after_validation import after_validation
 from worker.turns.transitions.usage import Usage
 
 LIVES: dict[str, float] = {"minute": 2 * 86_400, "hour": 40 * 86_400, "day": 400 * 86_400}
@@ -73,7 +73,7 @@ def test_phases_tell_how_many_attempts_were_verified_and_who_they_were_handed_to
     handed = {"turn.escalated|1": 1, "turn.escalated|2": 2, "turn.decided|retry": 1, "turn.decided|reject": 1}
     stats = compute_stats({**judged, **handed}, since=0, until=60).to_dict()
     assert stats["phases"] == {
-        "judged": 10, "passed": 4, "asked_again": 3, "escalated": 2, "failed": 1, "pass_rate": 0.4,
+        "verified": 10, "passed": 4, "asked_again": 3, "escalated": 2, "failed": 1, "pass_rate": 0.4,
         "attempts_per_pass": 2.5,
     }  # fmt: skip
     assert stats["escalated"] == {"model": 1, "person": 2}
@@ -94,7 +94,7 @@ def test_rows_by_model_carry_cost_and_rows_by_flow_compare_outcomes() -> None:
 
 def test_a_rule_row_tells_what_followed_a_rejection() -> None:
     row = figures("validator")["step_marker"]
-    assert row == RuleRow(name="step_marker", judged=10, rejected=2, retried=2, gave_up=1)
+    assert row == RuleRow(name="step_marker", validated=10, rejected=2, retried=2, gave_up=1)
     assert figures("code")["MISSING_STEP_MARKER"].rate == 0.2
 
 

@@ -21,7 +21,7 @@ from api_client.contract.turn import Turn
 from api_client.contract.turn_labels import listed_labels
 from api_client.turns.record.transition import Answer
 from worker.enforcement.documents.step import extract_state_from_messages, marker_spans
-from worker.files.recent import RecentEntries
+from worker.files.recent_entries import RecentEntries
 from worker.files.safe_io import ensure_folder, open_folder, read_file
 from worker.files.session_fence import FencedSessionFolder, SessionFolder
 from worker.files.session_version import Identity, PreparedSession, SessionRules, identify_file

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.files.recent import RecentEntries
+from worker.files.recent_entries import RecentEntries
 from worker.files.safe_io import DIRECTORY, open_folder, replace_file, try_open_folder
 
 HELD = ".held"

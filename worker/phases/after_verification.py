@@ -17,11 +17,11 @@ from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.turns.record.transition import Answer, Transition, attempt_facts, progress, rerun_task, retry_event
 from worker.turns.interruptions.kind import FailedTurn
-from worker.turns.transitions.after_judging import fail_unjudged
 from worker.turns.transitions.after_run import CALLED_OFF, Facts, stopped_answer
+from worker.turns.transitions.after_validation import fail_unvalidated
 from worker.turns.transitions.interruptions import rescue_turn
-from worker.turns.transitions.judged_counters import count_judged, count_rejected
 from worker.turns.transitions.usage import Usage
+from worker.turns.transitions.validation_counters import count_rejected, count_validated
 from worker.verification import ResultGround, VerificationResult, compose_feedback
 
 #: Most verifications of one attempt if the verifier fails or gives no verdict.
@@ -38,7 +38,7 @@ def transition_after_verification(
     if result.ground is ResultGround.STOPPED:
         return _transition_after_stop(turn, link, stop)
     if result.ground is ResultGround.REFUSED:
-        return fail_unjudged(link, "; ".join(result.errors))
+        return fail_unvalidated(link, "; ".join(result.errors))
     issues = _collect_issues(result)
     facts = attempt_facts(verification=result.to_dict(), answer=record.text, issues=issues)
     if result.success:
@@ -46,8 +46,8 @@ def transition_after_verification(
             attempt=link.attempt,
             facts=facts | attempt_facts(decision="accept"),
             events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
-            counters=count_judged(turn, "accept"),
-            judged=True,
+            counters=count_validated(turn, "accept"),
+            validated=True,
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=record.text),
         )
@@ -82,7 +82,7 @@ def _reject_attempt(
             facts=facts | attempt_facts(decision="retry", feedback=feedback),
             events=[rejected, retry_event(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)],
             counters=count_rejected(turn, "retry", errors, usage),
-            judged=True,
+            validated=True,
         )
     reason = "rejected" if result.judged else "the verifier gave no verdict"
     failing = PendingFailure(code="phase_not_verified", reason=reason)
@@ -93,7 +93,7 @@ def _reject_attempt(
         facts=facts | attempt_facts(decision="fail"),
         events=[rejected],
         counters=count_rejected(turn, "fail", errors, usage),
-        judged=True,
+        validated=True,
     )
     counters = count_rejected(turn, HANDED_ON, errors, usage)
     return rescue_turn(turn, move, FailedTurn(best=link.attempt, reason=reason, issues=issues, counters=counters))

@@ -36,8 +36,8 @@ from worker.turns.engine_parts import EngineParts
 from worker.turns.folders import locate_last_delivery
 from worker.turns.leases.lease import Lease
 from worker.turns.publisher import accept_with_files
-from worker.turns.transitions.after_judging import fail_unjudged
-from worker.turns.transitions.usage import Usage, charge_judging
+from worker.turns.transitions.after_validation import fail_unvalidated
+from worker.turns.transitions.usage import Usage, charge_validation
 from worker.turns.validation import build_case
 from worker.turns.validation_pool import ValidatorsUnavailable
 from worker.turns.work import Files, History, SessionSetUp, TurnWork
@@ -151,7 +151,7 @@ class PhaseTurns(TurnWork):
         def validate_rules() -> tuple[ValidationIssue, ...]:
             nonlocal spent
             case = build_case(parts, turn, this.text, read_accepted_files(output.parent), ())
-            attempt = parts.judges.judge(case)
+            attempt = parts.validation_pool.validate_answer(case)
             spent += attempt.spent
             return demote_issues(attempt.issues, case.policy, final=last)
 
@@ -162,10 +162,10 @@ class PhaseTurns(TurnWork):
         try:
             result = verification.run()
         except ValidatorsUnavailable as error:
-            return fail_unjudged(link, str(error))
+            return fail_unvalidated(link, str(error))
         pass_failpoint("validation.started")
         move = transition_after_verification(turn, link, this, result, lease.reason)
-        move = charge_judging(turn, move, spent + Usage.from_report(result.usage).as_judging)
+        move = charge_validation(turn, move, spent + Usage.from_report(result.usage).as_validation_cost)
         if move.state is TurnState.SUSPENDED:
             self.give_up(parts.settings, turn)
         return accept_with_files(parts, lease, move, this)

@@ -43,7 +43,7 @@ class ExitReporter:
 
         from redis.exceptions import RedisError  # imported late, so that a supervisor starts sooner
 
-        from api_client.store.half_restored import refuse_half_restored
+        from api_client.store.unfinished_restore import refuse_unfinished_restore
         from api_client.workers.reports import store_exit
 
         while self._settings.store_url:
@@ -58,6 +58,6 @@ class ExitReporter:
                 log.warning("exit.not_noted", worker=ended.worker, pid=ended.pid, exit_code=ended.code)
             if ended.code == REFUSED:
                 try:
-                    refuse_half_restored(self._settings)
+                    refuse_unfinished_restore(self._settings)
                 except SettingsError as error:
                     log.error("worker.refused", worker=ended.worker, error=str(error))

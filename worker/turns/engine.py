@@ -48,8 +48,8 @@ from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
 from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat
 from worker.turns.loops.loop import Loop
+from worker.turns.loops.polling_loop import PollingLoop, Watcher
 from worker.turns.loops.threads import Threads
-from worker.turns.loops.watching import PollingLoop, Watcher
 from worker.turns.run_admissions import RunAdmissions
 from worker.turns.service import TurnService
 from worker.turns.session_files import SessionFiles, create_session_files
@@ -95,20 +95,20 @@ class Engine:
         *,
         name: str = "",
         alone: bool = False,
-        judges: int = 1,
+        check_slots: int = 1,
     ) -> None:
         self.settings = settings
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
         self._ability = ModelAvailability(settings)
         self.bridge = ConsumerBridge(self._send_events)
-        self.slots = Slots({RUN_QUEUE: settings.run_slots, CHECK_QUEUE: judges}, self.bridge.wake)
+        self.slots = Slots({RUN_QUEUE: settings.run_slots, CHECK_QUEUE: check_slots}, self.bridge.wake)
         self.slots.is_open = self.takes_messages
         self.loop = Loop(self._note_loop_turn)
         self._was_sick = self._quiet_ordered = self._ends = False
         self._events = TaskEventBuffer(lambda: self.loop.call_later(GATHER_SECONDS, self.bridge.wake))
         self._ledger = Ledger(settings, self.name)
-        self._threads = Threads(judges)
+        self._threads = Threads(check_slots)
         self._admissions = RunAdmissions(settings)
         files = create_session_files(settings, self._ledger, self._threads)
         self.host = Host(settings.sessions_dir, lambda folder: find_obstacle(folder) or files.find_trouble())
@@ -143,9 +143,9 @@ class Engine:
             threads=self._threads,
             host=self.host,
             runners=build_runner,
-            judges=ValidationPool(self.settings.validation_seconds),
+            validation_pool=ValidationPool(self.settings.validation_seconds),
             announce=self.announce_task,
-            let_go=self.announce_released,
+            announce_released=self.announce_released,
             ends=lambda: self._ends,
             ring=self.announce_task,
             isolate=isolated.run_task,
@@ -275,7 +275,7 @@ class Engine:
             "worker.ready",
             worker=work.name,
             slots=self.slots.count_slots(RUN_QUEUE),
-            judges=self.slots.count_slots(CHECK_QUEUE),
+            check_slots=self.slots.count_slots(CHECK_QUEUE),
         )
         heartbeat = WorkerHeartbeat(
             *(

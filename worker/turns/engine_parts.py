@@ -31,7 +31,7 @@ Ring = Callable[[ChainTask, str, str, str], object]
 class AnswerValidator(Protocol):
     """Interface of the pool that validates and repairs answers (``ValidationPool``); tests use a fake."""
 
-    def judge(self, case: ValidationCase) -> Attempt:
+    def validate_answer(self, case: ValidationCase) -> Attempt:
         """Validate a new answer and return the attempt. Raises ``ValidatorsUnavailable``."""
         ...
 
@@ -50,11 +50,11 @@ class EngineParts:
     threads: Threads
     host: Host
     runners: BuildRunner
-    judges: AnswerValidator
+    validation_pool: AnswerValidator
     announce: Announce
     isolate: Announce
     #: Announces a turn that never ran, if the broker and the store are different servers.
-    let_go: Announce = lambda _link, _turn_id, _session_id: None
+    announce_released: Announce = lambda _link, _turn_id, _session_id: None
     #: Whether this process is shutting down and starts no more agents.
     ends: Callable[[], bool] = lambda: False
     ring: Ring = lambda _link, _turn_id, _session_id, _worker: None

@@ -26,7 +26,7 @@ from worker.enforcement.answer_files import merge_files
 from worker.enforcement.attempt import find_best_attempt, latest_attempts
 from worker.enforcement.policy import weigh_attempts
 from worker.files import recording
-from worker.files.recent import RecentEntries
+from worker.files.recent_entries import RecentEntries
 from worker.files.safe_io import open_folder
 from worker.files.session_fence import open_fenced, open_for_publishing
 from worker.files.workspace import (

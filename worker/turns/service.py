@@ -20,17 +20,17 @@ from api_client.contract.turn import Outcome, PendingFailure, Turn
 from api_client.contract.validator_names import offered_validators
 from api_client.contract.worker_reports import WorkerReport, worker_name
 from api_client.store.commands import BEGUN
-from api_client.turns.record.claim import ClaimRefusal, CommitResult, JudgingHeldBack, LeaseClaim, LeaseLost
+from api_client.turns.record.claim import ClaimRefusal, CommitResult, LeaseClaim, LeaseLost, ValidationHeldBack
 from api_client.turns.record.transition import Transition
-from worker.files.recent import RecentEntries
+from worker.files.recent_entries import RecentEntries
 from worker.turns import folders, publisher, task_work
 from worker.turns.engine_parts import EngineParts
 from worker.turns.flower_text import describe_end, describe_start
 from worker.turns.leases.lease import Lease
 from worker.turns.slots import SlotHold, Slots
-from worker.turns.transitions.after_judging import fail_unjudged
 from worker.turns.transitions.after_run import avoid_workers, give_back_task, retry_without_files
-from worker.turns.transitions.judged_run import JudgedRun
+from worker.turns.transitions.after_validation import fail_unvalidated
+from worker.turns.transitions.validated_run import ValidatedRun
 from worker.turns.validation import validate_at_once
 
 log = structlog.get_logger()
@@ -158,7 +158,7 @@ class TurnService:
         # The task failed if it gave the turn up or ended the turn without an answer. A cancellation is no failure.
         failed = bool(outcome) and (link.task == FAIL or outcome not in {*_SUCCESSES, Outcome.CANCELLED})
         report.end_task(describe_end(turn, link, move, outcome), failed=failed)
-        if not outcome and move.next and move.next.task == all_tasks()[link.task].judged_by:
+        if not outcome and move.next and move.next.task == all_tasks()[link.task].checked_by:
             await pass_failpoint_async("run.committed")
         following = done if isinstance(done, LeaseClaim) else None
         judged = link != claim.link
@@ -175,7 +175,7 @@ class TurnService:
         Return the last task carried out, its transition, and the store's reply.
         """
         link, turn, report = lease.claim.link, lease.claim.turn, visit.report
-        judged: JudgedRun | None = None
+        judged: ValidatedRun | None = None
         if move.next and move.next.task == VALIDATE and self._runs_in_place(lease, move, visit):
             judged = await validate_at_once(self.parts, lease, move, attempts)
         if judged is None:
@@ -187,7 +187,7 @@ class TurnService:
         await pass_failpoint_async("link.decided")
         try:
             return link, judged.verdict, await self._store_transition(lease, judged.move, visit)
-        except JudgingHeldBack:
+        except ValidationHeldBack:
             return link, replace(move, events=[]), await self._store_transition(lease, move, visit)
 
     async def _store_transition(self, lease: Lease, move: Transition, visit: _TurnContext) -> LeaseClaim | CommitResult:
@@ -209,7 +209,7 @@ class TurnService:
     async def _handle_missing_files(self, lease: Lease, error: HelixError) -> Transition:
         turn, link = lease.claim.turn, lease.claim.link
         if not isinstance(error, SessionFilesAway):
-            return fail_unjudged(link, str(error), error.code)
+            return fail_unvalidated(link, str(error), error.code)
         await self.parts.threads.do_file_work(self.parts.host.probe_now)
         return retry_without_files(turn, link, str(error))
 
@@ -244,7 +244,7 @@ class TurnService:
         report.end_task(f"left to {claim.worker}" if claim.worker else f"nothing to do: {claim.why.replace('_', ' ')}")
         if claim.why == "elsewhere" and await self._find_capable(link, turn_id):
             # Announce again soon until a capable worker takes the turn; without a capable worker the delay doubles.
-            await self.parts.ledger.put_off(turn_id, _SOON_SECONDS)
+            await self.parts.ledger.postpone_turn(turn_id, _SOON_SECONDS)
         if claim.why == "alone":
             await self.parts.threads.do_run(self.parts.isolate, link, turn_id, session_id)
         return None
@@ -345,7 +345,7 @@ class TurnService:
     async def _release_turns(self) -> None:
         with contextlib.suppress(RedisError):
             for link, each, session_id in (await self.parts.ledger.release_turns()).left:
-                await self.parts.threads.do_file_work(self.parts.let_go, link, each, session_id)
+                await self.parts.threads.do_file_work(self.parts.announce_released, link, each, session_id)
 
     async def _do_task(self, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
         link = lease.claim.link
@@ -356,7 +356,7 @@ class TurnService:
             return await task_work.carry_out_task(self.parts, lease, attempts)
         except SettingsError as error:
             log.error("turn.set_up_wrong", link=str(link), error=str(error)[:200])
-            return fail_unjudged(link, str(error))
+            return fail_unvalidated(link, str(error))
         except SessionFilesError as error:
             log.error("session.not_here", link=str(link), error=str(error)[:200])
             return await self._handle_missing_files(lease, error)

@@ -17,7 +17,7 @@ from worker.enforcement.attempt import Attempt
 from worker.enforcement.policy import demote_issues
 from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
 from worker.turns.engine_parts import EngineParts
-from worker.turns.second_judge import SecondJudge, SecondVerdict
+from worker.turns.shadow_check import ShadowCheck, ShadowResult
 from worker.turns.validation_pool import ValidationCase
 
 log = structlog.get_logger()
@@ -26,7 +26,7 @@ log = structlog.get_logger()
 SHADOW_SECONDS = 120.0
 
 
-class ShadowRules(SecondJudge):
+class ShadowRules(ShadowCheck):
     """Checks answers by a policy's shadow rules: their verdicts are counted but never reject an answer."""
 
     def applies_to(self, turn: Turn) -> bool:
@@ -36,7 +36,7 @@ class ShadowRules(SecondJudge):
 
     async def check_answer(
         self, parts: EngineParts, turn: Turn, case: ValidationCase, attempt: Attempt, seconds_left: float
-    ) -> SecondVerdict:
+    ) -> ShadowResult:
         """Check an answer by the shadow rules, within two minutes and half of the turn's remaining time."""
         applied = AppliedPolicy.from_request(turn.request)
         names = applied.shadow if applied else ()
@@ -44,10 +44,10 @@ class ShadowRules(SecondJudge):
         other = replace(case, text=attempt.answer, history=(), names=names, policy=policy, fresh=False)
         try:
             if other.bounded:
-                found = parts.judges.judge(other)
+                found = parts.validation_pool.validate_answer(other)
             else:
                 async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
-                    found = await parts.threads.do_check(parts.judges.judge, other)
+                    found = await parts.threads.do_check(parts.validation_pool.validate_answer, other)
         except Exception as error:  # errors of a shadow rule must not stop the turn
             log.warning("shadow.failed", rules=names, error=f"{type(error).__name__}: {error}"[:200])
             return summarise_findings(turn, names, (), NOTHING_SPENT)
@@ -56,9 +56,9 @@ class ShadowRules(SecondJudge):
 
 def summarise_findings(
     turn: Turn, names: Sequence[str], issues: Sequence[ValidationIssue], spent: ValidationCost
-) -> SecondVerdict:
+) -> ShadowResult:
     """Return the counters, issues and costs of shadow rules that checked an answer."""
     rejecting = {issue.validator for issue in issues if issue.is_error}
     counted = {counter_field("shadow.judged", name, model_label(turn)): 1 for name in names}
     counted |= {counter_field("shadow.rejected", name, model_label(turn)): 1 for name in names if name in rejecting}
-    return SecondVerdict(facts=attempt_facts(shadow=tuple(issues)), counters=counted, spent=spent)
+    return ShadowResult(facts=attempt_facts(shadow=tuple(issues)), counters=counted, spent=spent)

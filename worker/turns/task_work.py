@@ -21,11 +21,11 @@ from worker.turns.engine_parts import EngineParts
 from worker.turns.leases.lease import Lease
 from worker.turns.publisher import accept_with_files
 from worker.turns.run_evidence import collect_evidence
-from worker.turns.transitions.after_judging import after_fallback, after_giving_up, fail_unjudged
 from worker.turns.transitions.after_run import after_run, end_refused_run
+from worker.turns.transitions.after_validation import after_fallback, after_giving_up, fail_unvalidated
 from worker.turns.transitions.backoff import Delays
 from worker.turns.transitions.interruptions import resume_turn
-from worker.turns.transitions.usage import charge_judging
+from worker.turns.transitions.usage import charge_validation
 from worker.turns.validation import build_case, validate_answer
 from worker.turns.validation_pool import ValidatorsUnavailable
 from worker.turns.work import find_turn_work
@@ -109,12 +109,12 @@ def _repair_answer(parts: EngineParts, lease: Lease, attempts: list[AttemptRecor
     found = folders.collect_answer_files(parts.settings, turn, tried)
     try:
         case = build_case(parts, turn, best.answer, found.files, list(records.values()), tried)
-        repaired = parts.judges.repair(case)
+        repaired = parts.validation_pool.repair(case)
     except ValidatorsUnavailable as error:
-        return fail_unjudged(link, str(error))
+        return fail_unvalidated(link, str(error))
     wrong = (*found.lost, *refused_file_issues(found.refused, turn.request.locale))
     repaired = replace(repaired, issues=(*repaired.issues, *wrong))
-    move = charge_judging(turn, after_fallback(turn, link, best.number, repaired), repaired.spent)
+    move = charge_validation(turn, after_fallback(turn, link, best.number, repaired), repaired.spent)
     return accept_with_files(parts, lease, move, best, {**found.files, **repaired.files})
 
 

@@ -23,7 +23,7 @@ from api_client.contract.session_files import SessionFilesError
 from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Turn
 from api_client.turns.record.accepted import AcceptedAnswer
-from api_client.turns.record.claim import JudgingHeldBack
+from api_client.turns.record.claim import ValidationHeldBack
 from api_client.turns.record.transition import Transition, is_freshly_ordered, to_policy_attempts
 from api_client.turns.record.turn_policy import find_turn_policy
 from worker.enforcement.answer_validation import refused_file_issues
@@ -35,10 +35,10 @@ from worker.turns import folders, publisher
 from worker.turns.engine_parts import EngineParts
 from worker.turns.folders import AnswerFiles
 from worker.turns.leases.lease import Lease
-from worker.turns.second_judges import SECOND_JUDGES
-from worker.turns.transitions.after_judging import after_validation, fail_unjudged
-from worker.turns.transitions.judged_run import JudgedRun
-from worker.turns.transitions.usage import Usage, charge_judging
+from worker.turns.shadow_checks import SHADOW_CHECKS
+from worker.turns.transitions.after_validation import after_validation, fail_unvalidated
+from worker.turns.transitions.usage import Usage, charge_validation
+from worker.turns.transitions.validated_run import ValidatedRun
 from worker.turns.validation_pool import ValidationCase, ValidatorsUnavailable
 
 log = structlog.get_logger()
@@ -54,13 +54,17 @@ async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[Attem
     try:
         case = build_case(parts, turn, this.text, found.files, before, attempts)
         quick = case.bounded
-        attempt = parts.judges.judge(case) if quick else await parts.threads.do_check(parts.judges.judge, case)
+        attempt = (
+            parts.validation_pool.validate_answer(case)
+            if quick
+            else await parts.threads.do_check(parts.validation_pool.validate_answer, case)
+        )
         left = lease.deadline - time.monotonic()
         beside = [
-            await each.check_answer(parts, turn, case, attempt, left) for each in SECOND_JUDGES if each.applies_to(turn)
+            await each.check_answer(parts, turn, case, attempt, left) for each in SHADOW_CHECKS if each.applies_to(turn)
         ]
     except ValidatorsUnavailable as error:
-        return fail_unjudged(link, str(error))
+        return fail_unvalidated(link, str(error))
     attempt = _add_file_issues(attempt, found, turn)
     await pass_failpoint_async("validation.started")
 
@@ -68,7 +72,7 @@ async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[Attem
         move = _decide_transition(turn, link, case, attempt, this)
         spent = sum((each.spent for each in beside), attempt.spent)
         return functools.reduce(
-            lambda joined, each: each.add_to_transition(joined), beside, charge_judging(turn, move, spent)
+            lambda joined, each: each.add_to_transition(joined), beside, charge_validation(turn, move, spent)
         )
 
     move = decide_transition() if quick else await parts.threads.do_check(decide_transition)
@@ -80,7 +84,7 @@ async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[Attem
 
 async def validate_at_once(
     parts: EngineParts, lease: Lease, run: Transition, attempts: Sequence[AttemptRecord]
-) -> JudgedRun | None:
+) -> ValidatedRun | None:
     """Validate a run's answer before the run is stored. Return one transition for both, or None if impossible.
 
     ``attempts`` are the earlier attempts and what is known of this attempt. An accepted answer is published, and the
@@ -90,7 +94,7 @@ async def validate_at_once(
         LeaseLost: another worker has the turn.
     """
     turn = lease.claim.turn
-    if any(each.applies_to(turn) for each in SECOND_JUDGES):
+    if any(each.applies_to(turn) for each in SHADOW_CHECKS):
         return None
     await parts.policies.load_policy(turn)
     began = time.monotonic()
@@ -105,19 +109,19 @@ async def validate_at_once(
             case = replace(case, context={**case.context, "files": found.files})
             if not case.bounded:
                 return None
-        attempt = _add_file_issues(parts.judges.judge(case), found, turn)
+        attempt = _add_file_issues(parts.validation_pool.validate_answer(case), found, turn)
     except (ValidatorsUnavailable, OSError):
         return None
     await pass_failpoint_async("validation.started")
     verdict = _decide_transition(turn, ChainTask(tasks.VALIDATE, run.attempt), case, attempt, this)
-    both = JudgedRun.of(run, verdict, judged_ms=int((time.monotonic() - began) * 1000))
+    both = ValidatedRun.of(run, verdict, validation_ms=int((time.monotonic() - began) * 1000))
     if verdict.outcome is None or not verdict.outcome.success:
         return both
     accepted = AcceptedAnswer(move=both.move, delivery=folders.last_delivery_name(turn, this), mended=found.not_own)
     ended = folders.find_recorded_attempts(parts.settings, lease.claim, parts.runners, continued=lease.continued)
     try:
         await publisher.publish_answer(parts, lease, accepted, found.files, ended)
-    except (JudgingHeldBack, SettingsError, SessionFilesError):
+    except (ValidationHeldBack, SettingsError, SessionFilesError):
         return None  # the problem is found again once the run is stored
     except OSError as error:
         if not await parts.threads.do_file_work(parts.host.probe_now):
@@ -196,4 +200,4 @@ def _decide_transition(
         return move
     # A repeated delivery would fail the same way.
     log.error("judging.failed", turn_id=turn.turn_id, link=str(link), error=fault)
-    return fail_unjudged(link, fault, "internal_error")
+    return fail_unvalidated(link, fault, "internal_error")

@@ -145,7 +145,7 @@ def _build_own_validators(names: tuple[str, ...], *, root: Path, locale: str) ->
     return build_validators(names, root=root, locale=locale)
 
 
-def judge_case(case: ValidationCase) -> Attempt:
+def validate_case(case: ValidationCase) -> Attempt:
     """Validate a new answer in this process and return the attempt. Raises ``ValidatorsUnavailable``."""
     rules = _build_case_validators(case)
     return validate_attempt(
@@ -171,13 +171,13 @@ class ValidationPool:
         self._seconds = seconds
         self._children = _ChildPool(children or os.cpu_count() or 1, memory_mb)
 
-    def judge(self, case: ValidationCase) -> Attempt:
+    def validate_answer(self, case: ValidationCase) -> Attempt:
         """Validate a new answer. Report a validator that takes too long or crashes as ``VALIDATOR_ERROR``."""
-        found = self._try_work(judge_case, case)
+        found = self._try_work(validate_case, case)
         if found is not None:
             return found
-        rest, errors = self._isolate_blamed(judge_case, case)
-        rest = rest or judge_case(replace(case, names=()))
+        rest, errors = self._isolate_blamed(validate_case, case)
+        rest = rest or validate_case(replace(case, names=()))
         return replace(rest, issues=(*rest.issues, *errors))
 
     def repair(self, case: ValidationCase) -> RepairResult:
@@ -227,7 +227,7 @@ class _ChildPool:
         self._places = threading.Semaphore(most)
         self._idle: list[_Child] = []
         # A child ends with the thread that started it, so one long-lived thread starts all children.
-        self._starter = ThreadPoolExecutor(1, "judges")
+        self._starter = ThreadPoolExecutor(1, "validators")
 
     def run_case(
         self, work: Callable[[ValidationCase], Found], case: ValidationCase, seconds: float

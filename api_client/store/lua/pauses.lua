@@ -9,7 +9,7 @@
 --   limit|UPSTREAM               a service limits us (429, 529): until_ms, for_ms (between two tries), heard_ms
 --                                (the last such reply), errors, slot_ms (see hold_back), spent (no money is left)
 -- Fields of TURN: held_back (the reported pause), held_since, probes (the model whose breaker it probes),
---                 asks (the service whose slot it has or waits for: see line.lua)
+--                 asks (the service whose slot it has or waits for: see fair_queue.lua)
 
 -- How long a probe may run before another turn replaces it, and the longest open time of a breaker.
 local PROBE_MS, LONGEST_MS = 600000, 600000
@@ -73,7 +73,7 @@ local function stop_asking()
 end
 
 -- Return whether something keeps answers from being validated now.
-local function judging_held() return in_force('queue|check') ~= nil end
+local function validation_held() return in_force('queue|check') ~= nil end
 
 -- Return the answer to a submission while no new turns are stored: {'closed', until in ms, reason}; otherwise nil.
 local function intake_closed(owner, key, label)
@@ -166,7 +166,7 @@ local function hold_back(hold)
 end
 
 -- The turn continues.
-local function let_go()
+local function continue_held()
   if (turn.held_back or '') == '' then return end
   count_in()
   set('held_back', '')
@@ -211,7 +211,7 @@ local function held_back(runs)
     hold_back({ name = name, pause = pause })
     return name
   end
-  let_go()
+  continue_held()
 end
 
 -- Make all held-back turns due now; other pauses hold them back again.

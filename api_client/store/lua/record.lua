@@ -18,7 +18,7 @@
 --      10  PENDING   list    counters that no reaper has folded yet: see counters.py
 --      11  PAUSES    hash    what keeps turns from starting
 --      12  HELD      zset    turns held back
---      13 to 19              see line.lua
+--      13 to 19              see fair_queue.lua
 -- ARGV     ID, then what the command's header declares: "args: token nth# ..." ("#": a number; "...": the rest)
 -- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, ELSEWHERE_MS, STRIKES, BOUNDS_MS, GIVEN_UP, SHORT_BYTES,
 --          COUNTED_LABELS, LABEL_COUNTERS
@@ -39,7 +39,7 @@
 --   the labels of the request, see submit.lua and contract/turn_labels.py
 --   token_limit tokens_used token_reserve cost_limit cost_used cost_reserve
 --   held_back held_since probes asks   what keeps it from starting
---   priority weight most               see line.lua; '': interactive, 1, no limit
+--   priority weight most               see fair_queue.lua; '': interactive, 1, no limit
 --   lacks                              workers that cannot carry out the next task -> why (JSON)
 --   still_ms                           time spent suspended or held back
 --   request accepted response          texts of up to SHORT_BYTES
@@ -63,7 +63,7 @@ local function number(name) return tonumber(turn[name] or '0') or 0 end
 -- The writes after the answer. Numbers are whole, because the server writes them as such.
 local fields, facts, texts, shared, events, counted = {}, {}, {}, {}, {}, {}
 local is_written = false
--- Actions after all writes, whose failure does not undo the writes: see line.lua.
+-- Actions after all writes, whose failure does not undo the writes: see fair_queue.lua.
 local afterwards = {}
 local function after(act) afterwards[#afterwards + 1] = act end
 

@@ -9,7 +9,7 @@
 -- reads: state
 -- labels: further fields of the record (JSON), set by admissions
 -- key: the caller's API key, as a label
--- priority, weight, most: see line.lua  message: for the queue, or '' if the caller announces the turn
+-- priority, weight, most: see fair_queue.lua  message: for the queue, or '' if the caller announces the turn
 -- channel, event: Celery's task event of the message
 -- answers {'stored', position, '', 'announced' or 'held'} | {'known', 0, turn id} | {'repeated', 0, turn id}
 --         | {'conflict', 0, turn id} | {'closed', until in ms, reason}: no new turns are stored

@@ -20,7 +20,7 @@ from api_client.turns.record.announcements import FIELDS, AnnouncedTurn, QueueHe
 
 log = ModuleLog(__name__)
 
-_LUA = Path(__file__).with_name("lua") / "put_off.lua"
+_LUA = Path(__file__).with_name("lua") / "postpone.lua"
 
 
 class Backlog:
@@ -49,7 +49,7 @@ class Backlog:
         found: list[Any] = await self._store.zrangebyscore(self._keys.due, "-inf", now, 0, limit, withscores=True)
         return [(turn_id.decode(), score) for turn_id, score in found]
 
-    async def put_off_waiting(self, due: Sequence[tuple[str, float]], now: int) -> set[str]:
+    async def postpone_waiting(self, due: Sequence[tuple[str, float]], now: int) -> set[str]:
         """Postpone due turns whose messages still wait in a queue; return the ids of the other turns.
 
         Raises ``RedisError`` if the store does not answer.

@@ -18,7 +18,7 @@ from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Turn
 from api_client.store.commands import (
     CANCEL,
-    LINE_UP,
+    ENQUEUE,
     RELEASE,
     ReleaseReply,
     Word,
@@ -34,11 +34,11 @@ from api_client.turns.record.claim import (
     ClaimRefusal,
     CommitResult,
     HeldBack,
-    JudgingHeldBack,
     LeaseClaim,
     LeaseLost,
     LostCommands,
     ReapResult,
+    ValidationHeldBack,
 )
 from api_client.turns.record.encoding import EncodedTransition, encode_transition, find_orphaned
 from api_client.turns.record.store_command import Command, Exchange, T, decode_hash
@@ -66,7 +66,7 @@ class TurnCommands:
         self._worker = worker
         self._patience_ms = int(settings.affinity_patience * 1000)
         self._queue = find_queue(settings)
-        paths = {name: _LUA / f"{name}.lua" for name in _NAMES} | {"cancel": CANCEL, "line_up": LINE_UP}
+        paths = {name: _LUA / f"{name}.lua" for name in _NAMES} | {"cancel": CANCEL, "enqueue": ENQUEUE}
         self.scripts = {name: load_script(path, settings) for name, path in paths.items()}
         #: The same for all models, so made once.
         self.scripts["fold"] = load_plain_script(_LUA / "fold.lua")
@@ -239,7 +239,7 @@ class TurnCommands:
             said = yield from self._send_with_texts(claim, command)
         if said == HeldBack():
             claim.outbox.pop()
-            raise JudgingHeldBack
+            raise ValidationHeldBack
         return said
 
     def _send_with_texts(self, claim: LeaseClaim, command: Command[Any]) -> Exchange[Any]:
@@ -270,7 +270,7 @@ class TurnCommands:
             if said == b"fenced":
                 raise LeaseLost
             if said == b"held_back":
-                raise JudgingHeldBack
+                raise ValidationHeldBack
             return bool(said == b"sealed")
 
         words: dict[str, Word] = {"token": claim.token, "files": files, "accepted": accepted}
@@ -287,7 +287,7 @@ class TurnCommands:
     def queue_turn(
         self, turn_id: str, session_id: str, message: str, channel: str, event: str, since: float
     ) -> Command[str]:
-        """Build the command that puts a turn's first run into the fair queue; its result is a word of ``line_up.lua``.
+        """Build the command that puts a turn's first run into the fair queue; its result is a word of ``enqueue.lua``.
 
         After ``begun`` the caller announces the task. ``message``, ``channel`` and ``event`` are the announcement,
         empty if the store does not hold the queues. ``since`` is when the session's preceding turn was created, in
@@ -295,7 +295,7 @@ class TurnCommands:
         """
         values: dict[str, Word] = {"message": message, "channel": channel, "event": event}
         values["since"] = int(since * 1000)
-        return self._build_command("line_up", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
+        return self._build_command("enqueue", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
 
     def release_turns(self, behind: str = "", ended: Sequence[str] = ()) -> Command[ReleaseReply]:
         """Build the command that frees the slots ``ended`` and starts queued turns while slots are free.

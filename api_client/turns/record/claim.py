@@ -16,7 +16,7 @@ class LeaseLost(Exception):
     """Raised when this worker no longer holds the turn, so that its later results must not count."""
 
 
-class JudgingHeldBack(Exception):
+class ValidationHeldBack(Exception):
     """Raised when validation of answers is paused: the agent's answer waits in the store, and nothing was written."""
 
 

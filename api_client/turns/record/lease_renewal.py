@@ -13,7 +13,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.turns.record.claim import LeaseClaim
 
-_LUA = Path(__file__).with_name("lua") / "beats.lua"
+_LUA = Path(__file__).with_name("lua") / "renew_leases.lua"
 #: Leases renewed per command; 250 keep the server busy for about a millisecond.
 _TURNS_A_COMMAND = 250
 

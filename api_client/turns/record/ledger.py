@@ -217,9 +217,9 @@ class Ledger:
         if isinstance(error, _REFUSALS) or str(error).startswith("MISCONF"):
             raise error
         log.error("turn.damaged", turn_id=turn_id, error=str(error)[:200])
-        await self.put_off(turn_id, _DAMAGED_SECONDS)
+        await self.postpone_turn(turn_id, _DAMAGED_SECONDS)
 
-    async def put_off(self, turn_id: str, seconds: float) -> None:
+    async def postpone_turn(self, turn_id: str, seconds: float) -> None:
         """Postpone a due turn by ``seconds`` without changing its record."""
         at = int((await self.server_time() + seconds) * 1000)
         await self._connection.send_command(

@@ -58,7 +58,7 @@ class Transition:
 
     ``state`` and ``next`` are ignored if ``outcome`` is set. The store adds the event of a turn's end and its own
     measurements. ``delay_ms`` passes before ``next`` may be claimed. ``end_counters`` count only if the turn really
-    ends with this outcome. ``judged_ms`` is the duration of a validation stored together with its run.
+    ends with this outcome. ``validation_ms`` is the duration of a validation stored together with its run.
     ``suspend_seconds`` above 0 suspends the turn for that time. ``service`` is what the run says about its model's
     service.
     """
@@ -75,8 +75,8 @@ class Transition:
     answer: Answer = field(default_factory=Answer)
     end_counters: dict[str, int] = field(default_factory=dict)
     run_ended: bool = False
-    judged: bool = False
-    judged_ms: int = 0
+    validated: bool = False
+    validation_ms: int = 0
     suspend_seconds: float = 0.0
     service: str = ""
     service_reason: str = ""

@@ -72,10 +72,10 @@ def chart_rejection_rate(pieces: Sequence[Slice], validator: str) -> BarChart:
     boxes = []
     for place, piece in enumerate(pieces):
         row = next((r for r in piece.stats.rows if isinstance(r, RuleRow) and r.name == validator), None)
-        if row and row.judged:
-            height = max(min(1.0, row.rejected / row.judged), 0.04)
+        if row and row.validated:
+            height = max(min(1.0, row.rejected / row.validated), 0.04)
             tone = "rate" if row.rejected else "none"
-            boxes.append(_make_rectangle(place, len(pieces), 0, height, tone, f"{row.rejected} of {row.judged}"))
+            boxes.append(_make_rectangle(place, len(pieces), 0, height, tone, f"{row.rejected} of {row.validated}"))
     return BarChart(tuple(boxes), 1.0)
 
 

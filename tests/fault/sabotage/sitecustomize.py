@@ -72,7 +72,7 @@ def _break_beats() -> None:
     whole = lease_renewal.read_script()
     guard = "elseif turn[1] ~= token then"
     if guard not in whole:
-        raise AssertionError(f"beats.lua has no {guard!r}: mend tests/fault/sabotage")
+        raise AssertionError(f"renew_leases.lua has no {guard!r}: mend tests/fault/sabotage")
     lease_renewal.read_script = lambda: whole.replace(guard, "elseif false then")
 
 

@@ -20,7 +20,7 @@ from tests.fault.staged import Seen
 from tests.support import wait_until
 from worker.logs import configure_logging
 from worker.turns.leases.replica_watch import ReplicaWatch
-from worker.turns.loops.watching import PollingLoop
+from worker.turns.loops.polling_loop import PollingLoop
 
 #: How long a master is frozen, in seconds: three times as long as it takes Sentinel to replace it.
 _FROZEN_SECONDS = 15.0

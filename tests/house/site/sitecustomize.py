@@ -17,7 +17,7 @@ _FOLDER = os.environ.get("HOUSE_TRACE", "")
 _MESSAGES, _IDLE = 5, 255
 _PRODUCT = os.environ.get("HOUSE_PRODUCT", "")
 #: What judges; all else of a worker runs the agent and stores what it said.
-_JUDGING = ("/worker/enforcement/", "/validation.py", "/judges.py", "/judging.py")
+_JUDGING = ("/worker/enforcement/", "/validation.py", "/validation_pool.py", "/after_validation.py")
 #: What the relay needs only once the turn is stored.
 _ANSWERING = "/api_client/web/streaming/"
 

@@ -15,7 +15,9 @@ from tests.on_loop import Ledger
 from tests.support import wait_until
 
 RAN = Transition(attempt=1, next=ChainTask(VALIDATE, 1), facts=attempt_facts(text="Ja."), run_ended=True)
-AGAIN = Transition(attempt=1, next=ChainTask(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), judged=True)
+AGAIN = Transition(
+    attempt=1, next=ChainTask(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), validated=True
+)
 
 
 async def test_a_turn_goes_from_link_to_link_under_one_token_and_ends_once(client: TurnsClient, ledger: Ledger) -> None:

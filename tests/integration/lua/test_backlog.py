@@ -138,7 +138,7 @@ async def test_a_turn_that_was_claimed_meanwhile_keeps_the_look_at_its_lease(
         return await heads(queues)
 
     backlog.inner._read_heads = claimed_meanwhile
-    assert backlog.put_off_waiting(due, now) == set(), "both were read before"
+    assert backlog.postpone_waiting(due, now) == set(), "both were read before"
     now = store.time()[0] * 1000 + 999
     assert (store.zscore(keys.due, ids[1]) or 0) > now + 1000 * quick.lease_seconds - 3000
     assert store.hget(keys.turn(ids[1]), "announced") == b"1"

@@ -32,7 +32,7 @@ PASSED = Transition(
     outcome=Outcome.PASSED,
     facts=attempt_facts(answer=ANSWER, decision="accept"),
     answer=Answer(response=ANSWER, step="done", step_source="marker"),
-    judged=True,
+    validated=True,
 )
 
 

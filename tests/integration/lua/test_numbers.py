@@ -43,8 +43,8 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 #: So often each argument of each script is varied, on whatever state it is called.
 _OFTEN = 5
 #: Scripts that are given no number, and the common parts of the others.
-_WITHOUT = {"beat", "cancel", "drop", "outline", "place", "release", "select", "use_up"}
-_WITHOUT |= {"line", "pauses", "record", "turn"}
+_WITHOUT = {"beat", "cancel", "drop", "outline", "queue_position", "release", "select", "use_up"}
+_WITHOUT |= {"fair_queue", "pauses", "record", "turn"}
 
 
 def counts_arguments(name: str, number: int) -> bool:
@@ -173,7 +173,7 @@ async def play(settings: Settings, client: TurnsClient, store: redis.Redis, trie
     async def lost() -> bool:
         reaper.recall_turns()
         reaper.reap_turns()
-        return (await client.reader.read_turn(first)).state.value == "queued" and tried["put_off"] > 0 < tried["fold"]
+        return (await client.reader.read_turn(first)).state.value == "queued" and tried["postpone"] > 0 < tried["fold"]
 
     await wait_until(lost)
     await client.spending.read_today()

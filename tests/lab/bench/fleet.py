@@ -41,7 +41,7 @@ from worker.processes.process_tuning import raise_open_file_limit
 from worker.turns.leases.host import Host
 from worker.turns.leases.reaper import Reaper
 from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat
-from worker.turns.loops.watching import Watcher
+from worker.turns.loops.polling_loop import Watcher
 
 _OWNERS, _AT_ONCE, _LOOK_SECONDS, _TO_TAKE, _PATIENCE = 1_000, 200, 20.0, 60.0, 300.0
 _MESSAGE = ({"role": "user", "content": "Which cache do we take, and why? " * 8},)
@@ -53,7 +53,7 @@ _PASSED = Transition(
     outcome=Outcome.PASSED,
     answer=Answer(response="An answer.", step="done", step_source="marker"),
     facts=attempt_facts(answer="An answer.", decision="accept"),
-    judged=True,
+    validated=True,
 )
 #: A turn that may be taken: its link, its id and its session's.
 Due = tuple[ChainTask, str, str]

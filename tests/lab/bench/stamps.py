@@ -1,4 +1,4 @@
-"""Engine and client note when they pass the steps of a turn, by a clock they share. For ``tests.lab.bench.wait``."""
+"""Engine and client note when they pass the steps of a turn, by one clock. For ``tests.lab.bench.step_times``."""
 
 import functools
 import inspect

@@ -48,7 +48,7 @@ def _run(text: str) -> Transition:
 def _passed(text: str) -> Transition:
     answer = Answer(response=text, step="what", step_source="marker")
     facts = attempt_facts(answer=text, decision="accept")
-    return Transition(attempt=1, outcome=Outcome.PASSED, answer=answer, facts=facts, judged=True)
+    return Transition(attempt=1, outcome=Outcome.PASSED, answer=answer, facts=facts, validated=True)
 
 
 class Cost:
@@ -166,7 +166,7 @@ async def _rejected_once(client: TurnsClient, ledger: Ledger, session: str) -> N
     turn_id = await client.submitter.submit(TurnRequest(model="scripted", messages=messages, session_id=session))
     claim: object = ledger.claim_turn(turn_id, session, ChainTask(RUN, 1))
     again = Transition(
-        attempt=1, next=ChainTask(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), judged=True
+        attempt=1, next=ChainTask(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), validated=True
     )
     for move in (_run("no"), again, replace(_run("yes"), attempt=2, next=ChainTask(VALIDATE, 2))):
         assert isinstance(claim, LeaseClaim)

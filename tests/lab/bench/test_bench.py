@@ -13,6 +13,7 @@ from tests.lab.bench import plots
 from tests.lab.bench.load import work
 from tests.lab.bench.load.loop import pace
 from tests.lab.bench.peers import client
+from tests.lab.bench.step_times import table, turns_of
 from tests.lab.bench.turns import peers_home
 from tests.lab.bench.turns.capacity import capacity
 from tests.lab.bench.turns.measure import measure
@@ -20,7 +21,6 @@ from tests.lab.bench.turns.plan import Plan
 from tests.lab.bench.turns.result import context, of_rounds, result, spread
 from tests.lab.bench.turns.rows import ROWS
 from tests.lab.bench.turns.tables import show, text
-from tests.lab.bench.wait import table, turns_of
 from tests.support import processes_with, wait_for
 
 

@@ -16,7 +16,7 @@ from api_client.contract.session_paths import SHIPPED, read_shipped_template
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record.transition import Answer
 from worker.files import session, template
-from worker.files.recent import RecentEntries
+from worker.files.recent_entries import RecentEntries
 from worker.files.session import digest_conversation, find_agent_session, read_status
 from worker.files.session_fence import open_fenced
 from worker.files.session_version import PreparedSession

@@ -25,7 +25,7 @@ from worker.enforcement import (
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.policy import Policy
 from worker.enforcement.validator_process import MOST_CHARACTERS
-from worker.turns.validation_pool import ValidationCase, judge_case, repair_case
+from worker.turns.validation_pool import ValidationCase, repair_case, validate_case
 
 #: Where no path of a test exists; nothing is written there.
 NOWHERE = Path("/nonexistent-project")
@@ -164,8 +164,8 @@ def case(
 def work(text: str) -> None:
     """Two attempts, the second one judged beside the first, and a repair."""
     parse_document.cache_clear()
-    first = judge_case(case(text))
-    second = judge_case(case(text + "x", first))
+    first = validate_case(case(text))
+    second = validate_case(case(text + "x", first))
     repair_case(case(second.answer, first, second))
 
 
@@ -235,7 +235,7 @@ def test_only_short_texts_under_our_own_rules_that_name_no_files_are_judged_in_t
 
 
 def test_the_attempts_before_count_too() -> None:
-    before = judge_case(case("y" * MOST_CHARACTERS))
+    before = validate_case(case("y" * MOST_CHARACTERS))
     assert not case("Ja.", before).bounded
 
 
@@ -247,6 +247,6 @@ def test_what_is_judged_in_the_worker_never_looks_at_the_file_system(monkeypatch
     for kind in ADVERSARIAL:
         text = ADVERSARIAL[kind](1)[:SIZE]
         if case(text).bounded:
-            assert "VALIDATOR_ERROR" not in {issue.code for issue in judge_case(case(text)).issues}
-    named = judge_case(case(header_with("files:\n  modify:\n    - a.py\n")))
+            assert "VALIDATOR_ERROR" not in {issue.code for issue in validate_case(case(text)).issues}
+    named = validate_case(case(header_with("files:\n  modify:\n    - a.py\n")))
     assert "VALIDATOR_ERROR" in {issue.code for issue in named.issues}

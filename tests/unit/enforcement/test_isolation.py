@@ -1,6 +1,6 @@
 """A rule that raises, hangs, dies or eats memory is an issue of its own in ``ResponseEnforcer`` and ``turns validate``.
 
-tests/integration/test_judges.py has the same for the engine.
+tests/integration/test_validation_pool.py has the same for the engine.
 """
 
 import asyncio

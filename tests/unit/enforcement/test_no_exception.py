@@ -154,10 +154,10 @@ async def test_the_worker_judges_on_when_a_step_raises(
 
     names, judges = ("adr_structure", "step_marker"), ValidationPool(30)
     first = case("A text." if step != "restore_sections" else ADR, (), names)
-    before = judges.judge(first)
+    before = judges.validate_answer(first)
     for module in (attempt_validation, repair, policy):
         monkeypatch.setattr(module, step, raises, raising=False)
-    after = judges.judge(case("Another text.", (before,), names, feedback="Repair it."))
+    after = judges.validate_answer(case("Another text.", (before,), names, feedback="Repair it."))
     if step in {"restore_sections", "find_unresolved_losses"}:
         repaired = judges.repair(case(after.answer, (before, after), names))
         assert not repaired.accepted
@@ -217,7 +217,7 @@ def test_a_decision_that_raises_ends_the_turn_honestly_and_is_logged(
     module: ModuleType, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     what = case("A text.", (), ("step_marker",))
-    attempt = ValidationPool(30).judge(what)
+    attempt = ValidationPool(30).validate_answer(what)
     monkeypatch.setattr(module, step, lambda *_: {}["gone"])
     record, turn = AttemptRecord(number=1, text="A text."), turn_to_escalate()
     with capture_logs() as lines:

@@ -34,7 +34,7 @@ class Process:
     """A process that answers with its name, or as it is told."""
 
     session: tuple[str, str]
-    fixed_part: str = "f"
+    launch_key: str = "f"
     answers: list[Any] = field(default_factory=list)
     can_be_kept: bool = True
     fits: bool = True
@@ -71,7 +71,7 @@ class Runner:
     async def run_alone(self, _: Order, _emit: Emit, _stop: Stop) -> RunResult:
         return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason=""), text="alone")
 
-    def fixed_part(self, _: Order) -> str:
+    def compute_launch_key(self, _: Order) -> str:
         return self.fixed
 
     def open_agent(self, order: Order, fixed: str, _: Stop) -> Process:
@@ -96,7 +96,7 @@ def test_a_session_has_one_process_for_its_messages() -> None:
     assert all(process.closed for process in runner.opened)
 
 
-def test_an_order_without_a_fixed_part_runs_alone() -> None:
+def test_an_order_without_a_launch_key_runs_alone() -> None:
     idle = IdleAgents()
     assert ask(idle, Runner(fixed=""), order()) == ["alone"]
     assert len(idle) == 0
@@ -192,7 +192,7 @@ class Ahead(Process):
     claims: bool = True
 
     def bind_session(self, order: Order, fixed: str) -> bool:
-        self.session, self.fixed_part = (order.owner, order.session_id), fixed
+        self.session, self.launch_key = (order.owner, order.session_id), fixed
         return self.claims
 
 
@@ -205,7 +205,7 @@ class Preparing(Runner):
     def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
         return [(at, order("", "")) for at in self.elsewhere if at > since]
 
-    def spare_part(self, _: Order) -> str:
+    def compute_spare_key(self, _: Order) -> str:
         return "kind"
 
     def open_spare(self, _: Order, part: str, until: float) -> Ahead | None:

@@ -10,8 +10,8 @@ import pytest
 from api_client.contract.completion import KILLED_BY, OTHERS, Completion, Verdict
 from api_client.contract.tasks import FAIL, RUN, ChainTask
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.calm import ClockComparison
 from api_client.turns.record.claim import LeaseClaim
+from api_client.turns.record.grace_period import ClockComparison
 from api_client.turns.record.transition import Transition
 from worker.runners.base import RunResult
 from worker.turns.leases import host

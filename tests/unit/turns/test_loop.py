@@ -32,8 +32,8 @@ from worker.turns.leases import lease
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
 from worker.turns.loops.loop import BLOCKED_SECONDS, Loop
+from worker.turns.loops.polling_loop import PollingLoop
 from worker.turns.loops.threads import Threads
-from worker.turns.loops.watching import PollingLoop
 
 
 @pytest.fixture

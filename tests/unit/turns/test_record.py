@@ -28,7 +28,7 @@ from worker.runners.base import AgentEvent, RunResult
 from worker.turns import folders
 from worker.turns.continuation import Continuation
 from worker.turns.event_writer import EventWriter
-from worker.turns.transitions.judged_run import JudgedRun
+from worker.turns.transitions.validated_run import ValidatedRun
 
 
 class Log:
@@ -262,9 +262,9 @@ def test_a_seal_of_a_run_that_was_judged_at_once_says_all_of_the_run() -> None:
     run = Transition(
         attempt=2, facts=attempt_facts(text="Ja."), counters={"a": 1}, service="answered", service_reason="why"
     )
-    verdict = replace(ending("Ja.", answer="Ja."), counters={"a": 1, "b": 2}, judged=True)
-    move = JudgedRun.of(run, verdict, judged_ms=7).move
-    assert (move.run_ended, move.judged, move.judged_ms, move.counters) == (True, True, 7, {"a": 2, "b": 2})
+    verdict = replace(ending("Ja.", answer="Ja."), counters={"a": 1, "b": 2}, validated=True)
+    move = ValidatedRun.of(run, verdict, validation_ms=7).move
+    assert (move.run_ended, move.validated, move.validation_ms, move.counters) == (True, True, 7, {"a": 2, "b": 2})
     found = AcceptedAnswer.from_json(AcceptedAnswer(move=move, delivery="d").to_json({}), lambda _: {})
     assert found.move == move
 
@@ -430,7 +430,7 @@ def test_what_was_accepted_is_read_again_as_it_was_written() -> None:
         events=[TurnMended(attempt=2, changes=("x",), fixed=(), step="done", step_source="inferred")],
         counters={"turn.mended": 1},
         end_counters={"turn.repaired": 1},
-        judged=True,
+        validated=True,
         outcome=Outcome.PASSED_BY_FALLBACK,
         answer=Answer(response="Grüße\n", step="done", step_source="inferred"),
     )

@@ -26,8 +26,8 @@ from worker.enforcement.feedback import continuation_feedback, incomplete_feedba
 from worker.phases.after_verification import VERIFIER_TRIES, transition_after_verification
 from worker.runners.base import RunResult
 from worker.turns.folders import may_be_recorded, may_write_files
-from worker.turns.transitions.after_judging import after_giving_up
 from worker.turns.transitions.after_run import after_run, classify_service
+from worker.turns.transitions.after_validation import after_giving_up
 from worker.turns.transitions.backoff import Delays
 from worker.turns.transitions.interruptions import resume_turn
 from worker.verification import ResultGround, VerificationResult
@@ -73,7 +73,7 @@ def test_a_verifier_is_asked_again_later_and_later(turn: Turn) -> None:
 def test_gates_that_may_not_run_on_this_worker_end_the_turn_with_the_reason_and_cost_no_attempt(turn: Turn) -> None:
     refused = VerificationResult(success=False, errors=["no sandbox here"], ground=ResultGround.REFUSED)
     _, move = verified(turn, refused)
-    assert (move.next, move.judged) == (ChainTask(FAIL, 1), False)
+    assert (move.next, move.validated) == (ChainTask(FAIL, 1), False)
     assert move.fields.values["failing"] == PendingFailure(
         outcome=Outcome.ERROR, code="config", reason="no sandbox here"
     )

@@ -15,7 +15,7 @@ from api_client.contract.store_refusals import find_refusal
 from api_client.relay_state.allowances import OwnerLimits
 from api_client.store.cluster import find_slot
 from api_client.store.commands import CANCEL
-from api_client.store.half_restored import refuse_half_restored
+from api_client.store.unfinished_restore import refuse_unfinished_restore
 from worker.cli.checks.finding import Finding
 from worker.cli.output import count_noun
 from worker.cli.store_access import run_with_settings
@@ -135,7 +135,7 @@ def check_submit(settings: Settings) -> Iterator[Finding]:
         return client.store.troubles
 
     try:
-        refuse_half_restored(settings)
+        refuse_unfinished_restore(settings)
         troubles = run_with_settings(settings, try_submit)
     except SettingsError as error:
         yield Finding("restore", "wrong", error.problems[0], "see docs/operations.md, Back up and restore")

@@ -74,7 +74,7 @@ def report_alerts(standing: InstallationState) -> Iterator[Finding]:
         if alert.check != "disk":  # the check of the disk reports this
             yield Finding(alert.check, "warning" if alert.severity == "warning" else "wrong", alert.message, alert.fix)
     blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
-    workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.judges} to validate answers"}
+    workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.validators} to validate answers"}
     for queue, who in workers.items():
         there = [each for each in standing.recent_reports if queue in each.queues]
         slots, free = (sum(counted) for counted in zip((0, 0), *map(_SLOTS[queue], there), strict=True))

@@ -156,11 +156,11 @@ def _print_stats(stats: Stats) -> None:
 
 def _describe_phases(stats: Stats) -> Iterator[str]:
     row = stats.phases
-    if row.judged:
+    if row.verified:
         attempts = "" if row.attempts is None else f" ({row.attempts:.1f} attempts for each)"
         others = "".join(f"{row.others[name]} {words}, " for name, words in REACTIONS.values())
         yield (
-            f"phases: {row.judged} attempts verified, {format_percent(row.rate)} passed{attempts}; "
+            f"phases: {row.verified} attempts verified, {format_percent(row.rate)} passed{attempts}; "
             f"{row.asked_again} asked again, {others}{row.failed} failed"
         )
 
@@ -178,7 +178,7 @@ def _usage_cells(row: TurnRow) -> tuple[str, ...]:
 
 def _rule_cells(row: RuleRow) -> tuple[str, ...]:
     followed = (row.retried, row.fallback, *row.others.values(), row.failed, row.gave_up)
-    return (str(row.rejected), str(row.judged), format_percent(row.rate), *map(str, followed))
+    return (str(row.rejected), str(row.validated), format_percent(row.rate), *map(str, followed))
 
 
 def _duration_row(duration: Duration) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def render_frame(seen: Overview, width: int, height: int) -> list[Line]:
         for each in seen.waits
     ]
     rules = [
-        Line(f"  {row.name:<18} {format_percent(row.rate):>6}  {row.rejected} of {row.judged} answers rejected")
+        Line(f"  {row.name:<18} {format_percent(row.rate):>6}  {row.rejected} of {row.validated} answers rejected")
         for row in seen.figures.rules
     ]
     latest = [_ended_line(turn) for turn in seen.latest[:5]]

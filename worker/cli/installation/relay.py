@@ -17,7 +17,7 @@ from worker.cli.installation.relay_binding import PORTS, CannotStartError, Relay
 def relay(host: str, port: int) -> None:
     """Run the OpenAI-compatible relay in the foreground."""
     settings = require_store(load_settings())
-    from api_client.store.half_restored import refuse_half_restored
+    from api_client.store.unfinished_restore import refuse_unfinished_restore
     from api_client.web.app import serve_relay
     from worker.cli.turns.bundle import pack_bundle
     from worker.logs import configure_logging
@@ -29,7 +29,7 @@ def relay(host: str, port: int) -> None:
         find_free_port(host, port)
     except CannotStartError:
         configure_logging(replace(settings, log_level="error"))  # one line with the reason is enough
-        refuse_half_restored(settings)
+        refuse_unfinished_restore(settings)
         raise
-    refuse_half_restored(settings)
+    refuse_unfinished_restore(settings)
     serve_relay(settings, host, port, partial(pack_bundle, settings))

@@ -36,10 +36,10 @@ def await_store(settings: Settings, stopping: threading.Event | None = None) -> 
     await_server("store", settings, stopping)
     if settings.broker_url != settings.store_url:
         await_server("broker", replace(settings, store_url=settings.broker_url), stopping)
-    from api_client.store.half_restored import refuse_half_restored
+    from api_client.store.unfinished_restore import refuse_unfinished_restore
 
     if not stopping.is_set():
-        refuse_half_restored(settings)
+        refuse_unfinished_restore(settings)
 
 
 def await_server(name: str, settings: Settings, stopping: threading.Event) -> None:

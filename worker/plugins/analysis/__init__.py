@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "policy.compare": (
-        "worker.plugins.analysis.comparing:compare",
+        "worker.plugins.analysis.compare_command:compare",
         "Compare the turns of two flow versions, and say which difference is real.",
     ),
     "policy.replay": (

@@ -78,7 +78,7 @@ _HEAD = (
 
 
 def _format_row(row: Trial) -> str:
-    without = "complete" if row.without else "not complete"
+    without = "complete" if row.complete_without_log else "not complete"
     reason = " ".join(row.result.completion.reason.split())[:90]
     agents = f"{row.agent_says}{' (done)' if row.agents else ''}"
     verdict = row.verdict_word if row.applies else "not applicable"

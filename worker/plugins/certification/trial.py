@@ -66,7 +66,7 @@ class Trial:
         return self.result.completion.verdict is Verdict.COMPLETE
 
     @property
-    def without(self) -> bool:
+    def complete_without_log(self) -> bool:
         """Return True if the runner would have judged "complete" without the model proxy's log of calls."""
         return self.ours or self.evidence.get("overruled") == Verdict.COMPLETE
 
@@ -123,7 +123,7 @@ class Trial:
             "truth": self.situation.truth,
             "verdict": self.verdict_word,
             "complete": self.ours,
-            "complete_without_witness": self.without,
+            "complete_without_call_log": self.complete_without_log,
             "agent_says": self.agent_says,
             "agent_complete": self.agents,
             "whole_text": self.is_whole,

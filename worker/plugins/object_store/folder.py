@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from api_client.contract.session_files import SessionFilesTooLarge
 from worker.files import recording
-from worker.files.recent import RecentEntries
+from worker.files.recent_entries import RecentEntries
 from worker.files.safe_io import DIRECTORY, ensure_folder, read_below
 from worker.files.session import KEPT
 from worker.files.session_fence import HELD, FencedSessionFolder

@@ -21,7 +21,7 @@ from api_client.contract.session_paths import session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.work import find_work
 from api_client.turns.record.ledger import Ledger
-from worker.files.recent import RecentEntries
+from worker.files.recent_entries import RecentEntries
 from worker.files.safe_io import open_folder
 from worker.files.session_fence import open_fenced
 from worker.plugins.object_store.folder import bring, packed

@@ -53,11 +53,11 @@ class ClaudeCliRunner(ProcessRunner):
         """Run the agent once in a new process that ends with the run, and return the result."""
         return await super().run_async(order, emit, stop)
 
-    def fixed_part(self, order: Order) -> str:
+    def compute_launch_key(self, order: Order) -> str:
         """Return a digest of the options that a process fixes at its start, or "" if none can be kept."""
         settings = self._settings.for_model(order.model)
         try:
-            return warm_agent.fixed_part(settings, find_program(settings), order)
+            return warm_agent.compute_launch_key(settings, find_program(settings), order)
         except (SettingsError, OSError):
             return ""  # a run alone reports the reason
 
@@ -75,11 +75,11 @@ class ClaudeCliRunner(ProcessRunner):
         settings = self._settings.for_model(order.model)
         return warm_agent.open_agent(self._agents, settings, find_program(settings), order, fixed, stop)
 
-    def spare_part(self, order: Order) -> str:
+    def compute_spare_key(self, order: Order) -> str:
         """Return a digest of the options that a spare process must have in common with the run."""
         settings = self._settings.for_model(order.model)
         try:
-            return spare_agent.spare_part(settings, find_program(settings), order)
+            return spare_agent.compute_spare_key(settings, find_program(settings), order)
         except (SettingsError, OSError, SandboxError):
             return ""  # a cold start reports the reason
 

@@ -31,7 +31,7 @@ from worker.runners.claude.exchange import ProcessFiles
 from worker.runners.claude.warm_agent import (
     _LOOK_SECONDS,
     ClaudeAgent,
-    fixed_part,
+    compute_launch_key,
     new_process_folder,
     order_inside,
     start_process,
@@ -57,14 +57,14 @@ _MOST_BYTES = 2**20
 _RULES, _CLAIM = "rules", "claim"
 
 
-def spare_part(settings: Settings, program: str, order: Order) -> str:
+def compute_spare_key(settings: Settings, program: str, order: Order) -> str:
     """Return a digest of the options with which a spare process must be started to fit this run.
 
     The digest is empty if the run can use no spare process. Raises ``OSError`` if an input file cannot be read.
     """
     if order.read_only or order.tools or cli_sessions.find_base(order).transcript is not None:
         return ""
-    return fixed_part(settings, program, _anonymous_order(order.model, order.option, "", Path("/nowhere")))
+    return compute_launch_key(settings, program, _anonymous_order(order.model, order.option, "", Path("/nowhere")))
 
 
 def _anonymous_order(model: str, option: str, mark: str, place: Path, *, recorded: bool = False) -> Order:
@@ -192,7 +192,7 @@ class ClaudeSpare(ClaudeAgent):
         part: str,
     ) -> None:
         super().__init__(begun, held, files, ResourceLimits.from_settings(settings))
-        self.fixed_part = part
+        self.launch_key = part
         self._settings, self._own = settings, own
 
     def bind_session(self, order: Order, fixed: str) -> bool:

@@ -59,7 +59,7 @@ _TO_BE_ALONE = 0.1
 _TO_DIE = 12.0
 
 
-def fixed_part(settings: Settings, program: str, order: Order) -> str:
+def compute_launch_key(settings: Settings, program: str, order: Order) -> str:
     """Return a digest of all options that a CLI process fixes at its start.
 
     The digest is empty if a process must end with its message: for read-only runs, tool rules, tools that start
@@ -162,7 +162,7 @@ class ClaudeAgent:
     def __init__(
         self, begun: StartedAgent, held: contextlib.ExitStack, files: ProcessFiles, bounds: ResourceLimits
     ) -> None:
-        self.session, self.fixed_part = ("", files.mark), ""
+        self.session, self.launch_key = ("", files.mark), ""
         self.can_be_kept = False
         self._process, self._held, self._files, self._bounds = begun.supervision.process, held, files, bounds
         self._door, self._base, self._began = begun.proxy, BaseSession(), 0.0
@@ -172,7 +172,7 @@ class ClaudeAgent:
 
     def assign_session(self, order: Order, fixed: str, base: BaseSession, began: float) -> None:
         """Assign the process to the session of its first message. ``began`` is the start of the run."""
-        self.session, self.fixed_part = (order.owner, order.session_id), fixed
+        self.session, self.launch_key = (order.owner, order.session_id), fixed
         self._base, self._began = base, began
 
     def continues(self, order: Order) -> bool:

@@ -43,7 +43,7 @@ class LivingAgent(Protocol):
         ...
 
     @property
-    def fixed_part(self) -> str:
+    def launch_key(self) -> str:
         """Return a digest of the options that were fixed when the process started."""
         ...
 
@@ -84,7 +84,7 @@ class WarmRunner(Protocol):
         """Run the agent once in a new process that ends with the run, and return the result."""
         ...
 
-    def fixed_part(self, order: Order) -> str:
+    def compute_launch_key(self, order: Order) -> str:
         """Return a digest of the options that an agent process fixes at its start.
 
         The digest is empty if no process can be kept. The call may block.
@@ -114,7 +114,7 @@ class SpareAgent(LivingAgent, Protocol):
 class SpareRunner(Protocol):
     """A runner that can start agent processes in advance, before their session is known."""
 
-    def spare_part(self, order: Order) -> str:
+    def compute_spare_key(self, order: Order) -> str:
         """Return a digest of the options that a spare process must have in common with the run. The call may block."""
         ...
 

@@ -54,7 +54,7 @@ class IdleAgents:
         self, runner: WarmRunner, limits: WarmLimits, order: Order, emit: Emit, stop: Stop
     ) -> RunResult:
         """Run one message in the session's idle process, or in a spare or new process, and return the result."""
-        fixed = await asyncio.to_thread(runner.fixed_part, order)
+        fixed = await asyncio.to_thread(runner.compute_launch_key, order)
         if not fixed:
             return await runner.run_alone(order, emit, stop)
         living = await asyncio.to_thread(self.take_agent, order, fixed)
@@ -77,7 +77,7 @@ class IdleAgents:
         """
         if not limits.spares or not isinstance(runner, SpareRunner):
             return None
-        part = await asyncio.to_thread(runner.spare_part, order)
+        part = await asyncio.to_thread(runner.compute_spare_key, order)
         if not part:
             return None
         with self._lock:
@@ -89,7 +89,7 @@ class IdleAgents:
     def _try_spare(self, order: Order, fixed: str, part: str) -> LivingAgent | None:
         with self._lock:
             name = next(
-                (name for name, (one, *_) in self._idle.items() if not name[0] and one.fixed_part == part), None
+                (name for name, (one, *_) in self._idle.items() if not name[0] and one.launch_key == part), None
             )
             spare = cast("SpareAgent", self._idle.pop(name)[0]) if name else None
         if spare is None:
@@ -121,14 +121,14 @@ class IdleAgents:
         self._seen = max(self._seen, time.time() - limits.seconds)
         for at, order in runner.wanted_kinds(self._seen) if limits.spares else ():
             self._seen = max(self._seen, at)
-            if part := runner.spare_part(order):
+            if part := runner.compute_spare_key(order):
                 with self._lock:
                     self._demand.record_remote_session(part, at - time.time() + time.monotonic())
                 self.start_spares(runner, limits, order, part)
 
     def _wants_spare(self, part: str, limits: WarmLimits) -> bool:
         with self._lock:
-            there = sum(not owner and one.fixed_part == part for (owner, _), (one, *_) in self._idle.items())
+            there = sum(not owner and one.launch_key == part for (owner, _), (one, *_) in self._idle.items())
             room = len(self._idle) < limits.processes and self._fits_memory(_SPARE_BYTES, limits)
             return room and there < self._demand.count_wanted(part, limits, time.monotonic())
 
@@ -154,7 +154,7 @@ class IdleAgents:
         """
         with self._lock:
             living = self._idle.pop((order.owner, order.session_id), (None,))[0]
-        if living is None or (living.fixed_part == fixed and living.continues(order)):
+        if living is None or (living.launch_key == fixed and living.continues(order)):
             return living
         self._ended.add(living.session)
         living.close()
@@ -180,7 +180,7 @@ class IdleAgents:
             if ours:
                 del self._idle[living.session]
             if ours and not living.session[0] and now - since < _STILLBORN:
-                self._demand.record_failure(living.fixed_part, now)
+                self._demand.record_failure(living.launch_key, now)
         if ours:
             self._schedule_end([living])
 

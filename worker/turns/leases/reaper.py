@@ -2,7 +2,7 @@
 
 The reaper announces unclaimed turns, reclaims turns of dead or frozen workers, and ends cancelled turns. Turns are
 reclaimed only after reapers have been looking for one lease without a gap and the store's clock has not jumped, so that
-every holder can renew first after an outage (``calm``).
+every holder can renew first after an outage.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from api_client.contract.turn import Turn
 from api_client.store.commands import BEGUN
 from api_client.store.connection import SingleConnection
 from api_client.turns.record.backlog import Backlog
-from api_client.turns.record.calm import CalmPeriod, ClockComparison
 from api_client.turns.record.claim import ReapResult
+from api_client.turns.record.grace_period import ClockComparison, GracePeriod
 from api_client.turns.record.ledger import Ledger
 from worker.turns.loops.threads import ShortWorkPool
 
@@ -63,7 +63,7 @@ class Reaper:
         self._threads = ShortWorkPool(1, "reaper")
         self._announce, self._first = announce, first or announce
         self._lost, self._ended = lost, ended
-        self._calm = CalmPeriod(settings, connection.redis, worker)
+        self._calm = GracePeriod(settings, connection.redis, worker)
         self._backlog = Backlog(settings, connection.redis)
         self._clocks = ClockComparison(settings.lease_seconds)
         self._idle = self._left_out = self._another_looks = False
@@ -87,7 +87,7 @@ class Reaper:
     async def reap_turns(self) -> None:
         """Handle all turns that are due, unless another process is doing this.
 
-        The calm period may restart with the first turn, because new leases end after the period.
+        The grace period may restart with the first turn, because new leases end after the period.
         """
         if time.monotonic() < self._steps_back_until:
             return
@@ -107,7 +107,7 @@ class Reaper:
             self._clocks.forget_last()
             return
         steady = self._clocks.compare_clocks(time.monotonic(), looked.now)
-        may_take = steady and looked.calm >= self._settings.lease_seconds
+        may_take = steady and looked.watched_seconds >= self._settings.lease_seconds
         if time.monotonic() - self._released_at > self._settings.announce_seconds:
             await self._release_turns()
         if self._clocks.jumped_back or looked.set_back:
@@ -125,7 +125,7 @@ class Reaper:
         Turns whose announcement is postponed do not block others.
         """
         due = await self._backlog.list_due(now, _READ_AT_MOST)
-        others = await self._backlog.put_off_waiting(due, now)
+        others = await self._backlog.postpone_waiting(due, now)
         for turn_id in [turn_id for turn_id, _ in due if turn_id in others][:_REAP_AT_MOST]:
             try:
                 await self._handle_turn(turn_id, await self._ledger.reap_turn(turn_id, may_take=may_take))

@@ -37,7 +37,7 @@ from worker.enforcement.attempt import Attempt
 from worker.enforcement.policy import Fail, Retry, decide_next
 from worker.runners.base import RunResult
 from worker.turns.interruptions.kind import FailedTurn
-from worker.turns.transitions.after_judging import fail_unjudged
+from worker.turns.transitions.after_validation import fail_unvalidated
 from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, delay_after, hand_over_delay
 from worker.turns.transitions.interruptions import rescue_turn, settle_question, suspend_turn
 from worker.turns.transitions.usage import Usage
@@ -119,7 +119,7 @@ def after_run(
     )
     ended = _FinishedRun(turn, link, result, _attempt_facts(turn, result, prompt, sent, evidence), event)
     if completion.verdict is Verdict.COMPLETE:
-        judged_by = all_tasks()[link.task].judged_by
+        judged_by = all_tasks()[link.task].checked_by
         move = ended.build_transition(
             next=ChainTask(judged_by, link.attempt), fields=progress(agent_session=result.agent_session)
         )
@@ -306,7 +306,7 @@ def retry_without_files(turn: Turn, link: ChainTask, reason: str) -> Transition:
     """
     number = turn.handed_over + 1
     if number > MOST_HAND_OVERS and turn.state is TurnState.RUNNING:
-        return fail_unjudged(link, reason, "files_unavailable")
+        return fail_unvalidated(link, reason, "files_unavailable")
     delay_ms = int(1000 * hand_over_delay(number))
     return replace(give_back_task(turn, link, "files"), fields=progress(handed_over=number), delay_ms=delay_ms)
 

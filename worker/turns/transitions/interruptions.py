@@ -10,7 +10,7 @@ from api_client.contract.turn import Outcome, Turn
 from api_client.turns.record.transition import Transition, progress
 from worker.turns.interruptions.kind import FailedTurn, asks_again
 from worker.turns.interruptions.registry import find_kind, list_kinds
-from worker.turns.transitions.judged_counters import count_gave_up
+from worker.turns.transitions.validation_counters import count_gave_up
 
 
 def suspend_turn(turn: Turn, move: Transition, asked: Interruption) -> Transition:

@@ -36,12 +36,12 @@ class Usage:
         )
 
     @classmethod
-    def from_judging(cls, spent: ValidationCost) -> Usage:
+    def from_validation(cls, spent: ValidationCost) -> Usage:
         """Create a usage from the cost of validating answers by models."""
         return cls(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens, cost_usd=spent.cost_usd)
 
     @property
-    def as_judging(self) -> ValidationCost:
+    def as_validation_cost(self) -> ValidationCost:
         """Return this usage as the cost of validating answers by models."""
         return ValidationCost(input_tokens=self.input_tokens, output_tokens=self.output_tokens, cost_usd=self.cost_usd)
 
@@ -80,11 +80,11 @@ NOTHING_USED = Usage()
 _NO_MORE = attempt_facts()
 
 
-def charge_judging(turn: Turn, move: Transition, spent: ValidationCost) -> Transition:
+def charge_validation(turn: Turn, move: Transition, spent: ValidationCost) -> Transition:
     """Return the transition with the cost of model-based validation added to the turn's usage and counters."""
     if not spent:
         return move
-    used = Usage.from_judging(spent)
+    used = Usage.from_validation(spent)
     charged = progress(tokens_used=turn.tokens_used + used.tokens, cost_used=turn.cost_used + used.microdollars)
     counters = dict(move.counters)
     for name, amount in used.count_usage(model_label(turn)).items():

@@ -2,7 +2,7 @@
 -- Numbered, see append.
 -- the last key, if files is not empty (hash): where sessions' files are stored
 -- args: token nth# keep task files next state attempt ahead left delay_ms# suspend_ms# outcome ending counters
--- args: end_counters run_ended judged judged_ms# service service_reason service_wait_ms#
+-- args: end_counters run_ended validated validation_ms# service service_reason service_wait_ms#
 -- args: n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next task, unless the turn ends or has to wait
 -- task: the id of the next task's Celery task in that case
@@ -14,14 +14,14 @@
 -- outcome: '' while the turn continues  ending: the answer as JSON, for the last event
 -- counters, end_counters: see turn.lua; the latter count only if the turn really ends with this outcome
 -- service...: what the run says about its model's service
--- run_ended, judged: 1 if an agent run ended, if an answer was validated
--- judged_ms: the duration of the validation if both are 1: until the seal, or until now
+-- run_ended, validated: 1 if an agent run ended, if an answer was validated
+-- validation_ms: the duration of the validation if both are 1: until the seal, or until now
 -- ...: names and texts of the turn's fields, the attempt's facts, the answer's fields; kind, data (JSON) of each event
 -- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
 --         | {'continued', now, {field, text or number ...}}: the holder has the next link; these fields changed
 --         | {'claimed', now, {field, text ...}}: the same to a repeated command
 --         | {'behind', number of the last command that is known here, ''}, see append
---         | {'held_back', '', ''}: a run with the verdict on its answer, and no answers are judged now
+--         | {'held_back', '', ''}: a run with the verdict on its answer, and no answers are validated now
 
 if not turn.state then return { 'fenced', '', '' } end
 if turn.last_token == token and nth <= number('last_cmd') then
@@ -31,7 +31,7 @@ if turn.token ~= token or turn.state == 'finished' then return { 'fenced', '', '
 if nth > number('cmd') + 1 then return { 'behind', number('cmd'), '' } end
 -- The reply was lost, and the holder continued.
 if nth <= number('cmd') then return claimed() end
-if run_ended == '1' and judged == '1' and not is_sealed() and judging_held() then
+if run_ended == '1' and validated == '1' and not is_sealed() and validation_held() then
   return { 'held_back', '', '' }
 end
 -- The store accepted these commands and lost them since.
@@ -41,7 +41,7 @@ end
 -- The model of the finished run, read before this command hands the turn to another model.
 local worked, began_ms = works(), number('since')
 
-local run_ended_at = (number('sealed') > 0 and number('sealed') or NOW) - judged_ms
+local run_ended_at = (number('sealed') > 0 and number('sealed') or NOW) - validation_ms
 
 set('cmd', nth)
 if files ~= '' then share('HSET', KEYS[#KEYS], string.sub(SESSION, -32), files) end
@@ -71,7 +71,7 @@ if run_ended == '1' then
   set('since', run_ended_at)
 end
 heard_of_service(worked, service, service_reason, service_wait_ms, began_ms)
-if judged == '1' then took('time.validation', NOW - number('since'), '') end
+if validated == '1' then took('time.validation', NOW - number('since'), '') end
 local emitted_at = run_ended == '1' and run_ended_at or NOW
 for i = at, #ARGV, 2 do
   emit(ARGV[i], ARGV[i + 1], emitted_at)

@@ -4,13 +4,13 @@
 -- args: token files accepted
 -- accepted: JSON, see accepted.py
 -- answers {'sealed'} | {'stopped'} (cancelled before: it must not be published) | {'fenced'}
---         | {'held_back'}: its run is not stored yet, and no answers are judged now
+--         | {'held_back'}: its run is not stored yet, and no answers are validated now
 
 if turn.token ~= token then return { 'fenced' } end
 if (turn.stop or '') ~= '' then return { 'stopped' } end
 -- Validated together with its run: the turn gets the state that storing the run first would have given it.
 if turn.state == 'running' then
-  if judging_held() then return { 'held_back' } end
+  if validation_held() then return { 'held_back' } end
   set('state', 'validating')
   set('next', 'turn.validate/' .. number('attempt'))
 end

@@ -1,6 +1,6 @@
-"""Threads carry their names in /proc, which Python does by itself from 3.14 on. For ``tests.lab.bench.where``.
+"""Threads carry their names in /proc, which Python does by itself from 3.14 on. For ``tests.lab.bench.cpu_by_thread``.
 
-For ``tests.lab.bench.wait`` they also stamp the steps of a turn.
+For ``tests.lab.bench.step_times`` they also stamp the steps of a turn.
 """
 
 import os

@@ -22,7 +22,7 @@ from worker.enforcement.validators.services import (
     ValidationCost,
     ValidationProgram,
 )
-from worker.turns.transitions.usage import charge_judging
+from worker.turns.transitions.usage import charge_validation
 
 NONCE = "0123456789abcdef"
 
@@ -184,7 +184,7 @@ def test_a_judges_tokens_and_money_are_added_to_the_turns_own() -> None:
     request = TurnRequest(session_id="s", model="m", messages=({"role": "user", "content": "x"},), validators=())
     turn = Turn(turn_id="t", request=request, epoch="e", state=TurnState.VALIDATING, tokens_used=100, cost_used=5)
     move = Transition(attempt=1, fields=progress(best=2), counters={counter_field("tokens.input", "m"): 1})
-    charged = charge_judging(turn, move, ValidationCost(input_tokens=10, output_tokens=2, cost_usd=0.001))
+    charged = charge_validation(turn, move, ValidationCost(input_tokens=10, output_tokens=2, cost_usd=0.001))
     assert charged.fields == progress(best=2, tokens_used=112, cost_used=1005)
     assert charged.counters[counter_field("tokens.input", "m")] == 11
-    assert charge_judging(turn, move, NOTHING_SPENT) is move
+    assert charge_validation(turn, move, NOTHING_SPENT) is move

@@ -85,7 +85,7 @@ end
 local function before(deadline_at, at) return NOW < deadline_at and deadline_at < at and deadline_at or at end
 
 -- Add a turn to the queue, see start for `of`. Repeating is harmless.
-local function line_up(id, of, message)
+local function enqueue(id, of, message)
   local owner = plain(of.owner)
   local who = of.priority .. '|' .. owner
   -- Turns of the same millisecond keep the order of their arrival.
@@ -233,6 +233,6 @@ local function start(id, of, message)
     queued = queued - 1
     redis.call('LTRIM', QUEUE, 1, -1) -- not LPOP: a relay's user may not pop messages (compose/broker/users.acl)
   end
-  line_up(id, of, message)
+  enqueue(id, of, message)
   fill_up()
 end

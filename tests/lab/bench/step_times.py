@@ -1,4 +1,4 @@
-"""Where the time of one turn goes: ``python -m tests.lab.bench.wait [ROW] [TURNS]``, step by step, one turn at a time.
+"""Where the time of one turn goes, step by step: ``python -m tests.lab.bench.step_times [ROW] [TURNS]``.
 
 Turns that are rejected once, on a store of its own. Client and worker stamp each step by one clock
 (``stamps.py``); the stamps themselves take 1 to 2 µs each.

@@ -1,11 +1,11 @@
-"""A test that fails beside others runs once more, alone (tests/again.py)."""
+"""A test that fails beside others runs once more, alone (tests/rerun_failed.py)."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.again import MOST_AGAIN
+from tests.rerun_failed import MOST_AGAIN
 
 ROOT = Path(__file__).parents[2]
 FAILS_ONCE = """
@@ -23,7 +23,7 @@ def test_passes():
 def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_some.py").write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "tests.again", "-q", "-p", "no:xdist", "."]
+    command = [sys.executable, "-m", "tests.rerun_failed", "-q", "-p", "no:xdist", "."]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
 

@@ -107,14 +107,14 @@ async def test_a_pause_of_judging_keeps_the_answer_and_judges_it_afterwards(benc
 
 
 async def test_the_time_of_judging_is_counted_and_the_runs_events_bear_the_time_of_its_end(bench: Bench) -> None:
-    judge = bench.service.parts.judges.judge
-    assert isinstance(bench.service.parts.judges, SimpleNamespace)
+    judge = bench.service.parts.validation_pool.validate_answer
+    assert isinstance(bench.service.parts.validation_pool, SimpleNamespace)
 
     def slowly(case: ValidationCase) -> Attempt:
         time.sleep(0.03)
         return judge(case)
 
-    bench.service.parts.judges.judge = slowly
+    bench.service.parts.validation_pool.validate_answer = slowly
     turn = await bench.outcome(says(NO_MARKER), says(GOOD))
     events = await bench.client.reader.read_events(turn.turn_id)
     ended = {(event.kind, event.data["attempt"]): event.at_ms for event in events if "attempt" in event.data}

@@ -1,4 +1,4 @@
--- Estimate how many turns start before a turn in the fair queue, if no new turns arrive. Follows line.lua. Owners are
+-- Estimate how many turns start before a turn in the fair queue, if no new turns arrive. Follows fair_queue.lua. Owners are
 -- read one by one, up to MOST; each further owner counts as one turn.
 -- KEYS as of release.lua  ARGV[1] the turn
 -- answers the number, or -1 if the turn is not in the queue

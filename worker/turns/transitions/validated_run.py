@@ -9,7 +9,7 @@ from api_client.turns.record.transition import Transition
 
 
 @checked_frozen(slots=True)
-class JudgedRun:
+class ValidatedRun:
     """A run and the verdict on its answer, which are stored in one transition.
 
     Attributes:
@@ -21,10 +21,10 @@ class JudgedRun:
     move: Transition
 
     @classmethod
-    def of(cls, run: Transition, verdict: Transition, judged_ms: int = 0) -> JudgedRun:
+    def of(cls, run: Transition, verdict: Transition, validation_ms: int = 0) -> ValidatedRun:
         """Combine the transition of a run with the transition of its verdict.
 
-        ``judged_ms`` is the time between them.
+        ``validation_ms`` is the time between them.
         """
         counters = dict(run.counters)
         for name, by in verdict.counters.items():
@@ -36,7 +36,7 @@ class JudgedRun:
             events=[*run.events, *verdict.events],
             counters=counters,
             run_ended=True,
-            judged_ms=judged_ms,
+            validation_ms=validation_ms,
             service=run.service,
             service_reason=run.service_reason,
         )

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 
-_CALM_LUA = Path(__file__).with_name("lua") / "calm.lua"
+_GRACE_PERIOD_LUA = Path(__file__).with_name("lua") / "grace_period.lua"
 #: A difference between the clocks' advances that counts as a jump, in seconds.
 _JUMP_SECONDS = 1.0
 
@@ -48,18 +48,18 @@ class ClockComparison:
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The store's time, and for how many seconds reapers have looked for expired leases without a gap (``calm``).
+    """The store's time, and for how many seconds reapers have looked for expired leases without a gap.
 
     ``for_all`` means that this reaper reaps on behalf of all; ``set_back`` that the clock was set back.
     """
 
     now: float
-    calm: float
+    watched_seconds: float
     for_all: bool
     set_back: bool
 
 
-class CalmPeriod:
+class GracePeriod:
     """Measures for how long reapers have looked for expired leases without a gap, as recorded in the store."""
 
     def __init__(self, settings: Settings, store: Redis, worker: str) -> None:
@@ -68,7 +68,7 @@ class CalmPeriod:
         # Another reaper takes over before the gap becomes too long, because each asks every ``reap_seconds``.
         goes_on = 1.5 * settings.reap_seconds
         self._args: list[str | int] = [int(longest_gap * 1000), worker, int(goes_on * 1000)]
-        self._script = store.register_script(_CALM_LUA.read_text())
+        self._script = store.register_script(_GRACE_PERIOD_LUA.read_text())
 
     async def register_look(self) -> ClockReading:
         """Record in the store that this reaper looks now; return the store's time and the time without a gap.

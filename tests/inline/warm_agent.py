@@ -31,7 +31,7 @@ class LivingRunner(InlineRunner):
     async def run_alone(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         return await super().run_async(order, emit, stop)
 
-    def fixed_part(self, order: Order) -> str:
+    def compute_launch_key(self, order: Order) -> str:
         return order.session_id
 
     def open_agent(self, order: Order, fixed: str, stop: Stop) -> InlineLiving:
@@ -42,7 +42,7 @@ class InlineLiving:
     """Its conversation is as long as what it was told and what it answered; a longer one is not its own."""
 
     def __init__(self, order: Order, fixed: str, kept: Path) -> None:
-        self.session, self.fixed_part, self.can_be_kept = (order.owner, order.session_id), fixed, False
+        self.session, self.launch_key, self.can_be_kept = (order.owner, order.session_id), fixed, False
         self._length, self._asked = -1, 0
         kept.mkdir(exist_ok=True)
         self._file = kept / f"{order.session_id}-{os.getpid()}"

@@ -12,7 +12,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.store.connecting import open_store
-from api_client.turns.record.calm import CalmPeriod
+from api_client.turns.record.grace_period import GracePeriod
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger, OnLoop
 from tests.support import wait_until
@@ -55,8 +55,8 @@ async def test_a_reaper_that_has_just_begun_takes_at_once_what_others_could_have
     ledger = Ledger(short, "holder")
     turn_id = await client.submitter.submit(request())
     claimed(ledger, turn_id)
-    calm = OnLoop(lambda: CalmPeriod(short, open_store(short), "w"))
-    await wait_until(lambda: calm.register_look().calm >= LEASE_SECONDS and lapsed(store, short, turn_id))
+    watch = OnLoop(lambda: GracePeriod(short, open_store(short), "w"))
+    await wait_until(lambda: watch.register_look().watched_seconds >= LEASE_SECONDS and lapsed(store, short, turn_id))
     reaper(short).reap_turns()
     assert (await client.reader.read_turn(turn_id)).strikes == 1
 
@@ -64,15 +64,15 @@ async def test_a_reaper_that_has_just_begun_takes_at_once_what_others_could_have
 async def test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew(
     short: Settings, store: redis.Redis
 ) -> None:
-    key, calm = Keys(short.namespace).reapers, OnLoop(lambda: CalmPeriod(short, open_store(short), "w"))
-    assert calm.register_look().calm == 0.0, "a store that knows of no reaper"
-    await wait_until(lambda: calm.register_look().calm > 0)
+    key, watch = Keys(short.namespace).reapers, OnLoop(lambda: GracePeriod(short, open_store(short), "w"))
+    assert watch.register_look().watched_seconds == 0.0, "a store that knows of no reaper"
+    await wait_until(lambda: watch.register_look().watched_seconds > 0)
     pause = 1000 * 3 * short.reap_seconds
     store.hincrbyfloat(key, "seen", -pause - 5000)
-    assert calm.register_look().calm == 0.0, "nobody looked for longer than a pause"
-    await wait_until(lambda: calm.register_look().calm > 0)
+    assert watch.register_look().watched_seconds == 0.0, "nobody looked for longer than a pause"
+    await wait_until(lambda: watch.register_look().watched_seconds > 0)
     store.hincrby(key, "seen", 60_000)
-    assert calm.register_look().calm == 0.0, "the clock was set back"
+    assert watch.register_look().watched_seconds == 0.0, "the clock was set back"
     assert store.pttl(key) > 0
 
 
@@ -90,14 +90,14 @@ async def test_one_reaper_looks_for_all_and_another_takes_over_within_a_pause(
     for reaper in (first, second, first, second):
         reaper.reap_turns()
         assert looks() == b"a"
-    since = store.hget(key, "calm_since")
+    since = store.hget(key, "gapless_since")
 
     def taken_over() -> bool:
         second.reap_turns()
         return looks() == b"b"
 
     await wait_until(taken_over)
-    assert store.hget(key, "calm_since") == since, "that was no pause"
+    assert store.hget(key, "gapless_since") == since, "that was no pause"
     first.reap_turns()
     assert looks() == b"b"
 
@@ -138,11 +138,11 @@ async def test_the_turns_of_many_dead_workers_are_announced_in_one_look(
     for each in range(number):
         session = f"s-{each}"
         claimed(Ledger(short, "dead"), await client.submitter.submit(request(session_id=session)), session_id=session)
-    calm, due = OnLoop(lambda: CalmPeriod(short, open_store(short), "w")), Keys(short.namespace).due
+    watch, due = OnLoop(lambda: GracePeriod(short, open_store(short), "w")), Keys(short.namespace).due
 
     def all_lapsed() -> bool:
         now = store.time()
-        return calm.register_look().calm >= LEASE_SECONDS and store.zcount(due, 0, now[0] * 1000) == number
+        return watch.register_look().watched_seconds >= LEASE_SECONDS and store.zcount(due, 0, now[0] * 1000) == number
 
     await wait_until(all_lapsed)
     OnLoop(lambda: Reaper(short, "w", lambda *words: sent.append(words))).reap_turns()

@@ -19,7 +19,7 @@ from tests.support import alive, wait_for
 from worker.enforcement.policies import read_policy
 from worker.enforcement.policy import Policy
 from worker.enforcement.validator_process import MOST_CHARACTERS
-from worker.turns.validation_pool import ValidationCase, ValidationPool, ValidatorsUnavailable, judge_case
+from worker.turns.validation_pool import ValidationCase, ValidationPool, ValidatorsUnavailable, validate_case
 
 OWN = """
 import os, time
@@ -57,7 +57,7 @@ def case(text: str, *names: str, **more: Any) -> ValidationCase:
 
 
 def codes(judges: ValidationPool, what: ValidationCase) -> list[tuple[str, str]]:
-    return [(issue.validator, issue.code) for issue in judges.judge(what).issues]
+    return [(issue.validator, issue.code) for issue in judges.validate_answer(what).issues]
 
 
 #: Too long for the worker itself.
@@ -92,7 +92,7 @@ def test_a_validator_that_hangs_or_dies_is_blamed_and_the_others_are_heard(
 def test_a_validator_that_eats_memory_is_blamed_and_the_others_are_heard(install: Callable[[str], None]) -> None:
     install("[bytearray(b'x' * 10**6) for _ in iter(int, 1)]")
     judges = ValidationPool(60.0, memory_mb=64)
-    found = judges.judge(case("Ja.", "own", "step_marker")).issues
+    found = judges.validate_answer(case("Ja.", "own", "step_marker")).issues
     assert [(issue.validator, issue.code) for issue in found] == [
         ("own", "VALIDATOR_ERROR"),
         ("step_marker", "MISSING_STEP_MARKER"),
@@ -121,7 +121,7 @@ def test_this_process_goes_on_while_a_validator_holds_its_own(install: Callable[
     judges, beats, done = ValidationPool(1.5), 0, threading.Event()
 
     def work() -> None:
-        judges.judge(case("Ja.", "own"))
+        judges.validate_answer(case("Ja.", "own"))
         done.set()
 
     threading.Thread(target=work, daemon=True).start()
@@ -132,7 +132,7 @@ def test_this_process_goes_on_while_a_validator_holds_its_own(install: Callable[
 
 def test_an_unknown_validator_cannot_judge() -> None:
     with pytest.raises(ValidatorsUnavailable, match="step_markr"):
-        ValidationPool(5).judge(case("Ja.", "step_markr"))
+        ValidationPool(5).validate_answer(case("Ja.", "step_markr"))
 
 
 def test_a_rule_file_that_changes_is_loaded_again_by_the_same_child(tmp_path: Path) -> None:
@@ -164,14 +164,17 @@ def test_our_own_rules_that_fail_in_the_worker_are_blamed_and_end_no_turn(monkey
         if what.names:
             raise RecursionError("too deep")
 
-    monkeypatch.setattr("worker.turns.validation_pool.judge_case", lambda what: fails(what) or judge_case(what))
+    monkeypatch.setattr("worker.turns.validation_pool.validate_case", lambda what: fails(what) or validate_case(what))
     assert codes(ValidationPool(10), case("Ja.", "step_marker")) == [("step_marker", "VALIDATOR_ERROR")]
 
 
 def test_many_threads_share_a_few_children(install: Callable[[str], None], tmp_path: Path) -> None:
     install(f"time.sleep(0.02); open({str(tmp_path / 'seen')!r}, 'a').write(f'{{os.getpid()}}\\n'); return []")
     judges = ValidationPool(30, children=2)
-    threads = [threading.Thread(target=lambda: [judges.judge(case("Ja.", "own")) for _ in range(3)]) for _ in range(6)]
+    threads = [
+        threading.Thread(target=lambda: [judges.validate_answer(case("Ja.", "own")) for _ in range(3)])
+        for _ in range(6)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -198,7 +201,7 @@ def test_a_child_that_died_while_it_had_nothing_to_do_costs_no_verdict() -> None
 def test_no_child_outlives_its_process_whatever_it_is_doing(install: Callable[[str], None], tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     install(f"open({str(seen)!r}, 'w').write(str(os.getpid())); __import__('re').match(r'(a+)+$', 'a' * 64 + 'b')")
-    program = "from tests.integration.test_judges import *; ValidationPool(600).judge(case('Ja.', 'own'))"
+    program = "from tests.integration.test_validation_pool import *; ValidationPool(600).judge(case('Ja.', 'own'))"
     with subprocess.Popen(
         [sys.executable, "-c", f"if __name__ == '__main__':\n    {program}"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path.cwd())])},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_forwarder import BODY, Service, ask, at, outbound
+from tests.integration.test_model_proxy import BODY, Service, ask, at, outbound
 from tests.support import alive, wait_for
 from worker.runners.sandbox import call_log, proxy_client
 

@@ -14,12 +14,12 @@ from worker.enforcement.validators.codes import CODES
 from worker.turns.transitions.usage import Usage
 
 
-def count_judged(turn: Turn, decision: str) -> dict[str, int]:
+def count_validated(turn: Turn, decision: str) -> dict[str, int]:
     """Return the metrics counters for an answer that was validated with this decision."""
     model = model_label(turn)
     judged = {counter_field("attempt.judged", decision, model): 1}
     kind = find_work(turn.request)
-    judged |= kind.count_judged(decision)
+    judged |= kind.count_validated(decision)
     if not kind.answers_in_text:
         return judged
     for name in turn.request.validators:
@@ -31,7 +31,7 @@ def count_rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue],
     """Return the metrics counters for a rejected answer, including its run's wasted tokens and cost."""
     validators, codes = _error_labels(turn, errors)
     return {
-        **count_judged(turn, decision),
+        **count_validated(turn, decision),
         **{counter_field("validator.rejected", name, decision, model_label(turn)): 1 for name in validators},
         **{counter_field("code.rejected", code, decision): 1 for code in codes},
         **usage.count_waste(model_label(turn)),

@@ -16,7 +16,7 @@ from worker.turns.validation_pool import ValidationCase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecondVerdict:
+class ShadowResult:
     """The result of an additional check of an answer: facts for the turn's record, counters and costs."""
 
     facts: FieldChanges[AttemptFacts]
@@ -28,7 +28,7 @@ class SecondVerdict:
         return replace(move, facts=move.facts | self.facts, counters={**move.counters, **self.counters})
 
 
-class SecondJudge:
+class ShadowCheck:
     """Base class for additional checks of answers; their results are stored but never change the decision."""
 
     def applies_to(self, turn: Turn) -> bool:
@@ -37,6 +37,6 @@ class SecondJudge:
 
     async def check_answer(
         self, parts: EngineParts, turn: Turn, case: ValidationCase, attempt: Attempt, seconds_left: float
-    ) -> SecondVerdict:
+    ) -> ShadowResult:
         """Check an answer within ``seconds_left`` of the turn and return the result. Must not raise."""
         raise NotImplementedError

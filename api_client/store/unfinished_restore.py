@@ -16,7 +16,7 @@ log = ModuleLog(__name__)
 RESTORING = "restoring"
 
 
-def refuse_half_restored(settings: Settings) -> None:
+def refuse_unfinished_restore(settings: Settings) -> None:
     """Raise ``SettingsError`` if a restore into the store has begun but not finished.
 
     A store that does not answer is only logged.

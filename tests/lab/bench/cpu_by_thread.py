@@ -1,4 +1,4 @@
-"""Where a worker's processor time goes: ``python -m tests.lab.bench.where [ROW] [TURNS]``, per turn, by thread.
+"""Where a worker's processor time goes: ``python -m tests.lab.bench.cpu_by_thread [ROW] [TURNS]``, per turn, by thread.
 
 Turns that are rejected once, 50 in flight, on a store of its own. The kernel's counters name the threads, so nothing
 slows them down; a function's share is for a profiler (``py-spy record --gil`` on one of the engine's processes).

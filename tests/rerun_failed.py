@@ -1,4 +1,4 @@
-"""Run pytest and repeat the few tests that fail beside others, alone: ``python -m tests.again PYTEST_ARGUMENTS``.
+"""Run pytest and repeat the few tests that failed, alone: ``python -m tests.rerun_failed PYTEST_ARGUMENTS``.
 
 Tests here kill real processes on a machine that other programs use too. A test that fails twice is red. A test that
 fails beside others and passes alone is *unsteady*: a defect to repair, named in the last lines with the first failure

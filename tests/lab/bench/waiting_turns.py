@@ -1,4 +1,4 @@
-"""A thousand turns wait in one process: ``python -m tests.lab.bench.waiting [--turns N] [--round-trip S] [--load N]``.
+"""A thousand turns wait in one process: ``python -m tests.lab.bench.waiting_turns [--turns N] [--load N]``.
 
 One worker with one process and default settings; all its connections pass a proxy. Its agents say nothing until they
 may. Once all turns are held it looks at them three times: in calm, with a slow link to the store, and beside busy
@@ -231,7 +231,7 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> None:
     """Measure and print; ends with 1 when a lease was lost, or an agent was started twice."""
-    parser = argparse.ArgumentParser(prog="python -m tests.lab.bench.waiting", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.bench.waiting_turns", description=__doc__)
     parser.add_argument("--turns", type=int, default=1000)
     parser.add_argument("--round-trip", type=float, default=0.1, help="of the slow link, in seconds; 0: no such look")
     parser.add_argument("--load", type=int, default=30, help="busy loops; 0: no such look")

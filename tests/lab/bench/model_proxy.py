@@ -1,4 +1,4 @@
-"""``python -m tests.lab.bench.door``: what the door costs in CPU time of 100 kB streamed, and in waiting.
+"""``python -m tests.lab.bench.model_proxy``: what the door costs in CPU time of 100 kB streamed, and in waiting.
 
 The same answer streams from a service to a client: directly, through the door, and through a relay that makes the
 system calls alone (``floor``: a thread that receives and sends). An answer is one event long, or ``_EVENTS``: in bulk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.turns.second_judge import SecondJudge
+from worker.turns.shadow_check import ShadowCheck
 from worker.turns.shadow_rules import ShadowRules
 
-SECOND_JUDGES: tuple[SecondJudge, ...] = (ShadowRules(),)
+SHADOW_CHECKS: tuple[ShadowCheck, ...] = (ShadowRules(),)

@@ -24,8 +24,8 @@ from worker.enforcement.repair import RepairResult
 from worker.enforcement.validators.codes import clip_text
 from worker.turns.interruptions.kind import FailedTurn
 from worker.turns.transitions.interruptions import rescue_turn
-from worker.turns.transitions.judged_counters import count_gave_up, count_judged, count_rejected
 from worker.turns.transitions.usage import _NO_MORE, Usage
+from worker.turns.transitions.validation_counters import count_gave_up, count_rejected, count_validated
 
 
 def after_validation(
@@ -41,8 +41,8 @@ def after_validation(
             attempt=link.attempt,
             facts=facts | attempt_facts(decision="accept"),
             events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
-            counters=count_judged(turn, "accept"),
-            judged=True,
+            counters=count_validated(turn, "accept"),
+            validated=True,
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=answer, step=step, step_source=source),
         )
@@ -56,7 +56,7 @@ def after_validation(
             facts=facts | attempt_facts(decision=decided) | more,
             events=[AttemptRejected(attempt=link.attempt, issues=issues), *events],
             counters=count_rejected(turn, decided, errors, usage),
-            judged=True,
+            validated=True,
             **changes,
         )
 
@@ -134,7 +134,7 @@ def after_giving_up(
     return Transition(attempt=link.attempt, outcome=outcome, answer=Answer(error=error), end_counters=gave_up)
 
 
-def fail_unjudged(link: ChainTask, reason: str, code: str = "config") -> Transition:
+def fail_unvalidated(link: ChainTask, reason: str, code: str = "config") -> Transition:
     """Return the transition that fails a turn whose answer cannot be validated, for example without validators.
 
     ``code`` is the error code for the user.
