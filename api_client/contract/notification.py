@@ -23,7 +23,7 @@ KINDS: Mapping[str, str] = {
     "response.failed": "Such a response ended without one.",
     "response.cancelled": "Such a response was cancelled.",
     "turn.failed": "A turn ended as failed, incomplete, refused, error or expired.",
-    "turn.dead": "A turn took down its workers too often; it is in the dead letter list.",
+    "turn.dead": "A turn killed its workers too often and is now a dead letter.",
     "worker.gone": "A worker process is silent, did not sign off, and no other took its place.",
     "queue.stuck": "Turns that could run do not.",
 } | collect_declarations("NOTIFICATION_KINDS")

@@ -67,7 +67,7 @@ def test_replaying_by_filter_twice_makes_one_new_turn_each(run: Run) -> None:
     assert (
         run("turn", "replay", "--outcome", "cancelled", "--since", "1h", "--yes")
         .stdout.splitlines()[-1]
-        .startswith("0 turns replayed, 1 were before")
+        .startswith("0 turns replayed, 1 already were")
     )
 
 

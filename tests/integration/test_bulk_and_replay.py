@@ -83,7 +83,7 @@ async def test_what_was_counted_is_replayed_once_confirmed_and_twice_makes_no_se
     assert "3 turns would be replayed" in counted.text
     assert await bench.client.audit.read_lines() == []  # nothing was changed
     confirmed = form(counted)
-    for said in ("3 turns replayed", "0 turns replayed, 3 were before"):
+    for said in ("3 turns replayed", "0 turns replayed, 3 already were"):
         done = await http.post("/turns/bulk", data=confirmed)
         assert said in Document(done.text).text
     replays = [each for each in (await http.get("/v1/turns")).json()["data"] if each["replay_of"]]
@@ -130,8 +130,8 @@ async def test_bulk_replays_stop_at_the_limit_and_go_on_behind_what_is_done(benc
     counted = Document((await http.get("/turns/bulk?action=replay")).text)
     page = Document((await http.post("/turns/bulk", data=form(counted))).text)
     assert "1 turn replayed" in page.text
-    assert "It stopped: at most 1 turns a minute are allowed" in page.text
-    assert "2 are left." in page.text
+    assert "Stopped early: at most 1 turns a minute are allowed" in page.text
+    assert "2 turns remain." in page.text
     operator = await visit("ops", "operator")
     page = Document((await operator.get("/turns/bulk?action=replay&status=failed")).text)
     await operator.post("/turns/bulk", data={**form(page), "cursor": form(page)["cursor"]})

@@ -127,7 +127,7 @@ async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_bac
     [before] = await answered(relay, [in_v3])
     assert before.labels["flow"] == "v3"
     said = turns_command("policy", "rollback", "v3", "--why", "too strict")
-    assert said == "v3 gets no more turns; sessions: v2=1"
+    assert said == "v3 gets no new turns; sessions: v2=1"
 
     async def flow_now() -> str:
         return choose_flow(in_v3, await relay.flows.read_active())

@@ -137,7 +137,7 @@ async def test_other_turns_are_settled_beside_one_that_cannot_be(settings: Setti
 
 
 async def test_doctor_tries_what_a_submit_does_and_names_what_fails(settings: Settings, store: redis.Redis) -> None:
-    assert "submit: the store carries out what a submit asks of it" in run(settings, "doctor").stdout
+    assert "submit: the store can carry out a submit" in run(settings, "doctor").stdout
     assert not store.keys(f"{settings.namespace}:*doctor*"), "it leaves nothing"
     store.hset(BudgetKeys(settings.namespace).reservations, ONE, "{")
     store.set(Keys(settings.namespace).pending, "x")

@@ -139,7 +139,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             rf"lost +attempt 1/3 .*{history.running}",
             {"/overview": rf"lost attempt 1/3 for [\d.]+ s .*{history.running}"},
         ),
-        "Why did turn X fail?": ("MISSING_STEP_MARKER", {"/turns/ID": "What the rules found MISSING_STEP_MARKER"}),
+        "Why did turn X fail?": ("MISSING_STEP_MARKER", {"/turns/ID": "Issues MISSING_STEP_MARKER"}),
         "What was asked and answered in each attempt?": (
             r"asked:\n +\| Wie geht das\?\n +answered:\n +\| Alles klar\.",
             {"/turns/ID": "Feedback sent to the agent"},

@@ -279,7 +279,7 @@ async def test_a_person_decides_on_the_turns_page(
     page = await read(http, f"/turns/{turn.turn_id}")
     assert page.all("body")[0].attributes["data-refresh"] == "0"  # nothing that is typed is taken away
     assert {e.attributes["value"] for e in page.all("button", name="decision")} == set(DecisionKind)
-    assert f"What would be accepted: attempt 1{NO_MARKER}" in page.text
+    assert f"Proposed answer: attempt 1{NO_MARKER}" in page.text
     assert f"/turns/{turn.turn_id}#decide" in (await http.get("/overview")).text
     address = f"/turns/{turn.turn_id}/decision"
     form = {**page.form(address), **fields}

@@ -264,5 +264,5 @@ async def test_the_page_shows_the_result_with_the_texts_and_says_what_retention_
         assert f'href="/turns/{turns["long"]}"' in shown
         keys = Keys(settings.namespace)
         await client.store.redis.delete(keys.turn(turns["long"]), keys.attempts(turns["long"]))
-        assert "Retention has removed this answer." in (await http.get(page)).text
+        assert "This answer was deleted after the retention period." in (await http.get(page)).text
         assert (await http.get("/policies/none")).status_code == 404

@@ -218,7 +218,7 @@ def test_a_worker_starts_as_many_processes_as_it_is_told_and_restarts_the_one_th
     worker = worker_process("--processes", "2")
     before = worker.children()
     assert set(before) == {"1", "2"}
-    assert "16 agents and 2 judges at once, in 2 processes" in worker.log_file.read_text()
+    assert "16 agents and 2 validations at once, in 2 processes" in worker.log_file.read_text()
     os.kill(before["1"], signal.SIGKILL)
     wait_for(lambda: worker.children().get("1") not in {None, before["1"]})
     assert worker.children()["2"] == before["2"]

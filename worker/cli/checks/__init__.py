@@ -63,7 +63,7 @@ def examine_installation() -> Iterator[Finding]:
     about_the_store = [*check_brokers(settings)]
     yield from about_the_store
     if any(found.state == "wrong" and found.check in {"store", "restore", "submit"} for found in about_the_store):
-        yield Finding("workers", "warning", "not looked at: they need the store", "repair the store first")
+        yield Finding("workers", "warning", "skipped: these checks need the store", "repair the store first")
     else:
         yield from check_workers(settings)
     yield from run_plugin_checks(settings)
@@ -84,4 +84,4 @@ def _check_agents(settings: Settings) -> Iterator[Finding]:
         for found in check_claude(own):
             yield found if set(named) == set(using) else replace(found, message=f"{', '.join(named)}: {found.message}")
     if not using:
-        yield Finding("claude", "ok", "no model of HELIX_MODELS uses claude_cli: not looked at")
+        yield Finding("claude", "ok", "skipped: no model of HELIX_MODELS uses claude_cli")

@@ -66,7 +66,7 @@ def check_server(name: str, settings: Settings) -> Iterator[Finding]:
         with open_blocking_store(settings, answer_seconds=3.0, resends=0) as redis:
             redis.ping()
             write_mark(redis, settings.namespace)
-            yield Finding(name, "ok", f"answers and takes writes at {where}")
+            yield Finding(name, "ok", f"answers and accepts writes at {where}")
             yield check_clock(name, redis)
             try:
                 info: Info = redis.info()
@@ -82,7 +82,7 @@ def check_server(name: str, settings: Settings) -> Iterator[Finding]:
                 )
             except NoPermissionError:
                 fix = "run it with the operator's address: REDIS_URL=redis://operator:...@... (docs/operations.md)"
-                yield Finding(f"{name} details", "warning", "this user may not ask for them", fix)
+                yield Finding(f"{name} details", "warning", "this store user may not read them", fix)
                 return
     except (RedisError, OSError, ValueError, SettingsError) as error:
         if refusal := find_refusal(error):
@@ -144,9 +144,9 @@ def check_submit(settings: Settings) -> Iterator[Finding]:
         yield Finding("submit", "wrong", f"the store takes no turn: {error}", "see `turns explain store_unavailable`")
         return
     for what, why in troubles.items():
-        fix = "turns are taken all the same; look at the relay's log (housekeeping.failed), and report it"
+        fix = "turns are accepted nevertheless; see the relay's log (housekeeping.failed), and report this fault"
         yield Finding("housekeeping", "wrong", f"{what} fails: {why}", fix)
-    yield Finding("submit", "ok", "the store carries out what a submit asks of it")
+    yield Finding("submit", "ok", "the store can carry out a submit")
 
 
 def check_append_only_files(name: str, directory: str | None, info: Info) -> Iterator[Finding]:
@@ -155,8 +155,8 @@ def check_append_only_files(name: str, directory: str | None, info: Info) -> Ite
     if directory and any(
         remove_holes(text := each.read_bytes()) != text for each in find_append_only_files(Path(directory))
     ):
-        fix = "make room on its disk: it is rewritten then, and else repaired when `turns up` starts again"
-        yield Finding(check, "wrong", "a full disk left a hole in it: no server reads it so", fix)
+        fix = "free space on its disk: the server then rewrites the file, or `turns up` repairs it at the next start"
+        yield Finding(check, "wrong", "a full disk left a hole in the file: no server can load it", fix)
     elif refused and not directory:
         fix = (
             "run BGREWRITEAOF on the server before it restarts, then CONFIG RESETSTAT (docs/operations.md, A full disk)"
@@ -266,11 +266,11 @@ def check_persistence(name: str, info: Info) -> Finding:
     """Check that the server writes acknowledged changes to an append-only file."""
     check = f"{name} persistence"
     if not int(info.get("aof_enabled", 0)):
-        fix = "start it with --appendonly yes; until then its end loses turns"
+        fix = "start it with --appendonly yes; until then a stop of the server loses turns"
         return Finding(check, "wrong", "the append-only file is off: a restart loses turns", fix)
     for fact in ("aof_last_write_status", "aof_last_bgrewrite_status"):
         if info.get(fact, "ok") != "ok":
-            return Finding(check, "wrong", f"{fact} is {info[fact]}", "look at the server's log and at its disk")
+            return Finding(check, "wrong", f"{fact} is {info[fact]}", "check the server's log and its disk")
     return Finding(check, "ok", f"append-only file, {int(info.get('aof_current_size', 0)) / 2**20:.1f} MiB")
 
 

@@ -23,9 +23,9 @@ from worker.runners.tool_rules.shell_words import find_parser
 
 #: Remedies for a folder that cannot be written, by error number.
 _WAYS_TO_WRITE = {
-    errno.ENOSPC: "make room on that disk",
-    errno.EDQUOT: "raise the quota of the workers' user, or make room",
-    errno.EROFS: "mount it so that it can be written",
+    errno.ENOSPC: "free space on that disk",
+    errno.EDQUOT: "raise the quota of the workers' user, or free space",
+    errno.EROFS: "mount it writable",
 }
 _SWITCH = "set HELIX_SANDBOX=auto; see docs/security.md"
 _INSTALL = "install bubblewrap (Debian: apt-get install bubblewrap); see docs/security.md"

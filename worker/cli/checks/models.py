@@ -92,7 +92,7 @@ def _suggest_fix(runner: str, known: tuple[str, ...]) -> str:
         case "openai_http":
             return "set HELIX_OPENAI_URL and name the service's model (docs/settings.md)"
     if runner in known or "." in runner:
-        return "correct the text behind the runner's name, and the model's block (docs/agents.md)"
+        return "correct the text after the runner's name, and the model's block (docs/agents.md)"
     return f"name one of {', '.join(known)} in HELIX_MODELS, or install the package that offers it"
 
 
@@ -128,7 +128,7 @@ def check_listed(
         case Finding():
             return Finding(check, found.state, found.message, found.fix)
         case None:
-            return Finding(check, "ok", f"{url} answers; it lists no models, so {option!r} was not looked for")
+            return Finding(check, "ok", f"{url} answers; it lists no models, so {option!r} was not checked")
     if option in found:
         return Finding(check, "ok", f"{url} lists {option!r}")
     some = ", ".join(sorted(found)[:8]) or "none"

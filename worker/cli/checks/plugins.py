@@ -10,7 +10,7 @@ from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding
 from worker.cli.commands import is_ours
 
-_FIX = "install the package again, or take it away"
+_FIX = "install the package again, or remove it"
 
 
 def check_plugins() -> Iterator[Finding]:
@@ -41,7 +41,7 @@ def run_plugin_checks(settings: Settings) -> Iterator[Finding]:
 
 def _find_problem(group: str, name: str) -> str:
     if group == COMMAND and is_ours(name.replace(".", " ")):
-        return f"the command {name!r} is one of ours, which no plug-in replaces"
+        return f"the command {name!r} is built in, and no plug-in may replace it"
     try:
         found = load_plugin(group, name)
         if group == COMMAND:  # entry points of commands hold a table; import the module too

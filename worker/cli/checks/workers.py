@@ -168,10 +168,12 @@ def report_probe(probe: QueueProbe) -> Finding:
 def check_backlog(standing: InstallationState, messages: dict[str, int]) -> Iterator[Finding]:
     """Report how many messages wait in the broker's queues and how many turns are dead letters."""
     waiting = ", ".join(f"{count} in {queue}" for queue, count in sorted(messages.items()))
-    yield Finding("queues", "ok", f"messages that nobody took yet: {waiting}; {standing.unfinished} unfinished turns")
+    yield Finding(
+        "queues", "ok", f"messages that no worker has taken: {waiting}; {standing.unfinished} unfinished turns"
+    )
     if standing.dead:
         fix = "`turns turn dead`; then `turns turn replay --outcome dead` or `turns turn drop --all`"
-        yield Finding("dead letters", "warning", f"{count_noun(standing.dead, 'turn')} took down workers", fix)
+        yield Finding("dead letters", "warning", f"{count_noun(standing.dead, 'turn')} killed their workers", fix)
     else:
         yield Finding("dead letters", "ok", "none")
 

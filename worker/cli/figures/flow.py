@@ -75,7 +75,7 @@ def rollback(version: str, why: str, as_json: bool) -> None:
         async with client.orders.place_order("flow.rollback", by=describe_caller(), detail=version):
             return await client.flows.roll_back_version(version, by=describe_caller(), why=why)
 
-    _print_shares(run_with_client(roll_back), as_json, f"{version} gets no more turns")
+    _print_shares(run_with_client(roll_back), as_json, f"{version} gets no new turns")
 
 
 @click.command(epilog="Example: turns policy resume v3")

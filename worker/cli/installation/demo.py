@@ -77,7 +77,7 @@ def demo(locale: str, as_json: bool) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     problems = [f"{result.scene.title}: {problem}" for result in results for problem in result.problems]
     if problems:
-        raise HelixError("the demo did not come out as expected:\n" + "\n".join(problems))
+        raise HelixError("the demo did not end as expected:\n" + "\n".join(problems))
 
 
 async def _play_scenes(
@@ -199,5 +199,8 @@ async def _print_retry_rate(client: TurnsClient, timeline: Timeline, results: li
     write_table([head, *rows])
     good = sum(not result.problems for result in results)
     timeline.write_line(
-        Line(f"\n{good} of {len(results)} turns came out as expected. Everything is stopped again.", BOLD)
+        Line(
+            f"\n{good} of {len(results)} turns ended as expected. The demo has stopped everything that it started.",
+            BOLD,
+        )
     )

@@ -55,7 +55,7 @@ def check_open_webui(settings: Settings, relay: RelayAddress, model: str, *, ask
     yield Finding("address", "ok", f"{relay.url} answers")
     if model not in models:
         message = f"{model} is not offered to this key; there is: {', '.join(models)}"
-        yield Finding("models", "wrong", message, "choose one with --model")
+        yield Finding("models", "wrong", message, "choose a model with --model")
         return
     yield Finding("models", "ok", ", ".join(models))
     looks = [background, *([turn] if ask else [])]
@@ -99,7 +99,7 @@ def background(relay: RelayAddress, model: str) -> Finding:
         text = json.load(answer)["choices"][0]["message"]["content"]
     if answered["x-turn-id"] or "title" not in text:
         return Finding("background requests", "wrong", "a request for a title became a turn", "is this another server?")
-    return Finding("background requests", "ok", f"a title comes without a turn: {text}")
+    return Finding("background requests", "ok", f"a title was generated without a turn: {text}")
 
 
 def turn(relay: RelayAddress, model: str) -> Finding:
@@ -122,7 +122,7 @@ def turn(relay: RelayAddress, model: str) -> Finding:
                 fix = "is a worker running? `turns turn watch` shows the turn; a slow agent needs a longer --timeout"
                 return Finding("turn", "wrong", f"{turn_id} has not ended after {relay.timeout:g} s", fix)
     if page.error or not page.done:
-        message = page.error or "the stream ended without its end"
+        message = page.error or "the stream ended without an end marker"
         return Finding("turn", "wrong", f"{turn_id}: {message}", f"`turns turn show {turn_id}`")
     seconds = time.monotonic() - began
     return Finding("turn", "ok", f"{turn_id}: answered in {seconds:.1f} s, {page.lines} status lines")
@@ -156,7 +156,9 @@ def check_last_request(settings: Settings) -> Iterator[Finding]:
         yield Finding("Open WebUI", "wrong", str(error), "see `turns doctor`")
         return
     if found is None:
-        yield Finding("Open WebUI", "warning", "has not asked anything here yet", "send it a message, and check again")
+        yield Finding(
+            "Open WebUI", "warning", "has not sent a request yet", "send a message in Open WebUI, and check again"
+        )
         return
     yield from report_request(found[0], max(0.0, time.time() - found[1]))
 

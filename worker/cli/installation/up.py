@@ -222,4 +222,4 @@ def _print_addresses(installation: Installation, state: Path, as_json: bool) -> 
     if receiver := find_endpoint(os.environ):
         click.echo(f"  traces  {explain_off(os.environ) or f'sent to {receiver}'}")
     turns = "turns" if shutil.which("turns") else sys.argv[0]  # `make up` runs without PATH
-    click.echo(f'  logs    {state / "logs"}\n\nTry: {turns} submit --watch "..."      Ctrl-C ends everything.')
+    click.echo(f'  logs    {state / "logs"}\n\nTry: {turns} submit --watch "..."      Ctrl-C stops everything.')

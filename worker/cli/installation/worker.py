@@ -24,7 +24,7 @@ def describe_capacity(settings: Settings, processes: int | None = None) -> str:
     shares = programs.share_slots(settings, processes)
     runs, checks = sum(share.run_slots for share in shares), sum(share.check_slots for share in shares)
     shown = "1 process" if len(shares) == 1 else f"{len(shares)} processes"
-    return f"{count_noun(runs, 'agent')} and {count_noun(checks, 'judge')} at once, in {shown}"
+    return f"{count_noun(runs, 'agent')} and {count_noun(checks, 'validation')} at once, in {shown}"
 
 
 @click.command(epilog="Example: turns run worker --processes 2")

@@ -159,7 +159,7 @@ def _act_on_all(action: TurnAction, found: list[FoundTurn], as_json: bool, detai
         data |= {"new": len(done) - before - passed_over} if action.submits else {}
         write_json({**data, "turns": [result.to_dict() for result in done]})
     else:
-        left = (f", {before} were before" if before else "") + (f", {passed_over} passed over" if passed_over else "")
+        left = (f", {before} already were" if before else "") + (f", {passed_over} skipped" if passed_over else "")
         new = count_noun(len(done) - passed_over - before, "turn")
         click.echo(f"{new} {action.past}{left}   (turns data audit: bulk {bulk})")
     if passed_over:
