@@ -125,7 +125,7 @@ class TurnsClient:
         self._announcer.close()
 
     async def complete_request(self, request: TurnRequest, named: Collection[str]) -> TurnRequest:
-        """Return a request with what applies to it and the caller did not name, to submit it.
+        """Return the request with its flow version, and the policy file's values for fields not in ``named``.
 
         Raises ``BadRequest``, and ``SettingsError`` if a file of the settings was never usable.
         """

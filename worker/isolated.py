@@ -24,8 +24,8 @@ def main() -> None:
     engine.start()
 
     # The main thread handles signals.
-    link = ChainTask.parse(f"{task}/{attempt}")
-    work = threading.Thread(target=engine.carry_out_alone, args=(link, turn_id, session_id))
+    chain_task = ChainTask.parse(f"{task}/{attempt}")
+    work = threading.Thread(target=engine.carry_out_alone, args=(chain_task, turn_id, session_id))
     work.start()
     work.join()
     engine.close()

@@ -74,10 +74,10 @@ class Announcement:
 
 
 def build_announcement(
-    settings: Settings, link: ChainTask, turn_id: str, session_id: str, stamp: MessageStamp
+    settings: Settings, chain_task: ChainTask, turn_id: str, session_id: str, stamp: MessageStamp
 ) -> Announcement:
     """Build the Celery message and the ``task-sent`` event for a task of a turn."""
-    message, event = _task_templates(link)
+    message, event = _task_templates(chain_task)
     prefix = f"{settings.namespace}:celery:"
     given: dict[str, str | int | float] = {
         "turn_id": turn_id,
@@ -93,7 +93,7 @@ def build_announcement(
         "utcoffset": (time.altzone if time.localtime(stamp.at).tm_isdst else time.timezone) / 3600,
     }
     return Announcement(
-        queue=prefix + choose_queue(link),
+        queue=prefix + choose_queue(chain_task),
         message=message.fill_template(given, stamp.delivery_tag),
         channel=f"{prefix}/0.celeryev/task.sent",
         event=event.fill_template(given, stamp.event_tag),
@@ -127,8 +127,8 @@ def _make_template(value: Any) -> str:
 
 
 @lru_cache(maxsize=256)
-def _task_templates(link: ChainTask) -> tuple[_MessageTemplate, _MessageTemplate]:
-    first, *rest = build_chain(link, _text_blank("turn_id"), _text_blank("session_id"))
+def _task_templates(chain_task: ChainTask) -> tuple[_MessageTemplate, _MessageTemplate]:
+    first, *rest = build_chain(chain_task, _text_blank("turn_id"), _text_blank("session_id"))
     shown = _format_kwargs(first["kwargs"] | {"session_id": _text_blank("session_shown")})
     return _message_template(first, rest, shown), _event_template(first, shown)
 

@@ -38,16 +38,18 @@ class Announcer:
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="announce")
 
-    async def announce_task(self, link: ChainTask, turn_id: str, session_id: str, *, preferred: bool = False) -> None:
+    async def announce_task(
+        self, chain_task: ChainTask, turn_id: str, session_id: str, *, preferred: bool = False
+    ) -> None:
         """Publish a turn's task to Celery. Failures are only logged, because the turn is already stored.
 
         ``preferred`` turns have waited before, and precede turns that were just submitted.
         """
         loop = asyncio.get_running_loop()
-        publishing = loop.run_in_executor(self._thread, self._publish_task, link, turn_id, session_id, preferred)
+        publishing = loop.run_in_executor(self._thread, self._publish_task, chain_task, turn_id, session_id, preferred)
         done, _ = await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
         if not done:
-            log.warning("turn.announce_slow", turn_id=turn_id, link=str(link), seconds=_PATIENCE_SECONDS)
+            log.warning("turn.announce_slow", turn_id=turn_id, chain_task=str(chain_task), seconds=_PATIENCE_SECONDS)
 
     async def publish_probe(self, queue: str, nonce: str, *, expires: float) -> None:
         """Publish a probe message that expires after ``expires`` seconds, to find out if a worker reads the queue."""
@@ -62,11 +64,11 @@ class Announcer:
         except (OperationalError, OSError) as error:
             log.warning("probe.not_published", queue=queue, error=type(error).__name__)
 
-    def _publish_task(self, link: ChainTask, turn_id: str, session_id: str, preferred: bool) -> None:
+    def _publish_task(self, chain_task: ChainTask, turn_id: str, session_id: str, preferred: bool) -> None:
         try:
-            publish_chain(self._app, build_chain(link, turn_id, session_id, preferred=preferred))
+            publish_chain(self._app, build_chain(chain_task, turn_id, session_id, preferred=preferred))
         except Exception as error:  # nobody reads this thread's result, so log every error here
-            log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
+            log.warning("turn.announce_failed", turn_id=turn_id, chain_task=str(chain_task), error=type(error).__name__)
 
     def close(self) -> None:
         """Stop the publishing thread. A worker announces the tasks that were not published yet."""

@@ -32,7 +32,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
 
 
 def error_words(code: str, locale: str) -> tuple[str, str]:
-    """Return what happened and what to do about it, as two sentences in the language of ``locale``.
+    """Return two sentences in the language of ``locale``: what happened, and what to do.
 
     Raises ``KeyError`` for an unknown code.
     """

@@ -25,7 +25,7 @@ _WORDS = load_word_table(__file__)
 
 
 def format_issue(issue: ValidationIssue) -> str:
-    """Format an issue as one line: its code, its file and line if known, and its message."""
+    """Format an issue as one line with code, file, line and message."""
     file, line, message = issue.file, issue.line, issue.message
     place = f"{file}:{line}: " if file and line else f"{file}: " if file and file not in message else ""
     return f"{issue.code}: {place}{message}"

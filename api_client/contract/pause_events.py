@@ -50,7 +50,7 @@ class TurnResumed(HoldEvent):
 
 
 def describe_pause(reason: str, until: float, locale: str) -> str:
-    """Return the sentence about a pause with its end, in seconds since the epoch or 0, and its reason, if any."""
+    """Return a sentence about a pause, with its reason and its end (``until``: epoch seconds, 0 if open)."""
     return _say("paused", locale, until=describe_end(until, locale), reason=f": {reason}" if reason else "")
 
 

@@ -188,7 +188,7 @@ class ReasoningFilter:
         return True
 
     def _take_closing(self, end: int, *, alone: bool, final: bool) -> bool:
-        """Decide on a closing tag without an opening one: it ends the reasoning, or a sentence mentions it."""
+        """Decide if a closing tag without an opening tag ends the reasoning or is only mentioned in a sentence."""
         if not alone:
             rest = _REST.match(self._held, end)
             if rest is None:

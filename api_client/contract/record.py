@@ -74,7 +74,7 @@ def _read_turn_fields(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 
 def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
-    """Build a turn from the stored fields of its record, with those of its long texts if they were read.
+    """Build a turn from the stored fields of its record, including those long texts that were read.
 
     Raises ``ValueError`` if the data is not a turn's record.
     """

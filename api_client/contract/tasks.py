@@ -111,31 +111,31 @@ def own_queue(worker: str) -> str:
     return OWN_QUEUE + worker
 
 
-def choose_queue(link: ChainTask, *, preferred: bool = False, worker: str = "") -> str:
+def choose_queue(chain_task: ChainTask, *, preferred: bool = False, worker: str = "") -> str:
     """Return the queue to which a task is sent.
 
     ``preferred``: the turn has waited before, as for each retry. ``worker``: the process that should run the task.
     """
-    queue = find_queue(link.task)
+    queue = find_queue(chain_task.task)
     if worker and queue == RUN_QUEUE:
         return own_queue(worker)
-    return PREFERRED_QUEUE if queue == RUN_QUEUE and (preferred or link.attempt > 1) else queue
+    return PREFERRED_QUEUE if queue == RUN_QUEUE and (preferred or chain_task.attempt > 1) else queue
 
 
 def build_chain(
-    link: ChainTask, turn_id: str, session_id: str, *, preferred: bool = False, worker: str = ""
+    chain_task: ChainTask, turn_id: str, session_id: str, *, preferred: bool = False, worker: str = ""
 ) -> list[dict[str, Any]]:
     """Return the Celery tasks to send for a turn: the task itself, followed by a checking task after an agent run.
 
     Each item has the keyword arguments of one immutable signature. Task arguments are ids, never prompts: operators
     read them in Flower.
     """
-    tasks = [link.task, *filter(None, [all_tasks()[link.task].checked_by])]
+    tasks = [chain_task.task, *filter(None, [all_tasks()[chain_task.task].checked_by])]
     return [
         {
             "name": task,
-            "kwargs": {"turn_id": turn_id, "attempt": link.attempt, "session_id": session_id},
-            "queue": choose_queue(ChainTask(task, link.attempt), preferred=preferred, worker=worker),
+            "kwargs": {"turn_id": turn_id, "attempt": chain_task.attempt, "session_id": session_id},
+            "queue": choose_queue(ChainTask(task, chain_task.attempt), preferred=preferred, worker=worker),
         }
         for task in tasks
     ]

@@ -81,7 +81,7 @@ def _flat(row: RuleRow | PhaseRow) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class RuleRow:
-    """Statistics of one validator or issue code: how often it rejected answers, and what happened next.
+    """Statistics of one validator or issue code: rejected answers, and what followed the rejections.
 
     Attributes:
         judged: answers that the validator checked; for a code all checked answers, for a gate or the verifier all

@@ -15,7 +15,7 @@ _EVERY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRequest:
-    """The features that a request from Open WebUI used: which headers it had, and how many tools it sent."""
+    """The features of a request from Open WebUI: which headers were present, and how many tools were offered."""
 
     task: bool
     chat: bool

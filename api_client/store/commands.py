@@ -112,7 +112,10 @@ class ReleaseReply:
         """Parse a reply of ``release.lua``. Raises ``ValueError`` if the reply names an unknown task."""
         places, left = ([part.decode() for part in each] for each in reply)
         turns = zip(left[::3], left[1::3], left[2::3], strict=True)
-        return cls(tuple(places), tuple((ChainTask.parse(link), turn_id, session) for turn_id, link, session in turns))
+        return cls(
+            tuple(places),
+            tuple((ChainTask.parse(chain_task), turn_id, session) for turn_id, chain_task, session in turns),
+        )
 
 
 def release_keys(keys: Keys, queue: str) -> tuple[str, ...]:

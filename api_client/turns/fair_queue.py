@@ -26,12 +26,12 @@ class FairQueue:
         waited.
         """
         key = keys_for_turn(self._store.namespace, turn_id).turn(turn_id)
-        if not (link := await self._store.await_reply(self._store.redis.hget(key, "next"))):
+        if not (chain_task := await self._store.await_reply(self._store.redis.hget(key, "next"))):
             return
         values: dict[str, str | bytes | int] = {"message": "", "channel": "", "event": "", "since": int(since * 1000)}
         if self._store.has_queues:
             made = build_announcement(
-                self._store.settings, ChainTask.parse(link.decode()), turn_id, session_id, MessageStamp()
+                self._store.settings, ChainTask.parse(chain_task.decode()), turn_id, session_id, MessageStamp()
             )
             values |= {"message": made.message, "channel": made.channel, "event": made.event}
         await self._store.run_command(self._enqueue, turn_id, session_id, values)
@@ -42,5 +42,5 @@ class FairQueue:
         """Announce the turns that may leave the fair queue now, so that workers start them."""
         keys = release_keys(self._store.keys, find_queue(self._store.settings))
         found = ReleaseReply.parse_reply(await self._store.run_script(self._release, keys, [""]))
-        for link, each, session_id in found.left:
-            await self._announcer.announce_task(link, each, session_id)
+        for chain_task, each, session_id in found.left:
+            await self._announcer.announce_task(chain_task, each, session_id)

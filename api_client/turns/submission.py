@@ -21,7 +21,7 @@ _DAY_MS = 86_400_000
 
 
 def build_arguments(
-    request: TurnRequest, settings: Settings, link: ChainTask, *, pushed: Announcement | None, keyed: bool
+    request: TurnRequest, settings: Settings, chain_task: ChainTask, *, pushed: Announcement | None, keyed: bool
 ) -> dict[str, Word]:
     """Return the named arguments of the Lua script ``submit.lua``, which stores a request as a turn.
 
@@ -46,7 +46,7 @@ def build_arguments(
         "cost_reserve": cost,
         "model_label": clean_label(request.model),
         "labels": json.dumps({name: label for name, label in request.labels.items() if label}),
-        "first_link": str(link),
+        "first_link": str(chain_task),
         "from_claim": int(find_work(request).waits_long),
         "max_attempts": request.max_attempts,
         "key": clean_label(request.key) if request.key else "",

@@ -64,11 +64,11 @@ class Submitter:
         interrupted = (
             await self._list_unfinished(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
         )
-        link = ChainTask(find_work(request).first, 1)
-        pushed = build_announcement(self._settings, link, turn_id, request.session_id, MessageStamp())
+        chain_task = ChainTask(find_work(request).first, 1)
+        pushed = build_announcement(self._settings, chain_task, turn_id, request.session_id, MessageStamp())
         await self.hold_resources([turn])
         at_once = pushed if self._store.has_queues else None
-        values = build_arguments(request, self._settings, link, pushed=at_once, keyed=bool(idempotency_key))
+        values = build_arguments(request, self._settings, chain_task, pushed=at_once, keyed=bool(idempotency_key))
         more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id)]
         reply = await self._store.run_command(self._submit, turn_id, request.session_id, values, more_keys)
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()

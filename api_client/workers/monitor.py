@@ -34,7 +34,7 @@ class Trouble:
 
 
 class Monitor:
-    """Base class for monitors of one capability; subclasses override the methods that they need.
+    """Base class for a capability's monitor; subclasses override the methods that they need.
 
     Methods raise ``StoreUnavailable``. ``look_seconds`` is the time between two searches for troubles.
     """

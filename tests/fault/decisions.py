@@ -197,7 +197,7 @@ _MOVES: dict[str, Callable[[ChainTask, int, int], Transition]] = {
 def _at_once(name: str, link: ChainTask, retries: int, delay: int) -> Transition:
     """Build the transition for a run and its validation in one step."""
     run = link if link.task in RUNS else ChainTask(RUN, link.attempt)
-    return ValidatedRun.of(_MOVES["complete"](run, retries, delay), _MOVES[name](run, retries, delay)).move
+    return ValidatedRun.of(_MOVES["complete"](run, retries, delay), _MOVES[name](run, retries, delay)).transition
 
 
 #: What may follow a link, some more often than others.

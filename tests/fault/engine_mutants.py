@@ -263,7 +263,7 @@ MUTANTS = [
     EngineMutant(
         "what a holder knew of an attempt outlives its change",
         "api_client/turns/record/claim.py",
-        " if number != move.attempt}",
+        " if number != transition.attempt}",
         "}",
         _UNIT + "test_record.py",
         "test_an_attempt_that_changes_again_is_read_again",
@@ -417,7 +417,7 @@ MUTANTS = [
     ),
     # Hand-overs
     EngineMutant(
-        "a process that ends goes on with the next link",
+        "a process that ends goes on with the next task",
         _TURNS + "service.py",
         "if visit.alone or lease.reason or parts.host.sick or",
         "if visit.alone or parts.host.sick or",

@@ -193,11 +193,11 @@ def test_what_a_validator_makes_up_is_counted_under_one_label() -> None:
     request = TurnRequest(model="m|x", messages=({"role": "user", "content": "?"},), session_id="s")
     turn = Turn(turn_id="turn-1", epoch="e", state=TurnState.VALIDATING, request=request)
     usage = Usage.from_report({"input_tokens": 5, "output_tokens": "many", "cost_usd": 1e300})
-    move = after_validation(turn, ChainTask(VALIDATE, 1), attempt, Policy(), Fail(1, "why"), usage)
-    assert {name for name in move.counters if name.startswith(("code", "validator.rejected"))} == {
+    transition = after_validation(turn, ChainTask(VALIDATE, 1), attempt, Policy(), Fail(1, "why"), usage)
+    assert {name for name in transition.counters if name.startswith(("code", "validator.rejected"))} == {
         "code.rejected|other|fail",
         "validator.rejected|other|fail|m_x",
     }
-    assert move.counters["attempt.judged|fail|m_x"] == 1
-    assert move.counters["tokens.failed|m_x"] == 5
-    assert "cost.failed|m_x" not in move.counters, "what makes no sense was not used"
+    assert transition.counters["attempt.judged|fail|m_x"] == 1
+    assert transition.counters["tokens.failed|m_x"] == 5
+    assert "cost.failed|m_x" not in transition.counters, "what makes no sense was not used"

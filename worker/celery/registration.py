@@ -42,7 +42,7 @@ def register_tasks(app: Celery) -> None:
 
     @control.control_command(name="time_limit")
     def time_limit(_state: Any, **_: Any) -> Any:
-        """Refuse: Celery's time limits end no turn."""
+        """Refuse Celery's command, because Celery's time limits have no effect on turns."""
         return {"error": "a turn ends by its own `deadline_seconds` and its model's limits (docs/settings.md)"}
 
     @control.control_command(name="rate_limit")

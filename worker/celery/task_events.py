@@ -159,21 +159,21 @@ class TaskEventReport:
         """Report that an unexpected error ended the task."""
         self._events.add_failure(self.task.task_id, repr(error))
 
-    def next_task_id(self, link: ChainTask | None) -> str:
+    def next_task_id(self, chain_task: ChainTask | None) -> str:
         """Return the Celery id that the next task gets if this process continues with it."""
         named = self.task.chain[-1] if self.task.chain else {}
-        if link and named.get("task") == link.task and (own := named.get("options", {}).get("task_id")):
+        if chain_task and named.get("task") == chain_task.task and (own := named.get("options", {}).get("task_id")):
             return str(own)
         self._next_id = self._next_id or uuid()
         return self._next_id
 
-    def start_next(self, link: ChainTask) -> None:
-        """Report that the process continues with the turn's next task, described by ``link``."""
+    def start_next(self, chain_task: ChainTask) -> None:
+        """Report that the process continues with the turn's next task, described by ``chain_task``."""
         before = self.task
-        kwargs = {**before.kwargs, "attempt": link.attempt}
+        kwargs = {**before.kwargs, "attempt": chain_task.attempt}
         self.task = Task(
-            name=link.task,
-            task_id=self.next_task_id(link),
+            name=chain_task.task,
+            task_id=self.next_task_id(chain_task),
             kwargs=kwargs,
             kwargs_text=repr(kwargs),
             root_id=before.root_id or before.task_id,

@@ -149,7 +149,7 @@ def open_for_publishing(session: Path, token: str = "") -> Iterator[SessionFolde
 
 @contextlib.contextmanager
 def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Iterator[FencedSessionFolder]:
-    """Open a session's folder for its new holder, and yield it. Create the folder if it is missing.
+    """Yield a session's folder, opened for the session's new holder. Create the folder if it is missing.
 
     No other holder is revoked until ``revoke_earlier_holders``. A folder kept for the same token is found again.
     With ``stays`` the holder's folder is kept after the block, unless the block fails.

@@ -29,74 +29,76 @@ VERIFIER_TRIES = 3
 
 
 def transition_after_verification(
-    turn: Turn, link: ChainTask, record: AttemptRecord, result: VerificationResult, stop: str
+    turn: Turn, chain_task: ChainTask, record: AttemptRecord, result: VerificationResult, stop: str
 ) -> Transition:
     """Return the transition that follows the verification of a phase's output.
 
     ``stop`` is the reason if the verification was stopped.
     """
     if result.ground is ResultGround.STOPPED:
-        return _transition_after_stop(turn, link, stop)
+        return _transition_after_stop(turn, chain_task, stop)
     if result.ground is ResultGround.REFUSED:
-        return fail_unvalidated(link, "; ".join(result.errors))
+        return fail_unvalidated(chain_task, "; ".join(result.errors))
     issues = _collect_issues(result)
     facts = attempt_facts(verification=result.to_dict(), answer=record.text, issues=issues)
     if result.success:
         return Transition(
-            attempt=link.attempt,
+            attempt=chain_task.attempt,
             facts=facts | attempt_facts(decision="accept"),
-            events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
+            events=[AttemptAccepted(attempt=chain_task.attempt, issues=issues)],
             counters=count_validated(turn, "accept"),
             validated=True,
-            outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
+            outcome=Outcome.PASSED if chain_task.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=record.text),
         )
     if not result.judged and turn.unverified + 1 < VERIFIER_TRIES:
         return Transition(
-            attempt=link.attempt,
-            next=link,
+            attempt=chain_task.attempt,
+            next=chain_task,
             fields=progress(unverified=turn.unverified + 1),
             facts=facts,
             delay_ms=1000 * 2**turn.unverified,
         )
-    return _reject_attempt(turn, link, record, result, facts, issues)
+    return _reject_attempt(turn, chain_task, record, result, facts, issues)
 
 
 def _reject_attempt(
     turn: Turn,
-    link: ChainTask,
+    chain_task: ChainTask,
     record: AttemptRecord,
     result: VerificationResult,
     facts: Facts,
     issues: tuple[ValidationIssue, ...],
 ) -> Transition:
     errors, usage = [issue for issue in issues if issue.is_error], Usage.from_report(record.usage)
-    rejected = AttemptRejected(attempt=link.attempt, issues=issues)
-    if link.attempt < turn.max_attempts and result.judged:
+    rejected = AttemptRejected(attempt=chain_task.attempt, issues=issues)
+    if chain_task.attempt < turn.max_attempts and result.judged:
         feedback, codes = compose_feedback(result), sorted({issue.code for issue in issues})
         return Transition(
-            attempt=link.attempt,
+            attempt=chain_task.attempt,
             state=TurnState.QUEUED,
-            next=rerun_task(turn, link.attempt + 1),
+            next=rerun_task(turn, chain_task.attempt + 1),
             fields=progress(retries=turn.retries + 1, transients=0, unverified=0),
             facts=facts | attempt_facts(decision="retry", feedback=feedback),
-            events=[rejected, retry_event(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)],
+            events=[rejected, retry_event(turn, chain_task.attempt + 1, "rejected", codes=codes, feedback=feedback)],
             counters=count_rejected(turn, "retry", errors, usage),
             validated=True,
         )
     reason = "rejected" if result.judged else "the verifier gave no verdict"
     failing = PendingFailure(code="phase_not_verified", reason=reason)
-    move = Transition(
-        attempt=link.attempt,
-        next=ChainTask(FAIL, link.attempt),
-        fields=progress(failing=failing, unverified=0, best=link.attempt),
+    transition = Transition(
+        attempt=chain_task.attempt,
+        next=ChainTask(FAIL, chain_task.attempt),
+        fields=progress(failing=failing, unverified=0, best=chain_task.attempt),
         facts=facts | attempt_facts(decision="fail"),
         events=[rejected],
         counters=count_rejected(turn, "fail", errors, usage),
         validated=True,
     )
     counters = count_rejected(turn, HANDED_ON, errors, usage)
-    return rescue_turn(turn, move, FailedTurn(best=link.attempt, reason=reason, issues=issues, counters=counters))
+    return rescue_turn(
+        turn, transition, FailedTurn(best=chain_task.attempt, reason=reason, issues=issues, counters=counters)
+    )
 
 
 def _collect_issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
@@ -110,15 +112,17 @@ def _collect_issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
     return found if found and result.ground is ResultGround.GATES else found + verifiers
 
 
-def _transition_after_stop(turn: Turn, link: ChainTask, stop: str) -> Transition:
+def _transition_after_stop(turn: Turn, chain_task: ChainTask, stop: str) -> Transition:
     if stop not in CALLED_OFF:
-        lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
-        return Transition(attempt=link.attempt, next=link, events=[lost], counters={"delivery.handed_over": 1})
+        lost = AttemptLost(attempt=chain_task.attempt, delivery=turn.delivery, during=stop or "stopped")
+        return Transition(
+            attempt=chain_task.attempt, next=chain_task, events=[lost], counters={"delivery.handed_over": 1}
+        )
     outcome = CALLED_OFF[stop]
-    return Transition(attempt=link.attempt, outcome=outcome, answer=stopped_answer(turn, outcome))
+    return Transition(attempt=chain_task.attempt, outcome=outcome, answer=stopped_answer(turn, outcome))
 
 
-def cancel_unreached_phase(turn: Turn, link: ChainTask, before: str, outcome: str) -> Transition:
+def cancel_unreached_phase(turn: Turn, chain_task: ChainTask, before: str, outcome: str) -> Transition:
     """Return a transition that cancels a phase because the phase before it did not pass."""
     german = turn.request.locale == "de"
     text = (
@@ -127,4 +131,4 @@ def cancel_unreached_phase(turn: Turn, link: ChainTask, before: str, outcome: st
         else f"Not run: the phase before ({before}) ended as {outcome}."
     )
     error = TurnError(code="phase_not_reached", message=text)
-    return Transition(attempt=link.attempt, outcome=Outcome.CANCELLED, answer=Answer(error=error))
+    return Transition(attempt=chain_task.attempt, outcome=Outcome.CANCELLED, answer=Answer(error=error))

@@ -73,7 +73,7 @@ class PhaseTurns(TurnWork):
         if found and found.success:
             return None
         ended = found.outcome.value if found and found.outcome else "unknown"
-        return cancel_unreached_phase(turn, lease.claim.link, before, ended)
+        return cancel_unreached_phase(turn, lease.claim.chain_task, before, ended)
 
     def write_prompt(self, settings: Settings, turn: Turn, history: History) -> str:
         """Return the prompt for the agent: the description of the phase, feedback on its last attempt, or both.
@@ -139,12 +139,12 @@ class PhaseTurns(TurnWork):
         return await parts.threads.do_run(self._verify_output, parts, lease, attempts)
 
     def _verify_output(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
-        turn, link, claim = lease.claim.turn, lease.claim.link, lease.claim
+        turn, chain_task, claim = lease.claim.turn, lease.claim.chain_task, lease.claim
         this = attempts[-1]
-        if this.number != link.attempt:
-            raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
+        if this.number != chain_task.attempt:
+            raise ValueError(f"attempt {chain_task.attempt} of {turn.turn_id} has no record")
         output = locate_last_delivery(parts.settings, turn, this) / _OUTPUT
-        last = link.attempt >= turn.max_attempts
+        last = chain_task.attempt >= turn.max_attempts
 
         spent = ValidationCost()
 
@@ -162,13 +162,13 @@ class PhaseTurns(TurnWork):
         try:
             result = verification.run()
         except ValidatorsUnavailable as error:
-            return fail_unvalidated(link, str(error))
+            return fail_unvalidated(chain_task, str(error))
         pass_failpoint("validation.started")
-        move = transition_after_verification(turn, link, this, result, lease.reason)
-        move = charge_validation(turn, move, spent + Usage.from_report(result.usage).as_validation_cost)
-        if move.state is TurnState.SUSPENDED:
+        transition = transition_after_verification(turn, chain_task, this, result, lease.reason)
+        transition = charge_validation(turn, transition, spent + Usage.from_report(result.usage).as_validation_cost)
+        if transition.state is TurnState.SUSPENDED:
             self.give_up(parts.settings, turn)
-        return accept_with_files(parts, lease, move, this)
+        return accept_with_files(parts, lease, transition, this)
 
     def publish(
         self, settings: Settings, holder: SessionFolder, turn: Turn, accepted: AcceptedAnswer, files: Files

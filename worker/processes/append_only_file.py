@@ -120,7 +120,7 @@ class FailedWriteRecovery:
         self.damaged, self.rests_until = False, 0.0
 
     def check_server(self) -> None:
-        """Ask the server for its state, and start, await or finish the rewrite of its file.
+        """Read the server's state, and start, await or finish the rewrite of the append-only file.
 
         Raises ``OSError`` if the server does not answer.
         """

@@ -135,7 +135,7 @@ class EmbeddedBroker:
 
     @property
     def url(self) -> str:
-        """Return the server's address as a URL, as used in the environment variable REDIS_URL."""
+        """Return the server's address as a URL for the environment variable REDIS_URL."""
         return f"unix://{self.socket}"
 
     @property

@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 
 class IsolatedTasks:
-    """Runs tasks in separate processes, so that a task which crashes its process does not crash the worker."""
+    """Runs tasks in separate processes, so that a crashing task does not take down the worker."""
 
     def __init__(self, settings: Settings) -> None:
         self._exits = ExitReporter(settings)
@@ -27,9 +27,9 @@ class IsolatedTasks:
         self._leaving = False
         self._lock = threading.Lock()
 
-    def run_task(self, link: ChainTask, turn_id: str, session_id: str) -> None:
+    def run_task(self, chain_task: ChainTask, turn_id: str, session_id: str) -> None:
         """Run a task in a separate process, and wait until that process ends."""
-        arguments = [link.task, str(link.attempt), turn_id, session_id]
+        arguments = [chain_task.task, str(chain_task.attempt), turn_id, session_id]
         with self._lock:
             if self._leaving:
                 return  # a reaper announces the task again, to a worker that stays
@@ -42,13 +42,13 @@ class IsolatedTasks:
                 )
             )
             self._processes.add(process)
-        log.warning("turn.isolated", turn_id=turn_id, link=str(link), pid=process.pid)
+        log.warning("turn.isolated", turn_id=turn_id, chain_task=str(chain_task), pid=process.pid)
         process.wait()
         with self._lock:
             self._processes.discard(process)
         if code := reap_process(process):
             self._exits.report_exit(f"alone-{process.pid}@{socket.gethostname()}", process.pid, code)
-        log.warning("turn.isolated_ended", turn_id=turn_id, link=str(link), exit_code=code)
+        log.warning("turn.isolated_ended", turn_id=turn_id, chain_task=str(chain_task), exit_code=code)
 
     def stop_all(self) -> None:
         """Terminate all separate processes and start no new ones.

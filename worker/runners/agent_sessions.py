@@ -49,7 +49,7 @@ def session_file(order: Order, session: str, ending: str) -> Path:
 def find_continued_session(
     order: Order, ending: str, most: int, reader: Callable[[bytes], T], *, history: bool = True
 ) -> tuple[str, str, T] | None:
-    """Return the agent session to continue: its id, its content and its parsed file; None without one.
+    """Return the id, content and parsed file of the agent session to continue, or None if there is no session.
 
     The content is ``message`` or ``history``: the turn's last complete run holds the user's ``message``. Otherwise,
     with ``history``, the session's last accepted answer holds the ``history``, unless it was edited or regenerated.

@@ -107,7 +107,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """The result of one run of an agent: its verdict, its answer and what the run used.
+    """The result of an agent run: the verdict, the answer, and the tokens and money that the run used.
 
     Attributes:
         text: the answer, or its longest known beginning.

@@ -34,7 +34,7 @@ def json_object(line: bytes) -> dict[str, Any] | None:
 
 
 def find_kill_reason(code: int | None, who: str) -> tuple[IncompleteReason, str] | None:
-    """Return why a run is incomplete whose agent was killed or ended with an unknown exit code, else None."""
+    """Return the reason if an agent was killed or ended with an unknown exit code, otherwise None."""
     if code is None:
         return IncompleteReason.BROKE_OFF, f"nobody knows how {who} ended"
     return (IncompleteReason.KILLED, f"{who} was killed by signal {-code}") if code < 0 else None

@@ -12,7 +12,7 @@ MOST_CHARS = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentInput:
-    """The input that one run sent to its agent, kept so that users can look it up later.
+    """The input that one run sent to its agent, kept for later inspection by users.
 
     Attributes:
         system: instructions besides the messages: the session's CLAUDE.md, or a service's system message.

@@ -238,7 +238,7 @@ class AgentRun:
 
     def _prepare_run(self, may_block: bool) -> tuple[AnyRunner, Order]:
         pass_failpoint("run.claimed")
-        attempt = self._lease.claim.link.attempt
+        attempt = self._lease.claim.chain_task.attempt
         if (
             may_block
             and self._lease.continued
@@ -262,7 +262,7 @@ class AgentRun:
         folders.prepare_delivery(
             settings,
             turn,
-            self._lease.claim.link.attempt,
+            self._lease.claim.chain_task.attempt,
             self._history,
             self._confirm_lease,
             needed=needed,
@@ -287,7 +287,7 @@ class AgentRun:
         if model is None:
             raise SettingsError([f"this worker offers no model {name!r}; see HELIX_MODELS"])
         runner, option = self._parts.runners(model)
-        attempt = self._lease.claim.link.attempt
+        attempt = self._lease.claim.chain_task.attempt
         if may_block:
             self._prepare_folder(settings, runner)
         prompt, messages = add_format(turn.request, self.prompt)

@@ -70,7 +70,7 @@ _TASK: ContextVar[TaskEventReport | None] = ContextVar("task", default=None)
 class IsolatedRunner(Protocol):
     """Interface for carrying out tasks in processes of their own."""
 
-    def run_task(self, link: ChainTask, turn_id: str, session_id: str) -> None:
+    def run_task(self, chain_task: ChainTask, turn_id: str, session_id: str) -> None:
         """Carry out one task of a turn in a separate process, and wait until the process ends."""
 
     def stop_all(self) -> None:
@@ -178,12 +178,12 @@ class Engine:
                 queue = str(task.kwargs["queue"])
                 self.loop.start_work(lambda: self._ledger.answer_probe(queue, nonce))
             return False
-        link = ChainTask.parse(f"{task.name}/{task.kwargs['attempt']}")
+        chain_task = ChainTask.parse(f"{task.name}/{task.kwargs['attempt']}")
         turn_id, session_id = str(task.kwargs["turn_id"]), str(task.kwargs["session_id"])
         self._taken, self._took_at = self._taken + 1, time.time()
-        seat = self.slots.force_slot(find_queue(link.task))
+        seat = self.slots.force_slot(find_queue(chain_task.task))
         self.loop.start_work(
-            lambda: self._carry_out(TaskEventReport(self._events, task), seat, link, turn_id, session_id)
+            lambda: self._carry_out(TaskEventReport(self._events, task), seat, chain_task, turn_id, session_id)
         )
         return True
 
@@ -203,26 +203,28 @@ class Engine:
                 return
 
     async def _carry_out(
-        self, report: TaskEventReport, seat: SlotHold, link: ChainTask, turn_id: str, session_id: str
+        self, report: TaskEventReport, seat: SlotHold, chain_task: ChainTask, turn_id: str, session_id: str
     ) -> None:
         _TASK.set(report)
         report.begin()
         # Each task has its own context, which ends with the task.
-        structlog.contextvars.bind_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt)
+        structlog.contextvars.bind_contextvars(turn_id=turn_id, session_id=session_id, attempt=chain_task.attempt)
         try:
-            await self.service.carry_out_task(link, turn_id, session_id, seat=seat, report=report)
+            await self.service.carry_out_task(chain_task, turn_id, session_id, seat=seat, report=report)
         except Exception as error:  # the turn is delivered again, and other turns are unaffected
-            log.exception("turn.broke_off", link=str(link))
+            log.exception("turn.broke_off", chain_task=str(chain_task))
             report.fail(error)
         finally:
             seat.release_all()
 
-    def carry_out_alone(self, link: ChainTask, turn_id: str, session_id: str) -> None:
+    def carry_out_alone(self, chain_task: ChainTask, turn_id: str, session_id: str) -> None:
         """Carry out a single task in this process, and wait until the task ends."""
 
         async def carry_out() -> None:
-            with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt):
-                await self.service.carry_out_task(link, turn_id, session_id, alone=True)
+            with structlog.contextvars.bound_contextvars(
+                turn_id=turn_id, session_id=session_id, attempt=chain_task.attempt
+            ):
+                await self.service.carry_out_task(chain_task, turn_id, session_id, alone=True)
 
         self.loop.run_and_wait(carry_out())
 
@@ -299,21 +301,21 @@ class Engine:
         except (OperationalError, OSError) as error:
             log.info("probe.not_published", queue=queue, error=type(error).__name__)
 
-    def announce_released(self, link: ChainTask, turn_id: str, session_id: str) -> bool:
+    def announce_released(self, chain_task: ChainTask, turn_id: str, session_id: str) -> bool:
         """Publish the tasks of a turn that the fair queue has released. Return False on failure."""
-        return self.announce_task(link, turn_id, session_id, preferred=False)
+        return self.announce_task(chain_task, turn_id, session_id, preferred=False)
 
     def announce_task(
-        self, link: ChainTask, turn_id: str, session_id: str, worker: str = "", *, preferred: bool = True
+        self, chain_task: ChainTask, turn_id: str, session_id: str, worker: str = "", *, preferred: bool = True
     ) -> bool:
-        """Publish the remaining tasks of a turn to Celery, starting with ``link``. Return False on failure.
+        """Publish the remaining tasks of a turn to Celery, starting with ``chain_task``. Return False on failure.
 
         The reaper repeats failed announcements. Turns that ran before are ``preferred`` to new turns. If
         ``worker`` is given, the tasks go to the queue of that worker process, where they soon expire.
         """
         report = _TASK.get()
         task = report.task if report else None
-        items = build_chain(link, turn_id, session_id, preferred=preferred, worker=worker)
+        items = build_chain(chain_task, turn_id, session_id, preferred=preferred, worker=worker)
         if worker:
             self._celery.amqp.queues.add(build_own_queue(worker))
         family: dict[str, Any] = {"root_id": task.root_id or task.task_id, "parent_id": task.task_id} if task else {}
@@ -322,7 +324,7 @@ class Engine:
             if worker:
                 expire_queue(self._celery, own_queue(worker))
         except (OperationalError, OSError) as error:
-            log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
+            log.warning("turn.announce_failed", turn_id=turn_id, chain_task=str(chain_task), error=type(error).__name__)
             return False
         return True
 

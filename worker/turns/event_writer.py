@@ -55,7 +55,7 @@ class EventWriter:
         """Queue an agent event for the log without waiting for the store. Must be called in the event loop."""
         if self._fenced:
             return
-        attempt, text = self._claim.link.attempt, event.text
+        attempt, text = self._claim.chain_task.attempt, event.text
         match event.kind:
             case "output":
                 for start in range(0, len(text) or 1, _MOST):

@@ -24,25 +24,27 @@ from api_client.contract.turn import Turn
 from api_client.turns.record.transition import Transition
 
 
-def describe_start(turn: Turn, link: ChainTask, history: Sequence[AttemptRecord]) -> str:
+def describe_start(turn: Turn, chain_task: ChainTask, history: Sequence[AttemptRecord]) -> str:
     """Describe the start of a task and why it runs again, for example ``attempt 2/3: MISSING_STEP_MARKER``."""
-    before = [record for record in history if record.number == link.attempt - 1] if runs_agent(link.task) else []
+    before = (
+        [record for record in history if record.number == chain_task.attempt - 1] if runs_agent(chain_task.task) else []
+    )
     if not before:
-        return _describe_attempt(turn, link)
+        return _describe_attempt(turn, chain_task)
     why = ", ".join(error_codes(before[0].issues)) or str(before[0].completion.get("verdict", ""))
-    return f"{_describe_attempt(turn, link)}: {why}" if why else _describe_attempt(turn, link)
+    return f"{_describe_attempt(turn, chain_task)}: {why}" if why else _describe_attempt(turn, chain_task)
 
 
-def describe_end(turn: Turn, link: ChainTask, move: Transition, outcome: str) -> str:
+def describe_end(turn: Turn, chain_task: ChainTask, transition: Transition, outcome: str) -> str:
     """Describe a finished task's result, for example ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
-    said = [*filter(None, map(_describe_event, move.events))]
+    said = [*filter(None, map(_describe_event, transition.events))]
     if outcome:
         said.append(f"turn {outcome}")
-    elif move.next and not runs_agent(link.task):
-        said.append(all_tasks()[move.next.task].follows)
-    elif move.next and runs_agent(move.next.task):
+    elif transition.next and not runs_agent(chain_task.task):
+        said.append(all_tasks()[transition.next.task].follows)
+    elif transition.next and runs_agent(transition.next.task):
         said.append("runs again")
-    return f"{_describe_attempt(turn, link)}: {'; '.join(filter(None, said)) or 'done'}"
+    return f"{_describe_attempt(turn, chain_task)}: {'; '.join(filter(None, said)) or 'done'}"
 
 
 def describe_loss(worker: str) -> str:
@@ -50,8 +52,8 @@ def describe_loss(worker: str) -> str:
     return f"WorkerLost: {worker} died or froze; the turn was taken from it"
 
 
-def _describe_attempt(turn: Turn, link: ChainTask) -> str:
-    return f"attempt {link.attempt}/{turn.max_attempts}"
+def _describe_attempt(turn: Turn, chain_task: ChainTask) -> str:
+    return f"attempt {chain_task.attempt}/{turn.max_attempts}"
 
 
 def _describe_event(body: Body) -> str:

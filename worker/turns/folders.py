@@ -70,7 +70,7 @@ def may_be_recorded(settings: Settings, turn: Turn, runners: BuildRunner) -> boo
 
 
 def is_recorded(runner: AnyRunner) -> bool:
-    """Return True if a runner records its runs on disk, so that another worker can use a finished run."""
+    """Return True if a runner records its runs on disk, where another worker can adopt a finished run."""
     return needs_folder(runner) and hasattr(runner, "adopt")  # ten times faster than isinstance with the protocol
 
 
@@ -173,7 +173,7 @@ def find_recorded_attempts(settings: Settings, claim: LeaseClaim, runners: Build
     These are the task's own attempt and, unless the same worker carried out the preceding task (``continued``), all
     attempts before.
     """
-    attempt, runs = claim.link.attempt, runs_agent(claim.link.task)
+    attempt, runs = claim.chain_task.attempt, runs_agent(claim.chain_task.task)
     if (continued and not runs) or not may_be_recorded(settings, claim.turn, runners):
         return range(0)
     return range(attempt if continued else 1, attempt + 1)

@@ -38,11 +38,15 @@ async def publish_sealed(parts: EngineParts, lease: Lease) -> Transition:
         return await publish_answer(parts, lease, accepted)
     except (SettingsError, SessionFilesError) as error:  # the record keeps the answer
         log.error("answer.not_published", error=str(error))
-        return accepted.move
+        return accepted.transition
 
 
 def accept_with_files(
-    parts: EngineParts, lease: Lease, move: Transition, record: AttemptRecord, files: Mapping[str, str] | None = None
+    parts: EngineParts,
+    lease: Lease,
+    transition: Transition,
+    record: AttemptRecord,
+    files: Mapping[str, str] | None = None,
 ) -> Transition:
     """Publish an accepted answer with files from earlier attempts, and return the transition to store.
 
@@ -50,9 +54,9 @@ def accept_with_files(
     """
     turn = lease.claim.turn
     mended = dict[str, str]()
-    if move.outcome and move.outcome.success:
+    if transition.outcome and transition.outcome.success:
         mended = find_foreign_files(parts.settings, turn, record, files or {})
-    accepted = AcceptedAnswer(move=move, delivery=last_delivery_name(turn, record), mended=mended)
+    accepted = AcceptedAnswer(transition=transition, delivery=last_delivery_name(turn, record), mended=mended)
     return parts.threads.run_in_loop(publish_answer(parts, lease, accepted))
 
 
@@ -79,16 +83,16 @@ async def publish_answer(
         OSError: this machine is sick, and another machine can publish.
         JudgingHeldBack: answers are not accepted at the moment.
     """
-    turn, move = lease.claim.turn, accepted.move
-    if move.outcome is None or not move.outcome.success:
-        return move
+    turn, transition = lease.claim.turn, accepted.transition
+    if transition.outcome is None or not transition.outcome.success:
+        return transition
     await pass_failpoint_async("answer.accepted")
     if not find_work(turn.request).in_session:
         await parts.threads.do_file_work(locate_folder, parts.settings, turn)
     kept = await parts.files.save_files(lease)
-    if await parts.ledger.seal_answer(lease.claim, accepted.to_json(lease.claim.known_facts(move.attempt)), kept):
+    if await parts.ledger.seal_answer(lease.claim, accepted.to_json(lease.claim.known_facts(transition.attempt)), kept):
         await parts.threads.do_file_work(_write_files, parts, lease, accepted, files, ended)
-    return move
+    return transition
 
 
 def _write_files(

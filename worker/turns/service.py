@@ -67,7 +67,7 @@ class TaskReport(Protocol):
         """Return the Celery id of the next task if this process continues with it; empty if nobody watches."""
         return ""
 
-    def start_next(self, link: ChainTask) -> None:
+    def start_next(self, chain_task: ChainTask) -> None:
         """Report that this process continues with the turn's next task."""
         return
 
@@ -78,7 +78,7 @@ class NoTaskReport(TaskReport):
 
 @dataclass(frozen=True, slots=True)
 class _TurnContext:
-    """The state of a process while it works on a turn; ``alone`` means that it does nothing else."""
+    """A process's state while working on a turn; ``alone`` means that the process has no other task."""
 
     seat: SlotHold
     report: TaskReport
@@ -95,7 +95,7 @@ class TurnService:
 
     async def carry_out_task(
         self,
-        link: ChainTask,
+        chain_task: ChainTask,
         turn_id: str,
         session_id: str,
         *,
@@ -118,9 +118,9 @@ class TurnService:
             "it ends" if self.parts.ends() else ""
         ):  # the message arrived before the process knew
             visit.report.end_task(f"not here: {why}")
-            await self.parts.threads.do_file_work(self.parts.announce, link, turn_id, session_id)
+            await self.parts.threads.do_file_work(self.parts.announce, chain_task, turn_id, session_id)
             return
-        claim = await self._claim_turn(link, turn_id, session_id, visit)
+        claim = await self._claim_turn(chain_task, turn_id, session_id, visit)
         if not self.parts.settings.has_queues:  # otherwise the claim released turns itself
             await self._release_turns()
         if claim is None:
@@ -128,110 +128,126 @@ class TurnService:
         with self.parts.leases.hold_lease(claim) as lease:
             while following := await self._carry_out_claimed(lease, visit):
                 lease.continue_with(following)
-                visit.seat.keep_needed(find_queue(following.link.task))
-                structlog.contextvars.bind_contextvars(attempt=following.link.attempt)
-                visit.report.start_next(following.link)
+                visit.seat.keep_needed(find_queue(following.chain_task.task))
+                structlog.contextvars.bind_contextvars(attempt=following.chain_task.attempt)
+                visit.report.start_next(following.chain_task)
 
     async def _carry_out_claimed(self, lease: Lease, visit: _TurnContext) -> LeaseClaim | None:
         """Carry out the claimed task. Return the claim of the next task, or None if this process stops here."""
         claim, report = lease.claim, visit.report
-        link, turn = claim.link, claim.turn
+        chain_task, turn = claim.chain_task, claim.turn
         try:
             attempts = await self.parts.ledger.read_attempts(claim)
-            report.start_task(describe_start(turn, link, attempts))
-            if self.parts.ends() and find_queue(link.task) == RUN_QUEUE:  # another worker starts the agent at once
-                move = give_back_task(turn, link, "shutdown")
+            report.start_task(describe_start(turn, chain_task, attempts))
+            if (
+                self.parts.ends() and find_queue(chain_task.task) == RUN_QUEUE
+            ):  # another worker starts the agent at once
+                transition = give_back_task(turn, chain_task, "shutdown")
             else:
-                move = await self._do_task(lease, attempts)
-            if (failing := move.fields.values.get("failing")) and failing.code == _SET_UP:
-                move = await self._handle_wrong_setup(lease, move, failing)
+                transition = await self._do_task(lease, attempts)
+            if (failing := transition.fields.values.get("failing")) and failing.code == _SET_UP:
+                transition = await self._handle_wrong_setup(lease, transition, failing)
             await pass_failpoint_async("link.decided")
-            link, move, done = await self._store_result(lease, attempts, move, visit)
+            chain_task, transition, done = await self._store_result(lease, attempts, transition, visit)
         except LeaseLost:
             if await self.parts.ledger.has_turn(claim.turn.turn_id):
-                log.warning("turn.fenced", link=str(claim.link))
+                log.warning("turn.fenced", chain_task=str(claim.chain_task))
             else:
-                log.error("turn.record_lost", link=str(claim.link), hint=_RECORD_LOST)
+                log.error("turn.record_lost", chain_task=str(claim.chain_task), hint=_RECORD_LOST)
             report.end_task("WorkerLost: another worker has the turn", failed=True)
             return None
         outcome = done.outcome if isinstance(done, CommitResult) else ""
         # The task failed if it gave the turn up or ended the turn without an answer. A cancellation is no failure.
-        failed = bool(outcome) and (link.task == FAIL or outcome not in {*_SUCCESSES, Outcome.CANCELLED})
-        report.end_task(describe_end(turn, link, move, outcome), failed=failed)
-        if not outcome and move.next and move.next.task == all_tasks()[link.task].checked_by:
+        failed = bool(outcome) and (chain_task.task == FAIL or outcome not in {*_SUCCESSES, Outcome.CANCELLED})
+        report.end_task(describe_end(turn, chain_task, transition, outcome), failed=failed)
+        if not outcome and transition.next and transition.next.task == all_tasks()[chain_task.task].checked_by:
             await pass_failpoint_async("run.committed")
         following = done if isinstance(done, LeaseClaim) else None
-        judged = link != claim.link
+        judged = chain_task != claim.chain_task
         await task_work.forget_recordings(self.parts, lease, following, published=judged and outcome in _SUCCESSES)
         if isinstance(done, CommitResult):
-            await self._announce_next(claim, move, done)
+            await self._announce_next(claim, transition, done)
         return following
 
     async def _store_result(
-        self, lease: Lease, attempts: list[AttemptRecord], move: Transition, visit: _TurnContext
+        self, lease: Lease, attempts: list[AttemptRecord], transition: Transition, visit: _TurnContext
     ) -> tuple[ChainTask, Transition, LeaseClaim | CommitResult]:
         """Store a task's transition, together with the verdict if the answer can be validated at once.
 
         Return the last task carried out, its transition, and the store's reply.
         """
-        link, turn, report = lease.claim.link, lease.claim.turn, visit.report
+        chain_task, turn, report = lease.claim.chain_task, lease.claim.turn, visit.report
         judged: ValidatedRun | None = None
-        if move.next and move.next.task == VALIDATE and self._runs_in_place(lease, move, visit):
-            judged = await validate_at_once(self.parts, lease, move, attempts)
+        if transition.next and transition.next.task == VALIDATE and self._runs_in_place(lease, transition, visit):
+            judged = await validate_at_once(self.parts, lease, transition, attempts)
         if judged is None:
-            return link, move, await self._store_transition(lease, move, visit)
-        report.end_task(describe_end(turn, link, move, ""))
-        link = ChainTask(VALIDATE, link.attempt)
-        report.start_next(link)
-        report.start_task(describe_start(turn, link, attempts))
+            return chain_task, transition, await self._store_transition(lease, transition, visit)
+        report.end_task(describe_end(turn, chain_task, transition, ""))
+        chain_task = ChainTask(VALIDATE, chain_task.attempt)
+        report.start_next(chain_task)
+        report.start_task(describe_start(turn, chain_task, attempts))
         await pass_failpoint_async("link.decided")
         try:
-            return link, judged.verdict, await self._store_transition(lease, judged.move, visit)
+            return chain_task, judged.verdict, await self._store_transition(lease, judged.transition, visit)
         except ValidationHeldBack:
-            return link, replace(move, events=[]), await self._store_transition(lease, move, visit)
+            return chain_task, replace(transition, events=[]), await self._store_transition(lease, transition, visit)
 
-    async def _store_transition(self, lease: Lease, move: Transition, visit: _TurnContext) -> LeaseClaim | CommitResult:
+    async def _store_transition(
+        self, lease: Lease, transition: Transition, visit: _TurnContext
+    ) -> LeaseClaim | CommitResult:
         """Save the session's files, then store the transition with a reference to these files.
 
         A turn also ends if its files cannot be saved; the session then keeps its earlier files.
         """
-        files, link = "", lease.claim.link
+        files, chain_task = "", lease.claim.chain_task
         try:
-            files = "" if link.task == FAIL else await self.parts.files.save_files(lease, bounded=not move.outcome)
+            files = (
+                ""
+                if chain_task.task == FAIL
+                else await self.parts.files.save_files(lease, bounded=not transition.outcome)
+            )
         except SessionFilesError as error:
-            log.error("session.not_kept", link=str(link), error=str(error)[:200])
-            move = move if move.outcome else await self._handle_missing_files(lease, error)
-        stays, lease.giving_back = self._runs_in_place(lease, move, visit), True
+            log.error("session.not_kept", chain_task=str(chain_task), error=str(error)[:200])
+            transition = transition if transition.outcome else await self._handle_missing_files(lease, error)
+        stays, lease.giving_back = self._runs_in_place(lease, transition, visit), True
         if stays:
-            return await self.parts.ledger.advance_turn(lease.claim, move, visit.report.next_task_id(move.next), files)
-        return await self.parts.ledger.commit_transition(lease.claim, move, files)
+            return await self.parts.ledger.advance_turn(
+                lease.claim, transition, visit.report.next_task_id(transition.next), files
+            )
+        return await self.parts.ledger.commit_transition(lease.claim, transition, files)
 
     async def _handle_missing_files(self, lease: Lease, error: HelixError) -> Transition:
-        turn, link = lease.claim.turn, lease.claim.link
+        turn, chain_task = lease.claim.turn, lease.claim.chain_task
         if not isinstance(error, SessionFilesAway):
-            return fail_unvalidated(link, str(error), error.code)
+            return fail_unvalidated(chain_task, str(error), error.code)
         await self.parts.threads.do_file_work(self.parts.host.probe_now)
-        return retry_without_files(turn, link, str(error))
+        return retry_without_files(turn, chain_task, str(error))
 
-    def _runs_in_place(self, lease: Lease, move: Transition, visit: _TurnContext) -> bool:
-        """Return True if this process continues with the next task, for which it takes a free slot.
+    def _runs_in_place(self, lease: Lease, transition: Transition, visit: _TurnContext) -> bool:
+        """Take a free slot for the next task, and return True if this process continues with that task.
 
         A repeated task may go to another process, and the delivery before the last strike needs a process of its own.
         """
-        if move.next is None or move.outcome or move.delay_ms or move.suspend_seconds or move.next == lease.claim.link:
+        if (
+            transition.next is None
+            or transition.outcome
+            or transition.delay_ms
+            or transition.suspend_seconds
+            or transition.next == lease.claim.chain_task
+        ):
             return False
         parts, turn = self.parts, lease.claim.turn
         if visit.alone or lease.reason or parts.host.sick or turn.strikes >= parts.settings.strikes - 1:
             return False
-        queue = find_queue(move.next.task)
+        queue = find_queue(transition.next.task)
         return not (parts.ends() and queue == RUN_QUEUE) and visit.seat.acquire_slot(queue)
 
     async def _claim_turn(
-        self, link: ChainTask, turn_id: str, session_id: str, visit: _TurnContext
+        self, chain_task: ChainTask, turn_id: str, session_id: str, visit: _TurnContext
     ) -> LeaseClaim | None:
         report = visit.report
         try:
-            claim = await self._request_claim(link, turn_id, session_id, visit)
+            claim = await self._request_claim(chain_task, turn_id, session_id, visit)
         except (ResponseError, ValueError) as error:
             await self.parts.ledger.put_aside(turn_id, error)
             report.end_task("its record is damaged")
@@ -239,29 +255,33 @@ class TurnService:
         if isinstance(claim, LeaseClaim):
             return claim
         if claim.why == "missing":
-            log.error("turn.record_lost", link=str(link), hint=_RECORD_LOST)
-        log.info("turn.refused", link=str(link), why=claim.why)
+            log.error("turn.record_lost", chain_task=str(chain_task), hint=_RECORD_LOST)
+        log.info("turn.refused", chain_task=str(chain_task), why=claim.why)
         report.end_task(f"left to {claim.worker}" if claim.worker else f"nothing to do: {claim.why.replace('_', ' ')}")
-        if claim.why == "elsewhere" and await self._find_capable(link, turn_id):
+        if claim.why == "elsewhere" and await self._find_capable(chain_task, turn_id):
             # Announce again soon until a capable worker takes the turn; without a capable worker the delay doubles.
             await self.parts.ledger.postpone_turn(turn_id, _SOON_SECONDS)
         if claim.why == "alone":
-            await self.parts.threads.do_run(self.parts.isolate, link, turn_id, session_id)
+            await self.parts.threads.do_run(self.parts.isolate, chain_task, turn_id, session_id)
         return None
 
     async def _request_claim(
-        self, link: ChainTask, turn_id: str, session_id: str, visit: _TurnContext
+        self, chain_task: ChainTask, turn_id: str, session_id: str, visit: _TurnContext
     ) -> LeaseClaim | ClaimRefusal:
         """Ask the store for the turn. A worker with an idle agent of the session may claim the turn first.
 
         That worker has ``affinity_patience`` seconds for this.
         """
-        lack = (link.task not in TASKS and await self._find_lack(turn_id, link)) or self._unknown.get(turn_id) or ""
+        lack = (
+            (chain_task.task not in TASKS and await self._find_lack(turn_id, chain_task))
+            or self._unknown.get(turn_id)
+            or ""
+        )
         models, rung, wait = self.parts.ability.labels, "", _FIRST_WAIT
         while True:
             task = visit.report.task_id
             claim = await self.parts.ledger.claim_turn(
-                turn_id, session_id, link, alone=visit.alone, task=task, models=models, lack=lack
+                turn_id, session_id, chain_task, alone=visit.alone, task=task, models=models, lack=lack
             )
             if isinstance(claim, LeaseClaim):
                 return claim
@@ -269,26 +289,26 @@ class TurnService:
                 return replace(claim, worker=rung)
             if not rung:
                 rung = claim.worker
-                await self.parts.threads.do_file_work(self.parts.ring, link, turn_id, session_id, rung)
+                await self.parts.threads.do_file_work(self.parts.ring, chain_task, turn_id, session_id, rung)
             await asyncio.sleep(wait)
             wait += _FIRST_WAIT
 
-    async def _find_lack(self, turn_id: str, link: ChainTask) -> str:
+    async def _find_lack(self, turn_id: str, chain_task: ChainTask) -> str:
         """Return why this worker cannot carry out the task of an installed kind of work; empty if it can."""
         turn = await self.parts.ledger.read_turn(turn_id)
         try:
             if turn:
                 await self.parts.threads.do_file_work(folders.locate_folder, self.parts.settings, turn)
         except SettingsError as error:
-            log.warning("turn.not_here", turn_id=turn_id, link=str(link), error=str(error)[:200])
+            log.warning("turn.not_here", turn_id=turn_id, chain_task=str(chain_task), error=str(error)[:200])
             return str(error)
         return ""
 
-    async def _find_capable(self, link: ChainTask, turn_id: str) -> list[WorkerReport]:
+    async def _find_capable(self, chain_task: ChainTask, turn_id: str) -> list[WorkerReport]:
         turn = await self.parts.ledger.read_turn(turn_id)
         if turn is None:
             return []
-        model, queue = clean_label(turn.stage_model or turn.request.model), find_queue(link.task)
+        model, queue = clean_label(turn.stage_model or turn.request.model), find_queue(chain_task.task)
         return [
             each
             for each in await self.parts.ledger.list_other_workers()
@@ -298,38 +318,40 @@ class TurnService:
             and not any(word in f"{each.name}$" for word in turn.avoid.split())
         ]
 
-    async def _handle_wrong_setup(self, lease: Lease, move: Transition, failing: PendingFailure) -> Transition:
+    async def _handle_wrong_setup(self, lease: Lease, transition: Transition, failing: PendingFailure) -> Transition:
         """Hand a task over to other workers if only this worker's configuration makes the task fail.
 
         Each capable worker tries once; after that the turn itself or the whole installation is to blame. Turns wait for
         a worker if none offers the model, has the folder, or knows a rule.
         """
-        turn, link = lease.claim.turn, lease.claim.link
+        turn, chain_task = lease.claim.turn, lease.claim.chain_task
         cannot = await self.parts.threads.do_file_work(self.parts.ability.check_models)
         model = turn.stage_model or turn.request.model
-        here = (model in cannot and find_queue(link.task) == RUN_QUEUE) or (
-            link.task not in TASKS and bool(await self._find_lack(turn.turn_id, link))
+        here = (model in cannot and find_queue(chain_task.task) == RUN_QUEUE) or (
+            chain_task.task not in TASKS and bool(await self._find_lack(turn.turn_id, chain_task))
         )
         if unknown := self._find_unknown_rule(turn):
             self._unknown.put(turn.turn_id, unknown)
-        elif not here and not await self._find_capable(link, turn.turn_id):
-            return move
-        log.error("turn.not_here", link=str(link), error=failing.reason[:200])
+        elif not here and not await self._find_capable(chain_task, turn.turn_id):
+            return transition
+        log.error("turn.not_here", chain_task=str(chain_task), error=failing.reason[:200])
         name = self.parts.ledger.worker
-        return avoid_workers(turn, give_back_task(turn, link, "set_up"), f"{worker_name(name).partition('@')[0]}-")
+        return avoid_workers(
+            turn, give_back_task(turn, chain_task, "set_up"), f"{worker_name(name).partition('@')[0]}-"
+        )
 
     def _find_unknown_rule(self, turn: Turn) -> str:
         strange = [name for name in self.parts.policies.find_plain_rules(turn) if name not in offered_validators()]
         return self.parts.policies.find_problem(turn) or (f"it has no validator {strange[0]!r}" if strange else "")
 
-    async def _announce_next(self, claim: LeaseClaim, move: Transition, done: CommitResult) -> None:
+    async def _announce_next(self, claim: LeaseClaim, transition: Transition, done: CommitResult) -> None:
         """Announce the next task to Celery, or the next turn of the session if this turn ended.
 
         A failure is harmless, because a reaper announces missed tasks.
         """
         turn_id, session_id = claim.turn.turn_id, claim.turn.request.session_id
         if done.outcome:
-            log.info("turn.finished", outcome=done.outcome, attempt=claim.link.attempt)
+            log.info("turn.finished", outcome=done.outcome, attempt=claim.chain_task.attempt)
             await pass_failpoint_async("turn.finished")
             if done.head and (head_link := await self.parts.ledger.next_task(done.head)):
                 with contextlib.suppress(RedisError):
@@ -339,29 +361,29 @@ class TurnService:
                 if not self.parts.settings.has_queues:
                     await self._release_turns()
             return
-        if move.next is not None and not move.delay_ms:
-            await self.parts.threads.do_file_work(self.parts.announce, move.next, turn_id, session_id)
+        if transition.next is not None and not transition.delay_ms:
+            await self.parts.threads.do_file_work(self.parts.announce, transition.next, turn_id, session_id)
 
     async def _release_turns(self) -> None:
         with contextlib.suppress(RedisError):
-            for link, each, session_id in (await self.parts.ledger.release_turns()).left:
-                await self.parts.threads.do_file_work(self.parts.announce_released, link, each, session_id)
+            for chain_task, each, session_id in (await self.parts.ledger.release_turns()).left:
+                await self.parts.threads.do_file_work(self.parts.announce_released, chain_task, each, session_id)
 
     async def _do_task(self, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
-        link = lease.claim.link
+        chain_task = lease.claim.chain_task
         try:
             if lease.claim.accepted:
                 return await publisher.publish_sealed(self.parts, lease)
             await self.parts.files.restore_files(lease)
             return await task_work.carry_out_task(self.parts, lease, attempts)
         except SettingsError as error:
-            log.error("turn.set_up_wrong", link=str(link), error=str(error)[:200])
-            return fail_unvalidated(link, str(error))
+            log.error("turn.set_up_wrong", chain_task=str(chain_task), error=str(error)[:200])
+            return fail_unvalidated(chain_task, str(error))
         except SessionFilesError as error:
-            log.error("session.not_here", link=str(link), error=str(error)[:200])
+            log.error("session.not_here", chain_task=str(chain_task), error=str(error)[:200])
             return await self._handle_missing_files(lease, error)
         except OSError as error:
             if not await self.parts.threads.do_file_work(self.parts.host.probe_now):
                 raise
-            log.warning("turn.given_back", link=str(link), error=str(error)[:200])
-            return give_back_task(lease.claim.turn, link, "host")
+            log.warning("turn.given_back", chain_task=str(chain_task), error=str(error)[:200])
+            return give_back_task(lease.claim.turn, chain_task, "host")

@@ -23,9 +23,11 @@ class ShadowResult:
     counters: Mapping[str, int]
     spent: ValidationCost = NOTHING_SPENT
 
-    def add_to_transition(self, move: Transition) -> Transition:
+    def add_to_transition(self, transition: Transition) -> Transition:
         """Return a copy of the transition that also stores this result."""
-        return replace(move, facts=move.facts | self.facts, counters={**move.counters, **self.counters})
+        return replace(
+            transition, facts=transition.facts | self.facts, counters={**transition.counters, **self.counters}
+        )
 
 
 class ShadowCheck:

@@ -40,7 +40,7 @@ async def carry_out_task(parts: EngineParts, lease: Lease, attempts: list[Attemp
         LeaseLost: another worker has the turn.
         SettingsError: this worker is not configured for the task.
     """
-    turn, task, threads = lease.claim.turn, lease.claim.link.task, parts.threads
+    turn, task, threads = lease.claim.turn, lease.claim.chain_task.task, parts.threads
     if task not in tasks.TASKS and not tasks.runs_agent(task):
         return await find_turn_work(turn).carry_out(parts, lease, attempts)
     if task in {tasks.VALIDATE, tasks.FALLBACK} or tasks.runs_agent(task):
@@ -62,32 +62,32 @@ async def forget_recordings(parts: EngineParts, lease: Lease, following: LeaseCl
     """
     claim = lease.claim
     ended = folders.find_recorded_attempts(parts.settings, claim, parts.runners, continued=lease.continued)
-    alone = len(ended) == 1 and following is not None and tasks.runs_agent(following.link.task)
+    alone = len(ended) == 1 and following is not None and tasks.runs_agent(following.chain_task.task)
     if ended and not alone and not published:
         await parts.threads.do_file_work(folders.forget_runs, parts.settings, claim.turn, ended)
 
 
 async def _run_attempt(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -> Transition:
-    turn, link = lease.claim.turn, lease.claim.link
-    history = [record for record in records if record.number < link.attempt]
-    this = records[-1] if records and records[-1].number == link.attempt else None
-    if link.attempt == 1 and (ended := await find_turn_work(turn).start(parts, lease)):
+    turn, chain_task = lease.claim.turn, lease.claim.chain_task
+    history = [record for record in records if record.number < chain_task.attempt]
+    this = records[-1] if records and records[-1].number == chain_task.attempt else None
+    if chain_task.attempt == 1 and (ended := await find_turn_work(turn).start(parts, lease)):
         return ended
     before_answer = this.text if this and turn.interruption else None
     run = AgentRun(parts, lease, history, this.text if this and this.goes_on else "", before_answer)
     try:
         result = await run.run_agent()
     except NotAdmitted as error:
-        return end_refused_run(turn, link, error, run.unsent)
+        return end_refused_run(turn, chain_task, error, run.unsent)
     earlier = this if this and (this.goes_on or turn.interruption) else None
     return after_run(
         turn,
-        link,
+        chain_task,
         result,
         unsent=run.unsent,
         prompt=run.prompt,
         sent=result.sent.to_dict(parts.redact) if result.sent else None,
-        evidence=await collect_evidence(parts, turn, link.attempt, result, earlier),
+        evidence=await collect_evidence(parts, turn, chain_task.attempt, result, earlier),
         answer_used=run.answer_used,
         history=history,
         stop=lease.reason,
@@ -102,42 +102,44 @@ async def _run_attempt(parts: EngineParts, lease: Lease, records: list[AttemptRe
 
 
 def _repair_answer(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
-    turn, link = lease.claim.turn, lease.claim.link
+    turn, chain_task = lease.claim.turn, lease.claim.chain_task
     records = {record.number: record for record in attempts}
-    best = records[turn.best or link.attempt]
+    best = records[turn.best or chain_task.attempt]
     tried = [record for number, record in sorted(records.items()) if number <= best.number]
     found = folders.collect_answer_files(parts.settings, turn, tried)
     try:
         case = build_case(parts, turn, best.answer, found.files, list(records.values()), tried)
         repaired = parts.validation_pool.repair(case)
     except ValidatorsUnavailable as error:
-        return fail_unvalidated(link, str(error))
+        return fail_unvalidated(chain_task, str(error))
     wrong = (*found.lost, *refused_file_issues(found.refused, turn.request.locale))
     repaired = replace(repaired, issues=(*repaired.issues, *wrong))
-    move = charge_validation(turn, after_fallback(turn, link, best.number, repaired), repaired.spent)
-    return accept_with_files(parts, lease, move, best, {**found.files, **repaired.files})
+    transition = charge_validation(turn, after_fallback(turn, chain_task, best.number, repaired), repaired.spent)
+    return accept_with_files(parts, lease, transition, best, {**found.files, **repaired.files})
 
 
 def _carry_out_decision(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
-    turn, link = lease.claim.turn, lease.claim.link
+    turn, chain_task = lease.claim.turn, lease.claim.chain_task
     records = {record.number: record for record in attempts}
-    best = records.get(turn.best or link.attempt)
-    move = resume_turn(turn, link.attempt, best)
+    best = records.get(turn.best or chain_task.attempt)
+    transition = resume_turn(turn, chain_task.attempt, best)
     if best is None:
-        return move
+        return transition
     if not find_work(turn.request).in_session:
-        return accept_with_files(parts, lease, move, best)
+        return accept_with_files(parts, lease, transition, best)
     tried = [record for number, record in sorted(records.items()) if number <= best.number]
-    return accept_with_files(parts, lease, move, best, folders.collect_answer_files(parts.settings, turn, tried).files)
+    return accept_with_files(
+        parts, lease, transition, best, folders.collect_answer_files(parts.settings, turn, tried).files
+    )
 
 
 def _fail_turn(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
-    turn, link = lease.claim.turn, lease.claim.link
+    turn, chain_task = lease.claim.turn, lease.claim.chain_task
     records = {record.number: record for record in attempts}
-    shown = records.get(turn.best or link.attempt)
+    shown = records.get(turn.best or chain_task.attempt)
     issues = (shown.remaining or shown.issues) if shown else ()
     find_turn_work(turn).give_up(parts.settings, turn)
-    return after_giving_up(turn, link, turn.failing or PendingFailure(), issues)
+    return after_giving_up(turn, chain_task, turn.failing or PendingFailure(), issues)
 
 
 #: Tasks that may validate in a child or write files, and so need a thread.

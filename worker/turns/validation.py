@@ -46,10 +46,10 @@ log = structlog.get_logger()
 
 async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
     """Validate the answer of an attempt, and return the transition that the policy decides on."""
-    turn, link = lease.claim.turn, lease.claim.link
+    turn, chain_task = lease.claim.turn, lease.claim.chain_task
     *before, this = attempts
-    if this.number != link.attempt:
-        raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
+    if this.number != chain_task.attempt:
+        raise ValueError(f"attempt {chain_task.attempt} of {turn.turn_id} has no record")
     found = await _collect_files(parts, turn, attempts)
     try:
         case = build_case(parts, turn, this.text, found.files, before, attempts)
@@ -64,21 +64,23 @@ async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[Attem
             await each.check_answer(parts, turn, case, attempt, left) for each in SHADOW_CHECKS if each.applies_to(turn)
         ]
     except ValidatorsUnavailable as error:
-        return fail_unvalidated(link, str(error))
+        return fail_unvalidated(chain_task, str(error))
     attempt = _add_file_issues(attempt, found, turn)
     await pass_failpoint_async("validation.started")
 
     def decide_transition() -> Transition:
-        move = _decide_transition(turn, link, case, attempt, this)
+        transition = _decide_transition(turn, chain_task, case, attempt, this)
         spent = sum((each.spent for each in beside), attempt.spent)
         return functools.reduce(
-            lambda joined, each: each.add_to_transition(joined), beside, charge_validation(turn, move, spent)
+            lambda joined, each: each.add_to_transition(joined), beside, charge_validation(turn, transition, spent)
         )
 
-    move = decide_transition() if quick else await parts.threads.do_check(decide_transition)
-    if move.outcome is None or not move.outcome.success:
-        return move
-    accepted = AcceptedAnswer(move=move, delivery=folders.last_delivery_name(turn, this), mended=found.not_own)
+    transition = decide_transition() if quick else await parts.threads.do_check(decide_transition)
+    if transition.outcome is None or not transition.outcome.success:
+        return transition
+    accepted = AcceptedAnswer(
+        transition=transition, delivery=folders.last_delivery_name(turn, this), mended=found.not_own
+    )
     return await publisher.publish_answer(parts, lease, accepted, found.files)
 
 
@@ -117,7 +119,9 @@ async def validate_at_once(
     both = ValidatedRun.of(run, verdict, validation_ms=int((time.monotonic() - began) * 1000))
     if verdict.outcome is None or not verdict.outcome.success:
         return both
-    accepted = AcceptedAnswer(move=both.move, delivery=folders.last_delivery_name(turn, this), mended=found.not_own)
+    accepted = AcceptedAnswer(
+        transition=both.transition, delivery=folders.last_delivery_name(turn, this), mended=found.not_own
+    )
     ended = folders.find_recorded_attempts(parts.settings, lease.claim, parts.runners, continued=lease.continued)
     try:
         await publisher.publish_answer(parts, lease, accepted, found.files, ended)
@@ -188,16 +192,16 @@ def _add_file_issues(attempt: Attempt, found: AnswerFiles, turn: Turn) -> Attemp
 
 
 def _decide_transition(
-    turn: Turn, link: ChainTask, case: ValidationCase, attempt: Attempt, record: AttemptRecord
+    turn: Turn, chain_task: ChainTask, case: ValidationCase, attempt: Attempt, record: AttemptRecord
 ) -> Transition:
     try:
         decision = decide_next([*case.history, attempt], case.policy)
         fault = decision.fault if isinstance(decision, Fail) else ""
-        move = after_validation(turn, link, attempt, case.policy, decision, Usage.from_report(record.usage))
+        transition = after_validation(turn, chain_task, attempt, case.policy, decision, Usage.from_report(record.usage))
     except Exception as error:
         fault = describe_fault(error)
     if not fault:
-        return move
+        return transition
     # A repeated delivery would fail the same way.
-    log.error("judging.failed", turn_id=turn.turn_id, link=str(link), error=fault)
-    return fail_unvalidated(link, fault, "internal_error")
+    log.error("judging.failed", turn_id=turn.turn_id, chain_task=str(chain_task), error=fault)
+    return fail_unvalidated(chain_task, fault, "internal_error")

@@ -76,7 +76,7 @@ class TurnWork:
             LeaseLost: another worker has the turn.
             SettingsError: this worker is not configured for the task.
         """
-        raise SettingsError([f"no work for the task {lease.claim.link.task}"])
+        raise SettingsError([f"no work for the task {lease.claim.chain_task.task}"])
 
     def publish(
         self, settings: Settings, holder: SessionFolder, turn: Turn, accepted: AcceptedAnswer, files: Files
@@ -91,7 +91,7 @@ class TurnWork:
         if accepted.mended:
             workspace.keep_repaired_files(holder, accepted.delivery, accepted.mended)
         # A run stored together with its verdict is not in ``turn`` yet, so the transition has the newer agent session.
-        answer, changed = accepted.move.answer, accepted.move.fields.values
+        answer, changed = accepted.transition.answer, accepted.transition.fields.values
         session.record_acceptance(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
         durable = settings.durability == "power"
         workspace.publish_answer(holder, answer.response, attempt_id=accepted.delivery, files=files, durable=durable)

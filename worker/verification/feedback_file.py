@@ -20,7 +20,7 @@ _WORDS = load_word_table(__file__)
 
 
 class FeedbackChannel:
-    """Stores the feedback for the agent of one phase in a file, which is always either complete or absent."""
+    """Stores the feedback for a phase's agent in a file that is written atomically."""
 
     FEEDBACK_FILE = "feedback.md"
     #: Subfolder of the phase's folder for feedback of phases that failed for good.

@@ -17,7 +17,7 @@ def declare_setting(
     per_model: bool = False,
     pairs: bool = False,
 ) -> Any:
-    """Declare a setting with its default value, its help text and the parser of its text.
+    """Declare a setting with a default value, a help text and a parser.
 
     ``per_model`` allows the setting in a model's block of the settings file, ``masked`` hides its value like a secret,
     and ``pairs`` allows a table in the settings file.

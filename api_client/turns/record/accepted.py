@@ -23,18 +23,18 @@ class AcceptedAnswer:
     files.
     """
 
-    move: Transition
+    transition: Transition
     delivery: str
     mended: dict[str, str] = field(default_factory=dict)
 
     def to_json(self, stored: Mapping[str, str]) -> str:
         """Encode the accepted answer as JSON; texts in ``stored`` (facts of its attempt) become references."""
         data = {
-            "move": encode_transition(self.move, stored).to_dict(),
+            "move": encode_transition(self.transition, stored).to_dict(),
             "delivery": self.delivery,
             "mended": self.mended,
         }
-        texts = self.move.texts.events  # JSON already
+        texts = self.transition.texts.events  # JSON already
         events = ", ".join(f'["{kind}", {said}]' for kind, said in zip(texts[::2], texts[1::2], strict=True))
         return f'{{"events": [{events}], {json.dumps(data)[1:]}'
 
@@ -46,8 +46,8 @@ class AcceptedAnswer:
         """
         data = json.loads(text)
         events = [body_of(kind, facts) for kind, facts in data["events"]]
-        move = data["move"]
-        if isinstance(move, str):  # a record of version 1
-            move = json.loads(move)
-        found = decode_transition(move, events, stored(int(move["attempt"])))
-        return cls(move=found, delivery=data["delivery"], mended=data["mended"])
+        transition = data["move"]
+        if isinstance(transition, str):  # a record of version 1
+            transition = json.loads(transition)
+        found = decode_transition(transition, events, stored(int(transition["attempt"])))
+        return cls(transition=found, delivery=data["delivery"], mended=data["mended"])

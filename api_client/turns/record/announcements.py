@@ -52,14 +52,14 @@ def find_announcement(turn_id: str, score: float, record: Mapping[str, str], ann
     if int(record.get("not_before") or 0) and record.get("announced") == "1":
         return None  # the turn is announced for the first time after its delay
     try:
-        link = ChainTask.parse(record.get("next", ""))
+        chain_task = ChainTask.parse(record.get("next", ""))
     except ValueError:
         return None
     times = int(record.get("announced") or 1)
     # The due time is one doubling delay after the announcement (reap.lua); 0 means that the turn was put off.
     at = int(record.get("announced_at") or 0) if times == 0 else int(score) - announce_ms * 2 ** min(times - 1, 6)
     queue = choose_queue(
-        link, preferred=int(record.get("delivery") or 0) > 0
+        chain_task, preferred=int(record.get("delivery") or 0) > 0
     )  # turns that never ran come from the fair queue
     return AnnouncedTurn(turn_id=turn_id, score=score, at=at, queue=queue, deadline_at=deadline_at)
 

@@ -90,7 +90,7 @@ class TurnCommands:
         self,
         turn_id: str,
         session_id: str,
-        link: ChainTask,
+        chain_task: ChainTask,
         token: str,
         taken_at: float,
         *,
@@ -106,7 +106,7 @@ class TurnCommands:
         this worker. ``lack`` says why this worker cannot carry out the task; it is stored, and the turn is left to
         other workers. Raises ``ValueError`` for an invalid turn id or a damaged record.
         """
-        values: dict[str, Word] = {"link": str(link), "token": token, "alone": int(alone), "task": task}
+        values: dict[str, Word] = {"link": str(chain_task), "token": token, "alone": int(alone), "task": task}
         values |= {"worker": self._worker, "models": models, "lack": lack[:_LONGEST_LACK]}
         values["patience_ms"] = self._patience_ms
         affinity = keys_for_turn(self._settings.namespace, turn_id).affinity(session_id)
@@ -117,8 +117,8 @@ class TurnCommands:
         if has_separate_texts(record):  # long texts are read separately, to keep the claim fast
             record |= yield self._read_texts(turn_id)
         turn, accepted = decode_turn(record), record.get(b"accepted", b"").decode()
-        claim = LeaseClaim(turn, link, token, taken_at, _time_to_deadline(turn, reply), accepted)
-        if turn.delivery == 1 and link.task == RUN:
+        claim = LeaseClaim(turn, chain_task, token, taken_at, _time_to_deadline(turn, reply), accepted)
+        if turn.delivery == 1 and chain_task.task == RUN:
             claim.attempts = {}  # a turn's first delivery has no earlier attempts
         return claim
 
@@ -162,7 +162,7 @@ class TurnCommands:
         command = self._build_command("append", *_claim_ids(claim), _read_refusal, numbered, flatten_events(events))
         yield from self._send_numbered(claim, command)
 
-    def commit_transition(self, claim: LeaseClaim, move: Transition, files: str = "") -> Exchange[CommitResult]:
+    def commit_transition(self, claim: LeaseClaim, transition: Transition, files: str = "") -> Exchange[CommitResult]:
         """Store a state transition and release the turn. ``files`` names the new snapshot of the session's files.
 
         Raises ``LeaseLost``, or ``JudgingHeldBack`` for a run that was validated at once.
@@ -171,14 +171,16 @@ class TurnCommands:
         def read(reply: Any) -> LostCommands | HeldBack | CommitResult:
             return _read_refusal(reply) or _read_commit(reply)
 
-        sent = encode_transition(move, claim.known_facts(move.attempt), claim.turn.request.prompt, claim.token)
+        sent = encode_transition(
+            transition, claim.known_facts(transition.attempt), claim.turn.request.prompt, claim.token
+        )
         result: CommitResult = yield from self._send_numbered(
             claim, self._build_commit(claim, sent, read, files, keep=False)
         )
         return result
 
     def advance_turn(
-        self, claim: LeaseClaim, move: Transition, taken_at: float, task: str = "", files: str = ""
+        self, claim: LeaseClaim, transition: Transition, taken_at: float, task: str = "", files: str = ""
     ) -> Exchange[LeaseClaim | CommitResult]:
         """Store a state transition and claim the turn's next task with the same lease, in one command.
 
@@ -193,15 +195,17 @@ class TurnCommands:
             pairs = reply[2]
             values = [value if isinstance(value, bytes) else b"%d" % value for value in pairs[1::2]]
             turn = apply_stored_changes(claim.turn, dict(zip(pairs[::2], values, strict=True)))
-            following = LeaseClaim(turn, move.next or claim.link, claim.token, taken_at, _time_to_deadline(turn, reply))
+            following = LeaseClaim(
+                turn, transition.next or claim.chain_task, claim.token, taken_at, _time_to_deadline(turn, reply)
+            )
             following.outbox = claim.outbox
             if claim.attempts is not None:
-                following.attempts = claim.attempts | {move.attempt: known | sent.ahead | sent.facts}
-                following.records = claim.records_after(move)
+                following.attempts = claim.attempts | {transition.attempt: known | sent.ahead | sent.facts}
+                following.records = claim.records_after(transition)
             return following
 
-        known = claim.known_facts(move.attempt)
-        sent = encode_transition(move, known, claim.turn.request.prompt, claim.token)
+        known = claim.known_facts(transition.attempt)
+        sent = encode_transition(transition, known, claim.turn.request.prompt, claim.token)
         command = self._build_commit(claim, sent, read, files, keep=True, task=task)
         result: LeaseClaim | CommitResult = yield from self._send_numbered(claim, command)
         return result
@@ -224,7 +228,7 @@ class TurnCommands:
         )
         if not sent.ahead:
             return command
-        texts = [part for name, text in sent.ahead.items() for part in (f"{sent.move.attempt}:{name}", text)]
+        texts = [part for name, text in sent.ahead.items() for part in (f"{sent.transition.attempt}:{name}", text)]
         return replace(command, ahead=("HSET", self._attempts_key(claim), *texts))
 
     def _send_numbered(self, claim: LeaseClaim, command: Command[Any]) -> Exchange[Any]:

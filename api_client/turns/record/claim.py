@@ -32,7 +32,7 @@ class LeaseClaim:
     """
 
     turn: Turn
-    link: ChainTask
+    chain_task: ChainTask
     token: str
     taken_at: float
     seconds_left: float
@@ -46,11 +46,11 @@ class LeaseClaim:
         """Return the stored facts of an attempt that the holder knows, as texts by name."""
         return (self.attempts or {}).get(attempt, {})
 
-    def records_after(self, move: Transition) -> dict[int, AttemptRecord]:
+    def records_after(self, transition: Transition) -> dict[int, AttemptRecord]:
         """Return the attempts by number after a transition, including an attempt that the transition adds."""
-        records = {number: record for number, record in self.records.items() if number != move.attempt}
-        if move.attempt not in (self.attempts or {}):
-            records[move.attempt] = AttemptRecord(number=move.attempt, **move.facts.values)
+        records = {number: record for number, record in self.records.items() if number != transition.attempt}
+        if transition.attempt not in (self.attempts or {}):
+            records[transition.attempt] = AttemptRecord(number=transition.attempt, **transition.facts.values)
         return records
 
 
@@ -90,7 +90,7 @@ class ReapResult:
     """The result of handling a due turn: its state, and what was done."""
 
     what: str
-    link: str
+    chain_task: str
     session_id: str
     head: str
     outcome: str

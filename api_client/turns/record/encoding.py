@@ -30,7 +30,7 @@ class EncodedTransition:
     with the answer, such as ``2:text``.
     """
 
-    move: Transition
+    transition: Transition
     texts: TransitionTexts
     facts: dict[str, str]
     ahead: dict[str, str]
@@ -39,24 +39,24 @@ class EncodedTransition:
 
     def build_arguments(self) -> dict[str, Word]:
         """Return the named arguments of the Lua script ``commit.lua``."""
-        move = self.move
+        transition = self.transition
         return {
-            "next": str(move.next or ""),
-            "state": move.state.value,
-            "attempt": move.attempt,
+            "next": str(transition.next or ""),
+            "state": transition.state.value,
+            "attempt": transition.attempt,
             "ahead": " ".join(self.ahead),
-            "delay_ms": move.delay_ms,
-            "suspend_ms": int(move.suspend_seconds * 1000),
-            "outcome": move.outcome.value if move.outcome else "",
-            "ending": self._finished_data() if move.outcome else "",
-            "counters": _format_counters(move.counters),
-            "end_counters": _format_counters(move.end_counters),
-            "run_ended": int(move.run_ended),
-            "validated": int(move.validated),
-            "validation_ms": move.validation_ms,
-            "service": move.service,
-            "service_reason": move.service_reason,
-            "service_wait_ms": move.service_wait_ms,
+            "delay_ms": transition.delay_ms,
+            "suspend_ms": int(transition.suspend_seconds * 1000),
+            "outcome": transition.outcome.value if transition.outcome else "",
+            "ending": self._finished_data() if transition.outcome else "",
+            "counters": _format_counters(transition.counters),
+            "end_counters": _format_counters(transition.end_counters),
+            "run_ended": int(transition.run_ended),
+            "validated": int(transition.validated),
+            "validation_ms": transition.validation_ms,
+            "service": transition.service,
+            "service_reason": transition.service_reason,
+            "service_wait_ms": transition.service_wait_ms,
             "n_fields": 2 * len(self.texts.fields),
             "n_facts": 2 * len(self.facts),
             "n_answer": 2 * len(self.answer_fields()),
@@ -69,7 +69,7 @@ class EncodedTransition:
 
     def answer_fields(self) -> dict[str, str]:
         """Return the stored fields of a finished turn's answer, or an empty dict while the turn continues."""
-        if self.move.outcome is None:
+        if self.transition.outcome is None:
             return {}
         return {**self._answer_texts(), "error": self.texts.error, "markers": self.texts.markers}
 
@@ -77,20 +77,20 @@ class EncodedTransition:
         return f'{json.dumps(self._answer_texts())[1:-1]}, "markers": {self.texts.markers}, "error": {self.texts.error}'
 
     def _answer_texts(self) -> dict[str, str]:
-        answer = self.move.answer
+        answer = self.transition.answer
         place = {"response_in": self.response_in} if self.response_in else {}
         return {"response": self.response, **place, "step": answer.step, "step_source": answer.step_source}
 
     def to_dict(self) -> dict[str, Any]:
         """Return a final transition, without its events, as a JSON-ready dictionary."""
-        move, answer = self.move, self.move.answer
+        transition, answer = self.transition, self.transition.answer
         return {
-            "attempt": move.attempt,
+            "attempt": transition.attempt,
             "fields": self.texts.fields,
             "facts": self.facts,
-            "counters": move.counters,
-            "end_counters": move.end_counters,
-            "outcome": move.outcome.value if move.outcome else "",
+            "counters": transition.counters,
+            "end_counters": transition.end_counters,
+            "outcome": transition.outcome.value if transition.outcome else "",
             "answer": {
                 "response": self.response,
                 "response_in": self.response_in,
@@ -99,26 +99,28 @@ class EncodedTransition:
                 "step_source": answer.step_source,
                 "error": error_to_dict(answer.error),
             },
-            "run_ended": move.run_ended,
-            "validated": move.validated,
-            "validation_ms": move.validation_ms,
-            "service": move.service,
-            "service_reason": move.service_reason,
-            "service_wait_ms": move.service_wait_ms,
+            "run_ended": transition.run_ended,
+            "validated": transition.validated,
+            "validation_ms": transition.validation_ms,
+            "service": transition.service,
+            "service_reason": transition.service_reason,
+            "service_wait_ms": transition.service_wait_ms,
         }
 
 
 def encode_transition(
-    move: Transition, stored: Mapping[str, str], asked: str = "", token: str = ""
+    transition: Transition, stored: Mapping[str, str], asked: str = "", token: str = ""
 ) -> EncodedTransition:
     """Encode a state transition, replacing long texts by references to texts that are already stored.
 
     ``stored`` has the attempt's stored facts, whose texts are not sent again. ``asked`` is the user's message; an equal
     prompt becomes a reference. ``token`` is the claim's token; without a token no text is written ahead.
     """
-    response, texts = move.answer.response, move.texts
+    response, texts = transition.answer.response, transition.texts
     if not stored and sum(map(len, (response, *texts.facts.values()))) <= _SURELY_SHORT:  # true for most transitions
-        return EncodedTransition(move=move, texts=texts, facts=texts.facts, ahead={}, response=response, response_in="")
+        return EncodedTransition(
+            transition=transition, texts=texts, facts=texts.facts, ahead={}, response=response, response_in=""
+        )
     places = {text: name for name, text in stored.items() if is_long(text)}
     facts, ahead = dict[str, str](), dict[str, str]()
 
@@ -147,8 +149,10 @@ def encode_transition(
         name = find_place("response", response)
         if name == "response":
             facts[name] = response
-        response, place = "", f"{move.attempt}:{name}"
-    return EncodedTransition(move=move, texts=texts, facts=facts, ahead=ahead, response=response, response_in=place)
+        response, place = "", f"{transition.attempt}:{name}"
+    return EncodedTransition(
+        transition=transition, texts=texts, facts=facts, ahead=ahead, response=response, response_in=place
+    )
 
 
 def decode_transition(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str]) -> Transition:

@@ -117,21 +117,21 @@ class Ledger:
         self,
         turn_id: str,
         session_id: str,
-        link: ChainTask,
+        chain_task: ChainTask,
         *,
         alone: bool = False,
         task: str = "",
         models: str = "",
         lack: str = "",
     ) -> LeaseClaim | ClaimRefusal:
-        """Claim the turn for the task ``link`` if that task is next and no worker holds the turn.
+        """Claim the turn for the task ``chain_task`` if that task is next and no worker holds the turn.
 
         A turn that killed workers before is refused unless this process is ``alone``, that is, works on nothing else.
         See ``TurnCommands.claim_turn`` for ``models`` and ``lack``.
         """
         token, taken_at = secrets.token_hex(12), time.monotonic()
         claiming = self._changes.claim_turn(
-            turn_id, session_id, link, token, taken_at, alone=alone, task=task, models=models, lack=lack
+            turn_id, session_id, chain_task, token, taken_at, alone=alone, task=task, models=models, lack=lack
         )
         return await self._run_exchange(claiming)
 
@@ -180,16 +180,16 @@ class Ledger:
         )
 
     async def advance_turn(
-        self, claim: LeaseClaim, move: Transition, task: str = "", files: str = ""
+        self, claim: LeaseClaim, transition: Transition, task: str = "", files: str = ""
     ) -> LeaseClaim | CommitResult:
         """Store a state transition and claim the turn's next task; see ``TurnCommands.advance_turn``."""
-        return await self._run_exchange(self._changes.advance_turn(claim, move, time.monotonic(), task, files))
+        return await self._run_exchange(self._changes.advance_turn(claim, transition, time.monotonic(), task, files))
 
     async def next_task(self, turn_id: str) -> ChainTask | None:
         """Return a turn's next task, or None if no task is left or the store does not answer."""
         with contextlib.suppress(RedisError):  # a reaper announces missed turns
-            link = await self._connection.send_command("HGET", self._record_key(turn_id), "next")
-            return ChainTask.parse(link.decode()) if link else None
+            chain_task = await self._connection.send_command("HGET", self._record_key(turn_id), "next")
+            return ChainTask.parse(chain_task.decode()) if chain_task else None
         return None
 
     async def read_stored_text(self, text_hash: str) -> str:
@@ -210,7 +210,7 @@ class Ledger:
             await self._connection.send_command("ZADD", self._keys.due, "XX", "LT", *words)
 
     async def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
-        """Postpone a turn whose record is damaged, so that it does not block other turns.
+        """Postpone a turn with a damaged record, so that other turns are not blocked.
 
         Raises ``ResponseError`` if the store refuses all writes, so that the turn is not at fault.
         """
@@ -231,11 +231,11 @@ class Ledger:
         session_id = decode_text(await self._connection.send_command("HGET", self._record_key(turn_id), "session_id"))
         return await self._send_command(self._changes.reap_turn(turn_id, session_id, may_take=may_take))
 
-    async def queue_turn(self, turn_id: str, session_id: str, link: ChainTask, since: float = 0.0) -> str:
+    async def queue_turn(self, turn_id: str, session_id: str, chain_task: ChainTask, since: float = 0.0) -> str:
         """Put a turn's first run into the fair queue, which alternates between owners."""
         pushed = ("", "", "")
         if self._settings.has_queues:
-            made = build_announcement(self._settings, link, turn_id, session_id, MessageStamp())
+            made = build_announcement(self._settings, chain_task, turn_id, session_id, MessageStamp())
             pushed = made.message, made.channel, made.event
         return await self._send_command(self._changes.queue_turn(turn_id, session_id, *pushed, since))
 

@@ -147,8 +147,8 @@ def retry_event(
     )
 
 
-def policy_retry_event(turn: Turn, link: ChainTask, reason: str, decision: Retry) -> TurnRetrying:
+def policy_retry_event(turn: Turn, chain_task: ChainTask, reason: str, decision: Retry) -> TurnRetrying:
     """Build the event that announces another run of the agent after the retry policy's decision."""
     return retry_event(
-        turn, link.attempt + 1, reason, codes=decision.codes, feedback=decision.feedback, goes_on=decision.goes_on
+        turn, chain_task.attempt + 1, reason, codes=decision.codes, feedback=decision.feedback, goes_on=decision.goes_on
     )

@@ -22,7 +22,7 @@ _B = TypeVar("_B", bound=Body)
 
 
 class BodyField(NamedTuple):
-    """A field of request bodies, the ``FIELD`` of a module of ``body_fields``; ``read`` returns what it attaches."""
+    """A field that a capability adds to request bodies; ``read`` returns what the field attaches to a turn."""
 
     name: str
     model: type[Body]

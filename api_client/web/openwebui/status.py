@@ -75,7 +75,7 @@ def format_proof(end: event_kinds.TurnFinished, changes: Sequence[str], locale: 
 
 
 def format_queue_place(own: int, others: int, locale: str) -> str:
-    """Return the status line of a queued turn: its position in its session, or else in the queue for an agent."""
+    """Return the status line of a queued turn: the position within the session, or in the queue for an agent."""
     if own:
         return translate("queued_behind_one" if own == 1 else "queued_behind", locale, position=own)
     name = {0: "queued_for_agent", 1: "queued_for_agent_one"}.get(others, "queued_for_agent_many")

@@ -151,7 +151,7 @@ def tone(status: str) -> str:
 
 
 def status_of(turn: Turn) -> str:
-    """Return the status of a turn in one word: its outcome, ``stopping``, or its state."""
+    """Return the status of a turn in one word: the outcome, ``stopping``, or the state."""
     if turn.outcome:
         return turn.outcome.value
     return "stopping" if turn.stop else turn.state.value

@@ -24,13 +24,13 @@ async def test_a_turn_goes_from_link_to_link_under_one_token_and_ends_once(clien
     turn_id = await client.submitter.submit(request())
     run = claimed(ledger, turn_id)
     judging = advanced(ledger, run, RAN)
-    assert (judging.link, judging.token, judging.turn.state) == (
+    assert (judging.chain_task, judging.token, judging.turn.state) == (
         ChainTask(VALIDATE, 1),
         run.token,
         TurnState.VALIDATING,
     )
     again = advanced(ledger, judging, AGAIN)
-    assert (again.link, again.turn.state) == (ChainTask(RETRY, 2), TurnState.RUNNING)
+    assert (again.chain_task, again.turn.state) == (ChainTask(RETRY, 2), TurnState.RUNNING)
     assert (again.turn.attempt, again.turn.delivery, again.turn.retries, again.turn.next) == (2, 2, 1, "turn.retry/2")
     assert ledger.commit_transition(again, PASSED) == CommitResult("", "passed")
     assert [event.kind for event in await log_of(client, turn_id)] == [
@@ -128,7 +128,7 @@ async def test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_b
     assert [attempt.text for attempt in await client.reader.read_attempts(turn_id)] == ["Ja.", ""]
 
 
-def advanced(ledger: Ledger, claim: LeaseClaim, move: Transition) -> LeaseClaim:
-    taken = ledger.advance_turn(claim, move)
+def advanced(ledger: Ledger, claim: LeaseClaim, transition: Transition) -> LeaseClaim:
+    taken = ledger.advance_turn(claim, transition)
     assert isinstance(taken, LeaseClaim), taken
     return taken

@@ -116,7 +116,7 @@ async def test_an_answer_that_is_sealed_is_told_though_its_model_was_paused_mean
 ) -> None:
     turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
-    ledger.seal_answer(claim, AcceptedAnswer(move=PASSED, delivery="d").to_json(claim.known_facts(1)))
+    ledger.seal_answer(claim, AcceptedAnswer(transition=PASSED, delivery="d").to_json(claim.known_facts(1)))
     await client.pauses.set_pause(MODEL)
     await client.pauses.set_pause(Pause(what="queue", name="check"))
     keys = Keys(client.settings.namespace)

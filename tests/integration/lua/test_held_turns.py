@@ -169,8 +169,8 @@ async def test_an_agent_at_work_finishes_and_its_answer_is_judged_but_no_retry_s
     judging = ledger.advance_turn(claim, Transition(attempt=1, next=ChainTask(VALIDATE, 1)))
     assert isinstance(judging, LeaseClaim), "judging is not paused"
     retry = ChainTask(RETRY, 2)
-    move = Transition(attempt=1, state=TurnState.QUEUED, next=retry)
-    assert ledger.advance_turn(judging, move) == CommitResult("", "")
+    transition = Transition(attempt=1, state=TurnState.QUEUED, next=retry)
+    assert ledger.advance_turn(judging, transition) == CommitResult("", "")
     assert await held(client, turn_id)
     await client.pauses.end_pause("model", "scripted", by="ops")
     assert reaped(ledger, turn_id) == "announce"
@@ -180,8 +180,8 @@ async def test_an_agent_at_work_finishes_and_its_answer_is_judged_but_no_retry_s
 async def test_a_paused_check_queue_keeps_answers_from_being_judged(client: TurnsClient, ledger: Ledger) -> None:
     await client.pauses.set_pause(Pause(what="queue", name="check"))
     turn_id = await client.submitter.submit(request())
-    move = Transition(attempt=1, next=ChainTask(VALIDATE, 1))
-    assert ledger.advance_turn(claimed(ledger, turn_id), move) == CommitResult("", "")
+    transition = Transition(attempt=1, next=ChainTask(VALIDATE, 1))
+    assert ledger.advance_turn(claimed(ledger, turn_id), transition) == CommitResult("", "")
     assert ledger.claim_turn(turn_id, "s-1", ChainTask(VALIDATE, 1)) == ClaimRefusal("held_back")
 
 

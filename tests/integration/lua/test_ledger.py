@@ -48,9 +48,11 @@ async def test_those_whom_a_turn_avoids_leave_it_to_others_for_some_seconds_and_
 ) -> None:
     here, twin, there = (Ledger(settings, name) for name in ("worker-1-1@a", "worker-1-1@aa", "worker-2-1@b"))
     turn_ids = [await client.submitter.submit(request(session_id=f"s-{number}")) for number in range(3)]
-    move = Transition(attempt=1, state=TurnState.QUEUED, next=FIRST, fields=progress(avoid="@a$ worker-2-"), delay_ms=1)
+    transition = Transition(
+        attempt=1, state=TurnState.QUEUED, next=FIRST, fields=progress(avoid="@a$ worker-2-"), delay_ms=1
+    )
     for number, turn_id in enumerate(turn_ids):
-        here.commit_transition(claimed(here, turn_id, session_id=f"s-{number}"), move)
+        here.commit_transition(claimed(here, turn_id, session_id=f"s-{number}"), transition)
     avoided, over = turn_ids[0], Keys(settings.namespace).turn(turn_ids[1])
     for ledger in (here, there):
         await wait_until(lambda ledger=ledger: ledger.claim_turn(avoided, "s-0", FIRST) == ClaimRefusal("elsewhere"))  # type: ignore[misc]

@@ -77,7 +77,7 @@ async def test_an_answer_lies_in_the_store_once_and_every_reader_finds_it(
 ) -> None:
     claim = await judging(client, ledger)
     turn_id = claim.turn.turn_id
-    ledger.seal_answer(claim, AcceptedAnswer(move=PASSED, delivery="d").to_json(claim.known_facts(1)))
+    ledger.seal_answer(claim, AcceptedAnswer(transition=PASSED, delivery="d").to_json(claim.known_facts(1)))
     ledger.commit_transition(claim, PASSED)
     stored = sizes(store, turn_id, client.settings.namespace)
     assert set(stored) == {":texts request", f":attempts 1:text~{claim.token}"}
@@ -99,8 +99,8 @@ async def test_who_takes_over_behind_the_seal_has_the_whole_answer(
     answer: str, client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     claim = await judging(client, ledger)
-    move = replace(PASSED, facts=attempt_facts(answer=answer), answer=replace(PASSED.answer, response=answer))
-    sealed = AcceptedAnswer(move=move, delivery="d", mended={"ADR-001.md": "# ADR\n" * 10_000})
+    transition = replace(PASSED, facts=attempt_facts(answer=answer), answer=replace(PASSED.answer, response=answer))
+    sealed = AcceptedAnswer(transition=transition, delivery="d", mended={"ADR-001.md": "# ADR\n" * 10_000})
     assert ledger.seal_answer(claim, sealed.to_json(claim.known_facts(1)))
     turn_id, keys = claim.turn.turn_id, keys_for_turn(client.settings.namespace, claim.turn.turn_id)
     store.hset(keys.turn(turn_id), "lease_until", 1)
@@ -110,9 +110,9 @@ async def test_who_takes_over_behind_the_seal_has_the_whole_answer(
     assert isinstance(later, LeaseClaim)
     ledger._run_exchange(ledger._changes.read_attempts(later))
     found = AcceptedAnswer.from_json(later.accepted, later.known_facts)
-    assert found.move == move
+    assert found.transition == transition
     assert found.mended == sealed.mended
-    ledger.commit_transition(later, found.move)
+    ledger.commit_transition(later, found.transition)
     assert (await client.reader.read_turn(turn_id)).response == answer
     assert not store.hexists(keys.texts(turn_id), "accepted")
 

@@ -100,8 +100,8 @@ async def test_a_turn_that_waits_after_an_error_gives_its_place_back(client: Tur
     claim = claimed(ledger, a, session_id="a")
     claimed(ledger, b, session_id="b")
     assert ledger.claim_turn(c, "c", FIRST) == ClaimRefusal("held_back")
-    move = Transition(attempt=1, state=TurnState.QUEUED, next=FIRST, delay_ms=60_000, run_ended=True)
-    ledger.commit_transition(claim, move)
+    transition = Transition(attempt=1, state=TurnState.QUEUED, next=FIRST, delay_ms=60_000, run_ended=True)
+    ledger.commit_transition(claim, transition)
     assert ledger.list_due() == [c]
 
 

@@ -117,7 +117,7 @@ def _play(ledger: Ledger, spent: Cost, turn_id: str, session: str, text: str) ->
     spent.of("delta", lambda: [ledger.append_events(claim, [_PIECE]) for _ in range(_DELTAS)], _DELTAS)
     judging = _end_of_run(ledger, spent, claim, text)
     assert isinstance(judging, LeaseClaim)
-    sealed = AcceptedAnswer(move=_passed(text), delivery="d").to_json(judging.known_facts(1))
+    sealed = AcceptedAnswer(transition=_passed(text), delivery="d").to_json(judging.known_facts(1))
     spent.of("seal", lambda: ledger.seal_answer(judging, sealed))
     spent.of("end", lambda: ledger.commit_transition(judging, _passed(text)))
 
@@ -168,9 +168,9 @@ async def _rejected_once(client: TurnsClient, ledger: Ledger, session: str) -> N
     again = Transition(
         attempt=1, next=ChainTask(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), validated=True
     )
-    for move in (_run("no"), again, replace(_run("yes"), attempt=2, next=ChainTask(VALIDATE, 2))):
+    for transition in (_run("no"), again, replace(_run("yes"), attempt=2, next=ChainTask(VALIDATE, 2))):
         assert isinstance(claim, LeaseClaim)
-        claim = ledger.advance_turn(claim, move)
+        claim = ledger.advance_turn(claim, transition)
     assert isinstance(claim, LeaseClaim)
     ledger.seal_answer(claim, "{}")
     ledger.commit_transition(claim, replace(_passed("yes"), attempt=2, outcome=Outcome.PASSED_AFTER_RETRY))

@@ -187,16 +187,20 @@ def test_a_run_that_was_not_kept_is_delivered_again_later_and_uses_up_no_attempt
     stop: str, evidence: dict[str, str], during: str
 ) -> None:
     moves = [after(stop, number, **evidence) for number in range(MOST_HAND_OVERS)]
-    assert {(move.next, move.state, move.run_ended) for move in moves} == {(LINK, TurnState.QUEUED, False)}
-    assert [move.delay_ms for move in moves] == [int(1000 * hand_over_delay(number + 1)) for number in range(8)]
-    assert [move.fields.values["handed_over"] for move in moves] == [number + 1 for number in range(8)]
+    assert {(transition.next, transition.state, transition.run_ended) for transition in moves} == {
+        (LINK, TurnState.QUEUED, False)
+    }
+    assert [transition.delay_ms for transition in moves] == [
+        int(1000 * hand_over_delay(number + 1)) for number in range(8)
+    ]
+    assert [transition.fields.values["handed_over"] for transition in moves] == [number + 1 for number in range(8)]
     assert moves[0].events[0].during == during  # type: ignore[union-attr]
 
 
 def test_after_the_last_one_the_turn_ends_as_an_error_that_says_so() -> None:
-    move = after("fenced", MOST_HAND_OVERS)
-    assert (move.next, move.delay_ms) == (ChainTask(FAIL, 1), 0)
-    failing = move.fields.values["failing"]
+    transition = after("fenced", MOST_HAND_OVERS)
+    assert (transition.next, transition.delay_ms) == (ChainTask(FAIL, 1), 0)
+    failing = transition.fields.values["failing"]
     assert (failing.outcome, failing.code) == ("error", "not_kept")
     assert "9 times in a row" in failing.reason
 
@@ -206,18 +210,20 @@ STRIKES = 5
 
 def test_a_run_that_others_killed_is_delivered_again_on_another_machine_and_uses_up_no_attempt() -> None:
     moves = [after("", number, Verdict.INCOMPLETE, killed_by="others") for number in range(STRIKES - 1)]
-    assert {(move.next, move.state, move.run_ended) for move in moves} == {(LINK, TurnState.QUEUED, False)}
-    assert [move.delay_ms for move in moves] == [1000, 2000, 4000, 8000]
-    assert {move.fields.values["avoid"] for move in moves} == {"@a$ @b$"}
+    assert {(transition.next, transition.state, transition.run_ended) for transition in moves} == {
+        (LINK, TurnState.QUEUED, False)
+    }
+    assert [transition.delay_ms for transition in moves] == [1000, 2000, 4000, 8000]
+    assert {transition.fields.values["avoid"] for transition in moves} == {"@a$ @b$"}
     assert moves[0].events[0].during == "killed"  # type: ignore[union-attr]
 
 
 def test_a_turn_whose_agents_are_killed_again_and_again_ends_as_an_error_that_says_so() -> None:
-    move = after("", STRIKES - 1, Verdict.INCOMPLETE, killed_by="others")
-    failing = move.fields.values["failing"]
-    assert (move.next, failing.outcome, failing.code) == (ChainTask(FAIL, 1), "error", "not_kept")
+    transition = after("", STRIKES - 1, Verdict.INCOMPLETE, killed_by="others")
+    failing = transition.fields.values["failing"]
+    assert (transition.next, failing.outcome, failing.code) == (ChainTask(FAIL, 1), "error", "not_kept")
     assert "5 times in a row" in failing.reason
-    assert (move.fields.values["avoid"], move.fields.values["handed_over"]) == ("", 0)
+    assert (transition.fields.values["avoid"], transition.fields.values["handed_over"]) == ("", 0)
 
 
 def test_a_run_that_ended_by_a_signal_of_its_own_uses_up_an_attempt() -> None:
@@ -225,8 +231,8 @@ def test_a_run_that_ended_by_a_signal_of_its_own_uses_up_an_attempt() -> None:
 
 
 def test_a_worker_that_ends_hands_over_at_once_and_is_not_counted() -> None:
-    move = after("shutdown", MOST_HAND_OVERS)
-    assert (move.next, move.delay_ms, "handed_over" in move.fields.values) == (LINK, 0, False)
+    transition = after("shutdown", MOST_HAND_OVERS)
+    assert (transition.next, transition.delay_ms, "handed_over" in transition.fields.values) == (LINK, 0, False)
 
 
 def test_a_run_that_ended_begins_the_count_again() -> None:
@@ -261,9 +267,9 @@ def test_what_was_charged_for_lost_runs_is_given_back_when_their_run_is_adopted(
     complete, adopted = Completion(verdict=Verdict.COMPLETE, reason="done"), 2 if delivery == 4 else 1
     used = {"input_tokens": 30, "output_tokens": 12, "cost_usd": 0.000042}
     result = RunResult(completion=complete, text="x", usage=used, adopted=adopted)
-    move = after_run(turn, LINK, result, prompt="x", transient_retries=4, delays=Delays(first=1.0))
-    assert (move.fields.values["tokens_used"], move.fields.values["cost_used"]) == (left + 42, left + 42)
-    assert move.facts.values["last_delivery"] == adopted
+    transition = after_run(turn, LINK, result, prompt="x", transient_retries=4, delays=Delays(first=1.0))
+    assert (transition.fields.values["tokens_used"], transition.fields.values["cost_used"]) == (left + 42, left + 42)
+    assert transition.facts.values["last_delivery"] == adopted
 
 
 # A machine on which agents are killed: the kernel's count, or kills in a row, make it sick for a while.

@@ -373,17 +373,17 @@ def moved(completion: Completion, left: float, transients: int = 0) -> Transitio
 
 
 def test_that_a_service_limits_us_burns_no_retry_however_often_it_says_so() -> None:
-    move = moved(passing(busy=True, retry_after=7), 3600.0, transients=4)
-    assert (move.next, move.delay_ms, move.fields.values["transients"]) == (ChainTask(RUN, 1), 0, 4)
-    assert (move.service, move.service_reason, move.service_wait_ms) == ("limited", "429", 7000)
+    transition = moved(passing(busy=True, retry_after=7), 3600.0, transients=4)
+    assert (transition.next, transition.delay_ms, transition.fields.values["transients"]) == (ChainTask(RUN, 1), 0, 4)
+    assert (transition.service, transition.service_reason, transition.service_wait_ms) == ("limited", "429", 7000)
     assert moved(passing(), 3600.0, transients=4).next == ChainTask(FAIL, 1), "another passing error does"
 
 
 def test_a_wait_beyond_the_deadline_ends_the_turn_at_once_and_says_so() -> None:
-    move = moved(passing(busy=True, retry_after=18_000), 3000.0)
-    assert (move.next, move.delay_ms) == (ChainTask(FAIL, 1), 0)
+    transition = moved(passing(busy=True, retry_after=18_000), 3000.0)
+    assert (transition.next, transition.delay_ms) == (ChainTask(FAIL, 1), 0)
     reason = "429; the service asks to wait 18000 s, and the turn has 3000 s left"
-    assert move.fields.values["failing"] == PendingFailure(outcome=Outcome.ERROR, code="transient", reason=reason)
+    assert transition.fields.values["failing"] == PendingFailure(outcome=Outcome.ERROR, code="transient", reason=reason)
 
 
 # A task and those that follow it in place: their ids, as Flower joins them to a chain.

@@ -218,8 +218,8 @@ def ending(response: str, **facts: Any) -> Transition:
 
 
 def test_short_texts_stay_where_they_are() -> None:
-    move = ending("Ja.", answer="Ja.")
-    wire = encode_transition(move, {"text": "Ja."})
+    transition = ending("Ja.", answer="Ja.")
+    wire = encode_transition(transition, {"text": "Ja."})
     assert (wire.facts, wire.response, wire.response_in) == ({"answer": "Ja."}, "Ja.", "")
 
 
@@ -235,21 +235,21 @@ def test_short_texts_stay_where_they_are() -> None:
     ids=["as the agent said it", "spliced", "by the fallback", "by a person", "edited by a person"],
 )
 def test_a_long_answer_is_sent_once_at_most_and_read_again(
-    move: Transition, stored: dict[str, str], place: str, sent: int
+    transition: Transition, stored: dict[str, str], place: str, sent: int
 ) -> None:
-    wire = encode_transition(move, stored)
+    wire = encode_transition(transition, stored)
     assert (wire.response_in, wire.response) == (place, "")
-    assert wire.move.texts.spans == marker_spans(LONG)
+    assert wire.transition.texts.spans == marker_spans(LONG)
     words = [str(word) for word in (*wire.build_arguments().values(), *wire.build_rest())]
     assert sum(len(word) > 20_000 for word in words) == sent
-    assert decode_transition(wire.to_dict(), [], stored).answer == move.answer
+    assert decode_transition(wire.to_dict(), [], stored).answer == transition.answer
     [record] = build_attempts({2: {**stored, **wire.facts}})
-    if "answer" in move.facts.values:
+    if "answer" in transition.facts.values:
         assert record.answer == LONG
 
 
 def test_a_seal_does_not_hold_the_text_either() -> None:
-    accepted = AcceptedAnswer(move=ending(LONG, answer=LONG), delivery="d")
+    accepted = AcceptedAnswer(transition=ending(LONG, answer=LONG), delivery="d")
     stored = {"text": LONG}
     sealed = accepted.to_json(stored)
     assert len(sealed) < 1000
@@ -263,17 +263,22 @@ def test_a_seal_of_a_run_that_was_judged_at_once_says_all_of_the_run() -> None:
         attempt=2, facts=attempt_facts(text="Ja."), counters={"a": 1}, service="answered", service_reason="why"
     )
     verdict = replace(ending("Ja.", answer="Ja."), counters={"a": 1, "b": 2}, validated=True)
-    move = ValidatedRun.of(run, verdict, validation_ms=7).move
-    assert (move.run_ended, move.validated, move.validation_ms, move.counters) == (True, True, 7, {"a": 2, "b": 2})
-    found = AcceptedAnswer.from_json(AcceptedAnswer(move=move, delivery="d").to_json({}), lambda _: {})
-    assert found.move == move
+    transition = ValidatedRun.of(run, verdict, validation_ms=7).transition
+    assert (transition.run_ended, transition.validated, transition.validation_ms, transition.counters) == (
+        True,
+        True,
+        7,
+        {"a": 2, "b": 2},
+    )
+    found = AcceptedAnswer.from_json(AcceptedAnswer(transition=transition, delivery="d").to_json({}), lambda _: {})
+    assert found.transition == transition
 
 
 def test_a_changed_copy_of_a_move_has_texts_of_its_own() -> None:
-    move = replace(ending("Ja.", answer="Ja."), events=[AttemptOutput(attempt=2, text="Ja.")])
-    assert move.texts.events == ["attempt.output", '{"attempt": 2, "text": "Ja."}']
-    assert replace(move, events=[]).texts.events == []
-    assert replace(move, facts=attempt_facts(answer="Nein.")).texts.facts == {"answer": "Nein."}
+    transition = replace(ending("Ja.", answer="Ja."), events=[AttemptOutput(attempt=2, text="Ja.")])
+    assert transition.texts.events == ["attempt.output", '{"attempt": 2, "text": "Ja."}']
+    assert replace(transition, events=[]).texts.events == []
+    assert replace(transition, facts=attempt_facts(answer="Nein.")).texts.facts == {"answer": "Nein."}
 
 
 def test_an_answer_that_is_written_anew_is_no_longer_that_of_another_fact() -> None:
@@ -334,20 +339,20 @@ VERY_LONG = LONG * 3
     ids=["a run's", "spliced", "edited by a person", "as the agent said it", "of the landed format", "not that long"],
 )
 def test_a_very_long_text_is_written_before_its_move_under_the_writers_token(
-    move: Transition, stored: dict[str, str], facts: dict[str, str], ahead: list[str], place: str
+    transition: Transition, stored: dict[str, str], facts: dict[str, str], ahead: list[str], place: str
 ) -> None:
-    wire = encode_transition(move, stored, token="me")
+    wire = encode_transition(transition, stored, token="me")
     assert (wire.facts, list(wire.ahead), wire.response_in) == (facts, ahead, place)
     assert wire.build_arguments()["ahead"] == " ".join(ahead)
     assert not any(len(word) > len(LONG) for word in map(str, (*wire.build_arguments().values(), *wire.build_rest())))
     known = {**stored, **wire.ahead, **wire.facts}
     [record] = build_attempts({2: known})
-    if "answer" in move.facts.values:
+    if "answer" in transition.facts.values:
         assert record.answer == VERY_LONG
-    if "text" in move.facts.values:
-        assert record.text == move.facts.values["text"]
+    if "text" in transition.facts.values:
+        assert record.text == transition.facts.values["text"]
     assert find_orphaned(known) == ["response~me"] * (place == "2:response~me")
-    assert encode_transition(move, known, token="me").ahead == {}
+    assert encode_transition(transition, known, token="me").ahead == {}
 
 
 def test_what_was_written_ahead_of_no_move_is_known_by_its_name() -> None:
@@ -423,7 +428,7 @@ def test_of_a_runner_whose_runs_are_not_recorded_nothing_is_removed() -> None:
 
 
 def test_what_was_accepted_is_read_again_as_it_was_written() -> None:
-    move = Transition(
+    transition = Transition(
         attempt=2,
         facts=attempt_facts(mended="ä"),
         fields=progress(best=2),
@@ -434,5 +439,5 @@ def test_what_was_accepted_is_read_again_as_it_was_written() -> None:
         outcome=Outcome.PASSED_BY_FALLBACK,
         answer=Answer(response="Grüße\n", step="done", step_source="inferred"),
     )
-    accepted = AcceptedAnswer(move=move, delivery="turn-a-2-3", mended={"ADR-001.md": "# ADR"})
+    accepted = AcceptedAnswer(transition=transition, delivery="turn-a-2-3", mended={"ADR-001.md": "# ADR"})
     assert AcceptedAnswer.from_json(accepted.to_json({}), lambda _: {}) == accepted

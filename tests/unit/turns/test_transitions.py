@@ -50,19 +50,19 @@ def verified(turn: Turn, *results: VerificationResult) -> tuple[Turn, Transition
     """The turn after these verifications of its attempt, as far as its record tells of their tries; the last move."""
     for result in results:
         record = AttemptRecord(number=turn.attempt, text="Fertig.")
-        move = transition_after_verification(turn, ChainTask(PHASE_VERIFY, turn.attempt), record, result, stop="")
-        turn = replace(turn, unverified=move.fields.values.get("unverified", turn.unverified))
-    return turn, move
+        transition = transition_after_verification(turn, ChainTask(PHASE_VERIFY, turn.attempt), record, result, stop="")
+        turn = replace(turn, unverified=transition.fields.values.get("unverified", turn.unverified))
+    return turn, transition
 
 
 def test_verifiers_without_a_verdict_do_not_cost_the_next_attempt_its_tries(turn: Turn) -> None:
     silent = [_SILENT] * (VERIFIER_TRIES - 1)
-    turn, move = verified(turn, *silent, _REJECTED)
-    assert move.next == ChainTask(PHASE_RUN, 2)
-    turn, move = verified(replace(turn, attempt=2), *silent)
-    assert move.next == ChainTask(PHASE_VERIFY, 2), "attempt 2 has all its tries"
-    _, move = verified(turn, _SILENT)
-    assert move.next == ChainTask(FAIL, 2)
+    turn, transition = verified(turn, *silent, _REJECTED)
+    assert transition.next == ChainTask(PHASE_RUN, 2)
+    turn, transition = verified(replace(turn, attempt=2), *silent)
+    assert transition.next == ChainTask(PHASE_VERIFY, 2), "attempt 2 has all its tries"
+    _, transition = verified(turn, _SILENT)
+    assert transition.next == ChainTask(FAIL, 2)
 
 
 def test_a_verifier_is_asked_again_later_and_later(turn: Turn) -> None:
@@ -72,9 +72,9 @@ def test_a_verifier_is_asked_again_later_and_later(turn: Turn) -> None:
 
 def test_gates_that_may_not_run_on_this_worker_end_the_turn_with_the_reason_and_cost_no_attempt(turn: Turn) -> None:
     refused = VerificationResult(success=False, errors=["no sandbox here"], ground=ResultGround.REFUSED)
-    _, move = verified(turn, refused)
-    assert (move.next, move.validated) == (ChainTask(FAIL, 1), False)
-    assert move.fields.values["failing"] == PendingFailure(
+    _, transition = verified(turn, refused)
+    assert (transition.next, transition.validated) == (ChainTask(FAIL, 1), False)
+    assert transition.fields.values["failing"] == PendingFailure(
         outcome=Outcome.ERROR, code="config", reason="no sandbox here"
     )
 
@@ -118,9 +118,9 @@ def test_a_finding_is_told_with_code_place_and_message() -> None:
 
 
 def test_the_model_of_an_escalation_is_told_file_and_line() -> None:
-    move = verified_by_gates(Escalation(model="big"))
-    assert move.next == ChainTask(PHASE_RUN, 2)
-    assert f"- {TOLD}" in move.facts.values["feedback"]
+    transition = verified_by_gates(Escalation(model="big"))
+    assert transition.next == ChainTask(PHASE_RUN, 2)
+    assert f"- {TOLD}" in transition.facts.values["feedback"]
 
 
 def test_the_end_message_names_file_and_line() -> None:
@@ -135,8 +135,8 @@ def test_a_persons_decision_carries_file_and_line(kind: DecisionKind) -> None:
     asked = Interruption(kind=VERDICT)
     suspended = replace(turn_to_escalate(Escalation()), best=1, decision=decision, interruption=asked)
     record = AttemptRecord(number=1, text="Done.", issues=(SYNTAX,))
-    move = resume_turn(suspended, 1, record)
-    told = move.facts.values["feedback"] if kind == "retry" else move.answer.error.message
+    transition = resume_turn(suspended, 1, record)
+    told = transition.facts.values["feedback"] if kind == "retry" else transition.answer.error.message
     assert f"- {TOLD}" in told
 
 
@@ -228,27 +228,27 @@ def broke_off(text: str, *before: AttemptRecord, work: str = "", completion: Com
     )
 
 
-def goes_on(move: Transition) -> bool:
-    [told] = [body for body in move.events if isinstance(body, TurnRetrying)]
-    assert move.facts.values["goes_on"] is told.goes_on
+def goes_on(transition: Transition) -> bool:
+    [told] = [body for body in transition.events if isinstance(body, TurnRetrying)]
+    assert transition.facts.values["goes_on"] is told.goes_on
     return bool(told.goes_on)
 
 
 def test_the_text_of_a_chat_is_gone_on_from() -> None:
-    move = broke_off(TEXT)
-    assert (move.next, move.facts.values["text"], move.facts.values["feedback"]) == (
+    transition = broke_off(TEXT)
+    assert (transition.next, transition.facts.values["text"], transition.facts.values["feedback"]) == (
         ChainTask(RETRY, 2),
         TEXT,
         continuation_feedback(TEXT),
     )
-    assert goes_on(move)
+    assert goes_on(transition)
 
 
 @pytest.mark.parametrize("text", ["", "Halb"])
 def test_next_to_nothing_is_asked_for_in_full(text: str) -> None:
-    move = broke_off(text)
-    assert move.facts.values["feedback"] == incomplete_feedback()
-    assert not goes_on(move)
+    transition = broke_off(text)
+    assert transition.facts.values["feedback"] == incomplete_feedback()
+    assert not goes_on(transition)
 
 
 def test_a_phase_is_asked_for_in_full_whatever_its_agent_said() -> None:
@@ -257,10 +257,10 @@ def test_a_phase_is_asked_for_in_full_whatever_its_agent_said() -> None:
 
 def test_a_second_break_is_gone_on_from_with_the_longer_text() -> None:
     first = AttemptRecord(number=1, text=TEXT, completion={"verdict": "incomplete"}, goes_on=True, decision="retry")
-    move = broke_off(f"{TEXT}eichert. Danach wird neu gel", first)
-    assert "> Der Cache liegt vor dem Index" in move.facts.values["feedback"]
-    assert "Danach wird neu gel" in move.facts.values["feedback"]
-    assert goes_on(move)
+    transition = broke_off(f"{TEXT}eichert. Danach wird neu gel", first)
+    assert "> Der Cache liegt vor dem Index" in transition.facts.values["feedback"]
+    assert "Danach wird neu gel" in transition.facts.values["feedback"]
+    assert goes_on(transition)
 
 
 @pytest.mark.parametrize(
@@ -274,10 +274,10 @@ def test_a_second_break_is_gone_on_from_with_the_longer_text() -> None:
 def test_a_passing_error_in_mid_answer_leaves_its_text_to_the_same_attempt(
     kind: ErrorKind, text: str, expected: bool
 ) -> None:
-    move = broke_off(text, completion=Completion(verdict=Verdict.ERROR, kind=kind, reason="connection lost"))
-    assert move.next == ChainTask(RUN, 1)
-    assert [body.goes_on for body in move.events if isinstance(body, TurnRetrying)] == [expected]
-    assert move.facts == (attempt_facts(text=text, goes_on=True) if expected else attempt_facts())
+    transition = broke_off(text, completion=Completion(verdict=Verdict.ERROR, kind=kind, reason="connection lost"))
+    assert transition.next == ChainTask(RUN, 1)
+    assert [body.goes_on for body in transition.events if isinstance(body, TurnRetrying)] == [expected]
+    assert transition.facts == (attempt_facts(text=text, goes_on=True) if expected else attempt_facts())
 
 
 def test_a_run_that_ends_otherwise_leaves_nothing_to_go_on_from() -> None:
@@ -380,14 +380,19 @@ def asked(turn: Turn, **answer: object) -> Turn:
 
 
 def test_a_call_that_a_person_is_asked_about_suspends_the_turn_and_no_is_its_default(working: Turn) -> None:
-    move = ran(working, ASKS)
-    assert (move.state, move.next, move.suspend_seconds, move.run_ended) == (TurnState.SUSPENDED, None, 60.0, True)
-    asks = move.fields.values["interruption"]
-    assert (asks.silence, asks.delivery, move.fields.values["agent_session"]) == ("reject", 1, "agent-1")
-    suspended = move.events[-1]
+    transition = ran(working, ASKS)
+    assert (transition.state, transition.next, transition.suspend_seconds, transition.run_ended) == (
+        TurnState.SUSPENDED,
+        None,
+        60.0,
+        True,
+    )
+    asks = transition.fields.values["interruption"]
+    assert (asks.silence, asks.delivery, transition.fields.values["agent_session"]) == ("reject", 1, "agent-1")
+    suspended = transition.events[-1]
     assert isinstance(suspended, TurnSuspended)
     assert (suspended.reason, suspended.interruption.asked["arguments"]) == ("tool_call", {"command": "git push"})
-    assert move.facts.values["text"] == "Nun."
+    assert transition.facts.values["text"] == "Nun."
 
 
 def test_a_call_that_may_have_run_is_asked_about_in_other_words(working: Turn) -> None:
@@ -418,9 +423,9 @@ def test_only_the_yes_of_a_person_is_a_yes_and_it_is_for_the_next_delivery(
 ) -> None:
     by = "timeout" if timed_out else "alice"
     decision = TurnDecision(kind=kind, by=by, note="bitte nicht")
-    move = resume_turn(replace(asked(working), decision=decision), 1, None)
-    assert (move.state, move.next, move.outcome) == (TurnState.QUEUED, ChainTask(RETRY, 1), None)
-    question = move.fields.values["interruption"]
+    transition = resume_turn(replace(asked(working), decision=decision), 1, None)
+    assert (transition.state, transition.next, transition.outcome) == (TurnState.QUEUED, ChainTask(RETRY, 1), None)
+    question = transition.fields.values["interruption"]
     assert (question.answer, question.note) == (answer, "bitte nicht")
 
 
@@ -428,12 +433,12 @@ def test_only_the_yes_of_a_person_is_a_yes_and_it_is_for_the_next_delivery(
 def test_a_call_that_nobody_can_be_shown_is_a_no_with_its_reason_and_the_agent_goes_on(
     text: str, refused: str, working: Turn
 ) -> None:
-    move = ran(working, replace(ASKS, interruption=replace(CALL, arguments={"command": text}).to_interruption()))
-    assert move.state is (TurnState.QUEUED if refused else TurnState.SUSPENDED)
-    assert move.fields.values["interruptions"] == {"tool_call": {"asked": 1}}
+    transition = ran(working, replace(ASKS, interruption=replace(CALL, arguments={"command": text}).to_interruption()))
+    assert transition.state is (TurnState.QUEUED if refused else TurnState.SUSPENDED)
+    assert transition.fields.values["interruptions"] == {"tool_call": {"asked": 1}}
     if refused:
-        assert (move.next, move.fields.values["interruption"].answer) == (ChainTask(RETRY, 1), "reject")
-        assert "too long to show" in move.events[-1].text
+        assert (transition.next, transition.fields.values["interruption"].answer) == (ChainTask(RETRY, 1), "reject")
+        assert "too long to show" in transition.events[-1].text
 
 
 @pytest.mark.parametrize(
@@ -461,10 +466,12 @@ def test_a_call_that_was_allowed_and_never_ran_is_counted_and_noted(
         else done
     )
     more = {"prompt": "p", "transient_retries": 2, "delays": DELAYS}
-    move = after_run(turn, ChainTask(RUN, 1), result, answer_used=used, **more)
-    counted = move.fields.values.get("interruptions", {}).get("tool_call", {})
+    transition = after_run(turn, ChainTask(RUN, 1), result, answer_used=used, **more)
+    counted = transition.fields.values.get("interruptions", {}).get("tool_call", {})
     assert counted.get("unused", 0) == unused
-    assert any("Allowed, but never run: Bash" in getattr(each, "text", "") for each in move.events) == bool(unused)
+    assert any("Allowed, but never run: Bash" in getattr(each, "text", "") for each in transition.events) == bool(
+        unused
+    )
 
 
 def test_a_question_is_over_with_its_attempt_and_not_before(working: Turn) -> None:
@@ -508,9 +515,9 @@ def test_the_models_of_a_list_take_over_one_after_the_other_and_none_twice() -> 
     turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
     found = []
     for fault, kind in ((ProviderFault.LIMIT, ErrorKind.TRANSIENT), (ProviderFault.AUTH, ErrorKind.PERMANENT)):
-        move = failed(turn, fault, kind=kind, busy=kind is ErrorKind.TRANSIENT)
-        changed = move.fields.values
-        found.append((changed["stage_model"], move.next))
+        transition = failed(turn, fault, kind=kind, busy=kind is ErrorKind.TRANSIENT)
+        changed = transition.fields.values
+        found.append((changed["stage_model"], transition.next))
         turn = replace(turn, stage_model=changed["stage_model"], fell=changed["fell"])
     assert found == [("b", ChainTask(RUN, 1)), ("c", ChainTask(RUN, 1))]
     assert turn.models == "a (limit), b (auth), c"

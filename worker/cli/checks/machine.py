@@ -76,7 +76,7 @@ def check_sessions(settings: Settings) -> Finding:
 
 
 def check_sandbox(settings: Settings) -> Finding:
-    """Report which sandbox agents run in, or why they run without one."""
+    """Report the sandbox in which agents run, or why agents run without a sandbox."""
     from worker.runners.sandbox.bubblewrap import find_network_obstacle, find_obstacle, find_weakness
 
     real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())

@@ -43,7 +43,7 @@ _MOST_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class TextEdit:
-    """An edit of an answer: its name, how many pieces it changed, and how many lines that concerned."""
+    """An automatic edit of an answer, with the number of changed pieces and of affected lines."""
 
     name: str
     count: int

@@ -152,7 +152,7 @@ def can_replace_directly(part: str, answer: str) -> bool:
 
 
 def only_adr(answer: str) -> Adr | None:
-    """Return the answer's ADR if the answer has exactly one and its text can be edited, else None."""
+    """Return the only ADR of an answer, or None if there are several ADRs or the text cannot be edited."""
     adrs = parse_document(answer).adrs
     return adrs[0] if len(adrs) == 1 and adrs[0].offset >= 0 else None
 

@@ -99,7 +99,7 @@ class _PartReader:
         self.known = self.titles | set(map(section_key, present))
 
     def read_frames(self, frames: Mapping[int, FramedText]) -> dict[str, str]:
-        """Return the texts of the requested parts, each from its own frame, else from another frame."""
+        """Return the requested parts' texts, each from the frame of the part's number, otherwise from any frame."""
         found: dict[str, str] = {}
         for number, part in enumerate(self.parts, 1):
             own = frames.get(number)

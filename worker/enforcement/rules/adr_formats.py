@@ -52,7 +52,7 @@ _MOST_LINES = 400
 
 @dataclass(frozen=True, slots=True)
 class AdrPart:
-    """A part of an ADR: its line from 0, whether it has content, and its heading's title if it has a heading."""
+    """A part of an ADR, with its line (from 0), the title of its heading, and whether the part has content."""
 
     line: int
     filled: bool

@@ -73,7 +73,7 @@ _NEAR = 60
 
 
 class FoundSecret(NamedTuple):
-    """A secret in a text: its kind, decoded pieces that must not stay, and where it begins and ends."""
+    """A secret in a text, with its kind, its position, and the decoded pieces that must be removed."""
 
     what: str
     pieces: list[str]

@@ -53,7 +53,7 @@ class DeclarationError(HelixError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProgram:
-    """The declaration of a program that serves as an agent: how to start it, and what to keep of its state.
+    """Declares a program that serves as an agent: how to start the program, and which state to keep.
 
     Attributes:
         program: a path, or a name on PATH.

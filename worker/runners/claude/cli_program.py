@@ -22,7 +22,7 @@ def find_program(settings: Settings) -> str:
 
 
 def missing_programs(settings: Settings) -> list[str]:
-    """Return one line for each configured CLI program that is not installed, with the models that need it."""
+    """Return one line per missing CLI program, naming the models that need the program."""
     models: dict[str, list[str]] = {}
     for model, runner in settings.models.items():
         try:

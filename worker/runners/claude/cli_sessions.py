@@ -22,7 +22,7 @@ _ENDING, _SETTINGS = ".jsonl", "helix-settings.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseSession:
-    """The earlier agent session from which a run of the Claude CLI continues, if there is one.
+    """The earlier agent session, if any, that a run of the Claude CLI continues.
 
     Attributes:
         transcript: the file to fork from; None for a fresh session.

@@ -41,7 +41,7 @@ _QUOTED = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvidence:
-    """Everything that is known about a run of the CLI, from which its verdict is decided.
+    """The evidence about a run of the CLI from which the completion gate decides the verdict.
 
     Attributes:
         run, session: process tag and agent session of the run.

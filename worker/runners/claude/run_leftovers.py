@@ -42,7 +42,7 @@ class RunLeftovers:
 
     @property
     def transcript(self) -> str:
-        """Return the path of the run's transcript, as the CLI reported it to its hooks."""
+        """Return the path of the run's transcript, as reported by the CLI to its hooks."""
         return next((mark.transcript for mark in reversed([*self.marks.values()]) if mark.transcript), "")
 
 
@@ -74,7 +74,7 @@ def collect_leftovers(
 
 
 def find_transcript_gap(found: RecordedRun, marks: Mapping[str, HookMark], stream: ClaudeStream) -> str:
-    """Return in words which part of the agent's answer the transcript lacks, or an empty string if it is all there."""
+    """Describe the part of the answer that the transcript lacks, or return an empty string if nothing is missing."""
     if STOP not in marks or found.lacks_message(marks[STOP].message):
         return "the transcript does not end with the last message that the Stop hook heard"
     # Not only at its end: standard output may have closed between two results.

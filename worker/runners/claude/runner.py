@@ -43,7 +43,7 @@ class ClaudeCliRunner(ProcessRunner):
     name = "claude_cli"
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once and return its result, in the session's idle process if there is one."""
+        """Run the agent once, in the session's idle process if there is one, and return the result."""
         limits = agent_lifecycle.WarmLimits.from_settings(self._settings)
         if not (order.owner and limits.seconds):
             return await super().run_async(order, emit, stop)

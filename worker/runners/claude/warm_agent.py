@@ -314,7 +314,7 @@ class ClaudeAgent:
     def _conclude_message(
         self, message: Exchange, begun: StartedAgent, report: AgentExit, stop: Stop, emit: Emit
     ) -> RunResult | None:
-        """Return the result of a message whose process has ended, or None if it never read the message."""
+        """Return the result of a message after its process has ended, or None if the process never read the message."""
         files, ending = self._files, begun.build_ending(report)
         if not message.taken_at and files.was_there and not ending.cause and not find_stop_reason(stop):
             return None
@@ -329,7 +329,7 @@ class ClaudeAgent:
         return files.build_result(message, completion, left, ending, emit)
 
     def mark_idle(self, until: float) -> None:
-        """Mark the process as idle, so that its guard kills it at the ``time.monotonic()`` value ``until``."""
+        """Mark the process as idle. The guard kills an idle process at ``until`` (by ``time.monotonic()``)."""
         self._process.extend_lease(until)
         self._process.call_at_end(functools.partial(idle_agents.shared_idle_agents().remove_ended, self))
 

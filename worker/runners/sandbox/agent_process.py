@@ -178,7 +178,7 @@ class AgentProcess:
         return True
 
     def close_input(self) -> None:
-        """Close standard input, so that the agent sees the end of its input. Thread-safe."""
+        """Close the agent's standard input. Thread-safe."""
         with self._lock:
             stdin, self._stdin = self._stdin, -1
         if stdin >= 0:
@@ -238,7 +238,7 @@ class AgentProcess:
         self._send({"do": "terminate", "mark": self.mark, "grace": grace})
 
     def kill_guard(self) -> None:
-        """Kill the guard, which ignores requests, together with all its agents."""
+        """Kill an unresponsive guard together with all its agents."""
         self._kill_guard()
 
     def close(self) -> None:

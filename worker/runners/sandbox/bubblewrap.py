@@ -53,7 +53,7 @@ class SandboxMount:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Says how an agent is isolated: by which sandbox program, and whether it has a separate network (``cut``)."""
+    """The isolation of an agent: the sandbox program, and whether the agent has a separate network (``cut``)."""
 
     kind: Literal["bubblewrap", "none"] = "none"
     cut: bool = False

@@ -60,7 +60,7 @@ class CallObserver:
         self._unreadable = ""
 
     def observe_request(self, body: bytes, model: str, *, tools: bool) -> None:
-        """Record the body of the request, the model that it names, and whether it offers tools to the model."""
+        """Record a request's body, its model, and whether the request offers tools to the model."""
         self._body, self._sent = bytearray(body), len(body)
         self._call = replace(self._call, model=clean_word(model), tools=tools)
         self._report(self, self.current_call())

@@ -74,7 +74,7 @@ def parse_request(body: bytes) -> CallRequest:
 
 
 def extract_answer(body: bytes, *, streamed: bool) -> str:
-    """Return the text that a model wrote in a response, with its tool calls and without its reasoning."""
+    """Return a response's text, including tool calls but without the model's reasoning."""
     pieces: list[str] = []
     for event in re.findall(rb"^data:(.*)$", body, re.MULTILINE) if streamed else [body]:
         with contextlib.suppress(ValueError, RecursionError):

@@ -180,7 +180,7 @@ class Guard:
                 os.close(fd)
 
     def _add_mounts(self, mark: str, mounts: list[tuple[str, bool]]) -> None:
-        """Start a child process that mounts files and folders into the sandbox of an agent, which waits for them."""
+        """Start a child process that mounts files and folders into the sandbox of a waiting agent."""
         agent = self._agents.get(mark)
         if agent is None or not agent.is_running:
             self._queue_report(mark, event="mounted", error=os.strerror(errno.ESRCH))

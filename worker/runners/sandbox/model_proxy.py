@@ -69,7 +69,7 @@ class ProxyServer:
 
     @contextlib.contextmanager
     def open_socket_proxy(self, outbound: AllowedDestinations, record: CallLog | None = None) -> Iterator[Path]:
-        """Open a model proxy for one run, and yield the path of the unix socket on which it listens."""
+        """Open a model proxy for one run, and yield the path of the proxy's unix socket."""
         path = self._folder / f"{next(self._numbers)}.sock"
         with self._open_proxy(_RunProxy(outbound, record or CallLog()), self._listen_at(path)):
             try:

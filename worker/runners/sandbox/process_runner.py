@@ -78,7 +78,7 @@ class ProcessRunner:
         return ""
 
     def try_agent(self, option: str, settings: Settings) -> str:
-        """Start the agent to try whether it works, and return its error, or an empty string. Takes seconds."""
+        """Start the agent as a test. Return its error, or an empty string if the agent works. Takes seconds."""
         return ""
 
     def certified_version(self, option: str, settings: Settings) -> tuple[str, str]:

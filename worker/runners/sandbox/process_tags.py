@@ -18,7 +18,7 @@ _PREFIX = f"{TAG_VARIABLE}=".encode()
 
 
 def process_tags() -> Iterator[tuple[int, str]]:
-    """Yield the id of every process on this machine with its process tag, which may be empty."""
+    """Yield the id and the process tag of every process on this machine; the tag may be empty."""
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, and this is on the path of every run
         if entry.isdecimal():
             yield int(entry), _tag_in(_read_proc_file(f"/proc/{entry}/environ"))
@@ -73,7 +73,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def list_family(pid: int) -> set[int]:
-    """Return the ids of a process and of its descendants, as far as main threads have started them."""
+    """Return the ids of a process and of all descendants that were started by main threads."""
     return {pid}.union(*map(list_family, children_of(pid)))
 
 

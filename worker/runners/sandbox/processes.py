@@ -100,7 +100,7 @@ class AgentProcesses:
             return process
 
     def end_agent(self, mark: str) -> None:
-        """Kill the agent with the process tag ``mark``, if it is running, and wait for its end."""
+        """Kill the agent with the process tag ``mark``, if the agent is running, and wait until it has ended."""
         with self._lock:
             agent = self._guard.agent_of(mark) if self._guard else None
         if agent:

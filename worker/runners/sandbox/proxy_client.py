@@ -80,7 +80,7 @@ class ProxyProcess:
         return answer
 
     def close(self) -> None:
-        """End the proxy process, and with it all its model proxies."""
+        """End the proxy process together with all its model proxies."""
         with self._lock:
             self._end_process()
 

@@ -124,7 +124,7 @@ class RunEnding:
 
 
 class Supervision:
-    """Watches one agent process: passes its output on, and ends it for a limit or a stop request."""
+    """Watches one agent process, passes on its output, and ends the agent at a limit or a stop request."""
 
     def __init__(
         self,

@@ -95,7 +95,7 @@ def _parse_line(line: str) -> list[ShellCommand]:
 
 
 def _started_commands(command: ShellCommand) -> Iterator[ShellCommand]:
-    """Yield the commands that a command starts itself, as far as its words show them."""
+    """Yield the commands that a command such as ``env`` or ``find -exec`` starts, as far as its words show them."""
     program, words = program_name(command), command.words[1:]
     if _runs_anything(program, words, command.stdin):
         yield ANYTHING

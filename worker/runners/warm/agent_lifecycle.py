@@ -64,7 +64,7 @@ class LivingAgent(Protocol):
         ...
 
     def mark_idle(self, until: float) -> None:
-        """Mark the process as idle, so that its guard kills it at the ``time.monotonic()`` value ``until``."""
+        """Mark the process as idle. The guard kills an idle process at ``until`` (by ``time.monotonic()``)."""
         ...
 
     def measure_memory(self) -> int:
@@ -126,7 +126,7 @@ class SpareRunner(Protocol):
         ...
 
     def open_spare(self, order: Order, part: str, until: float) -> SpareAgent | None:
-        """Start a spare process for runs like this one and return it, or return None if that is impossible.
+        """Start a spare process for runs like ``order``. Return the process, or None if none can be started.
 
         May block. The guard kills the process at ``until``.
         """

@@ -32,18 +32,20 @@ class PersonVerdict(InterruptionKind):
 
     name = VERDICT
 
-    def rescue_turn(self, turn: Turn, move: Transition, failure: FailedTurn) -> Transition | None:
+    def rescue_turn(self, turn: Turn, transition: Transition, failure: FailedTurn) -> Transition | None:
         """Ask another model or a person instead of failing the turn. Return None if both were asked."""
         escalation = Escalation.from_request(turn.request)
         if escalation is None:
             return None
         if failure.counters is not None:
-            move = replace(move, counters=failure.counters)
+            transition = replace(transition, counters=failure.counters)
         if turn.stage < STAGE_CONSULTANT and escalation.model and escalation.runs:
-            return _ask_consultant(turn, move, escalation, failure)
-        return self._ask_person(turn, move, escalation, failure) if escalation.human else None
+            return _ask_consultant(turn, transition, escalation, failure)
+        return self._ask_person(turn, transition, escalation, failure) if escalation.human else None
 
-    def _ask_person(self, turn: Turn, move: Transition, escalation: Escalation, failure: FailedTurn) -> Transition:
+    def _ask_person(
+        self, turn: Turn, transition: Transition, escalation: Escalation, failure: FailedTurn
+    ) -> Transition:
         work = find_work(turn.request)
         asked = Interruption(
             kind=VERDICT,
@@ -53,13 +55,13 @@ class PersonVerdict(InterruptionKind):
             wait_seconds=escalation.timeout_seconds,
             silence=escalation.default,
         )
-        move = replace(
-            _escalate(move, STAGE_HUMAN, failure),
-            fields=move.fields
+        transition = replace(
+            _escalate(transition, STAGE_HUMAN, failure),
+            fields=transition.fields
             | progress(stage=STAGE_HUMAN, best=failure.best, failing=PendingFailure(reason=failure.reason)),
-            facts=move.facts | attempt_facts(decision=HANDED_ON),
+            facts=transition.facts | attempt_facts(decision=HANDED_ON),
         )
-        return self.suspend_turn(turn, move, asked)
+        return self.suspend_turn(turn, transition, asked)
 
     def resume_turn(
         self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
@@ -67,45 +69,45 @@ class PersonVerdict(InterruptionKind):
         """Carry out a person's decision: accept an answer, run the agent again, or fail the turn."""
         kind = decision.kind
         if kind is DecisionKind.RETRY:
-            move = _order_attempts(turn, number, decision.note, best)
+            transition = _order_attempts(turn, number, decision.note, best)
         elif kind is DecisionKind.EDIT and find_work(turn.request).answers_in_text:
-            move = _accept_answer(turn, number, decision.text)
+            transition = _accept_answer(turn, number, decision.text)
         elif kind is not DecisionKind.REJECT and best is not None:
-            move = _accept_answer(turn, best.number, best.mended or best.answer or best.text)
+            transition = _accept_answer(turn, best.number, best.mended or best.answer or best.text)
         else:
-            move = _reject_answer(turn, decision, number, best)
-        return replace(move, fields=move.fields | progress(interruption=None))
+            transition = _reject_answer(turn, decision, number, best)
+        return replace(transition, fields=transition.fields | progress(interruption=None))
 
 
 KIND = PersonVerdict()
 
 
-def _escalate(move: Transition, stage: int, failure: FailedTurn, model: str = "") -> Transition:
+def _escalate(transition: Transition, stage: int, failure: FailedTurn, model: str = "") -> Transition:
     issues = tuple(failure.issues)
-    event = TurnEscalated(attempt=move.attempt, stage=stage, reason=failure.reason, model=model, issues=issues)
-    counters = {**move.counters, counter_field("turn.escalated", str(stage)): 1}
-    return replace(move, events=[*move.events, event], counters=counters)
+    event = TurnEscalated(attempt=transition.attempt, stage=stage, reason=failure.reason, model=model, issues=issues)
+    counters = {**transition.counters, counter_field("turn.escalated", str(stage)): 1}
+    return replace(transition, events=[*transition.events, event], counters=counters)
 
 
-def _ask_consultant(turn: Turn, move: Transition, escalation: Escalation, failure: FailedTurn) -> Transition:
+def _ask_consultant(turn: Turn, transition: Transition, escalation: Escalation, failure: FailedTurn) -> Transition:
     hints = [format_issue(issue) for issue in failure.issues]
     # Work outside sessions repeats its task at every fresh start anyway.
     task = turn.request.prompt if find_work(turn.request).in_session else ""
     return replace(
-        _escalate(move, STAGE_CONSULTANT, failure, escalation.model),
+        _escalate(transition, STAGE_CONSULTANT, failure, escalation.model),
         state=TurnState.QUEUED,
-        next=rerun_task(turn, move.attempt + 1),
-        fields=move.fields
+        next=rerun_task(turn, transition.attempt + 1),
+        fields=transition.fields
         | progress(
             stage=STAGE_CONSULTANT,
             stage_model=escalation.model,
-            allowed=move.attempt + escalation.runs,
+            allowed=transition.attempt + escalation.runs,
             agent_session="",
-            fresh_from=move.attempt,
+            fresh_from=transition.attempt,
             transients=0,
             best=failure.best,
         ),
-        facts=move.facts
+        facts=transition.facts
         | attempt_facts(decision=HANDED_ON, feedback=other_model_prompt(task, turn.request.locale, hints)),
     )
 

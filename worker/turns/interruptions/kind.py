@@ -60,25 +60,25 @@ class InterruptionKind:
 
     name = ""
 
-    def suspend_turn(self, turn: Turn, move: Transition, asked: Interruption) -> Transition:
+    def suspend_turn(self, turn: Turn, transition: Transition, asked: Interruption) -> Transition:
         """Return the transition that suspends the turn until a person answers.
 
         If the question already has an answer, the transition queues the agent again at once.
         """
         fields = (
-            move.fields
+            transition.fields
             | progress(interruption=asked, answer_used="")
-            | count_interruption(turn, move, asked.kind, "asked")
+            | count_interruption(turn, transition, asked.kind, "asked")
         )
         if asked.answer:
-            return replace(move, state=TurnState.QUEUED, next=rerun_task(turn, move.attempt), fields=fields)
-        waits = TurnSuspended(attempt=move.attempt, turn_id=turn.turn_id, reason=asked.reason, interruption=asked)
+            return replace(transition, state=TurnState.QUEUED, next=rerun_task(turn, transition.attempt), fields=fields)
+        waits = TurnSuspended(attempt=transition.attempt, turn_id=turn.turn_id, reason=asked.reason, interruption=asked)
         return replace(
-            move,
+            transition,
             state=TurnState.SUSPENDED,
             next=None,
             fields=fields,
-            events=[*move.events, waits],
+            events=[*transition.events, waits],
             suspend_seconds=asked.wait_seconds,
         )
 
@@ -93,18 +93,20 @@ class InterruptionKind:
         goes_on = progress(interruption=said)
         return Transition(attempt=number, state=TurnState.QUEUED, next=rerun_task(turn, number), fields=goes_on)
 
-    def end_run(self, turn: Turn, move: Transition, asked: Interruption, *, used: bool, whole: bool) -> Transition:
+    def end_run(
+        self, turn: Turn, transition: Transition, asked: Interruption, *, used: bool, whole: bool
+    ) -> Transition:
         """Return the transition of a resumed run, without the answered question.
 
         A question stays if the run asks again or the same attempt continues. ``used`` says that the run used up
         the answer. Without a ``whole`` answer the agent session is dropped too.
         """
-        if asks_again(move) or continues_attempt(move):
-            return move
+        if asks_again(transition) or continues_attempt(transition):
+            return transition
         over = progress(interruption=None) | (progress() if whole else progress(agent_session=""))
-        return replace(move, fields=move.fields | over)
+        return replace(transition, fields=transition.fields | over)
 
-    def rescue_turn(self, turn: Turn, move: Transition, failure: FailedTurn) -> Transition | None:
+    def rescue_turn(self, turn: Turn, transition: Transition, failure: FailedTurn) -> Transition | None:
         """Return a transition that asks a person instead of failing the turn, or None to let it fail."""
         return None
 
@@ -117,18 +119,22 @@ class InterruptionKind:
         return order
 
 
-def asks_again(move: Transition) -> bool:
+def asks_again(transition: Transition) -> bool:
     """Return True if the agent run that led to this transition ended with a question to a person."""
-    return bool(move.fields.values.get("interruption"))
+    return bool(transition.fields.values.get("interruption"))
 
 
-def continues_attempt(move: Transition) -> bool:
+def continues_attempt(transition: Transition) -> bool:
     """Return True if the transition runs the agent again for the same attempt."""
-    return move.state is TurnState.QUEUED and move.next is not None and move.next.attempt == move.attempt
+    return (
+        transition.state is TurnState.QUEUED
+        and transition.next is not None
+        and transition.next.attempt == transition.attempt
+    )
 
 
-def count_interruption(turn: Turn, move: Transition, kind: str, name: str) -> FieldChanges[Progress]:
+def count_interruption(turn: Turn, transition: Transition, kind: str, name: str) -> FieldChanges[Progress]:
     """Return the turn's interruption counters with the counter ``name`` of this kind incremented."""
-    counts: Mapping[str, Any] = move.fields.values.get("interruptions", turn.interruptions)
+    counts: Mapping[str, Any] = transition.fields.values.get("interruptions", turn.interruptions)
     own = counts.get(kind, {})
     return progress(interruptions={**counts, kind: {**own, name: own.get(name, 0) + 1}})

@@ -39,7 +39,7 @@ class ToolApproval(InterruptionKind):
 
     name = TOOL_CALL
 
-    def suspend_turn(self, turn: Turn, move: Transition, asked: Interruption) -> Transition:
+    def suspend_turn(self, turn: Turn, transition: Transition, asked: Interruption) -> Transition:
         """Return the transition that suspends the turn until a person decides on the tool call.
 
         A call that no person can be shown is refused at once, with a note to the agent.
@@ -47,10 +47,14 @@ class ToolApproval(InterruptionKind):
         before = turn.interruption
         if before and before.asked.get("call") == asked.asked["call"] and before.answer == _YES:
             asked = replace(asked, reason="asked_again")
-        move = super().suspend_turn(turn, move, asked)
+        transition = super().suspend_turn(turn, transition, asked)
         refused = asked.asked.get("refused", "")
-        why = [AttemptNote(attempt=move.attempt, text=reply_not_asked(turn.request.locale, refused))] if refused else []
-        return replace(move, events=[*move.events, *why])
+        why = (
+            [AttemptNote(attempt=transition.attempt, text=reply_not_asked(turn.request.locale, refused))]
+            if refused
+            else []
+        )
+        return replace(transition, events=[*transition.events, *why])
 
     def resume_turn(
         self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
@@ -60,20 +64,22 @@ class ToolApproval(InterruptionKind):
         kind = DecisionKind.APPROVE if yes else DecisionKind.REJECT
         return super().resume_turn(turn, asked, replace(decision, kind=kind), number, best)
 
-    def end_run(self, turn: Turn, move: Transition, asked: Interruption, *, used: bool, whole: bool) -> Transition:
-        """Return the transition ``move`` that ends a run, without the question that a person answered before the run.
+    def end_run(
+        self, turn: Turn, transition: Transition, asked: Interruption, *, used: bool, whole: bool
+    ) -> Transition:
+        """Return the transition that ends a run, without the question that a person answered before the run.
 
         An approved call that never ran is counted and noted.
         """
-        move, anew = super().end_run(turn, move, asked, used=used, whole=whole), asks_again(move)
-        again = anew and move.fields.values["interruption"].asked.get("digest") == asked.asked["digest"]
-        if asked.answer != _YES or used or again or (continues_attempt(move) and not anew):
-            return move
+        transition, anew = super().end_run(turn, transition, asked, used=used, whole=whole), asks_again(transition)
+        again = anew and transition.fields.values["interruption"].asked.get("digest") == asked.asked["digest"]
+        if asked.answer != _YES or used or again or (continues_attempt(transition) and not anew):
+            return transition
         unused = AttemptNote(
-            attempt=move.attempt, text=reply_unused(turn.request.locale, ToolQuestion.from_interruption(asked))
+            attempt=transition.attempt, text=reply_unused(turn.request.locale, ToolQuestion.from_interruption(asked))
         )
-        fields = move.fields | count_interruption(turn, move, TOOL_CALL, "unused")
-        return replace(move, fields=fields, events=[*move.events, unused])
+        fields = transition.fields | count_interruption(turn, transition, TOOL_CALL, "unused")
+        return replace(transition, fields=fields, events=[*transition.events, unused])
 
     def may_adopt(self, turn: Turn, asked: Interruption) -> bool:
         """Return False for a run with an unused approval, because its approval server died with the worker."""

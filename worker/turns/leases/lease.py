@@ -74,7 +74,7 @@ class Lease:
 
     @property
     def reason(self) -> str:
-        """Return why the run must stop (cancelled, expired, shutdown or fenced), or "" while it may continue."""
+        """Return why the run must stop (cancelled, expired, shutdown or fenced), or "" while the run may continue."""
         if not self._reason:
             now = time.monotonic()
             if now > self._acknowledged + self._held_seconds:

@@ -136,8 +136,8 @@ class Reaper:
     async def _release_turns(self) -> None:
         behind = self._behind
         found = await self._ledger.release_turns(behind)
-        for link, turn_id, session_id in found.left:
-            await self._publish_task(self._first, link, turn_id, session_id)
+        for chain_task, turn_id, session_id in found.left:
+            await self._publish_task(self._first, chain_task, turn_id, session_id)
         self._behind = found.places[-1] if found.places else ""
         if ended := await self._ledger.find_ended(found.places):
             log.info("reaper.places_mended", places=len(ended))
@@ -151,25 +151,29 @@ class Reaper:
                 self._lost(task_id, worker)
         if found.what == "announce":
             pass_failpoint("turn.reaped")
-            log.info("turn.announced", turn_id=turn_id, link=found.link)
-            await self._announce_task(ChainTask.parse(found.link), turn_id, found.session_id)
+            log.info("turn.announced", turn_id=turn_id, chain_task=found.chain_task)
+            await self._announce_task(ChainTask.parse(found.chain_task), turn_id, found.session_id)
         elif found.what == "interrupt":
             await self._ledger.cancel_turn(found.head, found.session_id)
         elif found.what == "finished":
             log.warning("turn.given_up", turn_id=turn_id, outcome=found.outcome)
-            if found.head and (link := await self._ledger.next_task(found.head)):
-                await self._announce_task(link, found.head, found.session_id)
+            if found.head and (chain_task := await self._ledger.next_task(found.head)):
+                await self._announce_task(chain_task, found.head, found.session_id)
             if turn := await self._ledger.read_turn(turn_id):
                 await self._threads.run_work(functools.partial(self._ended, turn))
 
-    async def _announce_task(self, link: ChainTask, turn_id: str, session_id: str) -> None:
-        if link.begins and await self._ledger.queue_turn(turn_id, session_id, link) != BEGUN:
+    async def _announce_task(self, chain_task: ChainTask, turn_id: str, session_id: str) -> None:
+        if chain_task.begins and await self._ledger.queue_turn(turn_id, session_id, chain_task) != BEGUN:
             return
-        await self._publish_task(self._announce, link, turn_id, session_id)
+        await self._publish_task(self._announce, chain_task, turn_id, session_id)
 
     async def _publish_task(
-        self, publish: Callable[[ChainTask, str, str], bool | None], link: ChainTask, turn_id: str, session_id: str
+        self,
+        publish: Callable[[ChainTask, str, str], bool | None],
+        chain_task: ChainTask,
+        turn_id: str,
+        session_id: str,
     ) -> None:
         """Publish a task of a turn. After a failure this reaper pauses, so that another worker takes over."""
-        if await self._threads.run_work(functools.partial(publish, link, turn_id, session_id)) is False:
+        if await self._threads.run_work(functools.partial(publish, chain_task, turn_id, session_id)) is False:
             self._steps_back_until = time.monotonic() + _STEPS_BACK * self._settings.reap_seconds

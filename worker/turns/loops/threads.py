@@ -94,7 +94,7 @@ class ShortWorkPool:
         self._threads = self._busy = 0
 
     async def run_work(self, work: Callable[[], Any]) -> Any:
-        """Call ``work`` in a thread, and return its result or raise its error."""
+        """Call ``work`` in a thread, and return the result or raise the error."""
         future = asyncio.get_running_loop().create_future()
         self._busy += 1
         if self._threads < min(self._busy, self._most):

@@ -61,7 +61,7 @@ class _FinishedRun:
     """A finished agent run with its turn, from which the possible transitions are built."""
 
     turn: Turn
-    link: ChainTask
+    chain_task: ChainTask
     result: RunResult
     facts: Facts
     event: AttemptCompleted
@@ -92,7 +92,7 @@ class _FinishedRun:
 
 def after_run(
     turn: Turn,
-    link: ChainTask,
+    chain_task: ChainTask,
     result: RunResult,
     *,
     prompt: str,
@@ -115,47 +115,50 @@ def after_run(
     """
     completion, usage = result.completion, Usage.from_report(result.usage)
     event = AttemptCompleted(
-        attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.to_event_data()
+        attempt=chain_task.attempt,
+        verdict=completion.verdict.value,
+        reason=completion.reason,
+        usage=usage.to_event_data(),
     )
-    ended = _FinishedRun(turn, link, result, _attempt_facts(turn, result, prompt, sent, evidence), event)
+    ended = _FinishedRun(turn, chain_task, result, _attempt_facts(turn, result, prompt, sent, evidence), event)
     if completion.verdict is Verdict.COMPLETE:
-        judged_by = all_tasks()[link.task].checked_by
-        move = ended.build_transition(
-            next=ChainTask(judged_by, link.attempt), fields=progress(agent_session=result.agent_session)
+        judged_by = all_tasks()[chain_task.task].checked_by
+        transition = ended.build_transition(
+            next=ChainTask(judged_by, chain_task.attempt), fields=progress(agent_session=result.agent_session)
         )
     elif completion.verdict is Verdict.ASKS and result.interruption and not stop:
         asked = replace(result.interruption, delivery=result.adopted or turn.delivery)
-        move = suspend_turn(
+        transition = suspend_turn(
             turn, ended.build_transition(fields=progress(agent_session=result.agent_session, transients=0)), asked
         )
     elif stop in CALLED_OFF and completion.verdict is not Verdict.ERROR:
-        move = ended.build_transition(outcome=CALLED_OFF[stop], answer=stopped_answer(turn, CALLED_OFF[stop]))
+        transition = ended.build_transition(outcome=CALLED_OFF[stop], answer=stopped_answer(turn, CALLED_OFF[stop]))
     elif stop or completion.verdict is Verdict.CANCELLED or completion.killed_from_outside:
-        move = _redeliver_stopped_run(ended, stop, usage, strikes)
+        transition = _redeliver_stopped_run(ended, stop, usage, strikes)
     elif completion.kind is ErrorKind.HOST:
-        move = _hand_over(turn, link, "host", usage)
+        transition = _hand_over(turn, chain_task, "host", usage)
     elif model := _next_model(turn, completion, fallbacks, transient_retries):
-        move = _try_next_model(ended, model)
+        transition = _try_next_model(ended, model)
     elif completion.kind in _PASSING and (completion.busy or turn.transients < transient_retries):
-        move = _retry_later(ended, delays)
+        transition = _retry_later(ended, delays)
     elif completion.verdict is Verdict.ERROR:
-        move = ended.fail_with_error(completion.reason)
+        transition = ended.fail_with_error(completion.reason)
     else:
-        move = _handle_incomplete(ended, history)
-    move = _charge_run(turn, move, result, usage, answer_used)
-    move = replace(move, events=[*unsent, *move.events])
-    return move if stop else _add_service_report(move, completion)
+        transition = _handle_incomplete(ended, history)
+    transition = _charge_run(turn, transition, result, usage, answer_used)
+    transition = replace(transition, events=[*unsent, *transition.events])
+    return transition if stop else _add_service_report(transition, completion)
 
 
-def _charge_run(turn: Turn, move: Transition, result: RunResult, usage: Usage, answer_used: str) -> Transition:
+def _charge_run(turn: Turn, transition: Transition, result: RunResult, usage: Usage, answer_used: str) -> Transition:
     completion = result.completion
     tokens, cost = _usage_before_run(turn, result.adopted)
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
-    if move.run_ended:  # a finished run ends the count of hand-overs
+    if transition.run_ended:  # a finished run ends the count of hand-overs
         used |= progress(handed_over=0, avoid="")
-        move = settle_question(turn, move, answer_used, whole=completion.verdict is Verdict.COMPLETE)
-    counters = move.counters | _run_counters(turn, move, completion, usage)
-    return replace(move, fields=move.fields | used, counters=counters)
+        transition = settle_question(turn, transition, answer_used, whole=completion.verdict is Verdict.COMPLETE)
+    counters = transition.counters | _run_counters(turn, transition, completion, usage)
+    return replace(transition, fields=transition.fields | used, counters=counters)
 
 
 def _attempt_facts(
@@ -196,26 +199,26 @@ def _next_model(
 
 
 def _try_next_model(ended: _FinishedRun, model: str) -> Transition:
-    turn, link, completion = ended.turn, ended.link, ended.result.completion
+    turn, chain_task, completion = ended.turn, ended.link, ended.result.completion
     fault = completion.fault.value if completion.fault else ""
-    fell = {"attempt": link.attempt, "fault": fault, "reason": completion.reason[:_QUOTED], "next": model}
+    fell = {"attempt": chain_task.attempt, "fault": fault, "reason": completion.reason[:_QUOTED], "next": model}
     fallen = {**turn.fell, turn.stage_model or turn.request.model: fell}
     return ended.build_transition(
         None,
-        replace(retry_event(turn, link.attempt, "model"), model=model),
+        replace(retry_event(turn, chain_task.attempt, "model"), model=model),
         state=TurnState.QUEUED,
-        next=link,
+        next=chain_task,
         fields=progress(stage_model=model, agent_session="", transients=0, fell=fallen),
     )
 
 
-def _add_service_report(move: Transition, completion: Completion) -> Transition:
+def _add_service_report(transition: Transition, completion: Completion) -> Transition:
     said = classify_service(completion)
     if said not in {"failed", "limited", "spent"}:
-        return replace(move, service=said)
+        return replace(transition, service=said)
     wait = {"limited": completion.retry_after, "spent": _LONGEST_WAIT}.get(said, 0.0)
     wait_ms = int(min(wait, _LONGEST_WAIT) * 1000)
-    return replace(move, service=said, service_reason=completion.reason[:_QUOTED], service_wait_ms=wait_ms)
+    return replace(transition, service=said, service_reason=completion.reason[:_QUOTED], service_wait_ms=wait_ms)
 
 
 def classify_service(completion: Completion) -> str:
@@ -244,14 +247,14 @@ def _usage_before_run(turn: Turn, adopted: int) -> tuple[int, int]:
     return max(0, turn.tokens_used - lost * tokens), max(0, turn.cost_used - lost * cost)
 
 
-def _run_counters(turn: Turn, move: Transition, completion: Completion, usage: Usage) -> dict[str, int]:
+def _run_counters(turn: Turn, transition: Transition, completion: Completion, usage: Usage) -> dict[str, int]:
     """Return a run's metrics counters. A complete run counts as wasted only if its answer is rejected."""
     model = model_label(turn)
     counted = usage.count_usage(model)
-    if completion.verdict not in {Verdict.COMPLETE, Verdict.ASKS} or not move.run_ended:
+    if completion.verdict not in {Verdict.COMPLETE, Verdict.ASKS} or not transition.run_ended:
         counted |= usage.count_waste(model)
-    if move.run_ended:
-        again = completion.verdict is Verdict.ERROR and move.state is TurnState.QUEUED
+    if transition.run_ended:
+        again = completion.verdict is Verdict.ERROR and transition.state is TurnState.QUEUED
         counted[counter_field("attempt.ended", "transient" if again else completion.verdict.value, model)] = 1
     start, ms = completion.evidence.get("start"), completion.evidence.get("start_ms")
     if start in COUNTERS["time.start"].values and isinstance(ms, int):
@@ -259,13 +262,15 @@ def _run_counters(turn: Turn, move: Transition, completion: Completion, usage: U
     return counted
 
 
-def _hand_over(turn: Turn, link: ChainTask, reason: str, usage: Usage) -> Transition:
+def _hand_over(turn: Turn, chain_task: ChainTask, reason: str, usage: Usage) -> Transition:
     """Return the transition that queues the attempt for another worker, without a strike against the turn."""
     lost = AttemptLost(
-        attempt=link.attempt, delivery=turn.delivery, during=reason or "stopped", usage=usage.to_event_data()
+        attempt=chain_task.attempt, delivery=turn.delivery, during=reason or "stopped", usage=usage.to_event_data()
     )
     counters = {"delivery.handed_over": 1}
-    return Transition(attempt=link.attempt, state=TurnState.QUEUED, next=link, events=[lost], counters=counters)
+    return Transition(
+        attempt=chain_task.attempt, state=TurnState.QUEUED, next=chain_task, events=[lost], counters=counters
+    )
 
 
 def _redeliver_stopped_run(ended: _FinishedRun, stop: str, usage: Usage, strikes: int) -> Transition:
@@ -274,41 +279,45 @@ def _redeliver_stopped_run(ended: _FinishedRun, stop: str, usage: Usage, strikes
     A worker that shuts down hands the turn over at once. After a lost lease or a dead guard each further run waits
     longer. After ``MOST_HAND_OVERS`` hand-overs, or ``strikes`` killed runs, the turn ends as an error.
     """
-    turn, link, completion = ended.turn, ended.link, ended.result.completion
+    turn, chain_task, completion = ended.turn, ended.link, ended.result.completion
     if stop == "shutdown":
-        return _hand_over(turn, link, stop, usage)
+        return _hand_over(turn, chain_task, stop, usage)
     number = turn.handed_over + 1
     if number > (strikes - 1 if completion.killed_from_outside else MOST_HAND_OVERS):
         reason = f"the worker could not keep the agent running, {number} times in a row: {completion.reason}"
         return ended.fail_with_error(reason, code="not_kept")
     died = "guard died" if completion.evidence.get("stopped") == "guard died" else "stopped"
-    move = _hand_over(turn, link, stop or ("killed" if completion.killed_from_outside else died), usage)
-    move = replace(move, fields=progress(handed_over=number), delay_ms=int(1000 * hand_over_delay(number)))
-    return avoid_workers(turn, move, f"@{turn.worker.partition('@')[2]}$") if completion.killed_from_outside else move
+    transition = _hand_over(turn, chain_task, stop or ("killed" if completion.killed_from_outside else died), usage)
+    transition = replace(transition, fields=progress(handed_over=number), delay_ms=int(1000 * hand_over_delay(number)))
+    return (
+        avoid_workers(turn, transition, f"@{turn.worker.partition('@')[2]}$")
+        if completion.killed_from_outside
+        else transition
+    )
 
 
-def avoid_workers(turn: Turn, move: Transition, avoid: str) -> Transition:
+def avoid_workers(turn: Turn, transition: Transition, avoid: str) -> Transition:
     """Return the transition extended by a pattern of workers that must not take the turn again."""
     words = " ".join(dict.fromkeys([*turn.avoid.split(), avoid]))
-    return replace(move, fields=move.fields | progress(avoid=words), delay_ms=max(move.delay_ms, 1))
+    return replace(transition, fields=transition.fields | progress(avoid=words), delay_ms=max(transition.delay_ms, 1))
 
 
-def give_back_task(turn: Turn, link: ChainTask, reason: str) -> Transition:
+def give_back_task(turn: Turn, chain_task: ChainTask, reason: str) -> Transition:
     """Return the transition that hands a task to another worker without counting a crash."""
-    move = _hand_over(turn, link, reason, Usage())
-    return move if turn.state is TurnState.RUNNING else replace(move, state=TurnState.RAN)
+    transition = _hand_over(turn, chain_task, reason, Usage())
+    return transition if turn.state is TurnState.RUNNING else replace(transition, state=TurnState.RAN)
 
 
-def retry_without_files(turn: Turn, link: ChainTask, reason: str) -> Transition:
+def retry_without_files(turn: Turn, chain_task: ChainTask, reason: str) -> Transition:
     """Return the transition that repeats a task later because session files could not be loaded or saved.
 
     A finished run has cost money, so its turn waits until its deadline.
     """
     number = turn.handed_over + 1
     if number > MOST_HAND_OVERS and turn.state is TurnState.RUNNING:
-        return fail_unvalidated(link, reason, "files_unavailable")
+        return fail_unvalidated(chain_task, reason, "files_unavailable")
     delay_ms = int(1000 * hand_over_delay(number))
-    return replace(give_back_task(turn, link, "files"), fields=progress(handed_over=number), delay_ms=delay_ms)
+    return replace(give_back_task(turn, chain_task, "files"), fields=progress(handed_over=number), delay_ms=delay_ms)
 
 
 def stopped_answer(turn: Turn, outcome: Outcome) -> Answer:
@@ -322,7 +331,7 @@ def _retry_later(ended: _FinishedRun, delays: Delays) -> Transition:
 
     The retry continues text that the error interrupted. A rate limit does not count as an error.
     """
-    turn, link, result, completion = ended.turn, ended.link, ended.result, ended.result.completion
+    turn, chain_task, result, completion = ended.turn, ended.link, ended.result, ended.result.completion
     delay = delay_after(completion, turn.transients, delays)
     if delay is None:
         wait, left = completion.retry_after, max(0.0, delays.left)
@@ -337,47 +346,47 @@ def _retry_later(ended: _FinishedRun, delays: Delays) -> Transition:
         fields |= progress(agent_session="")
     return ended.build_transition(
         attempt_facts(text=text, goes_on=True) if goes_on else _NO_FACTS,
-        replace(retry_event(turn, link.attempt, "transient", goes_on=goes_on), delay_seconds=delay),
+        replace(retry_event(turn, chain_task.attempt, "transient", goes_on=goes_on), delay_seconds=delay),
         state=TurnState.QUEUED,
-        next=link,
+        next=chain_task,
         fields=fields,
         delay_ms=int(delay * 1000),
     )
 
 
 def _handle_incomplete(ended: _FinishedRun, history: Sequence[AttemptRecord]) -> Transition:
-    turn, link, completion = ended.turn, ended.link, ended.result.completion
+    turn, chain_task, completion = ended.turn, ended.link, ended.result.completion
     fails, reason = attempt_facts(decision="fail"), completion.reason
     if completion.verdict is Verdict.REFUSED:  # a second request would cost money and be refused again
         why = completion.why or IncompleteReason.REFUSED
         return ended.fail_turn(
             PendingFailure(outcome=Outcome.REFUSED, code="refused", reason=reason, why=why.value), fails
         )
-    this = Attempt(number=link.attempt, text=ended.result.text, answer="", complete=False, issues=())
+    this = Attempt(number=chain_task.attempt, text=ended.result.text, answer="", complete=False, issues=())
     decision = decide_next([*to_policy_attempts(history), this], find_turn_policy(turn))
     if isinstance(decision, Retry):
         return ended.build_transition(
             ended.facts | attempt_facts(decision="retry", feedback=decision.feedback, goes_on=decision.goes_on),
-            policy_retry_event(turn, link, "incomplete", decision),
+            policy_retry_event(turn, chain_task, "incomplete", decision),
             state=TurnState.QUEUED,
-            next=rerun_task(turn, link.attempt + 1),
+            next=rerun_task(turn, chain_task.attempt + 1),
             fields=progress(transients=0),
         )
     why = completion.why or IncompleteReason.BROKE_OFF
     if isinstance(decision, Fail) and decision.fault:
         reason += f"; whether to ask again could not be decided: {decision.fault}"
-    move = ended.fail_turn(
+    transition = ended.fail_turn(
         PendingFailure(outcome=Outcome.INCOMPLETE, code="incomplete", reason=reason, why=why.value), fails
     )
     if not find_work(turn.request).hands_on_incomplete:
-        return move
+        return transition
     found = ValidationIssue(code="INCOMPLETE_RESPONSE", message=reason, fix_hint="")
-    return rescue_turn(turn, move, FailedTurn(best=link.attempt, reason="incomplete", issues=[found]))
+    return rescue_turn(turn, transition, FailedTurn(best=chain_task.attempt, reason="incomplete", issues=[found]))
 
 
-def end_refused_run(turn: Turn, link: ChainTask, refusal: NotAdmitted, unsent: Sequence[Body]) -> Transition:
+def end_refused_run(turn: Turn, chain_task: ChainTask, refusal: NotAdmitted, unsent: Sequence[Body]) -> Transition:
     """Return the transition that ends a turn because a limit forbids another run of the agent."""
     what = error_words(refusal.code, "de" if turn.request.locale == "de" else "en")
     message = f"{what[0]} ({refusal.kind or refusal})\n{what[1]}"
     error = TurnError(code=refusal.code, message=message, reason=str(refusal))
-    return Transition(attempt=link.attempt, outcome=Outcome.EXPIRED, answer=Answer(error=error), events=[*unsent])
+    return Transition(attempt=chain_task.attempt, outcome=Outcome.EXPIRED, answer=Answer(error=error), events=[*unsent])

@@ -29,7 +29,7 @@ from worker.turns.transitions.validation_counters import count_gave_up, count_re
 
 
 def after_validation(
-    turn: Turn, link: ChainTask, attempt: Attempt, policy: Policy, decision: Decision, usage: Usage
+    turn: Turn, chain_task: ChainTask, attempt: Attempt, policy: Policy, decision: Decision, usage: Usage
 ) -> Transition:
     """Return the transition that carries out the policy's decision on a validated attempt."""
     answer = attempt.answer
@@ -38,12 +38,12 @@ def after_validation(
     if isinstance(decision, Accept):
         step, source = step_of(answer)
         return Transition(
-            attempt=link.attempt,
+            attempt=chain_task.attempt,
             facts=facts | attempt_facts(decision="accept"),
-            events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
+            events=[AttemptAccepted(attempt=chain_task.attempt, issues=issues)],
             counters=count_validated(turn, "accept"),
             validated=True,
-            outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
+            outcome=Outcome.PASSED if chain_task.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=answer, step=step, step_source=source),
         )
     errors = [issue for issue in issues if issue.is_error]
@@ -52,9 +52,9 @@ def after_validation(
         decided: str, *events: Body, more: FieldChanges[AttemptFacts] = _NO_MORE, **changes: Any
     ) -> Transition:
         return Transition(
-            attempt=link.attempt,
+            attempt=chain_task.attempt,
             facts=facts | attempt_facts(decision=decided) | more,
-            events=[AttemptRejected(attempt=link.attempt, issues=issues), *events],
+            events=[AttemptRejected(attempt=chain_task.attempt, issues=issues), *events],
             counters=count_rejected(turn, decided, errors, usage),
             validated=True,
             **changes,
@@ -63,24 +63,26 @@ def after_validation(
     if isinstance(decision, Retry):
         return reject_attempt(
             "retry",
-            policy_retry_event(turn, link, "rejected", decision),
+            policy_retry_event(turn, chain_task, "rejected", decision),
             more=attempt_facts(feedback=decision.feedback),
             state=TurnState.QUEUED,
-            next=ChainTask(RETRY, link.attempt + 1),
+            next=ChainTask(RETRY, chain_task.attempt + 1),
             fields=progress(retries=turn.retries + 1, transients=0),
         )
     if isinstance(decision, Fallback):
         repairs = TurnFallback(attempt=decision.attempt, codes=tuple(sorted({issue.code for issue in errors})))
         best = progress(best=decision.attempt)
-        return reject_attempt("fallback", repairs, next=ChainTask(FALLBACK, link.attempt), fields=best)
-    move = reject_attempt(
-        "fail", next=ChainTask(FAIL, link.attempt), fields=progress(failing=_pending_failure(decision.reason, attempt))
+        return reject_attempt("fallback", repairs, next=ChainTask(FALLBACK, chain_task.attempt), fields=best)
+    transition = reject_attempt(
+        "fail",
+        next=ChainTask(FAIL, chain_task.attempt),
+        fields=progress(failing=_pending_failure(decision.reason, attempt)),
     )
     if not decision.asks_person:
-        return move
+        return transition
     counters = count_rejected(turn, HANDED_ON, errors, usage)
     return rescue_turn(
-        turn, move, FailedTurn(best=decision.attempt, reason="rejected", issues=errors, counters=counters)
+        turn, transition, FailedTurn(best=decision.attempt, reason="rejected", issues=errors, counters=counters)
     )
 
 
@@ -91,7 +93,7 @@ def _pending_failure(reason: str, attempt: Attempt) -> PendingFailure:
     return PendingFailure(outcome=Outcome.REFUSED, code="refused", reason=f"the model refused: {said}", why="refused")
 
 
-def after_fallback(turn: Turn, link: ChainTask, best: int, repaired: RepairResult) -> Transition:
+def after_fallback(turn: Turn, chain_task: ChainTask, best: int, repaired: RepairResult) -> Transition:
     """Return the transition after a repair: finish with the repaired answer, or fail the turn."""
     left = demote_issues(repaired.issues, find_turn_policy(turn), final=True)
     facts = attempt_facts(changes=tuple(repaired.changes), mended=repaired.text)
@@ -112,7 +114,7 @@ def after_fallback(turn: Turn, link: ChainTask, best: int, repaired: RepairResul
         )
     return Transition(
         attempt=best,
-        next=ChainTask(FAIL, link.attempt),
+        next=ChainTask(FAIL, chain_task.attempt),
         facts=facts | attempt_facts(remaining=left),
         fields=progress(failing=PendingFailure(reason="the fallback could not repair every error")),
         events=[repair] if repaired.changes else [],
@@ -120,7 +122,7 @@ def after_fallback(turn: Turn, link: ChainTask, best: int, repaired: RepairResul
 
 
 def after_giving_up(
-    turn: Turn, link: ChainTask, failing: PendingFailure, issues: Sequence[ValidationIssue]
+    turn: Turn, chain_task: ChainTask, failing: PendingFailure, issues: Sequence[ValidationIssue]
 ) -> Transition:
     """Return the transition that ends a turn without an acceptable answer and tells the user why."""
     outcome = failing.outcome
@@ -131,13 +133,15 @@ def after_giving_up(
     message = ending_message(outcome.value, turn.request.locale, lines, failing.code)
     error = TurnError(code=failing.code, message=message, reason=failing.reason, issues=tuple(issues))
     gave_up = count_gave_up(turn, issues) if outcome is Outcome.FAILED else {}
-    return Transition(attempt=link.attempt, outcome=outcome, answer=Answer(error=error), end_counters=gave_up)
+    return Transition(attempt=chain_task.attempt, outcome=outcome, answer=Answer(error=error), end_counters=gave_up)
 
 
-def fail_unvalidated(link: ChainTask, reason: str, code: str = "config") -> Transition:
+def fail_unvalidated(chain_task: ChainTask, reason: str, code: str = "config") -> Transition:
     """Return the transition that fails a turn whose answer cannot be validated, for example without validators.
 
     ``code`` is the error code for the user.
     """
     failing = PendingFailure(outcome=Outcome.ERROR, code=code, reason=reason)
-    return Transition(attempt=link.attempt, next=ChainTask(FAIL, link.attempt), fields=progress(failing=failing))
+    return Transition(
+        attempt=chain_task.attempt, next=ChainTask(FAIL, chain_task.attempt), fields=progress(failing=failing)
+    )

@@ -13,9 +13,9 @@ from worker.turns.interruptions.registry import find_kind, list_kinds
 from worker.turns.transitions.validation_counters import count_gave_up
 
 
-def suspend_turn(turn: Turn, move: Transition, asked: Interruption) -> Transition:
+def suspend_turn(turn: Turn, transition: Transition, asked: Interruption) -> Transition:
     """Return the transition that suspends a turn until a person has answered the run's question."""
-    return find_kind(asked).suspend_turn(turn, move, asked)
+    return find_kind(asked).suspend_turn(turn, transition, asked)
 
 
 def resume_turn(turn: Turn, number: int, best: AttemptRecord | None) -> Transition:
@@ -30,25 +30,25 @@ def resume_turn(turn: Turn, number: int, best: AttemptRecord | None) -> Transiti
     asked, decision = turn.interruption, turn.decision
     if asked is None or decision is None:
         raise ValueError(f"turn {turn.turn_id} has no question, or no decision on it")
-    move = find_kind(asked).resume_turn(turn, asked, decision, number, best)
-    if move.outcome is not Outcome.FAILED or move.answer.error is None:
-        return move
-    return replace(move, end_counters=count_gave_up(turn, move.answer.error.issues))
+    transition = find_kind(asked).resume_turn(turn, asked, decision, number, best)
+    if transition.outcome is not Outcome.FAILED or transition.answer.error is None:
+        return transition
+    return replace(transition, end_counters=count_gave_up(turn, transition.answer.error.issues))
 
 
-def settle_question(turn: Turn, move: Transition, used: str, *, whole: bool) -> Transition:
+def settle_question(turn: Turn, transition: Transition, used: str, *, whole: bool) -> Transition:
     """Return the transition after a run that continued with a person's answer, usually without the question.
 
     ``used`` is the run's nonce if the run used up the answer; ``whole`` says that the run's answer is complete.
     """
     if turn.interruption is None:
-        return move
-    if not asks_again(move):
-        move = replace(move, fields=move.fields | progress(answer_used=used or turn.answer_used))
+        return transition
+    if not asks_again(transition):
+        transition = replace(transition, fields=transition.fields | progress(answer_used=used or turn.answer_used))
     is_used = bool(used or turn.answer_used)
-    return find_kind(turn.interruption).end_run(turn, move, turn.interruption, used=is_used, whole=whole)
+    return find_kind(turn.interruption).end_run(turn, transition, turn.interruption, used=is_used, whole=whole)
 
 
-def rescue_turn(turn: Turn, move: Transition, failure: FailedTurn) -> Transition:
-    """Return a transition that asks a person instead of failing the turn, or ``move`` if nobody can be asked."""
-    return next((found for kind in list_kinds() if (found := kind.rescue_turn(turn, move, failure))), move)
+def rescue_turn(turn: Turn, transition: Transition, failure: FailedTurn) -> Transition:
+    """Return a transition that asks a person instead of failing the turn, or ``transition`` if nobody can be asked."""
+    return next((found for kind in list_kinds() if (found := kind.rescue_turn(turn, transition, failure))), transition)

@@ -80,16 +80,16 @@ NOTHING_USED = Usage()
 _NO_MORE = attempt_facts()
 
 
-def charge_validation(turn: Turn, move: Transition, spent: ValidationCost) -> Transition:
+def charge_validation(turn: Turn, transition: Transition, spent: ValidationCost) -> Transition:
     """Return the transition with the cost of model-based validation added to the turn's usage and counters."""
     if not spent:
-        return move
+        return transition
     used = Usage.from_validation(spent)
     charged = progress(tokens_used=turn.tokens_used + used.tokens, cost_used=turn.cost_used + used.microdollars)
-    counters = dict(move.counters)
+    counters = dict(transition.counters)
     for name, amount in used.count_usage(model_label(turn)).items():
         counters[name] = counters.get(name, 0) + amount
-    return replace(move, fields=move.fields | charged, counters=counters)
+    return replace(transition, fields=transition.fields | charged, counters=counters)
 
 
 def _plausible_amount(value: object) -> float:

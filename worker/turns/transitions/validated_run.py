@@ -14,11 +14,11 @@ class ValidatedRun:
 
     Attributes:
         verdict: the transition after validating the answer.
-        move: the combined transition of the run and the verdict.
+        transition: the combined transition of the run and the verdict.
     """
 
     verdict: Transition
-    move: Transition
+    transition: Transition
 
     @classmethod
     def of(cls, run: Transition, verdict: Transition, validation_ms: int = 0) -> ValidatedRun:
@@ -29,7 +29,7 @@ class ValidatedRun:
         counters = dict(run.counters)
         for name, by in verdict.counters.items():
             counters[name] = counters.get(name, 0) + by
-        move = replace(
+        transition = replace(
             verdict,
             fields=run.fields | verdict.fields,
             facts=run.facts | verdict.facts,
@@ -40,4 +40,4 @@ class ValidatedRun:
             service=run.service,
             service_reason=run.service_reason,
         )
-        return cls(verdict, move)
+        return cls(verdict, transition)
