@@ -43,10 +43,10 @@ class BudgetMonitor(Monitor):
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
         """Return the reason why new turns wait until tomorrow, if any budget is fully spent."""
-        return find_waits(await self._ledger.read_today(), now)
+        return find_budget_waits(await self._ledger.read_today(), now)
 
 
-def find_waits(budgets: Iterable[BudgetSpending], now: float) -> list[Wait]:
+def find_budget_waits(budgets: Iterable[BudgetSpending], now: float) -> list[Wait]:
     """Return one wait reason that names all fully spent budgets, or an empty list if there are none."""
     if not (spent := [each for each in budgets if each.state == "spent"]):
         return []

@@ -53,7 +53,7 @@ class PhaseWork(WorkKind):
         """Return the folder for the phase's files, relative to HELIX_ROOT."""
         return phases_folder(request) / str(request.work_data["definition"]["id"])
 
-    def describe(self, request: TurnRequest) -> str:
+    def describe_request(self, request: TurnRequest) -> str:
         """Describe the turn for people by its phase and directory, such as ``build of projects/shop``."""
         return f"{request.work_data.get('phase')} of {request.work_data.get('directory')}"
 

@@ -47,7 +47,7 @@ class WorkKind:
         """Return the folder for the work's files, relative to HELIX_ROOT, or None for the session's folder."""
         return None
 
-    def describe(self, request: TurnRequest) -> str:
+    def describe_request(self, request: TurnRequest) -> str:
         """Return a short description of the turn for people."""
         return request.prompt
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from api_client.pauses.pause import BREAKER, LIMIT, WHATS
-from api_client.pauses.pause_waits import PauseObstacle, find_waits
+from api_client.pauses.pause_waits import PauseObstacle, find_pause_waits
 from api_client.pauses.pauses import Pauses
 from api_client.workers.monitor import Gauge, Monitor, Trouble
 from api_client.workers.reason import Obstacle, Wait
@@ -44,7 +44,7 @@ class PauseMonitor(Monitor):
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
         """Return the reasons why turns wait: paused intake, open circuit breakers and services without credit."""
-        return find_waits(await self._pauses.list_active(now), now)
+        return find_pause_waits(await self._pauses.list_active(now), now)
 
     async def read_obstacle(self, now: float) -> Obstacle:
         """Return the pauses active at ``now`` as an object that decides which turns they hold back."""

@@ -46,7 +46,7 @@ def _find_full_service(row: UnfinishedTurn, at: float) -> Wait | None:
     return Wait(reason=Reason.SERVICE, at=at, subject=service)
 
 
-def find_waits(pauses: Iterable[Pause], at: float) -> list[Wait]:
+def find_pause_waits(pauses: Iterable[Pause], at: float) -> list[Wait]:
     """Return the reasons why turns wait: paused intake, open circuit breakers and services without credit."""
     shown = [each for each in pauses if each.what in {BREAKER, INTAKE} or each.spent]
     return [wait_for(each, at) for each in sorted(shown, key=lambda each: each.field)]

@@ -20,7 +20,7 @@ from api_client.store.commands import Word
 _DAY_MS = 86_400_000
 
 
-def build_arguments(
+def build_submit_arguments(
     request: TurnRequest, settings: Settings, chain_task: ChainTask, *, pushed: Announcement | None, keyed: bool
 ) -> dict[str, Word]:
     """Return the named arguments of the Lua script ``submit.lua``, which stores a request as a turn.

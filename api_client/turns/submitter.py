@@ -19,7 +19,7 @@ from api_client.store import Store
 from api_client.store.module_log import ModuleLog
 from api_client.turns.canceller import Canceller
 from api_client.turns.fair_queue import FairQueue
-from api_client.turns.submission import build_arguments
+from api_client.turns.submission import build_submit_arguments
 
 log = ModuleLog(__name__)
 
@@ -68,7 +68,9 @@ class Submitter:
         pushed = build_announcement(self._settings, chain_task, turn_id, request.session_id, MessageStamp())
         await self.hold_resources([turn])
         at_once = pushed if self._store.has_queues else None
-        values = build_arguments(request, self._settings, chain_task, pushed=at_once, keyed=bool(idempotency_key))
+        values = build_submit_arguments(
+            request, self._settings, chain_task, pushed=at_once, keyed=bool(idempotency_key)
+        )
         more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id)]
         reply = await self._store.run_command(self._submit, turn_id, request.session_id, values, more_keys)
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()

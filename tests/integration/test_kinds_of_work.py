@@ -30,7 +30,7 @@ LETTERS = """
             if "name" not in request.work_data:
                 raise BadRequest("a letter needs a name", param="name")
 
-        def describe(self, request):
+        def describe_request(self, request):
             return f"to {request.work_data['name']}"
 
     class LetterWork(TurnWork):

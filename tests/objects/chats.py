@@ -136,7 +136,7 @@ class OnHosts(Apart):
 
     def _broker(self, broker: EmbeddedBroker) -> Program:
         network = ("--port", str(self._port), "--bind", self._address, "--protected-mode", "no")
-        return replace(broker.build_program(), command=[*broker.build_command(), *network])
+        return replace(broker.build_program(), command=[*broker.build_server_command(), *network])
 
     def _worker(self, program: Program) -> Program:
         return replace(program, command=[*self._hosts[program.name].within, *program.command])

@@ -17,7 +17,7 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnState
 from api_client.contract.worker_reports import WorkerReport, worker_name
 from api_client.pauses.pause import BREAKER, Pause
-from api_client.pauses.pause_waits import PauseObstacle, find_waits
+from api_client.pauses.pause_waits import PauseObstacle, find_pause_waits
 from api_client.workers.fleet import (
     Alert,
     Fleet,
@@ -105,7 +105,7 @@ def test_slots_of_a_worker_that_takes_no_messages_are_not_free() -> None:
         (WELL_FLEET, {"overdue": 3}, "3 turns were due"),
         (WELL_FLEET, {"waits": (LONG,)}, "1 turns could run and have waited for 5 min"),
         (WELL_FLEET, {"folders": {"a", "b"}}, "the workers on a, b see different session folders"),
-        (WELL_FLEET, {"troubles": find_waits([BROKEN], NOW)}, "the circuit breaker of model opus is open"),
+        (WELL_FLEET, {"troubles": find_pause_waits([BROKEN], NOW)}, "the circuit breaker of model opus is open"),
         (
             WELL_FLEET,
             {"waits": (long(Reason.UNFIT, subject="model opus"),)},
@@ -117,7 +117,11 @@ def test_slots_of_a_worker_that_takes_no_messages_are_not_free() -> None:
             "1 turn waits, the longest for 301 s: paused",
         ),
         (WELL_FLEET, {"waits": (long(Reason.SLOT),)}, "1 turn waits, the longest for 301 s: all slots are busy"),
-        (WELL_FLEET, {"troubles": budget_monitor.find_waits([SPENT], NOW)}, "a day's budget is spent: all; new turns"),
+        (
+            WELL_FLEET,
+            {"troubles": budget_monitor.find_budget_waits([SPENT], NOW)},
+            "a day's budget is spent: all; new turns",
+        ),
     ],
 )
 def test_what_keeps_turns_from_going_on_is_said_with_what_to_do(
@@ -136,7 +140,7 @@ def test_what_follows_from_a_store_that_refuses_writes_is_not_said() -> None:
 
 def test_what_waits_behind_a_breaker_is_said_with_it_and_what_waits_as_it_should_is_no_alert() -> None:
     behind = long(Reason("breaker"), subject="opus", said="HTTP 500", until=NOW + 60)
-    [alert] = said(WELL_FLEET, waits=(behind,), troubles=find_waits([BROKEN], NOW))
+    [alert] = said(WELL_FLEET, waits=(behind,), troubles=find_pause_waits([BROKEN], NOW))
     assert alert.message.startswith("1 turn waits, the longest for 301 s: the circuit breaker of model opus is open")
     assert (alert.check, alert.severity) == ("breaker", "wrong")
     assert not said(
@@ -177,7 +181,7 @@ def turn(**more: Any) -> UnfinishedTurn:
 
 
 def facts(*reports: WorkerReport, pauses: tuple[Pause, ...] = (), **more: Any) -> InstallationFacts:
-    known = {"obstacles": [PauseObstacle(pauses)], "troubles": find_waits(pauses, NOW)}
+    known = {"obstacles": [PauseObstacle(pauses)], "troubles": find_pause_waits(pauses, NOW)}
     return InstallationFacts(at=NOW, reports=reports, **known, **more)
 
 

@@ -35,7 +35,7 @@ def test_each_snapshot_holds_its_folder_and_needs_few_objects(folders: list[dict
         base, objects[f"s/{number}"] = build_snapshot(f"s/{number}", state(files), base, files.get, now=number, grace=3)
         pointer = base.pointer
         assert pointer is not None
-        assert Pointer.parse(str(pointer)) == pointer
+        assert Pointer.from_text(str(pointer)) == pointer
         end = objects[pointer.name][pointer.at : pointer.at + pointer.length]
         assert hash_content(end) == pointer.digest
         read = SnapshotManifest.from_bytes(end)
@@ -65,7 +65,7 @@ def test_gc_leaves_what_the_snapshot_before_needed_and_what_was_just_uploaded() 
 @pytest.mark.parametrize("text", ["", "a 1 2", "a b 2 c", "a 1 2 c d"])
 def test_a_damaged_pointer_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"values to unpack|invalid literal"):
-        Pointer.parse(text)
+        Pointer.from_text(text)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", zlib.compress(b"[]"), zlib.compress(b"{}"), zlib.compress(b"x")])

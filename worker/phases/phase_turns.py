@@ -130,7 +130,7 @@ class PhaseTurns(TurnWork):
             text = channel.write(last.feedback, last.number, max(turn.max_attempts, last.number))
             (directory / FeedbackChannel.FEEDBACK_FILE).write_text(text, encoding="utf-8")
         else:
-            channel.clear()
+            channel.remove_feedback()
         _write_phase_status(holder, turn, "running")
 
     async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
@@ -182,7 +182,7 @@ class PhaseTurns(TurnWork):
             raise TypeError("a phase is published in a fenced place")
         source = holder.path / "attempts" / accepted.delivery / _OUTPUT
         holder.replace_folder(_OUTPUT, lambda fresh: _copy_output(source, fresh))
-        FeedbackChannel(holder.path, locale=turn.request.locale).clear()
+        FeedbackChannel(holder.path, locale=turn.request.locale).remove_feedback()
         _write_phase_status(holder, turn, "passed")
 
     def give_up(self, settings: Settings, turn: Turn) -> None:

@@ -153,7 +153,7 @@ class EmbeddedBroker:
         """Return the server's process id, or 0 if the server does not run."""
         return self._process.pid if self._process else 0
 
-    def build_command(self) -> list[str]:
+    def build_server_command(self) -> list[str]:
         """Return the command line that starts the server."""
         power = self.durability == "power"
         return [
@@ -169,7 +169,7 @@ class EmbeddedBroker:
         """Return the server as a program for a supervisor. SIGTERM lets the server save its data."""
         return Program(
             name=name,
-            command=self.build_command(),
+            command=self.build_server_command(),
             cwd=self.directory,
             ready=self.is_answering,
             death_signal=signal.SIGTERM,

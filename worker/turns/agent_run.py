@@ -211,7 +211,7 @@ class AgentRun:
             return True
         if folders.may_write_files(self._parts.settings, turn, self._parts.runners):
             return True
-        return not lease.continued and has_answer(folders.locate_folder(self._parts.settings, turn))
+        return not lease.continued and has_answer(folders.locate_turn_folder(self._parts.settings, turn))
 
     def _equip_order(self, order: Order) -> Order:
         claim, nonce = self._lease.claim, secrets.token_hex(12)
@@ -298,7 +298,7 @@ class AgentRun:
             delivery=turn.delivery,
             prompt=prompt,
             messages=messages,
-            workdir=folders.locate_folder(settings, turn),
+            workdir=folders.locate_turn_folder(settings, turn),
             directory=folders.locate_own_folder(settings, turn, attempt),
             agent_session=turn.agent_session,
             so_far=self._so_far,

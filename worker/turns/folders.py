@@ -48,7 +48,7 @@ _NOTHING = WrittenFiles()
 _OF_A_RUN = frozenset({"marks"})
 
 
-def locate_folder(settings: Settings, turn: Turn) -> Path:
+def locate_turn_folder(settings: Settings, turn: Turn) -> Path:
     """Return the folder that holds the files of a turn. All turns of a chat session share one folder.
 
     Raises:
@@ -107,7 +107,7 @@ def prepare_delivery(
         OSError: the folder cannot be written.
         SettingsError: this worker lacks the folder of the kind of work.
     """
-    workdir = locate_folder(settings, turn)
+    workdir = locate_turn_folder(settings, turn)
     if not needed:
         if has_answer(workdir):
             _take_answer_back(workdir, confirm)
@@ -134,7 +134,7 @@ def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
 
 def locate_own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
     """Return the folder of the current delivery of an attempt; the folder may not exist yet."""
-    return Path(f"{locate_folder(settings, turn)}/attempts/{delivery_name(turn.turn_id, attempt, turn.delivery)}")
+    return Path(f"{locate_turn_folder(settings, turn)}/attempts/{delivery_name(turn.turn_id, attempt, turn.delivery)}")
 
 
 def locate_other_delivery(directory: Path, turn: Turn, attempt: int, delivery: int) -> Path:
@@ -148,7 +148,7 @@ def take_over_files(settings: Settings, turn: Turn, attempt: int, asked_in: int)
     ``asked_in`` is the delivery that asked the question. Each entry is moved as a whole; if the worker dies in
     between, the next worker moves the rest.
     """
-    attempts = locate_folder(settings, turn) / "attempts"
+    attempts = locate_turn_folder(settings, turn) / "attempts"
     with open_folder(attempts) as above, open_folder(delivery_name(turn.turn_id, attempt, turn.delivery), above) as own:
         for number in range(asked_in, turn.delivery):
             name = delivery_name(turn.turn_id, attempt, number)
@@ -182,7 +182,7 @@ def find_recorded_attempts(settings: Settings, claim: LeaseClaim, runners: Build
 def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
     """Delete the recorded runs of the given attempts, whose results are stored."""
     try:
-        folder = locate_folder(settings, turn)
+        folder = locate_turn_folder(settings, turn)
     except SettingsError:
         return  # no agent of the turn was started on this worker
     for attempt in ended:
@@ -197,7 +197,7 @@ def last_delivery_name(turn: Turn, record: AttemptRecord) -> str:
 
 def locate_last_delivery(settings: Settings, turn: Turn, record: AttemptRecord) -> Path:
     """Return the folder in which the attempt's last delivery worked. Raises ``SettingsError``."""
-    return locate_folder(settings, turn) / "attempts" / last_delivery_name(turn, record)
+    return locate_turn_folder(settings, turn) / "attempts" / last_delivery_name(turn, record)
 
 
 def find_foreign_files(
@@ -220,7 +220,7 @@ def _read_delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Wr
     name = last_delivery_name(turn, record)
     if _wrote_nothing.get(name):
         return _NOTHING
-    found = read_answer_files(f"{locate_folder(settings, turn)}/attempts/{name}")
+    found = read_answer_files(f"{locate_turn_folder(settings, turn)}/attempts/{name}")
     if found == _NOTHING:
         _wrote_nothing.put(name, True)
     return found

@@ -20,7 +20,7 @@ from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.transition import Transition
 from worker.files.session_fence import FencedSessionFolder, open_fenced, open_for_publishing
 from worker.turns.engine_parts import EngineParts
-from worker.turns.folders import find_foreign_files, forget_runs, last_delivery_name, locate_folder
+from worker.turns.folders import find_foreign_files, forget_runs, last_delivery_name, locate_turn_folder
 from worker.turns.leases.lease import Lease
 from worker.turns.work import find_turn_work
 
@@ -88,7 +88,7 @@ async def publish_answer(
         return transition
     await pass_failpoint_async("answer.accepted")
     if not find_work(turn.request).in_session:
-        await parts.threads.do_file_work(locate_folder, parts.settings, turn)
+        await parts.threads.do_file_work(locate_turn_folder, parts.settings, turn)
     kept = await parts.files.save_files(lease)
     if await parts.ledger.seal_answer(lease.claim, accepted.to_json(lease.claim.known_facts(transition.attempt)), kept):
         await parts.threads.do_file_work(_write_files, parts, lease, accepted, files, ended)
@@ -120,7 +120,7 @@ def _write_files(
 
 def _write_once(parts: EngineParts, lease: Lease, accepted: AcceptedAnswer, files: Mapping[str, str] | None) -> None:
     turn, token = lease.claim.turn, lease.claim.token
-    session_folder = locate_folder(parts.settings, turn)
+    session_folder = locate_turn_folder(parts.settings, turn)
     with open_for_publishing(session_folder, token) as here:
         if here is not None and (find_work(turn.request).in_session or isinstance(here, FencedSessionFolder)):
             if lease.lapsed:

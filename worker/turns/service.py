@@ -139,9 +139,8 @@ class TurnService:
         try:
             attempts = await self.parts.ledger.read_attempts(claim)
             report.start_task(describe_start(turn, chain_task, attempts))
-            if (
-                self.parts.ends() and find_queue(chain_task.task) == RUN_QUEUE
-            ):  # another worker starts the agent at once
+            # Another worker starts the agent at once.
+            if self.parts.ends() and find_queue(chain_task.task) == RUN_QUEUE:
                 transition = give_back_task(turn, chain_task, "shutdown")
             else:
                 transition = await self._do_task(lease, attempts)
@@ -298,7 +297,7 @@ class TurnService:
         turn = await self.parts.ledger.read_turn(turn_id)
         try:
             if turn:
-                await self.parts.threads.do_file_work(folders.locate_folder, self.parts.settings, turn)
+                await self.parts.threads.do_file_work(folders.locate_turn_folder, self.parts.settings, turn)
         except SettingsError as error:
             log.warning("turn.not_here", turn_id=turn_id, chain_task=str(chain_task), error=str(error)[:200])
             return str(error)

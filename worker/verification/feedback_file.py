@@ -77,7 +77,7 @@ class FeedbackChannel:
             next=_WORDS["last" if attempt == last else "again"][self.locale],
         )
 
-    def clear(self) -> None:
+    def remove_feedback(self) -> None:
         """Delete the feedback file if it exists."""
         with contextlib.suppress(FileNotFoundError), open_folder(self.session_dir) as folder:
             os.unlink(self.FEEDBACK_FILE, dir_fd=folder)

@@ -66,7 +66,7 @@ async def verify_with_retries(
         raise ValueError(
             f"max_retries must be at least 1, not {max_retries}: a phase that never runs is never verified"
         )
-    feedback.clear()
+    feedback.remove_feedback()
     asked, again = "", False
     done: PhaseRun[T] | None = None
     result = VerificationResult(False, errors=["the phase was never run"])
@@ -75,7 +75,7 @@ async def verify_with_retries(
             done = await run(attempt, asked)
         result = await _verify_run(done, verify, attempt)
         if result.success:
-            feedback.clear()
+            feedback.remove_feedback()
             return VerifiedPhase(done.value, attempt, result)
         if result.ground is ResultGround.STOPPED:
             break

@@ -91,7 +91,9 @@ async def cancel_turn(
 
 
 @router.get("/{turn_id}/events", response_model=None, responses=SSE_RESPONSES)
-async def stream_events(turn_id: NamedTurnId, request: Request, relay: CurrentRelay, owner: VisibleOwner) -> Response:
+async def stream_turn_events(
+    turn_id: NamedTurnId, request: Request, relay: CurrentRelay, owner: VisibleOwner
+) -> Response:
     """Stream the turn's events, from the first or after ``Last-Event-ID``, until ``turn.finished``.
 
     A reader that already has all events of a finished turn gets 204, so that an ``EventSource`` does not reconnect.

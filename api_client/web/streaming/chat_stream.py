@@ -139,7 +139,7 @@ async def _send_question(relay: Relay, page: PageReply, event: Event, body: Turn
     except HelixError as error:
         log.warning("relay.question_not_linked", turn_id=reply.turn_id, error=type(error).__name__)
         return []
-    return page.show_question(format_question(question, reply.pages_url + link)) if link else []
+    return page.append_question(format_question(question, reply.pages_url + link)) if link else []
 
 
 def _make_error_frames(error: Exception, page: PageReply) -> list[bytes]:

@@ -32,7 +32,7 @@ class PageReply:
         #: Text to append to the answer, and whether the turn was ever suspended.
         self.additions, self.was_suspended = "", False
 
-    def show_question(self, text: str) -> list[Payload]:
+    def append_question(self, text: str) -> list[Payload]:
         """Return the chunks that show a question to the user before the answer."""
         return [self.reply.make_chunk({"content": text})]
 
@@ -121,7 +121,7 @@ class LivePage(_DraftPage):
         self._is_open = False
         self._item_position = {"output_index": 0, "item_id": f"msg_{reply.turn_id}", "content_index": 0}
 
-    def show_question(self, text: str) -> list[Payload]:
+    def append_question(self, text: str) -> list[Payload]:
         """Return the chunks that append a question to the shown draft."""
         return self._render_edits(self._draft.append_text(text))
 

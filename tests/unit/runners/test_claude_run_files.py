@@ -15,7 +15,7 @@ from api_client.contract.settings import Settings
 from worker.runners.agent_sessions import agent_session_id
 from worker.runners.base import AgentEvent, Order
 from worker.runners.claude import cli_stream, cli_transcript, hooks
-from worker.runners.claude.cli_launch import build_arguments, build_cli_environment, prepare_files
+from worker.runners.claude.cli_launch import build_cli_arguments, build_cli_environment, prepare_files
 from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.cli_prompt import ENGLISH, GERMAN, build_prompt
 from worker.runners.claude.cli_sessions import BaseSession, keep_transcript, read_cost
@@ -185,18 +185,18 @@ def test_each_delivery_has_an_agent_session_of_its_own(order: Callable[..., Orde
 
 def test_the_command_forks_from_a_base_and_never_continues_blindly(order: Callable[..., Order], tmp_path: Path) -> None:
     base = BaseSession(transcript=tmp_path / "b.jsonl", knows="message")
-    found = build_arguments(Settings(root=tmp_path), order(), tmp_path / "s.json", "new", base)
+    found = build_cli_arguments(Settings(root=tmp_path), order(), tmp_path / "s.json", "new", base)
     assert found[-5:] == ["--resume", str(tmp_path / "b.jsonl"), "--fork-session", "--session-id", "new"]
     assert not {"--continue", "-c", "--append-system-prompt"} & set(found)
-    assert "--resume" not in build_arguments(
+    assert "--resume" not in build_cli_arguments(
         Settings(root=tmp_path), order(), tmp_path / "s.json", "new", BaseSession()
     )
 
 
 def test_the_models_option_names_the_model_of_the_cli(order: Callable[..., Order], tmp_path: Path) -> None:
     given = Settings(root=tmp_path)
-    assert "--model" not in build_arguments(given, order(), tmp_path, "s", BaseSession())
-    found = build_arguments(given, replace(order(), option="opus"), tmp_path, "s", BaseSession())
+    assert "--model" not in build_cli_arguments(given, order(), tmp_path, "s", BaseSession())
+    found = build_cli_arguments(given, replace(order(), option="opus"), tmp_path, "s", BaseSession())
     assert found[found.index("--model") + 1] == "opus"
 
 
@@ -211,7 +211,7 @@ def test_a_run_that_may_only_read_has_no_other_tool_whatever_the_settings_allow(
         claude_allowed_tools=("Bash(*)", "WebFetch"),
     )
     reading = replace(order(), read_only=True)
-    found = build_arguments(given, reading, tmp_path / "s.json", "new", BaseSession())
+    found = build_cli_arguments(given, reading, tmp_path / "s.json", "new", BaseSession())
     assert found[found.index("--tools") + 1] == "Read,Glob,Grep"
     assert found[found.index("--permission-mode") + 1] == "dontAsk"
     rules = json.loads(prepare_files(reading, tmp_path / "home", given).read_text())["permissions"]

@@ -29,7 +29,7 @@ def reach(monkeypatch: pytest.MonkeyPatch, target: str, *addresses: str, outboun
         raise Reached(host)
 
     monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(AllowedDestinations, "_connect", connected)
+    monkeypatch.setattr(AllowedDestinations, "_open_connection", connected)
     try:
         asyncio.run(outbound.connect_host(target))
     except Reached as found:

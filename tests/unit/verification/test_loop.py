@@ -215,8 +215,8 @@ async def test_pending_feedback_is_seen_and_cleared_once_or_twice(channel: Feedb
     assert not channel.has_pending_feedback()
     await channel.send("x", 1)
     assert channel.has_pending_feedback()
-    channel.clear()
-    channel.clear()
+    channel.remove_feedback()
+    channel.remove_feedback()
     assert not channel.has_pending_feedback()
 
 
@@ -244,7 +244,7 @@ async def test_a_write_that_fails_is_told_and_keeps_what_was_there(
 async def test_without_a_folder_nothing_is_sent(tmp_path: Path) -> None:
     channel = FeedbackChannel(tmp_path / "nowhere")
     assert await channel.send("x", 1) is False
-    channel.clear()
+    channel.remove_feedback()
     assert channel.archive() is None
 
 

@@ -37,5 +37,5 @@ def broker(directory: Path | None, port: int, as_json: bool) -> None:
     os.set_inheritable(handle, True)
     found = {"redis_url": server.url, "server": str(server.server.path), "version": server.server.version}
     write_result(as_json, found, f"REDIS_URL={server.url}")
-    command = server.build_command()
+    command = server.build_server_command()
     os.execv(command[0], command)  # noqa: S606 - no shell is meant

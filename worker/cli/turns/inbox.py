@@ -61,7 +61,7 @@ def _describe_turn(turn: Turn) -> str:
     if turn.interruption and turn.state is TurnState.SUSPENDED and (said := show_question(turn.interruption).summary):
         return said
     work = find_work(turn.request)
-    return f"{work.name if turn.request.work else ''} {work.describe(turn.request)}".strip()
+    return f"{work.name if turn.request.work else ''} {work.describe_request(turn.request)}".strip()
 
 
 @inbox.command(epilog="Example: turns inbox show last")

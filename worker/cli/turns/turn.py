@@ -150,7 +150,7 @@ def show(turn_id: str, as_json: bool) -> None:
         "session": fit_line(request.session_id),
         "model": fit_line(turn.models),
         "prompt": fit_line(request.prompt),
-        work.name: fit_line(work.describe(request)) if request.work else None,
+        work.name: fit_line(work.describe_request(request)) if request.work else None,
         **{each.title: turn.labels[name] or None for name, each in LABELS.items() if each.title},
         "prompt template": request.template or None,
         "state": turn.state.value,

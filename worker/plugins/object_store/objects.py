@@ -128,7 +128,7 @@ def load_snapshot(objects: ObjectStoreClient, text: str) -> Snapshot:
     if not text:
         return Snapshot()
     try:
-        pointer = Pointer.parse(text)
+        pointer = Pointer.from_text(text)
         [end] = objects.read_parts(pointer.name, [(pointer.at, pointer.length)])
         if hash_content(end) != pointer.digest:
             raise ValueError("its manifest is another")

@@ -113,7 +113,7 @@ class Pointer:
         return f"{self.name} {self.at} {self.length} {self.digest}"
 
     @classmethod
-    def parse(cls, text: str) -> Pointer:
+    def from_text(cls, text: str) -> Pointer:
         """Parse the text form of a pointer. Raises ``ValueError`` if the text is not a pointer."""
         name, at, length, digest = text.split(" ")
         return cls(name, int(at), int(length), digest)

@@ -88,7 +88,7 @@ def _key_name(key: str) -> str:
     return "CLAUDE_CODE_OAUTH_TOKEN" if key.startswith("sk-ant-oat") else _API_KEY
 
 
-def build_arguments(
+def build_cli_arguments(
     settings: Settings, order: Order, settings_file: Path, session: str, base: BaseSession
 ) -> list[str]:
     """Return the command-line arguments of the CLI.
@@ -122,7 +122,7 @@ def build_launch(
     """Return the launch that starts the CLI for an order whose folders are prepared."""
     file = home / _SETTINGS
     return Launch(
-        argv=[program, *build_arguments(settings, order, file, session, base), *more],
+        argv=[program, *build_cli_arguments(settings, order, file, session, base), *more],
         env=build_cli_environment(settings, home),
         stdin=stdin,
         binds=sandbox_binds(settings, order, Path(program), file, base),

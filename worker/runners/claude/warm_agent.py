@@ -28,7 +28,7 @@ from worker.runners.claude.claude_models import model_prices
 from worker.runners.claude.cli_launch import (
     READING_TOOLS,
     allowed_destinations,
-    build_arguments,
+    build_cli_arguments,
     build_cli_environment,
     build_settings,
     prepare_files,
@@ -76,7 +76,7 @@ def compute_launch_key(settings: Settings, program: str, order: Order) -> str:
     seen = sandbox_binds(settings, own, Path(program), home / "settings", BaseSession()) if level.kind != "none" else []
     parts = [
         [order.owner, order.session_id, str(order.workdir), program, file.st_ino, file.st_size, file.st_mtime_ns],
-        build_arguments(settings, order, home / "settings", "", BaseSession()),
+        build_cli_arguments(settings, order, home / "settings", "", BaseSession()),
         build_cli_environment(settings, home),
         build_settings(own, home, settings),
         memory.read_text("utf-8", "replace") if memory.is_file() and not memory.is_symlink() else "",

@@ -130,7 +130,7 @@ class AllowedDestinations:
         """Open a connection to the model service and return it. Raises ``RequestRefused``."""
         host, port = upstream.address
         context = _cached_tls_context(self.ca, _modification_time(self.ca)) if upstream.uses_tls else None
-        return await self._connect(host, port, context, proxy=self.proxy if upstream.uses_tls else "")
+        return await self._open_connection(host, port, context, proxy=self.proxy if upstream.uses_tls else "")
 
     async def connect_host(self, target: str) -> ByteStream:
         """Open a connection to an allowed host, given as ``name:port``, and return it. Raises ``RequestRefused``."""
@@ -142,7 +142,7 @@ class AllowedDestinations:
         if not any(_matches_entry(entry, host, port) for entry in self.hosts):
             raise RequestRefused(403, f"{target[:200]} is not named in HELIX_SANDBOX_HOSTS (docs/security.md)")
         address = host if self.proxy else await self._resolve_host(host, port)
-        return await self._connect(address, int(port), None, proxy=self.proxy)
+        return await self._open_connection(address, int(port), None, proxy=self.proxy)
 
     async def _resolve_host(self, host: str, port: str) -> str:
         """Return the address of a host. A private address is returned only if the settings allow it."""
@@ -158,7 +158,7 @@ class AllowedDestinations:
                 raise RequestRefused(403, said)
         return addresses[0]
 
-    async def _connect(self, host: str, port: int, context: ssl.SSLContext | None, *, proxy: str) -> ByteStream:
+    async def _open_connection(self, host: str, port: int, context: ssl.SSLContext | None, *, proxy: str) -> ByteStream:
         name, loop = f"{host}:{port}", asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
