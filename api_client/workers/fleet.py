@@ -143,7 +143,7 @@ def _find_worker_alerts(fleet: Fleet) -> Iterator[Alert]:
         yield Alert(f"workers {CHECK_QUEUE}", message, START)
     if fleet.stalled:
         names = ", ".join(fleet.stalled)
-        yield Alert("stalled", f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
+        yield Alert("stalled", f"takes no messages: {names}", "its supervisor restarts it; if not, restart it yourself")
     if fleet.quiet and len(fleet.quiet) == fleet.agents:
         message = "every worker that runs agents was told to take no new turns: turns wait, and nothing is lost"
         yield Alert("quiet", message, f"`turns worker resume {fleet.quiet[0]}`")

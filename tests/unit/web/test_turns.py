@@ -258,7 +258,7 @@ def test_what_is_found_twice_in_the_same_place_is_counted() -> None:
     many = format_failure(data("failed", issues=[issue(f"Fehler {n}") for n in range(9)]), "en", "turn-1")
     assert "and 3 more" in many
     warned = format_failure(data("failed", issues=[issue("x", severity="warning"), issue("y")]), "en", "turn-1")
-    assert "Errors in the last one: y." in warned
+    assert "Errors in the last attempt: y." in warned
 
 
 @pytest.mark.parametrize(
