@@ -201,7 +201,9 @@ def test_a_child_that_died_while_it_had_nothing_to_do_costs_no_verdict() -> None
 def test_no_child_outlives_its_process_whatever_it_is_doing(install: Callable[[str], None], tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     install(f"open({str(seen)!r}, 'w').write(str(os.getpid())); __import__('re').match(r'(a+)+$', 'a' * 64 + 'b')")
-    program = "from tests.integration.test_validation_pool import *; ValidationPool(600).judge(case('Ja.', 'own'))"
+    program = (
+        "from tests.integration.test_validation_pool import *; ValidationPool(600).validate_answer(case('Ja.', 'own'))"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", f"if __name__ == '__main__':\n    {program}"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path.cwd())])},

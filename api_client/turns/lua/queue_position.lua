@@ -1,5 +1,5 @@
--- Estimate how many turns start before a turn in the fair queue, if no new turns arrive. Follows fair_queue.lua. Owners are
--- read one by one, up to MOST; each further owner counts as one turn.
+-- Estimate how many turns start before a turn in the fair queue, if no new turns arrive. Follows fair_queue.lua.
+-- Owners are read one by one, up to MOST; each further owner counts as one turn.
 -- KEYS as of release.lua  ARGV[1] the turn
 -- answers the number, or -1 if the turn is not in the queue
 
