@@ -93,7 +93,7 @@ async def read_overview(client: TurnsClient, span: str = "24h", *, rows: int = 1
     now, seconds = time.time(), SPANS[span][0]
     everything, lists = Search(), client.lists
     unfinished = await lists.list_unfinished(everything)
-    standing = await client.workers.read_state()
+    installation = await client.workers.read_state()
     working = [each for each in unfinished if each.status not in _WAITING]
     longest = await lists.read_turns(each.turn_id for each in working[:rows])
     recent = await lists.list_newest_finished(everything, since=now - seconds, at_most=SLOWEST_OF)
@@ -106,11 +106,11 @@ async def read_overview(client: TurnsClient, span: str = "24h", *, rows: int = 1
         account=await client.figures.read_balance(),
         figures=await client.figures.read_span(span),
         states={state.value: states[state.value] for state in UNFINISHED},
-        working=sum(each.turn_id not in standing.lost for each in working),
-        lost=standing.lost,
-        waits=standing.waits,
-        could_run=len(standing.waiting),
-        oldest_waiting=standing.waiting_since,
+        working=sum(each.turn_id not in installation.lost for each in working),
+        lost=installation.lost,
+        waits=installation.waits,
+        could_run=len(installation.waiting),
+        oldest_waiting=installation.waiting_since,
         cut=len(unfinished) >= LOOK_AT_MOST,
         longest=tuple(longest),
         attempt_starts=await lists.read_attempt_starts(longest),
@@ -126,7 +126,7 @@ async def read_overview(client: TurnsClient, span: str = "24h", *, rows: int = 1
         suspended_count=suspended_count,
         suspended=tuple(suspended),
         crashed=tuple(await lists.read_turns(each.turn_id for each in crashed)),
-        owners=standing.owners,
-        fleet=standing.fleet,
-        alerts=standing.alerts,
+        owners=installation.owners,
+        fleet=installation.fleet,
+        alerts=installation.alerts,
     )

@@ -66,11 +66,11 @@ def settings_of_process() -> Settings:
     return settings
 
 
-def plugin_watchers(settings: Settings, looking: SingleConnection) -> Iterator[Watcher]:
+def plugin_watchers(settings: Settings, polling_loop: SingleConnection) -> Iterator[Watcher]:
     """Yield the watchers that plug-ins add to this process. Log and skip watchers that cannot be created."""
     for name in sorted(find_plugins(WATCHER)):
         try:
-            made: Watcher | None = load_plugin(WATCHER, name)(settings, looking)
+            made: Watcher | None = load_plugin(WATCHER, name)(settings, polling_loop)
         except Exception:
             log.exception("plugin.left_out", watcher=name)
             continue
@@ -82,10 +82,10 @@ def plugin_watchers(settings: Settings, looking: SingleConnection) -> Iterator[W
 def engine() -> Engine:
     """Return the engine of this process, which the first call creates."""
     settings = settings_of_process()
-    looking = SingleConnection(settings)
-    watchers = (*plugin_watchers(settings, looking), ReplicaWatch(settings), ObserverFeed(settings, looking))
+    polling_loop = SingleConnection(settings)
+    watchers = (*plugin_watchers(settings, polling_loop), ReplicaWatch(settings), ObserverFeed(settings, polling_loop))
     name, check_slots = app.conf.get(_NAME, ""), int(os.environ.get(CHECK_SLOTS_VARIABLE, "2"))
-    return Engine(settings, app, IsolatedTasks(settings), watchers, looking, name=name, check_slots=check_slots)
+    return Engine(settings, app, IsolatedTasks(settings), watchers, polling_loop, name=name, check_slots=check_slots)
 
 
 app = create_app(settings_of_process())

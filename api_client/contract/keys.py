@@ -68,7 +68,7 @@ class Keys(KeyNames):
     #: Hash: the attempts, one field for each attempt and fact, such as ``2:issues``.
     attempts = named_keys("turn:", ":attempts")
     #: Pub/sub channel: the events of the log, for readers that are connected.
-    bell = named_keys("turn:", ":bell")
+    wake_up_channel = named_keys("turn:", ":bell")
     #: List: the session's unfinished turns in order; only the head may run.
     session = named_keys("session:", hashed=True)
     #: The session's list, by the session's ``session_digest``.

@@ -10,8 +10,8 @@ from api_client.workers.fleet import WorkerRow
 
 
 async def _heard_of(client: TurnsClient, _most: int) -> Listed[WorkerRow]:
-    standing = await client.workers.read_state()
-    return standing.workers, {"alerts": [alert.to_dict() for alert in standing.alerts]}
+    installation = await client.workers.read_state()
+    return installation.workers, {"alerts": [alert.to_dict() for alert in installation.alerts]}
 
 
 def _span(seconds: float) -> str:

@@ -64,7 +64,7 @@ class ChannelSubscriber:
 
 @dataclass(slots=True, eq=False)
 class _Channel:
-    ears: set[ChannelSubscriber] = field(default_factory=set)
+    subscribers: set[ChannelSubscriber] = field(default_factory=set)
     confirmed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -88,18 +88,18 @@ class ChannelHub:
             line = await self._shared_connection()
             if line is not self._line:
                 raise RedisConnectionError("the connection was lost")
-        key, ear = name.encode(), ChannelSubscriber()
+        key, subscriber = name.encode(), ChannelSubscriber()
         channel = self._channels.get(key)
         if channel is None:
             channel = self._channels[key] = _Channel()
             line.subscribe(key)
-        channel.ears.add(ear)
+        channel.subscribers.add(subscriber)
         try:
             if not channel.confirmed.is_set():
                 await self._await_confirmation(channel, line)
-            yield ear
+            yield subscriber
         finally:
-            self._unsubscribe(key, channel, ear)
+            self._unsubscribe(key, channel, subscriber)
 
     async def close(self) -> None:
         """Close the connection; the remaining readers receive a connection error."""
@@ -110,7 +110,7 @@ class ChannelHub:
     async def _shared_connection(self) -> Subscription:
         """Open a new connection that concurrent callers share; cancelling one caller does not cancel the others."""
         if self._opening is None or self._opening.done() or self._opening.get_loop() is not asyncio.get_running_loop():
-            self._opening = asyncio.create_task(self._open_connection(), name="bells")
+            self._opening = asyncio.create_task(self._open_connection(), name="wake-up channels")
         return await asyncio.shield(self._opening)
 
     async def _open_connection(self) -> Subscription:
@@ -132,9 +132,9 @@ class ChannelHub:
                 self.on_lost(error)
             raise error from None
 
-    def _unsubscribe(self, key: bytes, channel: _Channel, ear: ChannelSubscriber) -> None:
-        channel.ears.discard(ear)
-        if channel.ears or self._channels.get(key) is not channel:
+    def _unsubscribe(self, key: bytes, channel: _Channel, subscriber: ChannelSubscriber) -> None:
+        channel.subscribers.discard(subscriber)
+        if channel.subscribers or self._channels.get(key) is not channel:
             return
         del self._channels[key]
         if self._line is not None and self._line.usable:
@@ -148,8 +148,8 @@ class ChannelHub:
     def on_message(self, channel: bytes, data: bytes) -> None:
         """Deliver an event to all readers of a channel."""
         if found := self._channels.get(channel):
-            for ear in found.ears:
-                ear.deliver(data)
+            for subscriber in found.subscribers:
+                subscriber.deliver(data)
 
     def on_lost(self, error: Exception) -> None:
         """Discard the lost connection and pass the error to every reader."""
@@ -159,5 +159,5 @@ class ChannelHub:
             line.end()
         for channel in channels.values():
             channel.confirmed.set()
-            for ear in channel.ears:
-                ear.fail(error)
+            for subscriber in channel.subscribers:
+                subscriber.fail(error)

@@ -136,8 +136,8 @@ class TurnReader:
 
     async def count_followers(self, turn_id: str) -> int:
         """Return how many clients follow a turn now; several readers in one client count once."""
-        bell = keys_for_turn(self._store.namespace, turn_id).bell(turn_id)
-        [(_, count)] = await self._ask(self._redis.pubsub_numsub(bell))
+        channel = keys_for_turn(self._store.namespace, turn_id).wake_up_channel(turn_id)
+        [(_, count)] = await self._ask(self._redis.pubsub_numsub(channel))
         return int(count)
 
     async def follow_turn(

@@ -52,7 +52,7 @@ class EndUnreadable(Exception):
 
 
 async def follow_events(
-    ask: Ask, bells: ChannelHub, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
+    ask: Ask, channels: ChannelHub, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
     """Yield every event of a turn after position ``after``, once and in order; None after ``ping_seconds`` of silence.
 
@@ -64,8 +64,8 @@ async def follow_events(
     while True:
         try:
             # From here on no event can be lost between the log and the channel.
-            async with bells.subscribe(keys_for_turn(namespace, turn_id).bell(turn_id)) as bell:
-                found = _follow_connection(ask, bell, namespace, turn_id, position, ping_seconds)
+            async with channels.subscribe(keys_for_turn(namespace, turn_id).wake_up_channel(turn_id)) as subscriber:
+                found = _follow_connection(ask, subscriber, namespace, turn_id, position, ping_seconds)
                 async with aclosing(found) as events:
                     async for event in events:
                         away_since = 0.0
@@ -85,7 +85,7 @@ async def follow_events(
 
 
 async def _follow_connection(
-    ask: Ask, bell: ChannelSubscriber, namespace: str, turn_id: str, position: Position, ping_seconds: float
+    ask: Ask, subscriber: ChannelSubscriber, namespace: str, turn_id: str, position: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
     """Yield a turn's events over one connection: stored events first, then live ones.
 
@@ -113,7 +113,7 @@ async def _follow_connection(
         if unread and await ask("HGET", keys_for_turn(namespace, turn_id).turn(turn_id), "state") == b"finished":
             raise EndUnreadable
         heed_cancellation()
-        heard = await bell.next_event(ping_seconds)
+        heard = await subscriber.next_event(ping_seconds)
         heed_cancellation()
         if heard is None:
             behind = True  # a wake-up may be lost, which the ping corrects

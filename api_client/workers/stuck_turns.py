@@ -22,19 +22,19 @@ class StuckTurns(Monitor):
 
     async def find_troubles(self) -> Sequence[Trouble]:
         """Return a trouble about the longest waiting turn, or an empty list."""
-        standing = await self._workers.read_state()
-        waits = standing.at - standing.waiting_since if standing.waiting else 0.0
+        installation = await self._workers.read_state()
+        waits = installation.at - installation.waiting_since if installation.waiting else 0.0
         # Other monitors report some causes, and a warning alarms nobody.
-        causes = [a for a in standing.alerts if a.severity == "wrong" and not is_notified(a.check)]
-        if not causes or not (standing.overdue or waits > STUCK_SECONDS):
+        causes = [a for a in installation.alerts if a.severity == "wrong" and not is_notified(a.check)]
+        if not causes or not (installation.overdue or waits > STUCK_SECONDS):
             return []
-        cause, turn_id = causes[0], standing.waiting[0].turn_id if standing.waiting else ""
+        cause, turn_id = causes[0], installation.waiting[0].turn_id if installation.waiting else ""
         data: dict[str, str | int | float] = {
-            "turns": len(standing.waiting) or standing.overdue,
+            "turns": len(installation.waiting) or installation.overdue,
             "seconds": round(waits),
             "cause": cause.check,
             "message": cause.message,
         }
         data |= {"turn_id": turn_id} if turn_id else {}
-        subject = f"{cause.check} {turn_id or int(standing.at // 3600)}"
-        return [Trouble(kind="queue.stuck", subject=subject, at=standing.at, page="/overview", data=data)]
+        subject = f"{cause.check} {turn_id or int(installation.at // 3600)}"
+        return [Trouble(kind="queue.stuck", subject=subject, at=installation.at, page="/overview", data=data)]

@@ -183,7 +183,7 @@ async def test_65_what_others_shout_on_a_turns_channel_is_not_believed(
     client: TurnsClient, used: Settings, store: redis.Redis, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     turn_id = await client.submitter.submit(request())
-    channel = keys_for_turn(used.namespace, turn_id).bell(turn_id)
+    channel = keys_for_turn(used.namespace, turn_id).wake_up_channel(turn_id)
     forged = json.dumps({"seq": 2, "epoch": "e", "at": 1, "kind": "turn.finished", "data": {"outcome": "failed"}})
     seen: list[str] = []
     async for event in client.reader.follow_turn(turn_id):

@@ -46,7 +46,7 @@ PATTERNS = ("ppppp", "prppr", "ptprp", "rpptp")
 _ENDS = {"p": ("whole",), "r": ("half", "whole"), "t": ("whole",)}
 _WORD = re.compile(r"c\d+m\d")
 _WORKERS, _RELAYS = ("worker-a", "worker-b"), ("relay-a", "relay-b")
-_VICTIMS = {"agent": 35, "guard": 15, "door": 10, "engine": 15, "worker": 10, "relay": 10, "broker": 5}
+_VICTIMS = {"agent": 35, "guard": 15, "proxy": 10, "engine": 15, "worker": 10, "relay": 10, "broker": 5}
 #: An answer that had left the service this long before its process was killed, in seconds, must not be paid again:
 #: until then the CLI may not have said that it was done. Where the machine is busy, as long as 99 of 100 turns took
 #: that no kill met.
@@ -212,7 +212,7 @@ class House:
         program_of = {
             "engine": b"worker.celery_worker",
             "guard": b"worker.runners.sandbox.guard",
-            "door": b"worker.runners.sandbox.model_proxy",
+            "proxy": b"worker.runners.sandbox.model_proxy",
         }
         told_by = program_of[role]
         return [pid for pid in found if told_by in command_of(pid).split(b"\0")]
@@ -241,7 +241,7 @@ def strike(house: House, program: Path, draw: random.Random) -> Kill | None:
         return None
     victim = found[int(place * len(found))]
     try:
-        below = house.below(_served_by(victim) if role == "door" else victim)
+        below = house.below(_served_by(victim) if role == "proxy" else victim)
         turns = frozenset(_turn_of(house, mark) for pid, mark in process_tags() if mark and pid in below)
         house.kill(victim)
     except (OSError, ValueError):
@@ -249,9 +249,9 @@ def strike(house: House, program: Path, draw: random.Random) -> Kill | None:
     return Kill(time.monotonic(), role, turns)
 
 
-def _served_by(door: int) -> int:
-    """The worker process whose agents reach their service through a process of doors: its last argument."""
-    return int(command_of(door).rstrip(b"\0").rpartition(b"\0")[2])
+def _served_by(proxy: int) -> int:
+    """The worker process whose agents reach their service through a process of model proxies: its last argument."""
+    return int(command_of(proxy).rstrip(b"\0").rpartition(b"\0")[2])
 
 
 def _turn_of(house: House, mark: str) -> str:

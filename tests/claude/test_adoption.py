@@ -99,7 +99,7 @@ def stage(
 
 
 def _ends(attempt: AttemptRecord) -> dict[str, int]:
-    """The ends of its model calls, as the door saw them: also of an adopted one."""
+    """The ends of its model calls, as the proxy saw them: also of an adopted one."""
     return dict(attempt.completion["evidence"]["witness"]["ends"])
 
 

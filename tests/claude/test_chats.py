@@ -85,18 +85,18 @@ def test_an_answer_whose_process_was_killed_as_it_ended_may_be_asked_for_again()
 
 
 def test_who_kills_a_door_meets_the_agents_of_its_worker_process() -> None:
-    door, below = ProxyProcess(), []
+    proxy, below = ProxyProcess(), []
     house = SimpleNamespace(
-        roles={"door": 1},
-        victims=lambda *_: [door.pid],
+        roles={"proxy": 1},
+        victims=lambda *_: [proxy.pid],
         below=lambda victim: below.append(victim) or set(),
         kill=lambda victim: os.kill(victim, signal.SIGKILL),
     )
     try:
-        wait_for(lambda: command_of(door.pid).endswith(f"\0{os.getpid()}\0".encode()))
+        wait_for(lambda: command_of(proxy.pid).endswith(f"\0{os.getpid()}\0".encode()))
         assert strike(cast("House", house), Path("claude"), random.Random(1))
     finally:
-        door.close()
+        proxy.close()
     assert below == [os.getpid()]
 
 

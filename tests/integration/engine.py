@@ -161,7 +161,7 @@ class Bench:
     def carry_out_one(self, link: ChainTask, turn_id: str, session_id: str = "s") -> None:
         seat = self.slots.force_slot(find_queue(link.task))
         try:
-            self.loop.run_and_wait(self.service.carry_out_task(link, turn_id, session_id, seat=seat))
+            self.loop.run_and_wait(self.service.carry_out_task(link, turn_id, session_id, slot_hold=seat))
         finally:
             seat.release_all()
 

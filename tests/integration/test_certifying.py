@@ -60,7 +60,7 @@ def test_a_wrong_name_is_one_line_and_exit_code_2() -> None:
 
 
 class Believing(OpenAiHttpRunner):
-    """It takes its agent's word: exit code 0 is complete. ``seen`` has it ask the door's witness as well."""
+    """It takes its agent's word: exit code 0 is complete. ``seen`` has it ask the model proxy's call log as well."""
 
     def __init__(self, agents: AgentProcesses, settings: Settings, *, seen: bool) -> None:
         super().__init__(agents, settings)
@@ -137,7 +137,7 @@ _SUB_AGENT = """said = ask(context.prompt, tools=[TASK])
 
 
 class BelievingPython(PythonRunner):
-    """It takes its function's word, whatever the door's witness saw."""
+    """It takes its function's word, whatever the model proxy's call log saw."""
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
         play = super().prepare_run(order)

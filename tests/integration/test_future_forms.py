@@ -55,7 +55,7 @@ class Future:
         text = "\n".join(lines)
         self._redis.xadd(self._keys.log(self._id), {name: text}, id=f"{self.seq}-0")
         self._redis.hset(self._keys.turn(self._id), mapping={"seq": self.seq})
-        self._redis.publish(self._keys.bell(self._id), text)
+        self._redis.publish(self._keys.wake_up_channel(self._id), text)
 
     def end(self) -> None:
         """End the turn with an outcome of a later version, and with facts that this one does not know."""

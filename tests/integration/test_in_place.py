@@ -122,7 +122,7 @@ async def test_each_link_in_place_is_told_as_the_child_of_the_one_before(bench: 
     told = Told()
     turn_id = await bench.submit(says(NO_MARKER), says(GOOD))
     seat = bench.slots.force_slot(RUN_QUEUE)
-    bench.loop.run_and_wait(bench.service.carry_out_task(ChainTask(RUN, 1), turn_id, "s", seat=seat, report=told))
+    bench.loop.run_and_wait(bench.service.carry_out_task(ChainTask(RUN, 1), turn_id, "s", slot_hold=seat, report=told))
     seat.release_all()
     assert told.said == [
         *("started", "ended", str(ChainTask(VALIDATE, 1)), "started", "ended"),

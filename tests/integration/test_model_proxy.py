@@ -90,7 +90,7 @@ def service() -> Iterator[Service]:
 
 
 @pytest.fixture
-def doors() -> Iterator[ProxyServer]:
+def proxy_server() -> Iterator[ProxyServer]:
     made = ProxyServer()
     yield made
     made.close()
@@ -107,7 +107,7 @@ class At(http.client.HTTPConnection):
     """HTTP at a unix socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("door", timeout=60)
+        super().__init__("proxy", timeout=60)
         self._path = path
 
     def connect(self) -> None:
@@ -137,10 +137,10 @@ def raw(path: Path, sent: bytes) -> bytes:
 
 
 def test_a_request_gets_our_key_in_place_of_its_own_and_the_answer_comes_back(
-    doors: ProxyServer, service: Service
+    proxy_server: ProxyServer, service: Service
 ) -> None:
     service.go.set()
-    with doors.open_socket_proxy(outbound(service)) as path:
+    with proxy_server.open_socket_proxy(outbound(service)) as path:
         mine = {
             **JSON,
             "x-api-key": "placeholder",
@@ -156,8 +156,8 @@ def test_a_request_gets_our_key_in_place_of_its_own_and_the_answer_comes_back(
     assert "authorization" not in headers
 
 
-def test_what_the_service_sends_is_there_before_it_sends_more(doors: ProxyServer, service: Service) -> None:
-    with doors.open_socket_proxy(outbound(service)) as path, contextlib.closing(At(path)) as http:
+def test_what_the_service_sends_is_there_before_it_sends_more(proxy_server: ProxyServer, service: Service) -> None:
+    with proxy_server.open_socket_proxy(outbound(service)) as path, contextlib.closing(At(path)) as http:
         http.request("POST", "/v1/messages", body=BODY, headers=JSON)
         answer = http.getresponse()
         assert answer.read(6) == b"first "
@@ -179,9 +179,9 @@ def test_what_the_service_sends_is_there_before_it_sends_more(doors: ProxyServer
     ],
 )
 def test_nothing_else_of_the_service_and_no_other_service_is_reached(
-    doors: ProxyServer, service: Service, method: str, target: str
+    proxy_server: ProxyServer, service: Service, method: str, target: str
 ) -> None:
-    with doors.open_socket_proxy(outbound(service)) as path:
+    with proxy_server.open_socket_proxy(outbound(service)) as path:
         status, body = ask(path, method, target, body=BODY)
     assert (status, service.asked) == (403, [])
     assert b"the sandbox leads to its model alone" in body
@@ -195,11 +195,13 @@ def test_nothing_else_of_the_service_and_no_other_service_is_reached(
     ],
     ids=["length", "chunks"],
 )
-def test_a_request_hidden_behind_another_never_leaves(doors: ProxyServer, service: Service, framing: bytes) -> None:
+def test_a_request_hidden_behind_another_never_leaves(
+    proxy_server: ProxyServer, service: Service, framing: bytes
+) -> None:
     service.go.set()
     first = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + framing
     hidden = b"GET /base/v1/files HTTP/1.1\r\nHost: x\r\n\r\n"
-    with doors.open_socket_proxy(outbound(service)) as path:
+    with proxy_server.open_socket_proxy(outbound(service)) as path:
         answer = raw(path, first + hidden)
     assert answer.startswith(b"HTTP/1.1 200")
     assert [target for _, target, _, _ in service.asked] == ["/base/v1/messages"]
@@ -215,8 +217,8 @@ def test_a_request_hidden_behind_another_never_leaves(doors: ProxyServer, servic
     ],
     ids=["two lengths", "no length", "head too large", "not HTTP"],
 )
-def test_what_is_no_request_is_refused(doors: ProxyServer, service: Service, sent: bytes) -> None:
-    with doors.open_socket_proxy(outbound(service)) as path:
+def test_what_is_no_request_is_refused(proxy_server: ProxyServer, service: Service, sent: bytes) -> None:
+    with proxy_server.open_socket_proxy(outbound(service)) as path:
         answer = raw(path, sent)
     assert (answer[:10], service.asked) == (b"HTTP/1.1 4", [])
 
@@ -228,15 +230,18 @@ def asks_on_a_kept_connection(path: Path, service: Service) -> bool:
 
 @pytest.mark.parametrize(("first", "connections"), [("", 1), ("?closes", 2), ("?more", 2)])
 def test_a_connection_serves_the_next_request_unless_it_is_spoilt(
-    doors: ProxyServer, service: Service, first: str, connections: int
+    proxy_server: ProxyServer, service: Service, first: str, connections: int
 ) -> None:
     service.go.set()
-    with doors.open_socket_proxy(outbound(service)) as path, doors.open_socket_proxy(outbound(service)) as other:
+    with (
+        proxy_server.open_socket_proxy(outbound(service)) as path,
+        proxy_server.open_socket_proxy(outbound(service)) as other,
+    ):
         assert ask(path, target=f"/v1/messages{first}", body=BODY)[0] == 200
         if first == "?closes":
             wait_for(lambda: not threading_of(service))
         assert ask(path, body=BODY) == (200, b"first last")
-        if connections == 1:  # the door may not have put it back yet when the answer has come
+        if connections == 1:  # the proxy may not have put it back yet when the answer has come
             wait_for(lambda: asks_on_a_kept_connection(path, service))
         else:
             assert len(service.connections) == connections
@@ -246,11 +251,11 @@ def test_a_connection_serves_the_next_request_unless_it_is_spoilt(
 
 
 def test_a_connection_that_is_not_used_ends(
-    doors: ProxyServer, service: Service, monkeypatch: pytest.MonkeyPatch
+    proxy_server: ProxyServer, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_proxy, "_IDLE_SECONDS", 0.1)
     service.go.set()
-    with doors.open_socket_proxy(outbound(service)) as path:
+    with proxy_server.open_socket_proxy(outbound(service)) as path:
         assert ask(path, body=BODY)[0] == 200
         wait_for(lambda: not threading_of(service))
 
@@ -261,13 +266,13 @@ def threading_of(service: Service) -> list[threading.Thread]:
 
 
 def test_a_body_is_read_whole_and_only_so_much_of_all_bodies_of_a_run_is_held(
-    doors: ProxyServer, service: Service, monkeypatch: pytest.MonkeyPatch
+    proxy_server: ProxyServer, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_proxy, "MAX_BODY", 1000)
     service.go.set()
     record = CallLog()
     head = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n"
-    with doors.open_socket_proxy(outbound(service), record) as path, contextlib.ExitStack() as held:
+    with proxy_server.open_socket_proxy(outbound(service), record) as path, contextlib.ExitStack() as held:
         for _ in range(2):
             client = held.enter_context(socket.socket(socket.AF_UNIX))
             client.connect(str(path))
@@ -283,15 +288,15 @@ def test_a_body_is_read_whole_and_only_so_much_of_all_bodies_of_a_run_is_held(
     assert [call.status for call in record.observed_calls().calls if call.status] == [413, 413, 200]
 
 
-def test_a_service_that_cannot_be_reached_says_so(doors: ProxyServer, service: Service) -> None:
+def test_a_service_that_cannot_be_reached_says_so(proxy_server: ProxyServer, service: Service) -> None:
     service.close()
-    with doors.open_socket_proxy(outbound(service)) as path:
+    with proxy_server.open_socket_proxy(outbound(service)) as path:
         status, body = ask(path, body=BODY)
     assert (status, b"cannot be reached" in body) == (502, True)
 
 
-def test_an_asker_that_leaves_takes_its_request_along(doors: ProxyServer, service: Service) -> None:
-    with doors.open_socket_proxy(outbound(service)) as path:
+def test_a_client_that_leaves_takes_its_request_along(proxy_server: ProxyServer, service: Service) -> None:
+    with proxy_server.open_socket_proxy(outbound(service)) as path:
         with contextlib.closing(At(path)) as http:
             http.request("POST", "/v1/messages?forever", body=BODY, headers=JSON)
             http.getresponse().read(6)
@@ -300,12 +305,12 @@ def test_an_asker_that_leaves_takes_its_request_along(doors: ProxyServer, servic
 
 
 def test_one_run_has_so_many_connections_and_no_more_and_others_still_get_through(
-    doors: ProxyServer, service: Service
+    proxy_server: ProxyServer, service: Service
 ) -> None:
     service.go.set()
     with (
-        doors.open_socket_proxy(outbound(service)) as path,
-        doors.open_socket_proxy(outbound(service)) as other,
+        proxy_server.open_socket_proxy(outbound(service)) as path,
+        proxy_server.open_socket_proxy(outbound(service)) as other,
         contextlib.ExitStack() as held,
     ):
         for _ in range(MAX_CONNECTIONS):
@@ -315,8 +320,8 @@ def test_one_run_has_so_many_connections_and_no_more_and_others_still_get_throug
         assert ask(other, body=BODY)[0] == 200
 
 
-def test_a_door_goes_with_its_run_and_all_that_went_through_it(doors: ProxyServer, service: Service) -> None:
-    with doors.open_socket_proxy(outbound(service)) as path:
+def test_a_proxy_goes_with_its_run_and_all_that_went_through_it(proxy_server: ProxyServer, service: Service) -> None:
+    with proxy_server.open_socket_proxy(outbound(service)) as path:
         asking = At(path)
         asking.request("POST", "/v1/messages", body=BODY, headers=JSON)
         answer = asking.getresponse()
@@ -327,7 +332,7 @@ def test_a_door_goes_with_its_run_and_all_that_went_through_it(doors: ProxyServe
     assert not path.exists()
 
 
-def test_over_tls_the_service_must_be_who_it_says(doors: ProxyServer, tmp_path: Path) -> None:
+def test_over_tls_the_service_must_be_who_it_says(proxy_server: ProxyServer, tmp_path: Path) -> None:
     own = certificate(tmp_path)
     service = Service(own)
     service.go.set()
@@ -336,7 +341,10 @@ def test_over_tls_the_service_must_be_who_it_says(doors: ProxyServer, tmp_path: 
         upstream = trusting.upstream
         assert upstream is not None
         trusting = replace(trusting, upstream=replace(upstream, url=upstream.url.replace("http:", "https:")))
-        with doors.open_socket_proxy(trusting) as path, doors.open_socket_proxy(replace(trusting, ca="")) as stranger:
+        with (
+            proxy_server.open_socket_proxy(trusting) as path,
+            proxy_server.open_socket_proxy(replace(trusting, ca="")) as stranger,
+        ):
             assert ask(path, body=BODY) == (200, b"first last")
             status, body = ask(stranger, body=BODY)
             assert (status, b"certificate verify failed" in body) == (502, True)
@@ -353,10 +361,12 @@ def connect(path: Path, target: str, sent: bytes = b"") -> bytes:
 REQUEST = b"POST /any HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
-def test_named_hosts_are_reached_by_connect_and_no_other_host_or_port_is(doors: ProxyServer, service: Service) -> None:
+def test_named_hosts_are_reached_by_connect_and_no_other_host_or_port_is(
+    proxy_server: ProxyServer, service: Service
+) -> None:
     service.go.set()
     named = AllowedDestinations(hosts=(f"127.0.0.1:{service.port}", f"*.example.test:{service.port}"))
-    with doors.open_socket_proxy(named) as path:
+    with proxy_server.open_socket_proxy(named) as path:
         answer = connect(path, f"127.0.0.1:{service.port}", REQUEST)
         assert answer.startswith(b"HTTP/1.1 200")
         assert b"first" in answer
@@ -374,7 +384,7 @@ def test_named_hosts_are_reached_by_connect_and_no_other_host_or_port_is(doors: 
     assert len(service.asked) == 1
 
 
-def test_a_named_host_that_turns_out_to_be_this_machine_is_refused(doors: ProxyServer, service: Service) -> None:
+def test_a_named_host_that_turns_out_to_be_this_machine_is_refused(proxy_server: ProxyServer, service: Service) -> None:
     """Whoever owns the name decides where it leads, also to what listens here."""
     here = socket.gethostname()
     try:
@@ -383,15 +393,15 @@ def test_a_named_host_that_turns_out_to_be_this_machine_is_refused(doors: ProxyS
         pytest.skip(f"{here} has no address here")
     if not address.startswith("127."):
         pytest.skip(f"{here} is {address}, no loopback address")
-    with doors.open_socket_proxy(AllowedDestinations(hosts=(f"{here.lower()}:{service.port}",))) as path:
+    with proxy_server.open_socket_proxy(AllowedDestinations(hosts=(f"{here.lower()}:{service.port}",))) as path:
         answer = connect(path, f"{here}:{service.port}", REQUEST)
     assert (answer[:12], b"an inner address" in answer) == (b"HTTP/1.1 403", True)
 
 
-def test_the_outside_is_reached_through_the_installations_proxy(doors: ProxyServer, service: Service) -> None:
+def test_the_outside_is_reached_through_the_installations_proxy(proxy_server: ProxyServer, service: Service) -> None:
     service.go.set()
     with (
-        doors.open_socket_proxy(AllowedDestinations(hosts=(f"127.0.0.1:{service.port}",))) as proxy,
+        proxy_server.open_socket_proxy(AllowedDestinations(hosts=(f"127.0.0.1:{service.port}",))) as proxy,
         socket.socket() as listener,
     ):
         listener.bind(("127.0.0.1", 0))
@@ -411,7 +421,9 @@ def test_the_outside_is_reached_through_the_installations_proxy(doors: ProxyServ
 
         threading.Thread(target=carry, daemon=True).start()
         url = f"http://user:p%40ss@127.0.0.1:{listener.getsockname()[1]}"
-        with doors.open_socket_proxy(AllowedDestinations(hosts=(f"127.0.0.1:{service.port}",), proxy=url)) as path:
+        with proxy_server.open_socket_proxy(
+            AllowedDestinations(hosts=(f"127.0.0.1:{service.port}",), proxy=url)
+        ) as path:
             assert b"first" in connect(path, f"127.0.0.1:{service.port}", REQUEST)
     assert b"Proxy-Authorization: Basic dXNlcjpwQHNz" in heads[0]
 
@@ -434,7 +446,7 @@ def test_the_doors_of_a_worker_that_was_killed_are_removed_by_the_next_one(
 
 
 def at(url: str, target: str = "/v1/messages", body: bytes = BODY) -> tuple[int, bytes]:
-    """Ask a door on loopback."""
+    """Ask a proxy on loopback."""
     parts = urlsplit(url)
     with contextlib.closing(http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)) as client:
         client.request("POST", parts.path + target, body, JSON | {"accept-encoding": "gzip, br"})
@@ -443,11 +455,11 @@ def at(url: str, target: str = "/v1/messages", body: bytes = BODY) -> tuple[int,
 
 
 def test_a_run_without_a_box_has_a_door_on_loopback_that_nobody_else_can_ask(
-    doors: ProxyServer, service: Service
+    proxy_server: ProxyServer, service: Service
 ) -> None:
     service.go.set()
     record = CallLog()
-    with doors.open_loopback_proxy(outbound(service), record) as url:
+    with proxy_server.open_loopback_proxy(outbound(service), record) as url:
         assert at(url) == (200, b"first last")
         root = url.rpartition("/")[0]
         assert at(root)[0] == 403
@@ -460,17 +472,17 @@ def test_a_run_without_a_box_has_a_door_on_loopback_that_nobody_else_can_ask(
 
 
 def test_a_call_that_its_agent_left_was_cut_and_one_to_a_service_that_is_away_failed(
-    doors: ProxyServer, service: Service
+    proxy_server: ProxyServer, service: Service
 ) -> None:
     record = CallLog()
-    with doors.open_socket_proxy(outbound(service), record) as path:
+    with proxy_server.open_socket_proxy(outbound(service), record) as path:
         with contextlib.closing(At(path)) as client:
             client.request("POST", "/v1/messages", BODY, JSON)
             client.getresponse().read(6)
         wait_for(lambda: record.observed_calls().calls[0].ended > 0)
         assert ask(path, target="/v1/messages/count_tokens", body=BODY)[0] == 403
     away = Upstream(url="http://127.0.0.1:1", paths=frozenset({"/v1/messages"}))
-    with doors.open_socket_proxy(AllowedDestinations(upstream=away), record) as path:
+    with proxy_server.open_socket_proxy(AllowedDestinations(upstream=away), record) as path:
         assert ask(path, body=BODY)[0] == 502
     found = [(call.end, call.status, call.word) for call in record.observed_calls().calls]
     assert found == [("cut", 200, ""), ("error", 0, "unreachable")]

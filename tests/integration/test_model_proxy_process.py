@@ -1,4 +1,4 @@
-"""The process that serves the doors goes on while its worker is frozen, ends with it, and is replaced when it dies."""
+"""The process of the model proxies goes on while its worker is frozen, ends with it, and is replaced when it dies."""
 
 import contextlib
 import os
@@ -14,17 +14,17 @@ from tests.integration.test_model_proxy import BODY, Service, ask, at, outbound
 from tests.support import alive, wait_for
 from worker.runners.sandbox import call_log, proxy_client
 
-#: A worker that opens a door, says where, and does as it is asked: ``stop`` freezes it.
+#: A worker that opens a proxy, says where, and does as it is asked: ``stop`` freezes it.
 WORKER = """
 import os, signal, sys
 from pathlib import Path
 from worker.runners.sandbox import proxy_client
 from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
 leads = AllowedDestinations(upstream=Upstream(url=sys.argv[1], paths=frozenset({"/v1/messages"})))
-with proxy_client.open_proxy(leads, Path(sys.argv[2]), sandboxed=False) as door:
-    print(proxy_client._current[0].pid, door.address, flush=True)
+with proxy_client.open_proxy(leads, Path(sys.argv[2]), sandboxed=False) as proxy:
+    print(proxy_client._current[0].pid, proxy.address, flush=True)
     input()
-    print(door.observed_calls().calls[0].status, flush=True)
+    print(proxy.observed_calls().calls[0].status, flush=True)
     input()
 """
 
@@ -38,7 +38,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture(autouse=True)
 def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process for the doors of this test alone."""
+    """A process for the model proxies of this test alone."""
     monkeypatch.setattr(proxy_client, "_current", [])
     yield
     for each in proxy_client._current:
@@ -47,7 +47,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def worker(service: Service, calls: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
-    """A worker with a door: its process, that of the door, and the door's address."""
+    """A worker with a proxy: its process, that of the proxy, and the proxy's address."""
     command = [sys.executable, "-c", WORKER, f"http://127.0.0.1:{service.port}/base", str(calls)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout

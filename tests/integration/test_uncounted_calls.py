@@ -212,12 +212,12 @@ def played(way: Callable[[Agent], object], provider: Provider, calls: Path) -> t
     """What is counted of a way, as the worker sees it, and as who adopts the run from its dead worker does."""
     url = f"http://127.0.0.1:{provider.server.server_address[1]}"
     leads = Upstream(url=url, paths=frozenset(PATHS), models=("m", "dear"))
-    doors, record = ProxyServer(), CallLog(call_log_path(calls))
-    with doors.open_socket_proxy(AllowedDestinations(upstream=leads), record) as path:
+    proxy_server, record = ProxyServer(), CallLog(call_log_path(calls))
+    with proxy_server.open_socket_proxy(AllowedDestinations(upstream=leads), record) as path:
         agent = Agent(path)
         way(agent)
         wait_for(lambda: all(call.ended for call in record.observed_calls().calls))
-    doors.close()
+    proxy_server.close()
     found = read_adopted_calls(calls)
     assert found is not None
     assert found.counted_tokens == record.observed_calls().counted_tokens

@@ -257,7 +257,7 @@ async def test_the_connections_of_closed_streams_are_given_back(installation: In
                 for _ in range(100):
                     stream = http.stream("GET", f"/v1/turns/{turn_id}/events")
                     assert (await streams.enter_async_context(stream)).status_code == 200
-                bell = keys_for_turn(settings.namespace, turn_id).bell(turn_id)
+                bell = keys_for_turn(settings.namespace, turn_id).wake_up_channel(turn_id)
                 await wait_until(lambda: store.pubsub_numsub(bell)[0][1] == 1)  # one for all of them
         await wait_until(lambda: store.pubsub_numsub(bell)[0][1] == 0)
         wait_for(lambda: len(store.client_list()) <= before + _KEPT_CONNECTIONS + 4)

@@ -45,13 +45,13 @@ class ValidatedFile(NamedTuple):
 Judged = Sequence[ValidatedFile]
 
 
-def write_issues(judged: Judged, form: str) -> None:
+def write_issues(validated: Judged, form: str) -> None:
     """Write the issues of validated files in the format ``form``, one of ``FORMATS``."""
-    {"text": _write_text, "json": _write_json, "sarif": _write_sarif, "github": _write_github}[form](judged)
+    {"text": _write_text, "json": _write_json, "sarif": _write_sarif, "github": _write_github}[form](validated)
 
 
-def _write_text(judged: Judged) -> None:
-    for file, issues, edits in judged:
+def _write_text(validated: Judged) -> None:
+    for file, issues, edits in validated:
         for edit in edits:
             click.echo(f"{strip_control(file)}: edited before the rules looked: {fit_line(edit)}")
         if not issues:
@@ -63,7 +63,7 @@ def _write_text(judged: Judged) -> None:
             click.echo(f"    fix: {fit_line(issue.fix_hint)}")
 
 
-def _write_json(judged: Judged) -> None:
+def _write_json(validated: Judged) -> None:
     write_json(
         [
             {
@@ -72,18 +72,18 @@ def _write_json(judged: Judged) -> None:
                 "issues": [issue.to_dict() for issue in issues],
                 "edits": list(edits),
             }
-            for file, issues, edits in judged
+            for file, issues, edits in validated
         ]
     )
 
 
-def _write_sarif(judged: Judged) -> None:
-    codes = dict.fromkeys(issue.code for _, issues, _ in judged for issue in issues)
+def _write_sarif(validated: Judged) -> None:
+    codes = dict.fromkeys(issue.code for _, issues, _ in validated for issue in issues)
     driver = {
         "name": "helix-turns",
         "rules": [{"id": code, "shortDescription": {"text": _describe_code(code)}} for code in codes],
     }
-    results = [_sarif_result(file, issue) for file, issues, _ in judged for issue in issues]
+    results = [_sarif_result(file, issue) for file, issues, _ in validated for issue in issues]
     write_json(
         {
             "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -108,8 +108,8 @@ def _sarif_result(file: str, issue: ValidationIssue) -> dict[str, Any]:
     }
 
 
-def _write_github(judged: Judged) -> None:
-    for file, issues, _ in judged:
+def _write_github(validated: Judged) -> None:
+    for file, issues, _ in validated:
         for issue in issues:
             place = f"file={_escape_command(file, ',:')},line={issue.line or 1},title={issue.code}"
             click.echo(f"::{issue.severity} {place}::{_escape_command(f'{issue.message}. {issue.fix_hint}')}")
@@ -160,9 +160,9 @@ def validate(
     else:
         validators, policy = _build_named_validators(names, root, locale), Policy()
     with isolate_validators(validators) as guarded:
-        judged = [_validate_file(file, guarded, policy, locale, named=bool(names)) for file in files]
-    write_issues(judged, "json" if as_json else form)
-    if any(issue.is_error for _, issues, _ in judged for issue in issues):
+        validated = [_validate_file(file, guarded, policy, locale, named=bool(names)) for file in files]
+    write_issues(validated, "json" if as_json else form)
+    if any(issue.is_error for _, issues, _ in validated for issue in issues):
         raise click.exceptions.Exit(NO)
 
 

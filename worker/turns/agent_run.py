@@ -221,7 +221,7 @@ class AgentRun:
             self.answer_used = nonce if done else ""
             return done
 
-        ground = RunContext(
+        context = RunContext(
             turn=self._turn,
             settings=self._parts.settings,
             policy=lambda: self._parts.policies.find_policy(self._turn),
@@ -230,7 +230,7 @@ class AgentRun:
         )
         try:
             for kind in list_kinds():
-                order = kind.equip_order(order, ground)
+                order = kind.equip_order(order, context)
         except BaseException:
             self._at_end.close()
             raise

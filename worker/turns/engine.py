@@ -91,7 +91,7 @@ class Engine:
         celery: TurnsApp,
         isolated: IsolatedRunner,
         watchers: Sequence[Watcher] = (),
-        looking: SingleConnection | None = None,
+        polling_loop: SingleConnection | None = None,
         *,
         name: str = "",
         alone: bool = False,
@@ -119,7 +119,7 @@ class Engine:
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         #: Whether an operator ended this process, so that the supervisor does not restart it.
         self.stays_down = False
-        self._looking = looking = looking or SingleConnection(settings)
+        self._polling_loop = polling_loop = polling_loop or SingleConnection(settings)
         self._reaper = Reaper(
             settings,
             self.name,
@@ -127,9 +127,9 @@ class Engine:
             self.announce_released,
             self._report_lost,
             self._forget_ended,
-            looking,
+            polling_loop,
         )
-        self._agents = WarmAgents(settings, self.name, self.takes_messages, looking)
+        self._agents = WarmAgents(settings, self.name, self.takes_messages, polling_loop)
         self._watch = PollingLoop(() if alone else (self._reaper, self._agents, *watchers))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
@@ -181,9 +181,9 @@ class Engine:
         chain_task = ChainTask.parse(f"{task.name}/{task.kwargs['attempt']}")
         turn_id, session_id = str(task.kwargs["turn_id"]), str(task.kwargs["session_id"])
         self._taken, self._took_at = self._taken + 1, time.time()
-        seat = self.slots.force_slot(find_queue(chain_task.task))
+        slot_hold = self.slots.force_slot(find_queue(chain_task.task))
         self.loop.start_work(
-            lambda: self._carry_out(TaskEventReport(self._events, task), seat, chain_task, turn_id, session_id)
+            lambda: self._carry_out(TaskEventReport(self._events, task), slot_hold, chain_task, turn_id, session_id)
         )
         return True
 
@@ -203,19 +203,19 @@ class Engine:
                 return
 
     async def _carry_out(
-        self, report: TaskEventReport, seat: SlotHold, chain_task: ChainTask, turn_id: str, session_id: str
+        self, report: TaskEventReport, slot_hold: SlotHold, chain_task: ChainTask, turn_id: str, session_id: str
     ) -> None:
         _TASK.set(report)
         report.begin()
         # Each task has its own context, which ends with the task.
         structlog.contextvars.bind_contextvars(turn_id=turn_id, session_id=session_id, attempt=chain_task.attempt)
         try:
-            await self.service.carry_out_task(chain_task, turn_id, session_id, seat=seat, report=report)
+            await self.service.carry_out_task(chain_task, turn_id, session_id, slot_hold=slot_hold, report=report)
         except Exception as error:  # the turn is delivered again, and other turns are unaffected
             log.exception("turn.broke_off", chain_task=str(chain_task))
             report.fail(error)
         finally:
-            seat.release_all()
+            slot_hold.release_all()
 
     def carry_out_alone(self, chain_task: ChainTask, turn_id: str, session_id: str) -> None:
         """Carry out a single task in this process, and wait until the task ends."""
@@ -289,7 +289,7 @@ class Engine:
                 ready_file,
                 self._reaper.recall_turns,
             ),
-            self._looking,
+            self._polling_loop,
         )
         self._watch.add_watcher(heartbeat)
 

@@ -80,7 +80,7 @@ class NoTaskReport(TaskReport):
 class _TurnContext:
     """A process's state while working on a turn; ``alone`` means that the process has no other task."""
 
-    seat: SlotHold
+    slot_hold: SlotHold
     report: TaskReport
     alone: bool
 
@@ -100,41 +100,41 @@ class TurnService:
         session_id: str,
         *,
         alone: bool = False,
-        seat: SlotHold | None = None,
+        slot_hold: SlotHold | None = None,
         report: TaskReport | None = None,
     ) -> None:
         """Carry out a task of a turn, and continue with the turn's next tasks while slots are free.
 
-        A task that is not carried out in place is announced. ``seat`` holds the turn's slots; without slots only the
+        A task that is not carried out in place is announced. ``slot_hold`` holds the turn's slots; without it only the
         first task is carried out. ``alone`` means that this process does nothing else.
 
         Raises:
             RedisError: the store stayed away; the turn will be delivered again.
         """
         # Without slots no further task runs in place.
-        visit = _TurnContext(seat or SlotHold(Slots({})), report or NoTaskReport(), alone)
+        context = _TurnContext(slot_hold or SlotHold(Slots({})), report or NoTaskReport(), alone)
         await pass_failpoint_async("task.received")
         if why := self.parts.host.sick or (
             "it ends" if self.parts.ends() else ""
         ):  # the message arrived before the process knew
-            visit.report.end_task(f"not here: {why}")
+            context.report.end_task(f"not here: {why}")
             await self.parts.threads.do_file_work(self.parts.announce, chain_task, turn_id, session_id)
             return
-        claim = await self._claim_turn(chain_task, turn_id, session_id, visit)
+        claim = await self._claim_turn(chain_task, turn_id, session_id, context)
         if not self.parts.settings.has_queues:  # otherwise the claim released turns itself
             await self._release_turns()
         if claim is None:
             return
         with self.parts.leases.hold_lease(claim) as lease:
-            while following := await self._carry_out_claimed(lease, visit):
+            while following := await self._carry_out_claimed(lease, context):
                 lease.continue_with(following)
-                visit.seat.keep_needed(find_queue(following.chain_task.task))
+                context.slot_hold.keep_needed(find_queue(following.chain_task.task))
                 structlog.contextvars.bind_contextvars(attempt=following.chain_task.attempt)
-                visit.report.start_next(following.chain_task)
+                context.report.start_next(following.chain_task)
 
-    async def _carry_out_claimed(self, lease: Lease, visit: _TurnContext) -> LeaseClaim | None:
+    async def _carry_out_claimed(self, lease: Lease, context: _TurnContext) -> LeaseClaim | None:
         """Carry out the claimed task. Return the claim of the next task, or None if this process stops here."""
-        claim, report = lease.claim, visit.report
+        claim, report = lease.claim, context.report
         chain_task, turn = claim.chain_task, claim.turn
         try:
             attempts = await self.parts.ledger.read_attempts(claim)
@@ -147,7 +147,7 @@ class TurnService:
             if (failing := transition.fields.values.get("failing")) and failing.code == _SET_UP:
                 transition = await self._handle_wrong_setup(lease, transition, failing)
             await pass_failpoint_async("link.decided")
-            chain_task, transition, done = await self._store_result(lease, attempts, transition, visit)
+            chain_task, transition, done = await self._store_result(lease, attempts, transition, context)
         except LeaseLost:
             if await self.parts.ledger.has_turn(claim.turn.turn_id):
                 log.warning("turn.fenced", chain_task=str(claim.chain_task))
@@ -162,37 +162,37 @@ class TurnService:
         if not outcome and transition.next and transition.next.task == all_tasks()[chain_task.task].checked_by:
             await pass_failpoint_async("run.committed")
         following = done if isinstance(done, LeaseClaim) else None
-        judged = chain_task != claim.chain_task
-        await task_work.forget_recordings(self.parts, lease, following, published=judged and outcome in _SUCCESSES)
+        validated = chain_task != claim.chain_task
+        await task_work.forget_recordings(self.parts, lease, following, published=validated and outcome in _SUCCESSES)
         if isinstance(done, CommitResult):
             await self._announce_next(claim, transition, done)
         return following
 
     async def _store_result(
-        self, lease: Lease, attempts: list[AttemptRecord], transition: Transition, visit: _TurnContext
+        self, lease: Lease, attempts: list[AttemptRecord], transition: Transition, context: _TurnContext
     ) -> tuple[ChainTask, Transition, LeaseClaim | CommitResult]:
         """Store a task's transition, together with the verdict if the answer can be validated at once.
 
         Return the last task carried out, its transition, and the store's reply.
         """
-        chain_task, turn, report = lease.claim.chain_task, lease.claim.turn, visit.report
-        judged: ValidatedRun | None = None
-        if transition.next and transition.next.task == VALIDATE and self._runs_in_place(lease, transition, visit):
-            judged = await validate_at_once(self.parts, lease, transition, attempts)
-        if judged is None:
-            return chain_task, transition, await self._store_transition(lease, transition, visit)
+        chain_task, turn, report = lease.claim.chain_task, lease.claim.turn, context.report
+        validated: ValidatedRun | None = None
+        if transition.next and transition.next.task == VALIDATE and self._runs_in_place(lease, transition, context):
+            validated = await validate_at_once(self.parts, lease, transition, attempts)
+        if validated is None:
+            return chain_task, transition, await self._store_transition(lease, transition, context)
         report.end_task(describe_end(turn, chain_task, transition, ""))
         chain_task = ChainTask(VALIDATE, chain_task.attempt)
         report.start_next(chain_task)
         report.start_task(describe_start(turn, chain_task, attempts))
         await pass_failpoint_async("link.decided")
         try:
-            return chain_task, judged.verdict, await self._store_transition(lease, judged.transition, visit)
+            return chain_task, validated.verdict, await self._store_transition(lease, validated.transition, context)
         except ValidationHeldBack:
-            return chain_task, replace(transition, events=[]), await self._store_transition(lease, transition, visit)
+            return chain_task, replace(transition, events=[]), await self._store_transition(lease, transition, context)
 
     async def _store_transition(
-        self, lease: Lease, transition: Transition, visit: _TurnContext
+        self, lease: Lease, transition: Transition, context: _TurnContext
     ) -> LeaseClaim | CommitResult:
         """Save the session's files, then store the transition with a reference to these files.
 
@@ -208,10 +208,10 @@ class TurnService:
         except SessionFilesError as error:
             log.error("session.not_kept", chain_task=str(chain_task), error=str(error)[:200])
             transition = transition if transition.outcome else await self._handle_missing_files(lease, error)
-        stays, lease.giving_back = self._runs_in_place(lease, transition, visit), True
+        stays, lease.giving_back = self._runs_in_place(lease, transition, context), True
         if stays:
             return await self.parts.ledger.advance_turn(
-                lease.claim, transition, visit.report.next_task_id(transition.next), files
+                lease.claim, transition, context.report.next_task_id(transition.next), files
             )
         return await self.parts.ledger.commit_transition(lease.claim, transition, files)
 
@@ -222,7 +222,7 @@ class TurnService:
         await self.parts.threads.do_file_work(self.parts.host.probe_now)
         return retry_without_files(turn, chain_task, str(error))
 
-    def _runs_in_place(self, lease: Lease, transition: Transition, visit: _TurnContext) -> bool:
+    def _runs_in_place(self, lease: Lease, transition: Transition, context: _TurnContext) -> bool:
         """Take a free slot for the next task, and return True if this process continues with that task.
 
         A repeated task may go to another process, and the delivery before the last strike needs a process of its own.
@@ -236,17 +236,17 @@ class TurnService:
         ):
             return False
         parts, turn = self.parts, lease.claim.turn
-        if visit.alone or lease.reason or parts.host.sick or turn.strikes >= parts.settings.strikes - 1:
+        if context.alone or lease.reason or parts.host.sick or turn.strikes >= parts.settings.strikes - 1:
             return False
         queue = find_queue(transition.next.task)
-        return not (parts.ends() and queue == RUN_QUEUE) and visit.seat.acquire_slot(queue)
+        return not (parts.ends() and queue == RUN_QUEUE) and context.slot_hold.acquire_slot(queue)
 
     async def _claim_turn(
-        self, chain_task: ChainTask, turn_id: str, session_id: str, visit: _TurnContext
+        self, chain_task: ChainTask, turn_id: str, session_id: str, context: _TurnContext
     ) -> LeaseClaim | None:
-        report = visit.report
+        report = context.report
         try:
-            claim = await self._request_claim(chain_task, turn_id, session_id, visit)
+            claim = await self._request_claim(chain_task, turn_id, session_id, context)
         except (ResponseError, ValueError) as error:
             await self.parts.ledger.put_aside(turn_id, error)
             report.end_task("its record is damaged")
@@ -265,7 +265,7 @@ class TurnService:
         return None
 
     async def _request_claim(
-        self, chain_task: ChainTask, turn_id: str, session_id: str, visit: _TurnContext
+        self, chain_task: ChainTask, turn_id: str, session_id: str, context: _TurnContext
     ) -> LeaseClaim | ClaimRefusal:
         """Ask the store for the turn. A worker with an idle agent of the session may claim the turn first.
 
@@ -278,9 +278,9 @@ class TurnService:
         )
         models, rung, wait = self.parts.ability.labels, "", _FIRST_WAIT
         while True:
-            task = visit.report.task_id
+            task = context.report.task_id
             claim = await self.parts.ledger.claim_turn(
-                turn_id, session_id, chain_task, alone=visit.alone, task=task, models=models, lack=lack
+                turn_id, session_id, chain_task, alone=context.alone, task=task, models=models, lack=lack
             )
             if isinstance(claim, LeaseClaim):
                 return claim

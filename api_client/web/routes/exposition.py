@@ -89,13 +89,15 @@ def metric_name(name: str) -> str:
 
 
 class _InstallationCollector(Collector):
-    def __init__(self, counters: Mapping[str, int], standing: InstallationState, vitals: InstallationVitals) -> None:
+    def __init__(
+        self, counters: Mapping[str, int], installation: InstallationState, vitals: InstallationVitals
+    ) -> None:
         self._vitals = vitals
         self._values: dict[str, dict[tuple[str, ...], int]] = defaultdict(dict)
         for entry, value in counters.items():
             name, labels = parse_field(entry)
             self._values[name][labels] = value
-        self._state = standing
+        self._state = installation
 
     def collect(self) -> Iterator[Metric]:
         """Yield every group of metrics of the page ``/metrics``, including those without counts."""
@@ -127,26 +129,28 @@ class _InstallationCollector(Collector):
         return family
 
 
-def _collect_state(standing: InstallationState) -> Iterator[Metric]:
+def _collect_state(installation: InstallationState) -> Iterator[Metric]:
     states = [state.value for state in TurnState if state is not TurnState.FINISHED]
-    turns = {state: standing.states.get(state, 0) for state in states}
+    turns = {state: installation.states.get(state, 0) for state in states}
     yield _make_gauge("helix_turns", "Unfinished turns by state.", "state", turns)
-    could = standing.waiting_by_queue
+    could = installation.waiting_by_queue
     yield _make_gauge("helix_waiting_turns", "Turns that a worker could take now.", "queue", could)
-    yield _make_gauge("helix_waits", "Unfinished turns that do not run, by reason.", "reason", standing.waits_by_reason)
-    free = standing.free_slots
+    yield _make_gauge(
+        "helix_waits", "Unfinished turns that do not run, by reason.", "reason", installation.waits_by_reason
+    )
+    free = installation.free_slots
     yield _make_gauge("helix_free_slots", "Turns that workers could carry out besides.", "queue", free)
-    heard = standing.recent_reports
-    suspended = standing.at - standing.suspended_since if standing.suspended_since else 0.0
+    heard = installation.recent_reports
+    suspended = installation.at - installation.suspended_since if installation.suspended_since else 0.0
     stalled, sick = sum(each.stalled for each in heard), sum(bool(each.sick) for each in heard)
     lease_round = max((each.lease_round for each in heard), default=0.0)
     single = (
-        ("helix_slots_needed_ratio", "Turns at work or able to run now, to all slots.", standing.slots_needed),
-        ("helix_unfinished_turns", "Turns that have not ended.", standing.unfinished),
+        ("helix_slots_needed_ratio", "Turns at work or able to run now, to all slots.", installation.slots_needed),
+        ("helix_unfinished_turns", "Turns that have not ended.", installation.unfinished),
         (
             "helix_oldest_waiting_seconds",
             "Longest wait of a turn that could run now, from the moment it became due.",
-            standing.at - standing.waiting_since if standing.waiting else 0.0,
+            installation.at - installation.waiting_since if installation.waiting else 0.0,
         ),
         (
             "helix_oldest_suspended_seconds",
@@ -156,9 +160,9 @@ def _collect_state(standing: InstallationState) -> Iterator[Metric]:
         (
             "helix_stuck_turns",
             "Turns that could run and wait for five minutes though a slot is free: turns doctor.",
-            standing.stuck,
+            installation.stuck,
         ),
-        ("helix_dead_letters", "Turns that wait for an operator: turns turn dead.", standing.dead),
+        ("helix_dead_letters", "Turns that wait for an operator: turns turn dead.", installation.dead),
         ("helix_workers", "Worker processes heard of just now.", len(heard)),
         ("helix_stalled_workers", "Worker processes that live and take no messages.", stalled),
         ("helix_sick_workers", "Worker processes whose machine cannot carry out turns.", sick),
@@ -213,6 +217,6 @@ def _make_gauge(name: str, meaning: str, label: str, values: Mapping[str, float]
     return family
 
 
-def render_metrics(counters: Mapping[str, int], standing: InstallationState, vitals: InstallationVitals) -> bytes:
+def render_metrics(counters: Mapping[str, int], installation: InstallationState, vitals: InstallationVitals) -> bytes:
     """Render counters, installation state and measurements as the text of the page ``/metrics``."""
-    return generate_latest(_InstallationCollector(counters, standing, vitals))
+    return generate_latest(_InstallationCollector(counters, installation, vitals))

@@ -1,6 +1,6 @@
 """Whole hosts frozen by SIGSTOP, as a pause of a virtual machine or a closed lid does: what nobody took goes on.
 
-A host is a worker with all its processes: supervisor, engine, guard, doors and agents. In a round all hosts are frozen,
+A host is a worker with all its processes: supervisor, engine, guard, proxies, agents. In a round all hosts are frozen,
 or all and the store, or one of two. Half of the agents end in the moment of waking, the others later.
 """
 

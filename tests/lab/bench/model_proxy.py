@@ -1,6 +1,6 @@
-"""``python -m tests.lab.bench.model_proxy``: what the door costs in CPU time of 100 kB streamed, and in waiting.
+"""``python -m tests.lab.bench.model_proxy``: what the model proxy costs in CPU time of 100 kB streamed, and in waiting.
 
-The same answer streams from a service to a client: directly, through the door, and through a relay that makes the
+The same answer streams from a service to a client: directly, through it, and through a relay that makes the
 system calls alone (``floor``: a thread that receives and sends). An answer is one event long, or ``_EVENTS``: in bulk
 or event by event. CPU time is that of the thread that passes it on. The wait is that of each event, from its sending
 to its reading.
@@ -130,7 +130,7 @@ def main() -> None:
     """Print the figures."""
     with tempfile.TemporaryDirectory() as folder:
         own = certificate(Path(folder))
-        doors, record, services = ProxyServer(), CallLog(), list[multiprocessing.Process]()
+        proxy_server, record, services = ProxyServer(), CallLog(), list[multiprocessing.Process]()
         for tls in (None, own):
             listener = socket.create_server(("127.0.0.1", 0))
             services.append(multiprocessing.Process(target=_serve, args=(listener, tls), daemon=True))
@@ -142,10 +142,12 @@ def main() -> None:
                 threading.Thread(target=_floor, args=(relay, port), name="floor", daemon=True).start()
                 _measure("floor", f"http://127.0.0.1:{relay.getsockname()[1]}", "floor")
             upstream = Upstream(url=url, paths=frozenset({"/v1/messages"}))
-            with doors.open_loopback_proxy(AllowedDestinations(upstream=upstream, ca=str(own)), record) as door:
-                _measure("door, TLS" if tls else "door", door, "forwarder", "" if tls else url)
+            with proxy_server.open_loopback_proxy(
+                AllowedDestinations(upstream=upstream, ca=str(own)), record
+            ) as model_proxy:
+                _measure("model proxy, TLS" if tls else "model proxy", model_proxy, "model proxy", "" if tls else url)
         assert {call.end.value for call in record.observed_calls().calls} == {"cut"}, "the stream tells no reason"
-        doors.close()
+        proxy_server.close()
         for service in services:
             service.kill()
 

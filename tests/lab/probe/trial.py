@@ -140,7 +140,7 @@ def targets(folder: Path, guard: int) -> Iterator[dict[str, str]]:
             "abstract": abstract,
             **ports,
             "resolver": str(stack.enter_context(_resolver())),
-            "door": str(PROXY_PORT),
+            "proxy": str(PROXY_PORT),
             "key": stack.enter_context(_key()),
             "segment": str(stack.enter_context(_segment())),
             "victim": str(victim.pid),

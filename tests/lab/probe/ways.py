@@ -54,9 +54,9 @@ def _routes(address: str) -> bool:
     return True
 
 
-def _at_door(at: Target, request: str, refused: str) -> bool:
-    """What the sandbox's own door answers to a request that it must refuse."""
-    with socket.create_connection(("127.0.0.1", int(at["door"])), 2) as client:
+def _at_proxy(at: Target, request: str, refused: str) -> bool:
+    """What the sandbox's own proxy answers to a request that it must refuse."""
+    with socket.create_connection(("127.0.0.1", int(at["proxy"])), 2) as client:
         client.sendall(request.encode())
         return not client.recv(64).startswith(f"HTTP/1.1 {refused}".encode())
 
@@ -175,10 +175,10 @@ WAYS: dict[str, Callable[[Target], object]] = {
     "network: the model's API, past the model proxy": lambda at: speaks(
         socket.AF_INET, ("127.0.0.1", int(at["model"]))
     ),
-    "model proxy: the relay through it": lambda at: _at_door(
+    "model proxy: the relay through it": lambda at: _at_proxy(
         at, f"CONNECT 127.0.0.1:{at['relay']} HTTP/1.1\r\nHost: x\r\n\r\n", "403"
     ),
-    "model proxy: other users' files at the model's API": lambda at: _at_door(
+    "model proxy: other users' files at the model's API": lambda at: _at_proxy(
         at, "POST /v1/files HTTP/1.1\r\nHost: x\r\n\r\n", "403"
     ),
     "read: another session's answer": lambda at: reads(f"{at['other']}/output/response.md"),

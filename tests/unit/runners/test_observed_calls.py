@@ -1,4 +1,4 @@
-"""What the door saw decides: an end is complete only where the run's deciding model call ended well."""
+"""What the proxy saw decides: an end is complete only where the run's deciding model call ended well."""
 
 from typing import Any
 
@@ -135,7 +135,7 @@ def test_an_account_without_money_is_known_by_the_providers_word(ended: Completi
 
 
 def test_an_agent_that_waits_in_silence_for_its_service_says_so() -> None:
-    """It was ended for its silence: the reason is the limit that the door saw (look4-agents C2)."""
+    """It was ended for its silence: the reason is the limit that the proxy saw (look4-agents C2)."""
     idle = Completion(verdict=Verdict.INCOMPLETE, why=IncompleteReason.IDLE, reason="the agent was silent for 45 s")
     ruled = check_observed_calls(
         idle, seen(call(ModelCallEnd.ERROR, status=429, word="rate_limit_error", retry_after=36_000.0))

@@ -34,17 +34,17 @@ def check_workers(settings: Settings) -> Iterator[Finding]:
     if not settings.store_url:
         return
     try:
-        standing, probes, messages, untraced, account = run_with_settings(settings, _read_state)
+        installation, probes, messages, untraced, account = run_with_settings(settings, _read_state)
     except HelixError as error:
         yield Finding("workers", "wrong", str(error), "see the findings about the store")
         return
-    reports, now = standing.reports, time.time()
-    yield from report_alerts(standing)
+    reports, now = installation.reports, time.time()
+    yield from report_alerts(installation)
     yield from check_presence(reports, now)
     yield from check_leases(reports, now, settings.lease_seconds)
-    yield from check_shared_sessions(standing)
+    yield from check_shared_sessions(installation)
     yield from check_same_validators(reports)
-    blamed = {alert.check for alert in standing.alerts}
+    blamed = {alert.check for alert in installation.alerts}
     for probe in probes:
         if not blamed & {
             f"workers {probe.queue}",
@@ -54,29 +54,29 @@ def check_workers(settings: Settings) -> Iterator[Finding]:
         }:  # otherwise the missing workers explain the failed probe
             yield report_probe(probe)
     yield check_turns_kept(account)
-    yield from check_backlog(standing, messages)
+    yield from check_backlog(installation, messages)
     yield from check_traces(untraced)
 
 
 async def _read_state(
     client: TurnsClient,
 ) -> tuple[InstallationState, tuple[QueueProbe, ...], dict[str, int], int | None, TurnBalance]:
-    standing = await client.workers.read_state()  # before the probe, which says nothing about turns
+    installation = await client.workers.read_state()  # before the probe, which says nothing about turns
     probes = await client.prober.send_probes(_PROBE_SECONDS)
     untraced = await client.untraced.count_waiting(_UNTRACED_SECONDS)
     messages = await client.workers.count_messages()
-    return standing, probes, messages, untraced, await client.figures.read_balance()
+    return installation, probes, messages, untraced, await client.figures.read_balance()
 
 
-def report_alerts(standing: InstallationState) -> Iterator[Finding]:
+def report_alerts(installation: InstallationState) -> Iterator[Finding]:
     """Report alerts (causes first), free slots and waiting turns in the words of the overview page."""
-    for alert in standing.alerts:
+    for alert in installation.alerts:
         if alert.check != "disk":  # the check of the disk reports this
             yield Finding(alert.check, "warning" if alert.severity == "warning" else "wrong", alert.message, alert.fix)
-    blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
+    blamed, fleet = {alert.check for alert in installation.alerts}, installation.fleet
     workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.validators} to validate answers"}
     for queue, who in workers.items():
-        there = [each for each in standing.recent_reports if queue in each.queues]
+        there = [each for each in installation.recent_reports if queue in each.queues]
         slots, free = (sum(counted) for counted in zip((0, 0), *map(_SLOTS[queue], there), strict=True))
         if f"workers {queue}" not in blamed:
             yield Finding(f"workers {queue}", "ok", f"{who}, {free} of {slots} slots free")
@@ -84,15 +84,17 @@ def report_alerts(standing: InstallationState) -> Iterator[Finding]:
         said = f"told to take no new turns: {', '.join(fleet.quiet)}"
         yield Finding("quiet", "warning", said, f"`turns worker resume {fleet.quiet[0]}`")
     if not blamed & {"reaper", "waiting"}:
-        longest = f", the longest for {standing.at - standing.waiting_since:.0f} s" if standing.waiting else ""
-        yield Finding(
-            "waiting", "ok", f"{count_noun(len(standing.waiting), 'turn')} could run now{longest}; none is stuck"
+        longest = (
+            f", the longest for {installation.at - installation.waiting_since:.0f} s" if installation.waiting else ""
         )
-    for each in standing.waits:
+        yield Finding(
+            "waiting", "ok", f"{count_noun(len(installation.waiting), 'turn')} could run now{longest}; none is stuck"
+        )
+    for each in installation.waits:
         reason = each.wait.reason.value
         words = each.wait.words()
-        if each.wait.reason is not Reason.STUCK and not any(words in alert.message for alert in standing.alerts):
-            longest = f"the longest for {max(0.0, standing.at - each.since):.0f} s"
+        if each.wait.reason is not Reason.STUCK and not any(words in alert.message for alert in installation.alerts):
+            longest = f"the longest for {max(0.0, installation.at - each.since):.0f} s"
             words = f"{count_noun(each.count, 'turn')}, {longest}: {words}"
             state: State = "ok" if each.wait.severity == "ok" else "warning"
             yield Finding(f"waits {reason}", state, words, "" if state == "ok" else each.wait.fix)
@@ -123,9 +125,9 @@ def check_leases(reports: Sequence[WorkerReport], now: float, lease_seconds: flo
         yield Finding("leases", "ok", f"renewed within {max(rounds.values()):.2f} s")
 
 
-def check_shared_sessions(standing: InstallationState) -> Iterator[Finding]:
+def check_shared_sessions(installation: InstallationState) -> Iterator[Finding]:
     """Report that all workers use the same session folder, unless an alert reports the contrary."""
-    if any(each.sessions for each in standing.reports) and "sessions shared" not in standing.why:
+    if any(each.sessions for each in installation.reports) and "sessions shared" not in installation.why:
         yield Finding("sessions shared", "ok", "all workers see the same session folder")
 
 
@@ -165,15 +167,15 @@ def report_probe(probe: QueueProbe) -> Finding:
     return Finding(check, "wrong", f"nobody claimed a probe within {probe.seconds:.0f} s", START)
 
 
-def check_backlog(standing: InstallationState, messages: dict[str, int]) -> Iterator[Finding]:
+def check_backlog(installation: InstallationState, messages: dict[str, int]) -> Iterator[Finding]:
     """Report how many messages wait in the broker's queues and how many turns are dead letters."""
     waiting = ", ".join(f"{count} in {queue}" for queue, count in sorted(messages.items()))
     yield Finding(
-        "queues", "ok", f"messages that no worker has taken: {waiting}; {standing.unfinished} unfinished turns"
+        "queues", "ok", f"messages that no worker has taken: {waiting}; {installation.unfinished} unfinished turns"
     )
-    if standing.dead:
+    if installation.dead:
         fix = "`turns turn dead`; then `turns turn replay --outcome dead` or `turns turn drop --all`"
-        yield Finding("dead letters", "warning", f"{count_noun(standing.dead, 'turn')} killed their workers", fix)
+        yield Finding("dead letters", "warning", f"{count_noun(installation.dead, 'turn')} killed their workers", fix)
     else:
         yield Finding("dead letters", "ok", "none")
 

@@ -23,16 +23,16 @@ def list_workers(as_json: bool) -> None:
 
     Missing workers that were not replaced come first; the exit code is then 1.
     """
-    standing = run_with_client(lambda client: client.workers.read_state())
-    rows = standing.workers
+    installation = run_with_client(lambda client: client.workers.read_state())
+    rows = installation.workers
     if as_json:
-        alerts = [alert.to_dict() for alert in standing.alerts]
+        alerts = [alert.to_dict() for alert in installation.alerts]
         write_json({"workers": [line.to_dict() for line in rows], "alerts": alerts})
     elif rows:
-        write_rows(WORKERS.columns, rows, standing.at)
+        write_rows(WORKERS.columns, rows, installation.at)
     else:
         click.echo(WORKERS.none)
-    for alert in standing.alerts if rows and not as_json else ():
+    for alert in installation.alerts if rows and not as_json else ():
         click.echo(f"{fit_line(alert.message, 300)}\n  fix: {alert.fix}")
     if any(line.state == "gone" for line in rows):
         raise click.exceptions.Exit(NO)

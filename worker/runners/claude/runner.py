@@ -70,10 +70,10 @@ class ClaudeCliRunner(ProcessRunner):
         prices = model_prices(self._settings.for_model(order.model).prices)
         return self._accept_adopted(order, lambda: exchange.adopt_message(order, files, found, prices))
 
-    def open_agent(self, order: Order, fixed: str, stop: Stop) -> warm_agent.ClaudeAgent | RunResult:
+    def open_agent(self, order: Order, launch_key: str, stop: Stop) -> warm_agent.ClaudeAgent | RunResult:
         """Start an agent process for this run's session and return it, or return an error result. May block."""
         settings = self._settings.for_model(order.model)
-        return warm_agent.open_agent(self._agents, settings, find_program(settings), order, fixed, stop)
+        return warm_agent.open_agent(self._agents, settings, find_program(settings), order, launch_key, stop)
 
     def compute_spare_key(self, order: Order) -> str:
         """Return a digest of the options that a spare process must have in common with the run."""

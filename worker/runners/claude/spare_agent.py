@@ -195,7 +195,7 @@ class ClaudeSpare(ClaudeAgent):
         self.launch_key = part
         self._settings, self._own = settings, own
 
-    def bind_session(self, order: Order, fixed: str) -> bool:
+    def bind_session(self, order: Order, launch_key: str) -> bool:
         """Assign the process to the run's session. Return False if the process must be closed instead."""
         began, files, before = time.monotonic(), self._files, self._files.top
         self._pids = list_family(self._process.pid)
@@ -216,7 +216,7 @@ class ClaudeSpare(ClaudeAgent):
         except (OSError, ValueError, LookupError, TypeError):
             return False
         files.top = top
-        self.assign_session(order, fixed, BaseSession(), began)
+        self.assign_session(order, launch_key, BaseSession(), began)
         return claimed
 
     def _show_session(self, order: Order, top: Path) -> bool:

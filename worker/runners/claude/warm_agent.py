@@ -96,7 +96,7 @@ def _file_identity(path: Path) -> tuple[int, int]:
 
 
 def open_agent(
-    agents: AgentProcesses, settings: Settings, program: str, order: Order, fixed: str, stop: Stop
+    agents: AgentProcesses, settings: Settings, program: str, order: Order, launch_key: str, stop: Stop
 ) -> ClaudeAgent | RunResult:
     """Start an agent process for this run's session and return it, or return an error result. May block."""
     began, top, base = time.monotonic(), new_process_folder(order), cli_sessions.find_base(order)
@@ -119,7 +119,7 @@ def open_agent(
         return not_begun(begun.exit.error, host=False)
     files.level, files.spent, files.prices = begun.level, base.spent, model_prices(settings.prices)
     living = ClaudeAgent(begun, held, files, ResourceLimits.from_settings(settings))
-    living.assign_session(order, fixed, base, began)
+    living.assign_session(order, launch_key, base, began)
     return living
 
 
@@ -170,9 +170,9 @@ class ClaudeAgent:
         self._tip = ""  # id of the kept transcript that matches the process's conversation
         self._sent = 0.0
 
-    def assign_session(self, order: Order, fixed: str, base: BaseSession, began: float) -> None:
+    def assign_session(self, order: Order, launch_key: str, base: BaseSession, began: float) -> None:
         """Assign the process to the session of its first message. ``began`` is the start of the run."""
-        self.session, self.launch_key = (order.owner, order.session_id), fixed
+        self.session, self.launch_key = (order.owner, order.session_id), launch_key
         self._base, self._began = base, began
 
     def continues(self, order: Order) -> bool:

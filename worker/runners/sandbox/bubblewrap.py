@@ -209,13 +209,13 @@ def _read_help(program: str) -> str:
     return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
-def start_command(argv: Sequence[str], door: Path | None, processes: int) -> list[str]:
+def start_command(argv: Sequence[str], proxy_socket: Path | None, processes: int) -> list[str]:
     """Return the command that starts ``argv`` inside a sandbox, connected to the model proxy.
 
-    ``door`` is the socket of the model proxy; ``processes`` 0 means no limit. The sandbox needs the mounts in
+    ``proxy_socket`` is the socket of the model proxy; ``processes`` 0 means no limit. The sandbox needs the mounts in
     ``LISTENER_MOUNTS``.
     """
-    first = [sys.executable, "-I", "-S", str(_INSIDE), str(door or ""), str(PROXY_PORT), str(processes)]
+    first = [sys.executable, "-I", "-S", str(_INSIDE), str(proxy_socket or ""), str(PROXY_PORT), str(processes)]
     return [*first, *argv]
 
 

@@ -161,7 +161,7 @@ def start_agent(
         path = call_log.call_log_path(order.directory) if order.recorded or noted else None
         if stage := _staged.get():
             launch = _apply_stage(launch, stage)
-        launch, door = _isolate_launch(launch, order, level, held, path)
+        launch, model_proxy = _isolate_launch(launch, order, level, held, path)
         agent = agents.spawn_agent(
             launch.argv,
             mark=order.process_tag,
@@ -181,9 +181,9 @@ def start_agent(
     footprint = ResourceUsage(launch.bounds, [order.directory, *launch.writes], sandboxed=level.kind != "none")
     supervision = Supervision(agent, order, stop, line_callback(emit, take_line), footprint)
     supervision.blank_lines = launch.blank_lines
-    if door:
-        supervision.failures = door.count_failures
-    return StartedAgent(supervision, level, door)
+    if model_proxy:
+        supervision.failures = model_proxy.count_failures
+    return StartedAgent(supervision, level, model_proxy)
 
 
 def rebuild_ending(found: FinishedRun) -> RunEnding:
@@ -216,13 +216,13 @@ def _isolate_launch(
     leads = launch.outbound
     if leads is None:
         return _sandbox_launch(launch, order, level, None), None
-    door = held.enter_context(proxy_client.open_proxy(leads, calls, sandboxed=level.cut))
+    model_proxy = held.enter_context(proxy_client.open_proxy(leads, calls, sandboxed=level.cut))
     if level.cut:
         launch = _fill_proxy_address(launch, bubblewrap.PROXY_URL)
     elif leads.upstream:
         local = {name: _LOCAL + f",{launch.env[name]}" if launch.env.get(name) else _LOCAL for name in _NO_PROXY_FOR}
-        launch = _fill_proxy_address(replace(launch, env={**launch.env, **local}), door.address)
-    return _sandbox_launch(launch, order, level, Path(door.address) if level.cut else None), door
+        launch = _fill_proxy_address(replace(launch, env={**launch.env, **local}), model_proxy.address)
+    return _sandbox_launch(launch, order, level, Path(model_proxy.address) if level.cut else None), model_proxy
 
 
 def _fill_proxy_address(launch: Launch, address: str) -> Launch:
@@ -240,7 +240,7 @@ def _fill_proxy_address(launch: Launch, address: str) -> Launch:
     )
 
 
-def _sandbox_launch(launch: Launch, order: Order, level: Isolation, door: Path | None) -> Launch:
+def _sandbox_launch(launch: Launch, order: Order, level: Isolation, proxy_socket: Path | None) -> Launch:
     if level.kind == "none":
         return launch
     if level.cut:
@@ -250,9 +250,9 @@ def _sandbox_launch(launch: Launch, order: Order, level: Isolation, door: Path |
             env |= _PROXY
         launch = replace(launch, env={name: value for name, value in env.items() if value})
     own = SandboxMount(order.directory, writable=not order.read_only)
-    sockets = [door, order.tools.approval_socket if order.tools else None]
+    sockets = [proxy_socket, order.tools.approval_socket if order.tools else None]
     binds = [*bubblewrap.LISTENER_MOUNTS, *launch.binds, *(SandboxMount(path) for path in sockets if path)]
-    argv = bubblewrap.start_command(launch.argv, door, launch.bounds.most_processes)
+    argv = bubblewrap.start_command(launch.argv, proxy_socket, launch.bounds.most_processes)
     nested, tmp_mb, writes = (
         bubblewrap.insert_mount(own, binds),
         launch.bounds.tmp_mb,

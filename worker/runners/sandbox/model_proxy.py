@@ -63,7 +63,7 @@ class ProxyServer:
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._numbers = itertools.count(1)
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="forwarder", daemon=True).start()
+        threading.Thread(target=self._loop.run_forever, name="model proxy", daemon=True).start()
         alive = self._listen_at(self._folder / _ALIVE)
         self._run_in_loop(self._loop.create_unix_server(lambda: ByteStream(ByteStream.close), sock=alive))
 
@@ -89,13 +89,13 @@ class ProxyServer:
             yield url
 
     @contextlib.contextmanager
-    def _open_proxy(self, door: _RunProxy, sock: socket.socket) -> Iterator[None]:
-        self._run_in_loop(door.open(sock))
+    def _open_proxy(self, run_proxy: _RunProxy, sock: socket.socket) -> Iterator[None]:
+        self._run_in_loop(run_proxy.open(sock))
         try:
             yield
         finally:
             with contextlib.suppress(OSError):
-                self._run_in_loop(door.close())
+                self._run_in_loop(run_proxy.close())
 
     def close(self) -> None:
         """Stop the server and delete the folder of its sockets. All proxies must be closed before."""
@@ -184,36 +184,36 @@ class _RunProxy:
             finally:
                 stream.close()
 
-    async def _serve_request(self, asker: _HttpPeer) -> None:
+    async def _serve_request(self, client: _HttpPeer) -> None:
         try:
             async with asyncio.timeout(HEAD_SECONDS):
-                request = await asker.read_event()
+                request = await client.read_event()
             if not isinstance(request, h11.Request):
                 return
             if request.method == b"CONNECT":
-                await self._tunnel_to_host(asker, request.target.decode("ascii", "replace"))
+                await self._tunnel_to_host(client, request.target.decode("ascii", "replace"))
             else:
-                await self._forward_request(asker, request)
+                await self._forward_request(client, request)
         except RequestRefused as refused:
-            await asker.send_refusal(refused)
+            await client.send_refusal(refused)
         except h11.RemoteProtocolError as error:
-            if asker.http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-                await asker.send_refusal(RequestRefused(error.error_status_hint, str(error)))
+            if client.http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+                await client.send_refusal(RequestRefused(error.error_status_hint, str(error)))
 
-    async def _tunnel_to_host(self, asker: _HttpPeer, target: str) -> None:
-        await asker.read_event()
+    async def _tunnel_to_host(self, client: _HttpPeer, target: str) -> None:
+        await client.read_event()
         there = await self._outbound.connect_host(target)
         try:
-            await asker.send_event(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
-            rest, _ = asker.http.trailing_data
+            await client.send_event(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
+            rest, _ = client.http.trailing_data
             await there.write_data(rest)
             async with asyncio.TaskGroup() as both:
-                for way in (_copy_stream(asker.stream, there), _copy_stream(there, asker.stream)):
+                for way in (_copy_stream(client.stream, there), _copy_stream(there, client.stream)):
                     both.create_task(way)
         finally:
             there.close()
 
-    async def _forward_request(self, asker: _HttpPeer, request: h11.Request) -> None:
+    async def _forward_request(self, client: _HttpPeer, request: h11.Request) -> None:
         secret = self._secret.encode()
         if not request.target.startswith(secret):
             raise RequestRefused(403, "this address belongs to another run (docs/security.md)")
@@ -224,7 +224,7 @@ class _RunProxy:
         stream, again, body = None, False, bytearray()
         try:
             if request.method == b"POST":
-                await self._read_checked_body(asker, request, target.decode("ascii", "replace"), upstream, call, body)
+                await self._read_checked_body(client, request, target.decode("ascii", "replace"), upstream, call, body)
             stream = self._idle.pop().reuse() if self._idle else await self._outbound.connect_upstream(upstream)
             service = _HttpPeer(stream, h11.Connection(h11.CLIENT, MAX_HEAD))
             target = upstream.path.encode() + target
@@ -233,7 +233,7 @@ class _RunProxy:
             )
             if body:
                 await service.send_event(h11.Data(data=bytes(body)))
-            again = await _exchange_messages(asker, service, call)
+            again = await _exchange_messages(client, service, call)
         except RequestRefused as refused:
             if call and refused.word:
                 call.log_refusal(refused.status, refused.word)
@@ -252,7 +252,7 @@ class _RunProxy:
 
     async def _read_checked_body(
         self,
-        asker: _HttpPeer,
+        client: _HttpPeer,
         request: h11.Request,
         target: str,
         upstream: Upstream,
@@ -260,9 +260,9 @@ class _RunProxy:
         body: bytearray,
     ) -> None:
         """Read the whole body of a model call and check it, before any part of the body is sent to the service."""
-        if asker.http.they_are_waiting_for_100_continue:
-            await asker.send_event(h11.InformationalResponse(status_code=100, headers=[]))
-        while isinstance(event := await asker.read_event(), h11.Data):
+        if client.http.they_are_waiting_for_100_continue:
+            await client.send_event(h11.InformationalResponse(status_code=100, headers=[]))
+        while isinstance(event := await client.read_event(), h11.Data):
             body += event.data
             self._held += len(event.data)
             if len(body) > MAX_BODY or self._held > 2 * MAX_BODY:
@@ -286,11 +286,11 @@ class _RunProxy:
             stream.close()
 
 
-async def _exchange_messages(asker: _HttpPeer, service: _HttpPeer, call: CallObserver | None) -> bool:
+async def _exchange_messages(client: _HttpPeer, service: _HttpPeer, call: CallObserver | None) -> bool:
     """Forward a request and its response, and return whether the connection to the service can be reused."""
     ways = [
-        asyncio.create_task(_forward_response(service, asker, call)),
-        asyncio.create_task(_finish_request(asker, service)),
+        asyncio.create_task(_forward_response(service, client, call)),
+        asyncio.create_task(_finish_request(client, service)),
     ]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -355,42 +355,42 @@ def _build_headers(upstream: Upstream, request: h11.Request) -> list[tuple[bytes
     return [(b"host", upstream.host_header.encode()), *kept, *ours, (b"accept-encoding", b"identity")]
 
 
-async def _finish_request(asker: _HttpPeer, service: _HttpPeer) -> None:
+async def _finish_request(client: _HttpPeer, service: _HttpPeer) -> None:
     with contextlib.suppress(OSError):  # a service may respond early
         await service.send_event(h11.EndOfMessage())
-    while await asker.stream.read_piece():
+    while await client.stream.read_piece():
         pass
 
 
-async def _forward_response(service: _HttpPeer, asker: _HttpPeer, call: CallObserver | None) -> bool:
+async def _forward_response(service: _HttpPeer, client: _HttpPeer, call: CallObserver | None) -> bool:
     """Forward the service's response to the client, and return whether the service keeps its connection open."""
     head = await service.read_head()
     kept = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
     own = h11.Response(status_code=head.status_code, headers=[*kept, (b"connection", b"close")], reason=head.reason)
     headers = dict(head.headers)
-    framing = BodyFraming(headers, bodyless=asker.bodyless or head.status_code in {204, 304})
+    framing = BodyFraming(headers, bodyless=client.bodyless or head.status_code in {204, 304})
     if call:
         call.observe_head(head.status_code, headers)
-    await asker.send_event(own)
-    await _forward_body(service.stream, asker, framing, call)
+    await client.send_event(own)
+    await _forward_body(service.stream, client, framing, call)
     if not framing.over and not framing.until_closed:
         raise ConnectionError("the service broke off")
     if call:
         call.end_call(whole=True)
-    if not _frames_alike(framing, asker):
-        await asker.send_event(h11.EndOfMessage())
+    if not _frames_alike(framing, client):
+        await client.send_event(h11.EndOfMessage())
     closes = headers.get(b"connection", b"").lower() == b"close" or head.http_version != b"1.1"
     return not (closes or framing.until_closed or framing.surplus)
 
 
-def _frames_alike(framing: BodyFraming, asker: _HttpPeer) -> bool:
+def _frames_alike(framing: BodyFraming, client: _HttpPeer) -> bool:
     """Return whether client and service mark the end of the body alike, so that its bytes can be copied unchanged."""
-    return not framing.until_closed and asker.http.their_http_version != b"1.0"
+    return not framing.until_closed and client.http.their_http_version != b"1.0"
 
 
-async def _forward_body(stream: ByteStream, asker: _HttpPeer, framing: BodyFraming, call: CallObserver | None) -> None:
+async def _forward_body(stream: ByteStream, client: _HttpPeer, framing: BodyFraming, call: CallObserver | None) -> None:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    alike = _frames_alike(framing, asker)
+    alike = _frames_alike(framing, client)
 
     def forward_piece(raw: bytes) -> None:
         if done.done():
@@ -400,7 +400,7 @@ async def _forward_body(stream: ByteStream, asker: _HttpPeer, framing: BodyFrami
             if call:  # before the agent gets the piece, after which it may exit at once
                 call.observe_body(body, whole=framing.over)
             if alike or body:
-                asker.stream.send_data(raw if alike else asker.http.send(h11.Data(data=body)) or b"")
+                client.stream.send_data(raw if alike else client.http.send(h11.Data(data=body)) or b"")
         except (OSError, h11.ProtocolError) as error:
             done.set_exception(error)
         else:
@@ -409,12 +409,12 @@ async def _forward_body(stream: ByteStream, asker: _HttpPeer, framing: BodyFrami
 
     if framing.over:
         return
-    asker.stream.source = stream
+    client.stream.source = stream
     try:
         stream.forward_to(forward_piece)
         await done
     finally:
-        asker.stream.source = None
+        client.stream.source = None
         stream.reuse()
 
 

@@ -23,9 +23,9 @@ def main() -> int:
 
     Returns an exit code only if that fails.
     """
-    door, port, processes, *command = sys.argv[1:]
-    if door:
-        _start_forwarder(door, int(port))
+    proxy_socket, port, processes, *command = sys.argv[1:]
+    if proxy_socket:
+        _start_forwarder(proxy_socket, int(port))
     # Kernels before 5.14 count all processes of the user, not only the sandbox's.
     if int(processes) and tuple(map(int, os.uname().release.split(".", 2)[:2])) >= (5, 14):
         resource.setrlimit(resource.RLIMIT_NPROC, (int(processes), int(processes)))
@@ -36,7 +36,7 @@ def main() -> int:
     return _CANNOT_RUN
 
 
-def _start_forwarder(door: str, port: int) -> None:
+def _start_forwarder(proxy_socket: str, port: int) -> None:
     """Listen on a loopback port, and start a daemon that forwards each connection to the model proxy's socket."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -53,17 +53,17 @@ def _start_forwarder(door: str, port: int) -> None:
             os.dup2(null, fd)
         while True:
             with contextlib.suppress(OSError):
-                asker, _ = listener.accept()
-                threading.Thread(target=_forward_connection, args=(asker, door), daemon=True).start()
+                client, _ = listener.accept()
+                threading.Thread(target=_forward_connection, args=(client, proxy_socket), daemon=True).start()
 
 
-def _forward_connection(asker: socket.socket, door: str) -> None:
-    with asker, socket.socket(socket.AF_UNIX) as out, contextlib.suppress(OSError):
-        asker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        out.connect(door)
-        back = threading.Thread(target=_copy_bytes, args=(out, asker), daemon=True)
+def _forward_connection(client: socket.socket, proxy_socket: str) -> None:
+    with client, socket.socket(socket.AF_UNIX) as out, contextlib.suppress(OSError):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        out.connect(proxy_socket)
+        back = threading.Thread(target=_copy_bytes, args=(out, client), daemon=True)
         back.start()
-        _copy_bytes(asker, out)
+        _copy_bytes(client, out)
         back.join()
 
 

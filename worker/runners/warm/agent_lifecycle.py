@@ -91,7 +91,7 @@ class WarmRunner(Protocol):
         """
         ...
 
-    def open_agent(self, order: Order, fixed: str, stop: Stop) -> LivingAgent | RunResult:
+    def open_agent(self, order: Order, launch_key: str, stop: Stop) -> LivingAgent | RunResult:
         """Start an agent process for the session of this run and return it, or return an error result.
 
         The call may block.
@@ -102,7 +102,7 @@ class WarmRunner(Protocol):
 class SpareAgent(LivingAgent, Protocol):
     """An agent process that was started in advance, before its session is known."""
 
-    def bind_session(self, order: Order, fixed: str) -> bool:
+    def bind_session(self, order: Order, launch_key: str) -> bool:
         """Assign the process to the run's session. Return False if the process must be closed instead.
 
         The call may block.

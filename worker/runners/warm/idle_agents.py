@@ -54,22 +54,22 @@ class IdleAgents:
         self, runner: WarmRunner, limits: WarmLimits, order: Order, emit: Emit, stop: Stop
     ) -> RunResult:
         """Run one message in the session's idle process, or in a spare or new process, and return the result."""
-        fixed = await asyncio.to_thread(runner.compute_launch_key, order)
-        if not fixed:
+        launch_key = await asyncio.to_thread(runner.compute_launch_key, order)
+        if not launch_key:
             return await runner.run_alone(order, emit, stop)
-        living = await asyncio.to_thread(self.take_agent, order, fixed)
-        if living := living or await self._claim_spare(runner, limits, order, fixed):
+        living = await asyncio.to_thread(self.take_agent, order, launch_key)
+        if living := living or await self._claim_spare(runner, limits, order, launch_key):
             result = await self._ask_agent(living, limits, order, emit, stop)
             if result is not None:
                 return result
-        opened = await asyncio.to_thread(runner.open_agent, order, fixed, stop)
+        opened = await asyncio.to_thread(runner.open_agent, order, launch_key, stop)
         if isinstance(opened, RunResult):
             return opened
         result = await self._ask_agent(opened, limits, order, emit, stop)
         return result or not_begun("the agent took no message", host=False)
 
     async def _claim_spare(
-        self, runner: WarmRunner, limits: WarmLimits, order: Order, fixed: str
+        self, runner: WarmRunner, limits: WarmLimits, order: Order, launch_key: str
     ) -> LivingAgent | None:
         """Assign a spare process to the run's session and return it, or None if there is none.
 
@@ -84,9 +84,9 @@ class IdleAgents:
             self._demand.record_session(part, time.monotonic())
         later = functools.partial(self._closing.submit, self.start_spares, runner, limits, order, part)
         asyncio.get_running_loop().call_later(_LATER, later)
-        return await asyncio.to_thread(self._try_spare, order, fixed, part)
+        return await asyncio.to_thread(self._try_spare, order, launch_key, part)
 
-    def _try_spare(self, order: Order, fixed: str, part: str) -> LivingAgent | None:
+    def _try_spare(self, order: Order, launch_key: str, part: str) -> LivingAgent | None:
         with self._lock:
             name = next(
                 (name for name, (one, *_) in self._idle.items() if not name[0] and one.launch_key == part), None
@@ -94,7 +94,7 @@ class IdleAgents:
             spare = cast("SpareAgent", self._idle.pop(name)[0]) if name else None
         if spare is None:
             return None
-        if spare.bind_session(order, fixed):
+        if spare.bind_session(order, launch_key):
             with self._lock:
                 self._demand.record_claim(part)
             return spare
@@ -147,14 +147,14 @@ class IdleAgents:
         await asyncio.to_thread(living.close)
         return result
 
-    def take_agent(self, order: Order, fixed: str) -> LivingAgent | None:
+    def take_agent(self, order: Order, launch_key: str) -> LivingAgent | None:
         """Remove and return the idle process of the run's session, or None.
 
         A process that cannot answer the order is ended.
         """
         with self._lock:
             living = self._idle.pop((order.owner, order.session_id), (None,))[0]
-        if living is None or (living.launch_key == fixed and living.continues(order)):
+        if living is None or (living.launch_key == launch_key and living.continues(order)):
             return living
         self._ended.add(living.session)
         living.close()

@@ -114,7 +114,7 @@ class InterruptionKind:
         """Return True if another worker may use the finished run of a worker that died."""
         return True
 
-    def equip_order(self, order: Order, ground: RunContext) -> Order:
+    def equip_order(self, order: Order, context: RunContext) -> Order:
         """Return the agent's order, extended by what this kind of interruption needs."""
         return order
 

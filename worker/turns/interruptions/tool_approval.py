@@ -85,11 +85,11 @@ class ToolApproval(InterruptionKind):
         """Return False for a run with an unused approval, because its approval server died with the worker."""
         return asked.answer != _YES or bool(turn.answer_used)
 
-    def equip_order(self, order: Order, ground: RunContext) -> Order:
+    def equip_order(self, order: Order, context: RunContext) -> Order:
         """Return the order with the policy's tool rules and a socket that tells the run a person's answer."""
-        turn, locale = ground.turn, ground.turn.request.locale
+        turn, locale = context.turn, context.turn.request.locale
         try:
-            file = ground.policy()
+            file = context.policy()
         except ValueError as error:
             raise SettingsError([str(error)]) from None
         rules = [rule for rule in file.tools if rule.matches(order.model, turn.request.key)] if file else []
@@ -99,18 +99,18 @@ class ToolApproval(InterruptionKind):
         most = turn.interruptions.get(TOOL_CALL, {}).get("asked", 0) >= MAX_QUESTIONS
         server = None
         if asked:
-            server = ApprovalServer(asked, order.directory, None if turn.answer_used else ground.use_up)
-            ground.at_end(server.close)
+            server = ApprovalServer(asked, order.directory, None if turn.answer_used else context.use_up)
+            context.at_end(server.close)
         tools = ToolOrders(
             rules=tuple(rule.to_dict() for rule in rules),
-            root=ground.settings.root,
+            root=context.settings.root,
             asks=find_work(turn.request).in_session and not most,
             approval_socket=server.path if server else None,
             denied=reply_denied(locale),
             unasked=reply_not_asked(locale, "limit") if most else reply_denied(locale),
             later=reply_later(locale),
             said=reply_answered(locale, asked) if asked else "",
-            secrets=tuple(list_secrets(ground.settings)),
+            secrets=tuple(list_secrets(context.settings)),
         )
         return replace(order, tools=tools)
 

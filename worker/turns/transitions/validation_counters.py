@@ -17,14 +17,14 @@ from worker.turns.transitions.usage import Usage
 def count_validated(turn: Turn, decision: str) -> dict[str, int]:
     """Return the metrics counters for an answer that was validated with this decision."""
     model = model_label(turn)
-    judged = {counter_field("attempt.judged", decision, model): 1}
+    validated = {counter_field("attempt.judged", decision, model): 1}
     kind = find_work(turn.request)
-    judged |= kind.count_validated(decision)
+    validated |= kind.count_validated(decision)
     if not kind.answers_in_text:
-        return judged
+        return validated
     for name in turn.request.validators:
-        judged[counter_field("validator.judged", name, model)] = 1
-    return judged
+        validated[counter_field("validator.judged", name, model)] = 1
+    return validated
 
 
 def count_rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:

@@ -19,7 +19,7 @@ class Ours(System):
     """``TurnsClient``: every turn in a session of its own."""
 
     def __init__(self, settings: Settings, model: str) -> None:
-        self.pattern = Keys(settings.namespace).bell("*")
+        self.pattern = Keys(settings.namespace).wake_up_channel("*")
         self._client = TurnsClient(settings)
         self._model = model
         self._sessions: dict[str, str] = {}
