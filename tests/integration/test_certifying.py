@@ -79,7 +79,7 @@ class Believing(OpenAiHttpRunner):
                 return result
             believed = Completion(verdict=Verdict.COMPLETE, reason="exit 0", evidence=ending.evidence)
             return replace(
-                result, completion=check_observed_calls(believed, ending.witnessed) if self._seen else believed
+                result, completion=check_observed_calls(believed, ending.observed_calls) if self._seen else believed
             )
 
         return replace(play, conclude=conclude)
@@ -143,7 +143,7 @@ class BelievingPython(PythonRunner):
         play = super().prepare_run(order)
         assert isinstance(play, PreparedRun)
         honest = play.conclude
-        return replace(play, conclude=lambda ending, emit: honest(replace(ending, witnessed=None), emit))
+        return replace(play, conclude=lambda ending, emit: honest(replace(ending, observed_calls=None), emit))
 
 
 def own(root: Path, code: str, *names: str, runner: type[PythonRunner] = PythonRunner) -> list[Trial]:

@@ -184,7 +184,7 @@ async def test_a_verifier_in_trouble_does_not_verify_and_says_why(
 ) -> None:
     settings = scripted(verdicts=[said], verifier_seconds=1.0 if "hang" in said else 30.0, kill_grace_seconds=0.1)
     result = await SubAgentVerifier(settings=settings).verify_phase(output, {"type": "files_exist"})
-    assert (result.success, result.ground, result.judged) == (False, ResultGround.VERIFIER, False)
+    assert (result.success, result.ground, result.has_verdict) == (False, ResultGround.VERIFIER, False)
     assert told in result.errors[0]
 
 
@@ -320,7 +320,7 @@ def test_a_lease_that_is_lost_is_no_verdict(scripted: Scripted, output: Path) ->
     on = VerificationScope(stop=StopRequest(reason="fenced"))
     phase = Phase(id="p", description="d", verify_agent=True)
     result = SubAgentVerifier(settings=scripted()).verify_output(phase, output, on)
-    assert (result.success, result.ground, result.judged) == (False, ResultGround.STOPPED, False)
+    assert (result.success, result.ground, result.has_verdict) == (False, ResultGround.STOPPED, False)
 
 
 class Remembering:

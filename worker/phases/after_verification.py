@@ -51,7 +51,7 @@ def transition_after_verification(
             outcome=Outcome.PASSED if chain_task.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=record.text),
         )
-    if not result.judged and turn.unverified + 1 < VERIFIER_TRIES:
+    if not result.has_verdict and turn.unverified + 1 < VERIFIER_TRIES:
         return Transition(
             attempt=chain_task.attempt,
             next=chain_task,
@@ -72,7 +72,7 @@ def _reject_attempt(
 ) -> Transition:
     errors, usage = [issue for issue in issues if issue.is_error], Usage.from_report(record.usage)
     rejected = AttemptRejected(attempt=chain_task.attempt, issues=issues)
-    if chain_task.attempt < turn.max_attempts and result.judged:
+    if chain_task.attempt < turn.max_attempts and result.has_verdict:
         feedback, codes = compose_feedback(result), sorted({issue.code for issue in issues})
         return Transition(
             attempt=chain_task.attempt,
@@ -84,7 +84,7 @@ def _reject_attempt(
             counters=count_rejected(turn, "retry", errors, usage),
             validated=True,
         )
-    reason = "rejected" if result.judged else "the verifier gave no verdict"
+    reason = "rejected" if result.has_verdict else "the verifier gave no verdict"
     failing = PendingFailure(code="phase_not_verified", reason=reason)
     transition = Transition(
         attempt=chain_task.attempt,

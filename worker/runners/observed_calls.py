@@ -164,12 +164,12 @@ class ObservedCalls:
         }
 
 
-def find_objection(witnessed: ObservedCalls, *, ends_by_tool: bool = False) -> str:
+def find_objection(observed: ObservedCalls, *, ends_by_tool: bool = False) -> str:
     """Return the reason why the observed calls contradict a complete run, or an empty string.
 
     Runs without observed calls are not contradicted. ``ends_by_tool``: the agent gives its answer by calling a tool.
     """
-    call = witnessed.deciding_call
+    call = observed.deciding_call
     if call is None or call.end is ModelCallEnd.WELL or (ends_by_tool and call.end is ModelCallEnd.TOOL):
         return ""
     return _describe_end(call, "its last model call")
@@ -191,7 +191,7 @@ def _describe_end(call: ModelCall, whose: str) -> str:
 
 def check_observed_calls(
     completion: Completion,
-    witnessed: ObservedCalls | None,
+    observed: ObservedCalls | None,
     *,
     answer: str = "",
     every: bool = False,
@@ -204,25 +204,21 @@ def check_observed_calls(
     (``ObservedCalls.find_broken``). A broken-off or silent run gets the error that the provider reported. ``required``:
     ``complete`` also needs at least one call.
     """
-    call = witnessed.deciding_call if witnessed else None
+    call = observed.deciding_call if observed else None
     if completion.kind is ErrorKind.TRANSIENT and call and call.end is ModelCallEnd.ERROR:
         ruled, wait = _apply_call_end(completion, call), max(completion.retry_after, call.retry_after)
         return (
             ruled if ruled.out_of_credit else replace(completion, retry_after=wait, busy=completion.busy or ruled.busy)
         )
-    if witnessed is None or not (
+    if observed is None or not (
         completion.verdict is Verdict.COMPLETE
         or completion.why in {IncompleteReason.BROKE_OFF, IncompleteReason.SILENT, IncompleteReason.IDLE}
     ):
         return completion
-    problem = find_objection(witnessed, ends_by_tool=ends_by_tool)
+    problem = find_objection(observed, ends_by_tool=ends_by_tool)
     if call is None and required and completion.verdict is Verdict.COMPLETE:
         problem = "the model proxy saw none of its model calls"
-    if (
-        not problem
-        and completion.verdict is Verdict.COMPLETE
-        and (broken := witnessed.find_broken(answer, every=every))
-    ):
+    if not problem and completion.verdict is Verdict.COMPLETE and (broken := observed.find_broken(answer, every=every)):
         call, problem = broken, _describe_end(broken, "a model call for a part of its answer")
     if not problem:
         return completion
@@ -234,9 +230,9 @@ def check_observed_calls(
     )
 
 
-def explain_stop(completion: Completion, witnessed: ObservedCalls | None) -> Completion:
+def explain_stop(completion: Completion, observed: ObservedCalls | None) -> Completion:
     """Return the verdict on a stopped run, with the failure of its last model call added if there was one."""
-    ended = [call for call in witnessed.loop_calls if call.end is not ModelCallEnd.CUT] if witnessed else []
+    ended = [call for call in observed.loop_calls if call.end is not ModelCallEnd.CUT] if observed else []
     if not ended or ended[-1].end not in {ModelCallEnd.ERROR, ModelCallEnd.LIMIT, ModelCallEnd.REFUSED}:
         return completion
     problem = _describe_end(ended[-1], "its last model call")

@@ -48,7 +48,7 @@ class VerificationResult:
     text: str = ""
 
     @property
-    def judged(self) -> bool:
+    def has_verdict(self) -> bool:
         """Return True if the output was assessed, and False if the verification itself did not finish."""
         return self.ground in {ResultGround.GATES, ResultGround.VERDICT}
 

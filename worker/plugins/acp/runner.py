@@ -108,18 +108,18 @@ class AcpRunner(ProgramRunner):
         """Create the reader for the output of our client process."""
         return AcpEventReader()
 
-    def extract_answer(self, run: ProgramRun, heard: OutputReader, witnessed: ObservedCalls | None) -> str:
+    def extract_answer(self, run: ProgramRun, heard: OutputReader, observed: ObservedCalls | None) -> str:
         """Return the agent's answer without texts from side calls, such as a title for the session."""
         if not (
             isinstance(heard, AcpEventReader)
-            and witnessed
+            and observed
             and self.load_agent(run.order.option, run.settings).side_calls
         ):
             return heard.text
         whole: dict[str, list[str]] = {}
         for name, piece in heard.pieces:
             whole.setdefault(name, []).append(piece)
-        asides = {name for name, pieces in whole.items() if witnessed.is_aside("".join(pieces))}
+        asides = {name for name, pieces in whole.items() if observed.is_aside("".join(pieces))}
         kept = "".join(piece for name, piece in heard.pieces if name not in asides)
         return kept.lstrip("\n") if asides else kept
 

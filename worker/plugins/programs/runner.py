@@ -193,7 +193,7 @@ class ProgramRunner(ProcessRunner):
         """Create the reader for the output of the program."""
         raise NotImplementedError
 
-    def extract_answer(self, run: ProgramRun, heard: OutputReader, witnessed: ObservedCalls | None) -> str:
+    def extract_answer(self, run: ProgramRun, heard: OutputReader, observed: ObservedCalls | None) -> str:
         """Return the agent's answer from the output that was read."""
         return heard.text
 
@@ -305,10 +305,10 @@ class ProgramRunner(ProcessRunner):
         if ending.finished:  # the exit code is from our kill
             ending = replace(ending, exit=replace(ending.exit, code=0))
         written = read_accepted_files(order.directory).get(RESPONSE, "").strip()
-        text = written or self.extract_answer(run, heard, ending.witnessed)
+        text = written or self.extract_answer(run, heard, ending.observed_calls)
         completion = check_observed_calls(
             explain_own_stop(ending, order, evidence) or heard.judge_run(ending, evidence),
-            ending.witnessed,
+            ending.observed_calls,
             answer=text,
             every=self.needs_every_call,
             required=self.needs_observed_call,

@@ -185,7 +185,7 @@ class ProcessFiles:
         evidence = build_evidence(order, self.mark, self.agent, ending, message.stream, left, lives=lives)
         stop = None if lives else explain_own_stop(ending, order, facts)
         completion = stop or completion_gate.judge_run(evidence, facts)
-        return check_observed_calls(completion, ending.witnessed, answer=left.text), left
+        return check_observed_calls(completion, ending.observed_calls, answer=left.text), left
 
     def prove_message(
         self, folder: Path, message: Exchange, ending: RunEnding
@@ -287,7 +287,7 @@ def adopt_message(order: Order, files: ProcessFiles, found: FinishedRun, prices:
     seen = call_log.read_adopted_calls(files.work_folder, files.calls) or call_log.read_adopted_calls(
         order.directory, files.calls
     )
-    ending = replace(ending, witnessed=seen)
+    ending = replace(ending, observed_calls=seen)
     well = ending.exit.code == 0 and not ending.exit.cause
     judged_before = cli_sessions.kept_transcript(order).is_file()
     if not well and not judged_before and not (message.over and files.prove_message(order.directory, message, ending)):

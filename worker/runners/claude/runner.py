@@ -164,7 +164,7 @@ class ClaudeCliRunner(ProcessRunner):
             order, order.process_tag, agent_session_id(order), ending, stream, left, lives=ending.finished
         )
         completion = check_observed_calls(
-            stop or claude_gate.judge_run(evidence, facts), ending.witnessed, answer=left.text
+            stop or claude_gate.judge_run(evidence, facts), ending.observed_calls, answer=left.text
         )
         if completion.kind is ErrorKind.SESSION_LOST:
             cli_sessions.discard_base(base)

@@ -264,7 +264,7 @@ class ClaudeAgent:
             return None
         said = supervision.output_size
         ending = RunEnding(
-            exit=AgentExit(pid=self._process.pid), bytes=said, sandbox=files.level, witnessed=begun.observed_calls
+            exit=AgentExit(pid=self._process.pid), bytes=said, sandbox=files.level, observed_calls=begun.observed_calls
         )
         proven = files.prove_message(files.work_folder, message, ending)
         if proven is None:

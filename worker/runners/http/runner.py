@@ -84,7 +84,7 @@ class OpenAiHttpRunner(ProcessRunner):
                 transcript, ending.exit.code, evidence
             )
             if completion.verdict is Verdict.COMPLETE:  # other ends already have the provider's words
-                completion = check_observed_calls(completion, ending.witnessed)
+                completion = check_observed_calls(completion, ending.observed_calls)
             session = ""
             if completion.verdict is Verdict.COMPLETE:
                 said = [*messages, {"role": "assistant", "content": transcript.text}]

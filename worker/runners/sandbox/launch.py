@@ -135,7 +135,7 @@ class StartedAgent:
         """Return how the run ended, together with its isolation and its model calls. The call may block."""
         ending = self.supervision.build_ending(report)
         pass_failpoint("agent.ended")
-        ending = replace(ending, sandbox=self.level, witnessed=self.observed_calls)
+        ending = replace(ending, sandbox=self.level, observed_calls=self.observed_calls)
         if self.level.kind != "none" and not ending.bytes and (problem := bubblewrap.find_sandbox_error(ending.stderr)):
             return replace(ending, exit=replace(ending.exit, error=problem))
         return ending

@@ -114,7 +114,7 @@ class ProcessRunner:
             for line in found.output.removesuffix(b"\n").split(b"\n"):
                 if self.blank_lines or line.strip():
                     reading.take_line(line)
-            ending = replace(rebuild_ending(found), witnessed=call_log.read_adopted_calls(order.directory))
+            ending = replace(rebuild_ending(found), observed_calls=call_log.read_adopted_calls(order.directory))
             return reading.conclude(ending, lambda _: None)
 
         result = self._accept_adopted(order, conclude_recording)

@@ -71,7 +71,7 @@ class RunEnding:
         detail: the exceeded limit.
         stderr: the last 4 kB of standard error.
         sandbox: the isolation; None if never started.
-        witnessed: the model calls; None without a model proxy.
+        observed_calls: the model calls; None without a model proxy.
     """
 
     exit: AgentExit
@@ -80,12 +80,12 @@ class RunEnding:
     bytes: int = 0
     stderr: str = ""
     sandbox: Isolation | None = None
-    witnessed: ObservedCalls | None = None
+    observed_calls: ObservedCalls | None = None
 
     @property
     def counted_tokens(self) -> dict[str, Tokens]:
         """Return the tokens that the model proxy counted, by model."""
-        return self.witnessed.counted_tokens if self.witnessed else {}
+        return self.observed_calls.counted_tokens if self.observed_calls else {}
 
     @property
     def evidence(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class RunEnding:
             "stderr": self.stderr,
             "sandbox": self.sandbox.kind if self.sandbox else "",
             "network": self.network_kind,
-            "witness": self.witnessed.to_dict() if self.witnessed else None,
+            "witness": self.observed_calls.to_dict() if self.observed_calls else None,
         }
         return {name: value for name, value in facts.items() if value or name in {"exit_code", "bytes"}}
 
@@ -326,7 +326,7 @@ def explain_own_stop(ending: RunEnding, order: Order, evidence: dict[str, Any]) 
     if ending.cause == "limit":
         reason = f"the agent went over a limit: {ending.detail}"
         completion = Completion(verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, reason=reason, evidence=evidence)
-        return explain_stop(completion, ending.witnessed) if ending.detail == FAILING else completion
+        return explain_stop(completion, ending.observed_calls) if ending.detail == FAILING else completion
     incomplete = {
         "idle": (IncompleteReason.IDLE, f"the agent was silent for {order.idle_seconds:g} s"),
         "deadline": (IncompleteReason.DEADLINE, "the run's time was up"),
@@ -334,10 +334,10 @@ def explain_own_stop(ending: RunEnding, order: Order, evidence: dict[str, Any]) 
     why, reason = incomplete.get(ending.cause, (None, ""))
     if why:
         completion = Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
-        return explain_stop(completion, ending.witnessed)
+        return explain_stop(completion, ending.observed_calls)
     # An ended lease or a dead guard is the worker's fault, so no attempt is used up.
     cause = ending.cause or (ending.exit.cause if ending.exit.cause in {"lease ended", "guard died"} else "")
     if cause:
         completion = Completion(verdict=Verdict.CANCELLED, reason=f"stopped: {cause}", evidence=evidence)
-        return explain_stop(completion, ending.witnessed) if cause == "expired" else completion
+        return explain_stop(completion, ending.observed_calls) if cause == "expired" else completion
     return None
