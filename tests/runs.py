@@ -47,12 +47,12 @@ class _Judged:
 
 @dataclass
 class Played(_Judged):
-    """How a run ended, what its readers received, and what the witness logged."""
+    """How a run ended, what its readers received, and what the action log has."""
 
     result: RunResult
     events: list[AgentEvent] = field(default_factory=list)
     seconds: float = 0.0
-    witness: list[dict[str, Any]] = field(default_factory=list)
+    action_log: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def verdict(self) -> str:

@@ -17,7 +17,7 @@ from tests.agents.running import RUNNERS, VERSIONS, program_of, with_node
 from tests.installation import turns
 
 _HEAD = """\
-| Agent | Situations | Its own word: false, true ends kept | Without the witness | Our verdict |
+| Agent | Situations | Its own word: false, true ends kept | Without the call log | Our verdict |
 |---|---|---|---|---|"""
 
 

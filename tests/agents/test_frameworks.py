@@ -26,7 +26,7 @@ def test_an_example_answers_through_its_framework(tmp_path: Path, agents: AgentP
         ran = agent.run()
         assert (ran.verdict, ran.result.text) == ("complete", "All the books."), (ran.reason, ran.evidence)
         assert stub.requests[0]["model"] == "m1"
-        assert ran.evidence["witness"]["certifiable"]
+        assert ran.evidence["model_calls"]["certifiable"]
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)

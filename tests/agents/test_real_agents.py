@@ -58,7 +58,7 @@ def test_an_ending_is_seen_for_what_it_is(agent: Agent, services: Services, endi
     assert ran.verdict in right, (ran.reason, ran.evidence)
     if ending == "whole":
         assert (ran.result.text, ran.shown) == ("Hello world", "Hello world")
-        assert ran.evidence["witness"]["certifiable"]
+        assert ran.evidence["model_calls"]["certifiable"]
         assert ran.result.usage["output_tokens"] >= 7
 
 

@@ -26,8 +26,8 @@ Ask = Callable[..., dict[str, Any]]
 def installed(installation: Installation, tmp_path: Path) -> RelayProcess:
     """Worker and relay, with the scripted agent of this folder."""
     models = {"helix": f"scripted:{script('script.yaml', tmp_path)}"}
-    witness = str(tmp_path / "witness.jsonl")
-    installation.change(models=models, lease_seconds=10.0, stop_grace_seconds=30.0, witness=witness)
+    action_log = str(tmp_path / "action_log.jsonl")
+    installation.change(models=models, lease_seconds=10.0, stop_grace_seconds=30.0, action_log=action_log)
     installation.worker()
     relay = installation.relay()
     wait_for(lambda: answers(f"{relay.url}/readyz"))
@@ -39,7 +39,7 @@ def agent_runs(tmp_path: Path) -> Callable[[], list[str]]:
     """The agent runs that were really started, by turn."""
 
     def read() -> list[str]:
-        lines = map(json.loads, (tmp_path / "witness.jsonl").read_text().splitlines())
+        lines = map(json.loads, (tmp_path / "action_log.jsonl").read_text().splitlines())
         return [line["turn"] for line in lines if line["event"] == "start"]
 
     return read

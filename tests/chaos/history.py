@@ -2,7 +2,7 @@
 
 Each line has ``t`` (CLOCK_MONOTONIC, ns: one clock for the whole machine), ``wall`` (s), ``pid``, ``f`` (what) and
 ``type``: ``invoke`` (begun), ``ok`` (surely done), ``fail`` (surely not done), ``info`` (nobody knows; it may still
-happen). A timeout is ``info``, never ``fail``. The agents write their own file, the witness. Standard library only.
+happen). A timeout is ``info``, never ``fail``. The agents write their own file, the action log. Standard library only.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 HISTORY = "history.jsonl"
-WITNESS = "witness.jsonl"
+ACTION_LOG = "action_log.jsonl"
 LOGS = "logs"
 
 
@@ -48,9 +48,9 @@ def read(directory: Path) -> list[dict[str, Any]]:
         OSError: there is no history. ValueError: a line in the middle is no JSON object.
     """
     lines = _lines(directory / HISTORY)
-    witness = directory / WITNESS
-    if witness.exists():
-        for line in _lines(witness):
+    action_log = directory / ACTION_LOG
+    if action_log.exists():
+        for line in _lines(action_log):
             lines.append({**line, "f": "execution", "type": line["event"], "t": int(line["monotonic"] * 1e9)})
     return sorted(lines, key=lambda line: line["t"])
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from api_client.contract.settings import Settings
-from tests.chaos.history import WITNESS
+from tests.chaos.history import ACTION_LOG
 from tests.chaos.traffic.escalations import escalating_rules
 from tests.chaos.traffic.phase_repertoire import phase_rules
 from tests.chaos.traffic.repertoire import script
@@ -61,7 +61,7 @@ def settings_for(directory: Path, history: Path) -> Settings:
         namespace="chaos",
         models={"scripted": f"scripted:{played}", "expert": f"scripted:{played}"},
         policy=str(policy),
-        witness=str(history / WITNESS),
+        action_log=str(history / ACTION_LOG),
         idle_seconds=3.0,
         kill_grace_seconds=1.0,
         shutdown_seconds=2.0,

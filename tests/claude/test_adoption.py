@@ -100,7 +100,7 @@ def stage(
 
 def _ends(attempt: AttemptRecord) -> dict[str, int]:
     """The ends of its model calls, as the proxy saw them: also of an adopted one."""
-    return dict(attempt.completion["evidence"]["witness"]["ends"])
+    return dict(attempt.completion["evidence"]["model_calls"]["ends"])
 
 
 only_kept = pytest.mark.parametrize("stage", ["kept", "kept in a sandbox"], indirect=True)

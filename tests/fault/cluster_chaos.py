@@ -76,7 +76,7 @@ async def chaos(
     (directory / "cluster").mkdir()
     cluster, found, begun = ClusterSetUp(directory / "cluster"), Outcome(), time.monotonic()
     with EmbeddedBroker(directory / "broker") as broker:
-        witness = directory / "witness.jsonl"
+        action_log = directory / "action_log.jsonl"
         script = directory / "script.yaml"
         script.write_text(SCRIPT)
         installation = Installation(
@@ -88,7 +88,7 @@ async def chaos(
                 durability=durability,
                 lease_seconds=10.0,
                 models={"scripted": f"scripted:{script}"},
-                witness=str(witness),
+                action_log=str(action_log),
                 run_slots=8,
             )
         )
@@ -103,7 +103,7 @@ async def chaos(
                 over.set()
                 await happening
                 await _look_up(client, found)
-            found.runs = sum(line["event"] == "start" for line in json_lines(witness))
+            found.runs = sum(line["event"] == "start" for line in json_lines(action_log))
         finally:
             installation.stop()
             cluster.stop()

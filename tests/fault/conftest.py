@@ -42,7 +42,7 @@ class Meeting:
         directory.mkdir()
         self.script = directory / "script.yaml"
         self.script.write_text(SCRIPT.format(meet=directory))
-        self.witness = directory / "witness.jsonl"
+        self.action_log = directory / "action_log.jsonl"
 
     @property
     def begun(self) -> bool:
@@ -51,14 +51,14 @@ class Meeting:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings with which an installation's agents play the script."""
-        return {"models": {"scripted": f"scripted:{self.script}"}, "witness": str(self.witness)}
+        return {"models": {"scripted": f"scripted:{self.script}"}, "action_log": str(self.action_log)}
 
     def go(self) -> None:
         (self.directory / "go").touch()
 
     def runs(self) -> list[dict[str, object]]:
         """Return the agent runs that were really started."""
-        return [line for line in json_lines(self.witness) if line["event"] == "start"]
+        return [line for line in json_lines(self.action_log) if line["event"] == "start"]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[TurnsClient]:
 @pytest.fixture
 async def runs(stage: Stage) -> AsyncIterator[Runs]:
     """Provide the record of what was really executed on the module's ``stage``."""
-    made = Runs(stage.witness)
+    made = Runs(stage.action_log)
     yield made
     made.close()
 

@@ -53,12 +53,12 @@ class Stage(Installation):
         self.script = self.meet / "script.yaml"
         self.script.write_text(script.replace("{meet}", str(self.meet)))
         self.broker = EmbeddedBroker(directory / "broker")
-        self.witness = self.meet / "witness.jsonl"
+        self.action_log = self.meet / "action_log.jsonl"
         made = settings_on(
             self.broker,
             directory / "root",
             models={"scripted": f"scripted:{self.script}"},
-            witness=str(self.witness),
+            action_log=str(self.action_log),
             failpoint=str(self.points),
             lease_seconds=LEASE_SECONDS,
             kill_grace_seconds=0.3,
@@ -200,14 +200,14 @@ async def stubbornly(client: TurnsClient, request: Any) -> str:
 class Runs:
     """The agent runs that really happened: starts, ends, and how long each process was seen alive."""
 
-    def __init__(self, witness: Path) -> None:
-        self._witness = witness
+    def __init__(self, action_log: Path) -> None:
+        self._action_log = action_log
         self.starts: dict[tuple[str, int], dict[str, Any]] = {}
         self.ends: dict[tuple[str, int], float] = {}
         self._watching = asyncio.create_task(self._watch())
 
     def look(self) -> None:
-        for line in json_lines(self._witness):
+        for line in json_lines(self._action_log):
             run = (line["turn"], line["delivery"])
             if line["event"] == "start":
                 self.starts[run] = line

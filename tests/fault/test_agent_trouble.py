@@ -224,7 +224,7 @@ async def test_a_turn_that_kills_its_worker_each_time_is_given_up_and_no_other_t
     with Stage(tmp_path, SCRIPT, strikes=3) as stage:
         stage.start(workers=2)
         async with TurnsClient(stage.settings) as client:
-            runs = Runs(stage.witness)
+            runs = Runs(stage.action_log)
             beside = [
                 await client.submitter.submit(asked(f"[held {number}]", f"beside {number}")) for number in range(4)
             ]

@@ -37,7 +37,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def starts(stage: Stage) -> list[str]:
-    return [line["turn"] for line in json_lines(stage.witness) if line["event"] == "start"]
+    return [line["turn"] for line in json_lines(stage.action_log) if line["event"] == "start"]
 
 
 async def test_another_owners_turn_starts_next_behind_a_hundred(stage: Stage) -> None:
@@ -73,7 +73,7 @@ async def test_an_owner_keeps_its_limit_and_all_its_places_while_workers_are_kil
             assert {turn.outcome for turn in turns} == {Outcome.PASSED}
             assert (store.zcard(keys.at_work), store.zcard(keys.waiting)) == (0, 0)
     open_now, most = 0, 0
-    for line in json_lines(stage.witness):
+    for line in json_lines(stage.action_log):
         open_now += {"start": 1, "end": -1}.get(line["event"], 0)
         most = max(most, open_now)
     killed = len([turn for turn in turns if turn.delivery > 1])

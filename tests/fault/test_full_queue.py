@@ -42,14 +42,14 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         yield made
 
 
-def witnessed(stage: Stage, event: str) -> list[dict[str, Any]]:
+def logged_events(stage: Stage, event: str) -> list[dict[str, Any]]:
     """Return the logged starts or ends of agent runs, in order."""
-    return [line for line in json_lines(stage.witness) if line["event"] == event]
+    return [line for line in json_lines(stage.action_log) if line["event"] == event]
 
 
 def running(stage: Stage, pid: int) -> int:
     """Return how many agents a worker process runs now, inside the process."""
-    counts = [sum(line["pid"] == pid for line in witnessed(stage, event)) for event in ("start", "end")]
+    counts = [sum(line["pid"] == pid for line in logged_events(stage, event)) for event in ("start", "end")]
     return counts[0] - counts[1]
 
 
@@ -63,7 +63,7 @@ async def test_lost_runs_start_again_before_a_queue_of_others(stage: Stage) -> N
         lost = {turn.turn_id: await client.reader.read_events(turn.turn_id) for turn in turns if turn.delivery > 1}
     assert {turn.outcome for turn in turns} == {Outcome.PASSED}
     assert lost, "the killed worker held turns"
-    runs = witnessed(stage, "start")
+    runs = logged_events(stage, "start")
     for turn_id, events in lost.items():
         [taken] = [event.at for event in events if event.kind == "attempt.lost"]
         [again] = [run["at"] for run in runs if run["turn"] == turn_id and run["delivery"] == 2]
@@ -74,7 +74,7 @@ async def test_lost_runs_start_again_before_a_queue_of_others(stage: Stage) -> N
 async def test_the_next_turn_of_a_running_session_starts_before_a_queue_of_others(stage: Stage) -> None:
     async with TurnsClient(stage.settings) as client:
         first = await client.submitter.submit(asked("held", "s-running"))
-        await wait_until(lambda: witnessed(stage, "start"))
+        await wait_until(lambda: logged_events(stage, "start"))
         others = [await client.submitter.submit(asked("hello", f"s-{number}")) for number in range(TURNS)]
         following = await client.submitter.submit(asked("hello", "s-running"))
         (stage.meet / "go").touch()
@@ -82,8 +82,8 @@ async def test_the_next_turn_of_a_running_session_starts_before_a_queue_of_other
             *(client.reader.await_result(each, timeout=240) for each in (first, *others, following))
         )
     assert {turn.outcome for turn in turns} == {Outcome.PASSED}
-    [ended] = [run["at"] for run in witnessed(stage, "end") if run["turn"] == first]
-    starts = {run["turn"]: run["at"] for run in witnessed(stage, "start")}
+    [ended] = [run["at"] for run in logged_events(stage, "end") if run["turn"] == first]
+    starts = {run["turn"]: run["at"] for run in logged_events(stage, "start")}
     before = [turn_id for turn_id in others if ended < starts[turn_id] < starts[following]]
     assert len(before) <= MOST_BEFORE, f"{len(before)} turns that never ran were started before it"
 
@@ -95,7 +95,7 @@ async def test_a_worker_that_finds_a_full_queue_takes_no_more_messages_than_it_h
         async with TurnsClient(stage.settings) as client:
             ids = [await client.submitter.submit(asked("held", f"s-{number}")) for number in range(6)]
             stage.start(workers=1)
-            await wait_until(lambda: len(witnessed(stage, "start")) == 2)
+            await wait_until(lambda: len(logged_events(stage, "start")) == 2)
             with stage.store as store:
                 assert store.llen(f"{stage.settings.namespace}:celery:{RUN_QUEUE}") == 2
                 assert store.zcard(Keys(stage.settings.namespace).waiting) == 2

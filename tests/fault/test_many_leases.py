@@ -57,7 +57,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def starts(stage: Stage) -> int:
     """Return how many agent runs were really started."""
-    return sum(line["event"] == "start" for line in json_lines(stage.witness))
+    return sum(line["event"] == "start" for line in json_lines(stage.action_log))
 
 
 def slow_leases(stage: Stage) -> bool:

@@ -46,7 +46,7 @@ class Runs:
     def __init__(self, stage: Stage) -> None:
         self.starts, self.paid = Counter[str](), Counter[str]()
         self.again: list[str] = []
-        for line in json_lines(stage.witness):
+        for line in json_lines(stage.action_log):
             if line["event"] == "start":
                 self.starts[line["turn"]] += 1
                 self.again += [line["turn"]] * bool(self.paid[line["turn"]])

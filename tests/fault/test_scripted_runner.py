@@ -43,8 +43,13 @@ def play(agents: AgentProcesses, tmp_path: Path, request: pytest.FixtureRequest)
         (tmp_path / "script.yaml").write_text(yaml.safe_dump([{"attempts": [list(steps)]}]))
         directory = tmp_path / "delivery"
         directory.mkdir(exist_ok=True)
-        witness = tmp_path / "witness"
-        given = {"directory": directory, "option": str(tmp_path / "script.yaml"), "witness": str(witness), **values}
+        action_log = tmp_path / "action_log"
+        given = {
+            "directory": directory,
+            "option": str(tmp_path / "script.yaml"),
+            "action_log": str(action_log),
+            **values,
+        }
         order = order_in(tmp_path, f"{RUN}-{tmp_path.name}", **given)
         events: list[AgentEvent] = []
 
@@ -61,7 +66,7 @@ def play(agents: AgentProcesses, tmp_path: Path, request: pytest.FixtureRequest)
             result = runner.run(order, emit, stop or Asked())
         seconds = time.monotonic() - started
         assert processes_with(f"HELIX_AGENT_MARK={RUN}-{tmp_path.name}.") == {}, "a process of the run is left"
-        lines = witness.read_text().splitlines() if witness.exists() else []
+        lines = action_log.read_text().splitlines() if action_log.exists() else []
         return Played(result, events, seconds, [json.loads(line) for line in lines])
 
     return run
@@ -75,23 +80,23 @@ def test_a_whole_answer_is_complete(play: Play) -> None:
     assert run.evidence["result"] is True
 
 
-def test_the_witness_sees_each_start_and_each_end(play: Play) -> None:
+def test_the_action_log_has_each_start_and_each_end(play: Play) -> None:
     run = play({"say": "x"})
     again = play({"say": "x"}, "die", delivery=2)
-    assert [(line["event"], line["attempt"], line["delivery"]) for line in again.witness] == [
+    assert [(line["event"], line["attempt"], line["delivery"]) for line in again.action_log] == [
         ("start", 1, 1),
         ("end", 1, 1),
         ("start", 1, 2),
     ]
-    start, end = run.witness
+    start, end = run.action_log
     assert start.keys() >= {"turn", "attempt", "delivery", "pid", "event", "at", "monotonic"}
     assert start["pid"] == end["pid"]
     assert start["monotonic"] <= end["monotonic"]
     assert abs(start["at"] - time.time()) < 60
 
 
-def test_without_a_witness_nothing_is_recorded(play: Play) -> None:
-    assert play({"say": "x"}, witness="").witness == []
+def test_without_an_action_log_nothing_is_recorded(play: Play) -> None:
+    assert play({"say": "x"}, action_log="").action_log == []
 
 
 def test_an_agent_that_dies_is_incomplete_and_its_fragment_is_kept(play: Play) -> None:
@@ -108,7 +113,7 @@ def test_an_output_cut_off_with_exit_code_zero_is_incomplete(play: Play) -> None
 def test_an_exit_code_is_incomplete(play: Play) -> None:
     run = play({"say": "halb"}, {"exit": 7})
     assert (run.verdict, run.evidence["exit_code"]) == ("incomplete", 7)
-    assert run.witness[-1]["exit"] == 7
+    assert run.action_log[-1]["exit"] == 7
 
 
 def test_an_error_is_told_with_its_kind(play: Play) -> None:
@@ -147,7 +152,7 @@ def test_a_silent_agent_is_stopped_by_the_idle_watchdog(play: Play) -> None:
         "the agent was silent for 4 s",
         "idle",
     )
-    assert run.witness[-1]["event"] == "end"
+    assert run.action_log[-1]["event"] == "end"
 
 
 def test_an_agent_that_keeps_talking_is_not_idle(play: Play) -> None:
@@ -177,7 +182,7 @@ def test_a_run_asked_to_stop_ends_long_before_its_grace_is_over(play: Play, reas
         kill_grace_seconds=600,
     )
     assert (run.verdict, run.reason) == ("cancelled", f"stopped: {reason}")
-    assert run.witness[-1] | {"exit": 143, "event": "end"} == run.witness[-1]
+    assert run.action_log[-1] | {"exit": 143, "event": "end"} == run.action_log[-1]
 
 
 def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(play: Play) -> None:
@@ -192,7 +197,7 @@ def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(play: Play) -> 
     )
     assert (run.verdict, run.evidence["signal"]) == ("cancelled", signal.SIGKILL)
     assert run.seconds >= 0.3
-    assert [line["event"] for line in run.witness] == ["start"]
+    assert [line["event"] for line in run.action_log] == ["start"]
 
 
 def test_a_fenced_run_is_killed_at_once_even_during_its_grace(play: Play) -> None:

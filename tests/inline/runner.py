@@ -45,10 +45,10 @@ class InlineRunner:
             if heard := transcript.collect_event(event):
                 emit(heard)
 
-        witness = ActionLog(order.witness, order.turn_id, order.attempt, order.delivery)
-        witness.append_fact("start")
+        action_log = ActionLog(order.action_log, order.turn_id, order.attempt, order.delivery)
+        action_log.append_fact("start")
         completion = await _play(_InlinePlayer(tell, order, stop), steps, transcript)
-        witness.append_fact("end", exit=None)
+        action_log.append_fact("end", exit=None)
         return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)
 
 

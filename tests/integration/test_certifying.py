@@ -86,7 +86,7 @@ class Believing(OpenAiHttpRunner):
 
 
 @pytest.mark.parametrize("seen", [False, True])
-def test_a_runner_that_believes_its_agent_is_found_out_and_the_witness_saves_it(seen: bool) -> None:
+def test_a_runner_that_believes_its_agent_is_found_out_and_the_call_log_saves_it(seen: bool) -> None:
     agents = AgentProcesses()
     settings = Settings(openai_url="http://certify.invalid/v1", openai_api_key="sk-x", sandbox="off")
     names = {"normal answer", "output limit", "cut after the first piece", "content filter", "tool call, then HTTP 400"}

@@ -57,7 +57,7 @@ def stage(_server: ObjectServer, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 async def runs(stage: Stage) -> AsyncIterator[Runs]:
-    made = Runs(stage.witness)
+    made = Runs(stage.action_log)
     yield made
     made.close()
 

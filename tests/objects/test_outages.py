@@ -170,15 +170,15 @@ async def test_the_turn_of_a_worker_that_dies_meanwhile_ends_when_the_store_is_b
     installation: Installation, server: ObjectServer, gate: Gate, away: Settings
 ) -> None:
     """A real worker is killed while it waits; another one on its disk goes on."""
-    witness = installation.settings.root / "witness.jsonl"
-    installation.settings = replace(away, files_endpoint=gate.url, witness=str(witness), lease_seconds=2.0)
+    action_log = installation.settings.root / "action_log.jsonl"
+    installation.settings = replace(away, files_endpoint=gate.url, action_log=str(action_log), lease_seconds=2.0)
     script = [
         {"attempts": [[{"write": {"path": "memory.txt", "content": "kept"}}, {"say": {"text": GOOD, "seconds": 1}}]]}
     ]
     installation.play(json.dumps(script))
     worker = installation.worker()
     turn_id = await installation.client.submitter.submit(asked("hi"))
-    await wait_until(lambda: witness.exists() and "start" in witness.read_text())
+    await wait_until(lambda: action_log.exists() and "start" in action_log.read_text())
     gate.shut()
     await wait_until(lambda: "session.waits" in worker.log_file.read_text())
     worker.kill()

@@ -67,7 +67,7 @@ class Order:
         deadline: latest end, by ``time.monotonic()``.
         read_only: True if the agent may only read files in ``directory``.
         inputs: readable files from the owner's earlier work.
-        witness: log file of the scripted agent; empty for none.
+        action_log: log file of the scripted agent; empty for none.
         owner: owner of the session, whose agent process may be kept; empty: never.
         recorded: True to record the output, so that another worker can adopt the run.
         tools: rules for tool calls; None leaves decisions to the agent.
@@ -93,7 +93,7 @@ class Order:
     kill_grace_seconds: float = 5.0
     read_only: bool = False
     inputs: tuple[Path, ...] = ()
-    witness: str = ""
+    action_log: str = ""
     owner: str = ""
     recorded: bool = False
     tools: ToolOrders | None = None

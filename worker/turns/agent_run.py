@@ -310,7 +310,7 @@ class AgentRun:
             idle_seconds=settings.idle_seconds,
             kill_grace_seconds=settings.kill_grace_seconds,
             inputs=find_turn_work(turn).list_inputs(settings, turn),
-            witness=settings.witness,
+            action_log=settings.action_log,
             owner="" if not find_work(turn.request).in_session or self._parts.host.sick else turn.request.owner,
             recorded=may_block and folders.is_recorded(runner),
             interruption=turn.interruption,

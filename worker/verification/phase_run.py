@@ -136,7 +136,7 @@ class _PhaseRuns:
             deadline=time.monotonic() + self._settings.deadline_seconds,
             idle_seconds=self._settings.idle_seconds,
             kill_grace_seconds=self._settings.kill_grace_seconds,
-            witness=self._settings.witness,
+            action_log=self._settings.action_log,
         )
         return self._runner.run(order, self._forward_output, stop)
 

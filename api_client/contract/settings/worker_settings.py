@@ -56,7 +56,7 @@ class WorkerSettings(SettingsGroup):
     validation_seconds: float = declare_constant(
         10.0, number_parser(0.1, 3600), "A validator that takes longer has failed."
     )
-    witness: str = declare_constant(
+    action_log: str = declare_constant(
         "", str, "File in which the scripted agent records what it really executed (tests)."
     )
     failpoint: str = declare_constant(

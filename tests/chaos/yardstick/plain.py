@@ -16,7 +16,7 @@ from kombu.exceptions import OperationalError
 
 from api_client.contract.settings import Settings, load_settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from tests.chaos.history import LOGS, WITNESS, Recorder, read
+from tests.chaos.history import ACTION_LOG, LOGS, Recorder, read
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.options import FAULTY, Options
 from tests.chaos.run import QUIET_SECONDS, workplace
@@ -37,7 +37,7 @@ def run_plain(options: Options, variant: str, history: Path, tell: Callable[[str
     Raises:
         NotReady: the installation does not start. BrokerError: there is no server.
     """
-    told = {"HELIX_AGENT_PLAIN": variant, "HELIX_AGENT_PLAIN_WITNESS": str(history / WITNESS)}
+    told = {"HELIX_AGENT_PLAIN": variant, "HELIX_AGENT_PLAIN_ACTION_LOG": str(history / ACTION_LOG)}
     os.environ |= told  # the producer's application is the workers'
     with workplace() as directory, Recorder(history) as recorder:
         whole = build(settings_for(directory, history), directory, told)
@@ -90,7 +90,7 @@ async def _play(
     tell(f"all turns are sent; waiting for {len(acknowledged)}")
     until = time.monotonic() + QUIET_SECONDS
     while time.monotonic() < until:
-        if acknowledged <= _finished(Path(stage.settings.witness)).keys():
+        if acknowledged <= _finished(Path(stage.settings.action_log)).keys():
             break
         await asyncio.sleep(_CHECK_SECONDS)
 
@@ -125,16 +125,16 @@ def _publish(app: Celery, turn: plan.PlannedTurn) -> None:
     chain(*links).apply_async()
 
 
-def _finished(witness: Path) -> Counter[str]:
-    if not witness.exists():
+def _finished(action_log: Path) -> Counter[str]:
+    if not action_log.exists():
         return Counter()
-    lines = [json.loads(line) for line in witness.read_text().splitlines()]
+    lines = [json.loads(line) for line in action_log.read_text().splitlines()]
     return Counter(line["key"] for line in lines if line["event"] == "finished")
 
 
 def _judged(history: Path) -> dict[str, Any]:
     lines = read(history)
-    finished = _finished(history / WITNESS)
+    finished = _finished(history / ACTION_LOG)
     acknowledged = {line["key"] for line in lines if line["f"] == "submit" and line["type"] == "ok"}
     starts = Counter(
         (line["key"], line["run"]) for line in lines if line["f"] == "execution" and line["type"] == "start"

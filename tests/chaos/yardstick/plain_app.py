@@ -15,7 +15,7 @@ from typing import Any
 from celery import Celery, signals
 
 #: What `python -m tests.chaos --plain` tells the workers: the variant, and where they write what they did.
-VARIANT, WITNESS = "HELIX_AGENT_PLAIN", "HELIX_AGENT_PLAIN_WITNESS"
+VARIANT, ACTION_LOG = "HELIX_AGENT_PLAIN", "HELIX_AGENT_PLAIN_ACTION_LOG"
 RUN_QUEUE, CHECK_QUEUE = "helix.run", "helix.check"
 
 _COMMON = {"task_default_queue": RUN_QUEUE, "worker_hijack_root_logger": False}
@@ -52,7 +52,7 @@ app = create_app(os.environ.get("HELIX_BROKER_URL", "").replace("unix://", "redi
 
 def _record(event: str, key: str, **facts: Any) -> None:
     line = {"event": event, "key": key, "pid": os.getpid(), "at": time.time(), "monotonic": time.monotonic(), **facts}
-    fd = os.open(os.environ[WITNESS], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(os.environ[ACTION_LOG], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         os.write(fd, json.dumps(line).encode() + b"\n")
     finally:

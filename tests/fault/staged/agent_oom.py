@@ -131,7 +131,7 @@ async def _doom(made: Stage, starving: WorkerProcess, group: _Group | None) -> N
     if group:  # agents inherit it, until they are told apart from their guard
         Path(f"/proc/{guard_of(engine)}/oom_score_adj").write_text("900")
     while True:
-        for pid in {int(line["pid"]) for line in json_lines(made.witness) if line["event"] == "start"} - told:
+        for pid in {int(line["pid"]) for line in json_lines(made.action_log) if line["event"] == "start"} - told:
             told.add(pid)
             with contextlib.suppress(OSError):
                 if Path(f"/proc/{pid}/ns/uts").readlink() != space:

@@ -26,7 +26,7 @@ async def _outage(folder: Path, server: ObjectServer, broker: EmbeddedBroker, se
     """Turns whose agents end while the store is away: how many did not pass with one run, and what is to be said."""
     gate, root = Gate(server.url), folder / f"{seconds:g}"
     made = settings_on(broker, root, files=server.files, files_endpoint=gate.url)
-    installation = Installation(replace(made, witness=str(root / "witness.jsonl")))
+    installation = Installation(replace(made, action_log=str(root / "action_log.jsonl")))
     steps = [{"write": {"path": "memory.txt", "content": "kept"}}, {"say": {"text": GOOD, "seconds": 1.5}}]
     installation.play(json.dumps([{"attempts": [steps]}]))
     worker = installation.worker()
@@ -46,8 +46,8 @@ async def _outage(folder: Path, server: ObjectServer, broker: EmbeddedBroker, se
 
 
 def _starts(root: Path) -> int:
-    witness = root / "witness.jsonl"
-    return witness.read_text().count('"start"') if witness.exists() else 0
+    action_log = root / "action_log.jsonl"
+    return action_log.read_text().count('"start"') if action_log.exists() else 0
 
 
 def stage(long: bool) -> Seen:

@@ -80,7 +80,7 @@ async def _round(made: Stage, client: TurnsClient, number: int, freezes: Sequenc
 
 def _runs(made: Stage, turn_id: str) -> dict[str, int]:
     """How many runs of a turn were started, and how many of them were ended before they had finished."""
-    lines = [line for line in json_lines(made.witness) if line["turn"] == turn_id]
+    lines = [line for line in json_lines(made.action_log) if line["turn"] == turn_id]
     started = [line["delivery"] for line in lines if line["event"] == "start"]
     finished = {line["delivery"] for line in lines if line["event"] == "end" and line["exit"] == 0}
     return {"start": len(started), "cut off": len(set(started) - finished)}

@@ -126,4 +126,4 @@ def _two_at_once(turn_ids: set[str]) -> set[str]:
 
 def _runs(made: Stage, turn_id: str) -> Counter[str]:
     """How many runs of a turn were started, and ended by themselves."""
-    return Counter(line["event"] for line in json_lines(made.witness) if line["turn"] == turn_id)
+    return Counter(line["event"] for line in json_lines(made.action_log) if line["turn"] == turn_id)

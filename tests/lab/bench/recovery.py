@@ -37,7 +37,7 @@ PAUSE = 15.0
 
 def starts(stage: Stage) -> list[dict[str, Any]]:
     """Every agent's start, in order."""
-    lines = stage.witness.read_text().splitlines() if stage.witness.exists() else []
+    lines = stage.action_log.read_text().splitlines() if stage.action_log.exists() else []
     return [line for line in map(json.loads, lines) if line["event"] == "start"]
 
 

@@ -115,7 +115,7 @@ class Waiting:
 
     def agents(self) -> Counter[str]:
         """How many agents began and ended so far."""
-        lines = self.stage.witness.read_text().splitlines() if self.stage.witness.exists() else []
+        lines = self.stage.action_log.read_text().splitlines() if self.stage.action_log.exists() else []
         return Counter(json.loads(line)["event"] for line in lines)
 
     def held(self) -> int:

@@ -22,7 +22,7 @@ _PATHS = {
 
 
 def seen(api: str, reply: StubReply, *, stream: bool = True) -> tuple[ModelCall, bytes]:
-    """One call of a service, as the witness sees it, and its body."""
+    """One call of a service, as the model proxy sees it, and its body."""
     record = CallLog()
     path = _PATHS[api] if stream else _PATHS[api].replace("streamGenerate", "generate")
     listening = record.observe_call(path)

@@ -9,7 +9,7 @@ import pytest
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS
 from tests.chaos.checker import INVARIANTS, judge
 from tests.chaos.checker.counters import _BOUNDS, folded
-from tests.chaos.history import HISTORY, WITNESS, Recorder, read
+from tests.chaos.history import ACTION_LOG, HISTORY, Recorder, read
 from tests.unit.chaos.histories import (
     PHASE,
     SECOND,
@@ -230,7 +230,7 @@ def test_lines_are_read_back_in_the_order_of_time_with_the_agents_own(tmp_path: 
         recorder.write("submit", "ok", key="k1", turn="turn-1")
     first = read(tmp_path)[0]
     executed = {"turn": "turn-1", "attempt": 1, "delivery": 1, "event": "start", "at": 1.0}
-    (tmp_path / WITNESS).write_text(json.dumps({**executed, "monotonic": first["t"] / 1e9 - 1}) + "\n")
+    (tmp_path / ACTION_LOG).write_text(json.dumps({**executed, "monotonic": first["t"] / 1e9 - 1}) + "\n")
     lines = read(tmp_path)
     assert [(line["f"], line["type"]) for line in lines] == [
         ("execution", "start"),

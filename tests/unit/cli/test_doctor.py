@@ -106,12 +106,12 @@ def test_a_box_that_the_kernel_refuses_is_told_with_what_to_do(
 def test_a_service_that_a_box_does_not_lead_to_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
     given = Settings(root=tmp_path, claude_env=("CLAUDE_CODE_USE_BEDROCK",))
-    witness, finding = check_other_service(given)
-    assert (witness.check, witness.state) == ("claude call log", "warning")
-    assert "bypass the model proxy" in witness.message
+    call_log, finding = check_other_service(given)
+    assert (call_log.check, call_log.state) == ("claude call log", "warning")
+    assert "bypass the model proxy" in call_log.message
     assert (finding.state, "HELIX_SANDBOX_HOSTS" in finding.fix) == ("warning", True)
     hosts = ("bedrock-runtime.eu-central-1.amazonaws.com:443",)
-    assert list(check_other_service(replace(given, sandbox_hosts=hosts))) == [witness]
+    assert list(check_other_service(replace(given, sandbox_hosts=hosts))) == [call_log]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The witness reads the end of a model call as its provider told it, in every form, and however its pieces are cut."""
+"""The model proxy reads the end of a model call as its provider tells it, in every form and however it is cut."""
 
 import gzip
 import json

@@ -325,8 +325,8 @@ def test_inline_ends_at_its_deadline(play: Play) -> None:
 
 
 def test_inline_records_what_it_executed(play: Play, tmp_path: Path) -> None:
-    play({"say": "x"}, witness=str(tmp_path / "witness"))
-    lines = [json.loads(line) for line in (tmp_path / "witness").read_text().splitlines()]
+    play({"say": "x"}, action_log=str(tmp_path / "action_log"))
+    lines = [json.loads(line) for line in (tmp_path / "action_log").read_text().splitlines()]
     assert [(line["event"], line["turn"], line["delivery"]) for line in lines] == [
         ("start", "turn-1", 1),
         ("end", "turn-1", 1),

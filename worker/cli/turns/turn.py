@@ -200,7 +200,7 @@ def _format_attempt(attempt: AttemptRecord) -> list[Line]:
         "asked": fit_line(attempt.prompt),
         "ended": fit_line(" ".join(str(attempt.completion.get(key, "")) for key in ("verdict", "reason"))),
         "took over": _describe_fallback(attempt.completion.get("evidence", {}).get("fallback_from") or {}),
-        "calls": fit_line(str((attempt.completion.get("evidence", {}).get("witness") or {}).get("summary", ""))),
+        "calls": fit_line(str((attempt.completion.get("evidence", {}).get("model_calls") or {}).get("summary", ""))),
         "answer": f"{len(attempt.text)} characters" if attempt.text else "",
         "deliveries": str(attempt.deliveries) if attempt.deliveries > 1 else "",
         "worker": fit_line(attempt.worker),

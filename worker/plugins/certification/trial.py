@@ -103,7 +103,7 @@ class Trial:
     @property
     def certifiable(self) -> bool:
         """Return True if the model proxy saw the agent's calls, or if the agent made none."""
-        return not self.calls or bool((self.evidence.get("witness") or {}).get("certifiable"))
+        return not self.calls or bool((self.evidence.get("model_calls") or {}).get("certifiable"))
 
     @property
     def problem(self) -> str:

@@ -102,7 +102,7 @@ class RunEnding:
             "stderr": self.stderr,
             "sandbox": self.sandbox.kind if self.sandbox else "",
             "network": self.network_kind,
-            "witness": self.observed_calls.to_dict() if self.observed_calls else None,
+            "model_calls": self.observed_calls.to_dict() if self.observed_calls else None,
         }
         return {name: value for name, value in facts.items() if value or name in {"exit_code", "bytes"}}
 

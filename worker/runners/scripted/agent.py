@@ -73,10 +73,10 @@ def _print_event(event: dict[str, Any]) -> None:
 def main() -> int:
     """Play the script steps that arrive as JSON on standard input, and return the exit code."""
     order = json.loads(sys.stdin.buffer.read())
-    witness = ActionLog(order["witness"], order["turn"], order["attempt"], order["delivery"])
+    action_log = ActionLog(order["action_log"], order["turn"], order["attempt"], order["delivery"])
     # Exit normally on SIGTERM, so that the log records the end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    witness.append_fact("start")
+    action_log.append_fact("start")
     player = ProcessPlayer(_print_event, Path(order["directory"]), order["mark"], order["prompt"])
     player.worker_pid = order["worker"]
     code: object = 1
@@ -86,7 +86,7 @@ def main() -> int:
         code = stop.code
         raise
     finally:
-        witness.append_fact("end", exit=code)
+        action_log.append_fact("end", exit=code)
     return int(code)
 
 

@@ -49,7 +49,7 @@ class ScriptedRunner(ProcessRunner):
             "mark": order.process_tag,
             "directory": str(order.directory),
             "prompt": order.prompt,
-            "witness": order.witness,
+            "action_log": order.action_log,
             "worker": os.getpid(),
             "steps": steps,
         }
@@ -67,7 +67,7 @@ class ScriptedRunner(ProcessRunner):
                 "HELIX_AGENT_DELIVERY": str(order.delivery),
             },
             stdin=json.dumps(said).encode(),
-            binds=[*OUR_CODE, *([SandboxMount(Path(order.witness), writable=True)] if order.witness else [])],
+            binds=[*OUR_CODE, *([SandboxMount(Path(order.action_log), writable=True)] if order.action_log else [])],
             sandbox=settings.sandbox,
             bounds=ResourceLimits.from_settings(settings),
         )
