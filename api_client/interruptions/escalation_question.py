@@ -20,9 +20,9 @@ class VerdictQuestion(QuestionKind):
     name = VERDICT
     proposes = True
 
-    def show_question(self, asked: Interruption, locale: str) -> QuestionView:
+    def show_question(self, interruption: Interruption, locale: str) -> QuestionView:
         """Return the question with its choices, as shown to a person next to the proposed answer."""
-        in_text = asked.asked.get("in_text", True)
+        in_text = interruption.asked.get("in_text", True)
         edit = translate_text(_WORDS, "edit" if in_text else "edit_phase", locale)
         return QuestionView(
             title=translate_text(_WORDS, "title", locale),
@@ -38,11 +38,11 @@ class VerdictQuestion(QuestionKind):
             elsewhere=translate_text(_WORDS, "elsewhere", locale),
         )
 
-    def check_answer(self, asked: Interruption, decision: str, note: str, text: str) -> None:
+    def check_answer(self, interruption: Interruption, decision: str, note: str, text: str) -> None:
         """Check that a decision fits the question. Raises ``BadRequest``, which names the invalid field."""
-        if decision == DecisionKind.EDIT and not asked.asked.get("in_text", True) and text:
+        if decision == DecisionKind.EDIT and not interruption.asked.get("in_text", True) and text:
             raise BadRequest("such a result is edited in its files, not by a text", param="text")
-        super().check_answer(asked, decision, note, text)
+        super().check_answer(interruption, decision, note, text)
 
     def count_added_runs(self, request: TurnRequest) -> int:
         """Return how many runs of another model an escalation tries before it asks a person."""

@@ -66,13 +66,15 @@ class QuestionKind:
     #: Whether the question proposes an answer of the agent (``turns/proposal.py``).
     proposes = False
 
-    def show_question(self, asked: Interruption, locale: str) -> QuestionView:
+    def show_question(self, interruption: Interruption, locale: str) -> QuestionView:
         """Return the question as shown to a person, in German or English."""
-        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in asked.asked.items()}
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in interruption.asked.items()
+        }
         facts = tuple((escape_invisible(name), escape_invisible(text)) for name, text in texts.items())
         return QuestionView(
             title=translate_text(_WORDS, "title", locale),
-            summary=asked.reason or asked.kind,
+            summary=interruption.reason or interruption.kind,
             choices=yes_no_choices(locale),
             facts=facts,
             chat="\n".join(f"{name}: {text}".replace("\n", "\n    ") for name, text in facts),
@@ -81,9 +83,9 @@ class QuestionKind:
             elsewhere=translate_text(_WORDS, "elsewhere", locale),
         )
 
-    def check_answer(self, asked: Interruption, decision: str, note: str, text: str) -> None:
+    def check_answer(self, interruption: Interruption, decision: str, note: str, text: str) -> None:
         """Check that a decision fits the question. Raises ``BadRequest``, which names the invalid field."""
-        choices = {each.decision: each for each in self.show_question(asked, "en").choices}
+        choices = {each.decision: each for each in self.show_question(interruption, "en").choices}
         if decision not in choices:
             raise BadRequest(f"this is answered by {' or '.join(choices)}, not {decision[:80]!r}", param="decision")
         takes = choices[decision].takes

@@ -39,9 +39,9 @@ def count_all_added_runs(request: TurnRequest) -> int:
     return sum(kind.count_added_runs(request) for kind in (*_BUILT_IN.values(), *load_installed_kinds().values()))
 
 
-def show_question(asked: Interruption, locale: str = "en") -> QuestionView:
+def show_question(interruption: Interruption, locale: str = "en") -> QuestionView:
     """Return the question of a suspended turn as shown to people."""
-    return find_question_kind(asked.kind).show_question(asked, locale)
+    return find_question_kind(interruption.kind).show_question(interruption, locale)
 
 
 def summarise_turn_questions(turn: Turn, locale: str) -> str:

@@ -19,9 +19,9 @@ class ToolApprovalQuestion(QuestionKind):
 
     name = TOOL_CALL
 
-    def show_question(self, asked: Interruption, locale: str) -> QuestionView:
+    def show_question(self, interruption: Interruption, locale: str) -> QuestionView:
         """Return the question as shown to a person, with the complete tool call."""
-        call = ToolQuestion.from_interruption(asked)
+        call = ToolQuestion.from_interruption(interruption)
         return QuestionView(
             title=translate_text(_WORDS, "title", locale),
             summary=f"may the agent do this? {call.tool} ({SHOW_COMMAND})",

@@ -46,7 +46,7 @@ class SubmittedTurn:
     is_new: bool = False
 
 
-async def submit_or_join(request: Request, ask: ChatRequest, relay: Relay, caller: Caller) -> SubmittedTurn:
+async def submit_or_join(request: Request, chat_request: ChatRequest, relay: Relay, caller: Caller) -> SubmittedTurn:
     """Submit a chat request as a turn, or find the turn that already answers the same request.
 
     Raises ``ApiError`` (429, as ``require_room``) and the errors of ``Submitter.submit``. After ``StoreUnavailable``,
@@ -56,17 +56,17 @@ async def submit_or_join(request: Request, ask: ChatRequest, relay: Relay, calle
     try:
         async with asyncio.timeout(seconds):
             turn_id = relay.client.submitter.create_turn_id()
-            await require_room(relay, caller, ask.request.locale, [turn_id], size=body_size(request))
-            found = await _find_earlier(ask, relay, turn_id) if ask.question_hash else None
+            await require_room(relay, caller, chat_request.request.locale, [turn_id], size=body_size(request))
+            found = await _find_earlier(chat_request, relay, turn_id) if chat_request.question_hash else None
             if found is None:
-                key = ask.idempotency_key
-                shared = caller.slot_share.apply_to(ask.request)
+                key = chat_request.idempotency_key
+                shared = caller.slot_share.apply_to(chat_request.request)
                 stored = await relay.client.submitter.submit(shared, turn_id=turn_id, idempotency_key=key)
                 found = SubmittedTurn(stored, is_new=stored == turn_id)
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error
     # From here on the log lines of this request carry the turn id.
-    structlog.contextvars.bind_contextvars(turn_id=found.turn_id, session_id=ask.request.session_id)
+    structlog.contextvars.bind_contextvars(turn_id=found.turn_id, session_id=chat_request.request.session_id)
     return found
 
 
@@ -125,29 +125,29 @@ async def note_delivery(relay: Relay, owner: str, question: str, turn_id: str) -
         log.warning("relay.delivery_not_noted", turn_id=turn_id, error=type(error).__name__)
 
 
-async def _find_earlier(ask: ChatRequest, relay: Relay, turn_id: str) -> SubmittedTurn | None:
+async def _find_earlier(chat_request: ChatRequest, relay: Relay, turn_id: str) -> SubmittedTurn | None:
     """Return an earlier turn that answers the same question, or None if a new turn is needed."""
-    request, repeats = ask.request, relay.client.open_questions
+    request, repeats = chat_request.request, relay.client.open_questions
     keep = request.deadline_seconds + relay.settings.rejoin_seconds
     earlier = turn_id
-    if ask.is_first_try:
-        await repeats.replace_turn(request.owner, ask.question_hash, turn_id, keep_seconds=keep)
+    if chat_request.is_first_try:
+        await repeats.replace_turn(request.owner, chat_request.question_hash, turn_id, keep_seconds=keep)
     else:
-        earlier = await repeats.claim_question(request.owner, ask.question_hash, turn_id, keep_seconds=keep)
+        earlier = await repeats.claim_question(request.owner, chat_request.question_hash, turn_id, keep_seconds=keep)
     if earlier != turn_id:
-        turn = await _get_joinable(ask, relay, earlier)
+        turn = await _get_joinable(chat_request, relay, earlier)
         if turn:
             log.info("turn.joined", turn_id=earlier, state=turn.state.value)
             return SubmittedTurn(earlier, turn.seq)
-        await repeats.replace_turn(request.owner, ask.question_hash, turn_id, keep_seconds=keep)
-    if ask.has_page:
+        await repeats.replace_turn(request.owner, chat_request.question_hash, turn_id, keep_seconds=keep)
+    if chat_request.has_page:
         await relay.readers.cancel_superseded(turn_id, request)
     return None
 
 
-async def _get_joinable(ask: ChatRequest, relay: Relay, turn_id: str) -> Turn | None:
+async def _get_joinable(chat_request: ChatRequest, relay: Relay, turn_id: str) -> Turn | None:
     try:
-        turn = await relay.client.reader.read_turn(turn_id, owner=ask.request.owner)
+        turn = await relay.client.reader.read_turn(turn_id, owner=chat_request.request.owner)
     except TurnNotFound:
         return None  # its relay died before storing it
     if turn.state is TurnState.FINISHED:
@@ -155,4 +155,4 @@ async def _get_joinable(ask: ChatRequest, relay: Relay, turn_id: str) -> Turn | 
     if turn.stop:
         return None
     # Open WebUI may ask one model twice at a time; a client that counts its retries abandoned the first request.
-    return turn if ask.is_retry or not relay.readers.has_reader(turn_id) else None
+    return turn if chat_request.is_retry or not relay.readers.has_reader(turn_id) else None

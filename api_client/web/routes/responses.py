@@ -55,22 +55,22 @@ StartingAfterParameter = Annotated[int | None, Query(ge=0, le=10**9)]
 @router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi_operation(ResponseBody))
 async def create_response(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
     """Answer a conversation: at once with ``background``, as a stream with ``stream``, else when the turn has ended."""
-    ask = await read_request(request, relay, caller, "responses", read_response_request)
-    if ask.background_kind:
+    chat_request = await read_request(request, relay, caller, "responses", read_response_request)
+    if chat_request.background_kind:
         await require_rate(relay, caller)
-        return _answer_background_task(ask)
-    submitted = await submit_or_join(request, ask, relay, caller)
-    reply = make_reply(relay, ask, submitted.turn_id)
-    if ask.wants_stream and ask.has_page:
-        return stream_page(relay, reply, ask.mode, submitted)
+        return _answer_background_task(chat_request)
+    submitted = await submit_or_join(request, chat_request, relay, caller)
+    reply = make_reply(relay, chat_request, submitted.turn_id)
+    if chat_request.wants_stream and chat_request.has_page:
+        return stream_page(relay, reply, chat_request.mode, submitted)
     turn = await relay.client.reader.read_turn(reply.turn_id, owner=caller.owner)
     named = {"x-turn-id": reply.turn_id}
-    if ask.wants_stream:
+    if chat_request.wants_stream:
         frames = stream_response(relay, turn, caller.owner, reply=reply)
         return StreamingResponse(frames, media_type="text/event-stream", headers=named | SSE_HEADERS)
-    if ask.request.metadata[BACKGROUND]:
+    if chat_request.request.metadata[BACKGROUND]:
         return JSONResponse(response_object(turn), headers=named)
-    del ask, turn  # free the memory of the question while waiting for its answer
+    del chat_request, turn  # free the memory of the question while waiting for its answer
     return await answer_whole(
         request,
         relay,
@@ -79,25 +79,25 @@ async def create_response(request: Request, relay: CurrentRelay, caller: Current
     )
 
 
-def _answer_background_task(ask: ChatRequest) -> Response:
+def _answer_background_task(chat_request: ChatRequest) -> Response:
     """Return the response to a background request, such as one for a chat title, which needs no turn.
 
     Open WebUI's merge view parses the stream itself and understands only chunks of chat completions.
     """
-    if ask.wants_stream and ask.from_open_webui:
-        return answer_background_task(ask)
+    if chat_request.wants_stream and chat_request.from_open_webui:
+        return answer_background_task(chat_request)
     turn = Turn(
         turn_id=f"task-{secrets.token_hex(12)}",
         epoch="",
         state=TurnState.FINISHED,
-        request=ask.request,
+        request=chat_request.request,
         delivery=1,
         outcome=Outcome.PASSED,
-        response=answer_task(ask.background_kind, ask.request.messages),
+        response=answer_task(chat_request.background_kind, chat_request.request.messages),
         created_at=time.time(),
         finished_at=time.time(),
     )
-    if not ask.wants_stream:
+    if not chat_request.wants_stream:
         return JSONResponse(response_object(turn))
     frames = [event_frame(payload["type"], payload) for payload in ResponseEvents(turn).render_rest(turn)]
     return Response(b"".join(frames), media_type="text/event-stream", headers=SSE_HEADERS)

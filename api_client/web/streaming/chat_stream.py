@@ -43,32 +43,32 @@ def stream_page(relay: Relay, reply: Reply, mode: StreamMode, turn: SubmittedTur
     )
 
 
-def make_reply(relay: Relay, ask: ChatRequest, turn_id: str) -> Reply:
+def make_reply(relay: Relay, chat_request: ChatRequest, turn_id: str) -> Reply:
     """Create the reply for a chat request without keeping the request's texts in memory."""
     return Reply(
         turn_id=turn_id,
-        model=ask.request.model,
+        model=chat_request.request.model,
         created=int(time.time()),
-        locale=ask.request.locale,
-        from_open_webui=ask.from_open_webui,
+        locale=chat_request.request.locale,
+        from_open_webui=chat_request.from_open_webui,
         pages_url=relay.settings.public_url.rstrip("/"),
-        has_validators=bool(ask.request.validators),
-        include_usage=ask.include_usage,
-        owner=ask.request.owner,
-        session_id=ask.request.session_id,
-        question_hash=ask.question_hash,
-        has_page=ask.has_page,
-        is_json=AnswerFormat.from_request(ask.request) is not None,
+        has_validators=bool(chat_request.request.validators),
+        include_usage=chat_request.include_usage,
+        owner=chat_request.request.owner,
+        session_id=chat_request.request.session_id,
+        question_hash=chat_request.question_hash,
+        has_page=chat_request.has_page,
+        is_json=AnswerFormat.from_request(chat_request.request) is not None,
     )
 
 
-def answer_background_task(ask: ChatRequest) -> Response:
+def answer_background_task(chat_request: ChatRequest) -> Response:
     """Return the response to a background request, such as one for a chat title, which needs no turn."""
-    request, answer = ask.request, answer_task(ask.background_kind, ask.request.messages)
+    request, answer = chat_request.request, answer_task(chat_request.background_kind, chat_request.request.messages)
     name = f"task-{secrets.token_hex(12)}"
     reply = Reply(turn_id=name, model=request.model, created=int(time.time()), locale=request.locale)
-    log.info("relay.task_answered", task=ask.background_kind[:40])
-    if not ask.wants_stream:
+    log.info("relay.task_answered", task=chat_request.background_kind[:40])
+    if not chat_request.wants_stream:
         return JSONResponse(reply.make_completion(answer))
     content: list[Payload] = [reply.make_chunk({"content": piece}) for piece in split_text(answer)]
     frames = [data_frame(payload) for payload in [*make_opening(reply), *content, reply.make_chunk({}, "stop")]]

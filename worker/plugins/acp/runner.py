@@ -73,10 +73,10 @@ class AcpEventReader(ChildEventReader):
     def collect_event(self, event: dict[str, Any]) -> AgentEvent | None:
         """Process an event of our client process. Return the event to show to the user, or None."""
         if event.get("event") != "asks":
-            heard = super().collect_event(event)
-            if heard and heard.kind == "output":
-                self.pieces.append((str(event.get("message")), heard.text))
-            return heard
+            reader = super().collect_event(event)
+            if reader and reader.kind == "output":
+                self.pieces.append((str(event.get("message")), reader.text))
+            return reader
         if isinstance(event.get("arguments"), dict):
             self.asks = event
         return None
@@ -108,26 +108,26 @@ class AcpRunner(ProgramRunner):
         """Create the reader for the output of our client process."""
         return AcpEventReader()
 
-    def extract_answer(self, run: ProgramRun, heard: OutputReader, observed: ObservedCalls | None) -> str:
+    def extract_answer(self, run: ProgramRun, reader: OutputReader, observed: ObservedCalls | None) -> str:
         """Return the agent's answer without texts from side calls, such as a title for the session."""
         if not (
-            isinstance(heard, AcpEventReader)
+            isinstance(reader, AcpEventReader)
             and observed
             and self.load_agent(run.order.option, run.settings).side_calls
         ):
-            return heard.text
+            return reader.text
         whole: dict[str, list[str]] = {}
-        for name, piece in heard.pieces:
+        for name, piece in reader.pieces:
             whole.setdefault(name, []).append(piece)
         asides = {name for name, pieces in whole.items() if observed.is_aside("".join(pieces))}
-        kept = "".join(piece for name, piece in heard.pieces if name not in asides)
+        kept = "".join(piece for name, piece in reader.pieces if name not in asides)
         return kept.lstrip("\n") if asides else kept
 
-    def find_interruption(self, run: ProgramRun, heard: OutputReader) -> Interruption | None:
+    def find_interruption(self, run: ProgramRun, reader: OutputReader) -> Interruption | None:
         """Return the question for a person about a tool call that needs approval, or None."""
-        if not isinstance(heard, AcpEventReader) or not heard.asks:
+        if not isinstance(reader, AcpEventReader) or not reader.asks:
             return None
-        return find_question(run.order, str(heard.asks.get("tool")), dict(heard.asks["arguments"]))
+        return find_question(run.order, str(reader.asks.get("tool")), dict(reader.asks["arguments"]))
 
     def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
         """Return the command that runs our ACP client process, and the mounts that it needs."""

@@ -229,9 +229,9 @@ class CodexRunner(ProgramRunner):
         """Create the reader for Codex's output."""
         return CodexEventReader(continues=bool(run.kept.session), hooked=run.home if run.order.tools else None)
 
-    def find_interruption(self, run: ProgramRun, heard: OutputReader) -> Interruption | None:
+    def find_interruption(self, run: ProgramRun, reader: OutputReader) -> Interruption | None:
         """Return the question for a person about a blocked tool call, or None."""
-        asks = heard.asked_call if isinstance(heard, CodexEventReader) else {}
+        asks = reader.asked_call if isinstance(reader, CodexEventReader) else {}
         return find_question(run.order, _clean_text(asks.get("tool")), asks["arguments"]) if asks else None
 
     def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:

@@ -193,11 +193,11 @@ class ProgramRunner(ProcessRunner):
         """Create the reader for the output of the program."""
         raise NotImplementedError
 
-    def extract_answer(self, run: ProgramRun, heard: OutputReader, observed: ObservedCalls | None) -> str:
+    def extract_answer(self, run: ProgramRun, reader: OutputReader, observed: ObservedCalls | None) -> str:
         """Return the agent's answer from the output that was read."""
-        return heard.text
+        return reader.text
 
-    def find_interruption(self, run: ProgramRun, heard: OutputReader) -> Interruption | None:
+    def find_interruption(self, run: ProgramRun, reader: OutputReader) -> Interruption | None:
         """Return the question with which the run ended, or None if nothing was asked."""
         return None
 
@@ -290,44 +290,49 @@ class ProgramRunner(ProcessRunner):
         )
 
     def _build_reader(self, run: ProgramRun) -> RunReader:
-        heard = self.create_reader(run)
+        reader = self.create_reader(run)
 
         def conclude(ending: RunEnding, emit: Emit) -> RunResult:
-            result = self._conclude_run(run, heard, ending, emit)
+            result = self._conclude_run(run, reader, ending, emit)
             asks = result.completion.verdict is Verdict.ASKS
-            return replace(result, interruption=self.find_interruption(run, heard)) if asks else result
+            return replace(result, interruption=self.find_interruption(run, reader)) if asks else result
 
         clear = functools.partial(shutil.rmtree, run.home, ignore_errors=True)
-        return RunReader(take_line=heard.take_line, conclude=conclude, clear=clear, finished=lambda: heard.finished)
+        return RunReader(take_line=reader.take_line, conclude=conclude, clear=clear, finished=lambda: reader.finished)
 
-    def _conclude_run(self, run: ProgramRun, heard: OutputReader, ending: RunEnding, emit: Emit) -> RunResult:
-        order, evidence = run.order, {**ending.evidence, **heard.reported_facts}
+    def _conclude_run(self, run: ProgramRun, reader: OutputReader, ending: RunEnding, emit: Emit) -> RunResult:
+        order, evidence = run.order, {**ending.evidence, **reader.reported_facts}
         if ending.finished:  # the exit code is from our kill
             ending = replace(ending, exit=replace(ending.exit, code=0))
         written = read_accepted_files(order.directory).get(RESPONSE, "").strip()
-        text = written or self.extract_answer(run, heard, ending.observed_calls)
+        text = written or self.extract_answer(run, reader, ending.observed_calls)
         completion = check_observed_calls(
-            explain_own_stop(ending, order, evidence) or heard.judge_run(ending, evidence),
+            explain_own_stop(ending, order, evidence) or reader.judge_run(ending, evidence),
             ending.observed_calls,
             answer=text,
             every=self.needs_every_call,
             required=self.needs_observed_call,
         )
-        if text.strip() != heard.text.strip() and completion.verdict is not Verdict.CANCELLED:
+        if text.strip() != reader.text.strip() and completion.verdict is not Verdict.CANCELLED:
             reason = "the answer is in the file" if written else "the agent's own notes do not belong to the answer"
             emit(AgentEvent(kind="reset", text=reason))
             emit(AgentEvent(kind="output", text=text))
         if completion.kind is ErrorKind.SESSION_LOST:
             homes.forget_session(order, run.kept)
         session = ""
-        if completion.verdict in {Verdict.COMPLETE, Verdict.ASKS} and run.program.state and heard.session:
-            spent = run.kept.spent + float(heard.usage.get("cost_usd") or 0.0)
-            session = homes.keep_state(order, run.home, run.program.state, heard.session, spent)
+        if completion.verdict in {Verdict.COMPLETE, Verdict.ASKS} and run.program.state and reader.session:
+            spent = run.kept.spent + float(reader.usage.get("cost_usd") or 0.0)
+            session = homes.keep_state(order, run.home, run.program.state, reader.session, spent)
         said = run.instructions if run.program.instructions else ""
         sent = SentInput(system=said, messages=({"role": "user", "content": run.prompt},), continues=run.kept.knows)
-        usage = compute_usage(heard.usage, ending.counted_tokens, run.settings.prices)
+        usage = compute_usage(reader.usage, ending.counted_tokens, run.settings.prices)
         return RunResult(
-            completion=completion, text=text, usage=usage, agent_session=session, sent=sent, tool_calls=heard.tool_calls
+            completion=completion,
+            text=text,
+            usage=usage,
+            agent_session=session,
+            sent=sent,
+            tool_calls=reader.tool_calls,
         )
 
 

@@ -47,7 +47,7 @@ class PersonVerdict(InterruptionKind):
         self, turn: Turn, transition: Transition, escalation: Escalation, failure: FailedTurn
     ) -> Transition:
         work = find_work(turn.request)
-        asked = Interruption(
+        interruption = Interruption(
             kind=VERDICT,
             asked={"in_text": work.answers_in_text},
             reason=failure.reason,
@@ -61,10 +61,10 @@ class PersonVerdict(InterruptionKind):
             | progress(stage=STAGE_HUMAN, best=failure.best, failing=PendingFailure(reason=failure.reason)),
             facts=transition.facts | attempt_facts(decision=HANDED_ON),
         )
-        return self.suspend_turn(turn, transition, asked)
+        return self.suspend_turn(turn, transition, interruption)
 
     def resume_turn(
-        self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
+        self, turn: Turn, interruption: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
     ) -> Transition:
         """Carry out a person's decision: accept an answer, run the agent again, or fail the turn."""
         kind = decision.kind

@@ -60,41 +60,43 @@ class InterruptionKind:
 
     name = ""
 
-    def suspend_turn(self, turn: Turn, transition: Transition, asked: Interruption) -> Transition:
+    def suspend_turn(self, turn: Turn, transition: Transition, interruption: Interruption) -> Transition:
         """Return the transition that suspends the turn until a person answers.
 
         If the question already has an answer, the transition queues the agent again at once.
         """
         fields = (
             transition.fields
-            | progress(interruption=asked, answer_used="")
-            | count_interruption(turn, transition, asked.kind, "asked")
+            | progress(interruption=interruption, answer_used="")
+            | count_interruption(turn, transition, interruption.kind, "asked")
         )
-        if asked.answer:
+        if interruption.answer:
             return replace(transition, state=TurnState.QUEUED, next=rerun_task(turn, transition.attempt), fields=fields)
-        waits = TurnSuspended(attempt=transition.attempt, turn_id=turn.turn_id, reason=asked.reason, interruption=asked)
+        waits = TurnSuspended(
+            attempt=transition.attempt, turn_id=turn.turn_id, reason=interruption.reason, interruption=interruption
+        )
         return replace(
             transition,
             state=TurnState.SUSPENDED,
             next=None,
             fields=fields,
             events=[*transition.events, waits],
-            suspend_seconds=asked.wait_seconds,
+            suspend_seconds=interruption.wait_seconds,
         )
 
     def resume_turn(
-        self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
+        self, turn: Turn, interruption: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
     ) -> Transition:
         """Return the transition that runs attempt ``number`` again with a person's decision.
 
         ``best`` is the attempt proposed to the person.
         """
-        said = replace(asked, answer=decision.kind.value, note=decision.note, text=decision.text)
+        said = replace(interruption, answer=decision.kind.value, note=decision.note, text=decision.text)
         goes_on = progress(interruption=said)
         return Transition(attempt=number, state=TurnState.QUEUED, next=rerun_task(turn, number), fields=goes_on)
 
     def end_run(
-        self, turn: Turn, transition: Transition, asked: Interruption, *, used: bool, whole: bool
+        self, turn: Turn, transition: Transition, interruption: Interruption, *, used: bool, whole: bool
     ) -> Transition:
         """Return the transition of a resumed run, without the answered question.
 
@@ -110,7 +112,7 @@ class InterruptionKind:
         """Return a transition that asks a person instead of failing the turn, or None to let it fail."""
         return None
 
-    def may_adopt(self, turn: Turn, asked: Interruption) -> bool:
+    def may_adopt(self, turn: Turn, interruption: Interruption) -> bool:
         """Return True if another worker may use the finished run of a worker that died."""
         return True
 

@@ -20,6 +20,6 @@ def list_kinds() -> list[InterruptionKind]:
     return [*_BUILT_IN.values(), *(kind for kind in installed if isinstance(kind, InterruptionKind))]
 
 
-def find_kind(asked: Interruption) -> InterruptionKind:
+def find_kind(interruption: Interruption) -> InterruptionKind:
     """Return the kind of an interruption, or a plain kind if the interruption's package is missing."""
-    return next((kind for kind in list_kinds() if kind.name == asked.kind), _PLAIN)
+    return next((kind for kind in list_kinds() if kind.name == interruption.kind), _PLAIN)

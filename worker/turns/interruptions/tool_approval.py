@@ -39,16 +39,16 @@ class ToolApproval(InterruptionKind):
 
     name = TOOL_CALL
 
-    def suspend_turn(self, turn: Turn, transition: Transition, asked: Interruption) -> Transition:
+    def suspend_turn(self, turn: Turn, transition: Transition, interruption: Interruption) -> Transition:
         """Return the transition that suspends the turn until a person decides on the tool call.
 
         A call that no person can be shown is refused at once, with a note to the agent.
         """
         before = turn.interruption
-        if before and before.asked.get("call") == asked.asked["call"] and before.answer == _YES:
-            asked = replace(asked, reason="asked_again")
-        transition = super().suspend_turn(turn, transition, asked)
-        refused = asked.asked.get("refused", "")
+        if before and before.asked.get("call") == interruption.asked["call"] and before.answer == _YES:
+            interruption = replace(interruption, reason="asked_again")
+        transition = super().suspend_turn(turn, transition, interruption)
+        refused = interruption.asked.get("refused", "")
         why = (
             [AttemptNote(attempt=transition.attempt, text=reply_not_asked(turn.request.locale, refused))]
             if refused
@@ -57,33 +57,37 @@ class ToolApproval(InterruptionKind):
         return replace(transition, events=[*transition.events, *why])
 
     def resume_turn(
-        self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
+        self, turn: Turn, interruption: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
     ) -> Transition:
         """Return the transition that runs the agent again. Only a person's explicit approval allows the call."""
         yes = decision.kind is DecisionKind.APPROVE and not decision.timed_out
         kind = DecisionKind.APPROVE if yes else DecisionKind.REJECT
-        return super().resume_turn(turn, asked, replace(decision, kind=kind), number, best)
+        return super().resume_turn(turn, interruption, replace(decision, kind=kind), number, best)
 
     def end_run(
-        self, turn: Turn, transition: Transition, asked: Interruption, *, used: bool, whole: bool
+        self, turn: Turn, transition: Transition, interruption: Interruption, *, used: bool, whole: bool
     ) -> Transition:
         """Return the transition that ends a run, without the question that a person answered before the run.
 
         An approved call that never ran is counted and noted.
         """
-        transition, anew = super().end_run(turn, transition, asked, used=used, whole=whole), asks_again(transition)
-        again = anew and transition.fields.values["interruption"].asked.get("digest") == asked.asked["digest"]
-        if asked.answer != _YES or used or again or (continues_attempt(transition) and not anew):
+        transition, anew = (
+            super().end_run(turn, transition, interruption, used=used, whole=whole),
+            asks_again(transition),
+        )
+        again = anew and transition.fields.values["interruption"].asked.get("digest") == interruption.asked["digest"]
+        if interruption.answer != _YES or used or again or (continues_attempt(transition) and not anew):
             return transition
         unused = AttemptNote(
-            attempt=transition.attempt, text=reply_unused(turn.request.locale, ToolQuestion.from_interruption(asked))
+            attempt=transition.attempt,
+            text=reply_unused(turn.request.locale, ToolQuestion.from_interruption(interruption)),
         )
         fields = transition.fields | count_interruption(turn, transition, TOOL_CALL, "unused")
         return replace(transition, fields=fields, events=[*transition.events, unused])
 
-    def may_adopt(self, turn: Turn, asked: Interruption) -> bool:
+    def may_adopt(self, turn: Turn, interruption: Interruption) -> bool:
         """Return False for a run with an unused approval, because its approval server died with the worker."""
-        return asked.answer != _YES or bool(turn.answer_used)
+        return interruption.answer != _YES or bool(turn.answer_used)
 
     def equip_order(self, order: Order, context: RunContext) -> Order:
         """Return the order with the policy's tool rules and a socket that tells the run a person's answer."""
@@ -95,11 +99,11 @@ class ToolApproval(InterruptionKind):
         rules = [rule for rule in file.tools if rule.matches(order.model, turn.request.key)] if file else []
         if not rules:
             return order
-        asked = turn.interruption if turn.interruption and turn.interruption.kind == TOOL_CALL else None
+        interruption = turn.interruption if turn.interruption and turn.interruption.kind == TOOL_CALL else None
         most = turn.interruptions.get(TOOL_CALL, {}).get("asked", 0) >= MAX_QUESTIONS
         server = None
-        if asked:
-            server = ApprovalServer(asked, order.directory, None if turn.answer_used else context.use_up)
+        if interruption:
+            server = ApprovalServer(interruption, order.directory, None if turn.answer_used else context.use_up)
             context.at_end(server.close)
         tools = ToolOrders(
             rules=tuple(rule.to_dict() for rule in rules),
@@ -109,7 +113,7 @@ class ToolApproval(InterruptionKind):
             denied=reply_denied(locale),
             unasked=reply_not_asked(locale, "limit") if most else reply_denied(locale),
             later=reply_later(locale),
-            said=reply_answered(locale, asked) if asked else "",
+            said=reply_answered(locale, interruption) if interruption else "",
             secrets=tuple(list_secrets(context.settings)),
         )
         return replace(order, tools=tools)

@@ -69,7 +69,7 @@ class _FinishedRun:
     def build_transition(self, facts: Facts | None = None, *more: Body, **changes: Any) -> Transition:
         """Return a transition that stores the finished run, with the events ``more`` after its own event."""
         return Transition(
-            attempt=self.link.attempt,
+            attempt=self.chain_task.attempt,
             facts=self.facts if facts is None else facts,
             events=[self.event, *more],
             run_ended=True,
@@ -77,7 +77,7 @@ class _FinishedRun:
         )
 
     def fail_turn(self, failing: PendingFailure, decision: Facts = _NO_FACTS) -> Transition:
-        next_link = ChainTask(FAIL, self.link.attempt)
+        next_link = ChainTask(FAIL, self.chain_task.attempt)
         return self.build_transition(self.facts | decision, next=next_link, fields=progress(failing=failing))
 
     def fail_with_error(self, reason: str, code: str = "") -> Transition:
@@ -199,7 +199,7 @@ def _next_model(
 
 
 def _try_next_model(ended: _FinishedRun, model: str) -> Transition:
-    turn, chain_task, completion = ended.turn, ended.link, ended.result.completion
+    turn, chain_task, completion = ended.turn, ended.chain_task, ended.result.completion
     fault = completion.fault.value if completion.fault else ""
     fell = {"attempt": chain_task.attempt, "fault": fault, "reason": completion.reason[:_QUOTED], "next": model}
     fallen = {**turn.fell, turn.stage_model or turn.request.model: fell}
@@ -279,7 +279,7 @@ def _redeliver_stopped_run(ended: _FinishedRun, stop: str, usage: Usage, strikes
     A worker that shuts down hands the turn over at once. After a lost lease or a dead guard each further run waits
     longer. After ``MOST_HAND_OVERS`` hand-overs, or ``strikes`` killed runs, the turn ends as an error.
     """
-    turn, chain_task, completion = ended.turn, ended.link, ended.result.completion
+    turn, chain_task, completion = ended.turn, ended.chain_task, ended.result.completion
     if stop == "shutdown":
         return _hand_over(turn, chain_task, stop, usage)
     number = turn.handed_over + 1
@@ -331,7 +331,7 @@ def _retry_later(ended: _FinishedRun, delays: Delays) -> Transition:
 
     The retry continues text that the error interrupted. A rate limit does not count as an error.
     """
-    turn, chain_task, result, completion = ended.turn, ended.link, ended.result, ended.result.completion
+    turn, chain_task, result, completion = ended.turn, ended.chain_task, ended.result, ended.result.completion
     delay = delay_after(completion, turn.transients, delays)
     if delay is None:
         wait, left = completion.retry_after, max(0.0, delays.left)
@@ -355,7 +355,7 @@ def _retry_later(ended: _FinishedRun, delays: Delays) -> Transition:
 
 
 def _handle_incomplete(ended: _FinishedRun, history: Sequence[AttemptRecord]) -> Transition:
-    turn, chain_task, completion = ended.turn, ended.link, ended.result.completion
+    turn, chain_task, completion = ended.turn, ended.chain_task, ended.result.completion
     fails, reason = attempt_facts(decision="fail"), completion.reason
     if completion.verdict is Verdict.REFUSED:  # a second request would cost money and be refused again
         why = completion.why or IncompleteReason.REFUSED

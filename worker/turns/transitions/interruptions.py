@@ -13,9 +13,9 @@ from worker.turns.interruptions.registry import find_kind, list_kinds
 from worker.turns.transitions.validation_counters import count_gave_up
 
 
-def suspend_turn(turn: Turn, transition: Transition, asked: Interruption) -> Transition:
+def suspend_turn(turn: Turn, transition: Transition, interruption: Interruption) -> Transition:
     """Return the transition that suspends a turn until a person has answered the run's question."""
-    return find_kind(asked).suspend_turn(turn, transition, asked)
+    return find_kind(interruption).suspend_turn(turn, transition, interruption)
 
 
 def resume_turn(turn: Turn, number: int, best: AttemptRecord | None) -> Transition:
@@ -27,10 +27,10 @@ def resume_turn(turn: Turn, number: int, best: AttemptRecord | None) -> Transiti
     Raises:
         ValueError: the turn has no open question, or no decision.
     """
-    asked, decision = turn.interruption, turn.decision
-    if asked is None or decision is None:
+    interruption, decision = turn.interruption, turn.decision
+    if interruption is None or decision is None:
         raise ValueError(f"turn {turn.turn_id} has no question, or no decision on it")
-    transition = find_kind(asked).resume_turn(turn, asked, decision, number, best)
+    transition = find_kind(interruption).resume_turn(turn, interruption, decision, number, best)
     if transition.outcome is not Outcome.FAILED or transition.answer.error is None:
         return transition
     return replace(transition, end_counters=count_gave_up(turn, transition.answer.error.issues))
