@@ -8,7 +8,7 @@ FAULTY = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a run is asked for. ``broken``: which guard is switched off, to see that the checker notifications."""
+    """What a run is asked for. ``broken``: which guard is switched off, to see that the checker notices."""
 
     turns: int
     seconds: float

@@ -419,8 +419,8 @@ MUTANTS = [
     EngineMutant(
         "a process that ends goes on with the next task",
         _TURNS + "service.py",
-        "if visit.alone or lease.reason or parts.host.sick or",
-        "if visit.alone or parts.host.sick or",
+        "if context.alone or lease.reason or parts.host.sick or",
+        "if context.alone or parts.host.sick or",
         _IN_PLACE,
         "test_a_process_that_ends_hands_over_instead_of_going_on",
     ),

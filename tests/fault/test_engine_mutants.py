@@ -1,4 +1,4 @@
-"""Mutants of the engine and of the record, applied one by one in a copy of the sources: a test notifications each.
+"""Mutants of the engine and of the record, applied one by one in a copy of the sources: a test notices each.
 
 CI applies one in six, and checks that the text of each still occurs in the sources; ``make faults`` applies all.
 """
