@@ -49,7 +49,7 @@ class StoredFiles(Protocol):
 
 @dataclass(slots=True)
 class ClearedFiles:
-    """The result of a cleanup of stored session files: what was removed, and problems with what was not."""
+    """The result of a cleanup of stored session files: the removed amounts, and the problems."""
 
     objects: int
     size: int

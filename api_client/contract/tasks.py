@@ -80,7 +80,7 @@ def runs_agent(task: str) -> bool:
 
 
 class ChainTask(NamedTuple):
-    """A task together with the number of the turn's attempt for which it runs, such as ``turn.run/1``."""
+    """A task of a turn's chain together with the number of the attempt, such as ``turn.run/1``."""
 
     task: str
     attempt: int

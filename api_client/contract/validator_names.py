@@ -29,7 +29,7 @@ def offered_validators() -> tuple[str, ...]:
 
 
 def requestable_validators(active: Collection[str]) -> tuple[str, ...]:
-    """Return the validator names that a request may use: available ones, and those active by the settings.
+    """Return the validator names that a request may use: all available and all active validators.
 
     An operator may activate a validator on a relay that lacks its package; the workers then offer it.
     """

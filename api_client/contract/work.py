@@ -52,7 +52,7 @@ class WorkKind:
         return request.prompt
 
     def detach_request(self, request: TurnRequest) -> TurnRequest:
-        """Return the request without what ties the turn to other turns, for a turn that does the same on its own."""
+        """Return the request without its links to other turns, for an independent turn with the same work."""
         return request
 
     def count_validated(self, decision: str) -> Mapping[str, int]:

@@ -103,11 +103,11 @@ class FlowVersions:
         return self._active
 
     async def assign_flow(self, request: TurnRequest) -> TurnRequest:
-        """Return the request with a flow version, chosen by its session unless the request has one."""
+        """Return the request with a flow version, chosen by session if the request has none."""
         return request if request.labels.get(FLOW) else set_flow(request, await self.find_flow(request))
 
     async def find_flow(self, request: TurnRequest) -> str:
-        """Return the flow version of a request, chosen by its session unless the request has one."""
+        """Return the request's flow version, or the version chosen for the request's session."""
         return request.labels.get(FLOW) or choose_flow(request.session_id, await self.read_active())
 
     async def read_rolled_back(self) -> dict[str, Rollback]:

@@ -18,7 +18,7 @@ MAX_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class SessionTemplate:
-    """A session template and its hash, which is ``none`` if there is no template."""
+    """A session template and its hash; the hash is ``none`` without a template."""
 
     hash: str
     text: str

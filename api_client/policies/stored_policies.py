@@ -36,7 +36,7 @@ _MOST = 64
 
 
 async def store_policy(store: Store, policy_hash: str, text: str | None) -> bool:
-    """Store a policy's text under its hash; return False if it is neither stored nor given.
+    """Store a policy's text under its hash. Return False if no text is given and none is stored.
 
     If the process dies in between, ``clear_policies`` removes the policy later. Raises ``StoreUnavailable``.
     """

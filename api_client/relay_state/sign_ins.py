@@ -35,7 +35,7 @@ class SignIns:
                 return
 
     async def find_key_hash(self, token: str) -> str:
-        """Return the hash of the API key with which a browser is signed in, or an empty string if it is not."""
+        """Return the hash of the API key with which a browser is signed in, or an empty string if there is none."""
         found = await self._ask(self._redis.get(self._keys.browser_key(token)))
         return found.decode() if found else ""
 

@@ -40,7 +40,7 @@ class AuditLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditGroup:
-    """Entries of the audit log that belong together: those of one bulk action, or a single entry.
+    """Related entries of the audit log: the entries of one bulk action, or a single entry.
 
     ``first`` is the newest entry; ``turn_ids`` has the turns of the first ``MOST_NAMED`` entries.
     """

@@ -62,7 +62,7 @@ class FinishedTurns:
         return FinishedBatch(turn_ids=tuple(ids), until=last + 1)
 
     async def confirm_batch(self, batch: FinishedBatch) -> None:
-        """Mark a batch as processed, so that reading continues after it."""
+        """Mark a batch as processed, so that the next read continues after the batch."""
         await self._store_cursor(batch.until)
 
     async def count_waiting(self, longer_than: float) -> int | None:

@@ -25,7 +25,7 @@ _BATCH = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOutline:
-    """The events of a turn without its pieces of output, which are only counted."""
+    """The events of a turn, in which pieces of output are only counted."""
 
     events: tuple[Event, ...]
     pieces: int
@@ -117,7 +117,7 @@ class TurnReader:
         return [await self._complete_event(turn_id, event) for event in found]
 
     async def read_outline(self, turn_id: str, *, owner: str | None = None) -> LogOutline:
-        """Return a turn's events so far without its pieces of output, which are only counted."""
+        """Return a turn's events so far; pieces of output are only counted."""
         await self.read_turn(turn_id, owner=owner)
         log_key, ask = keys_for_turn(self._store.namespace, turn_id).log(turn_id), self._ask
         events: list[Event] = []

@@ -372,5 +372,5 @@ _BADNESS = {"wrong": 0, "warning": 1, "ok": 2}
 
 
 def is_notified(reason: str) -> bool:
-    """Return whether a monitor of its own notifies somebody of this reason, given as its word."""
+    """Return True if a dedicated monitor sends notifications about this reason."""
     return bool(_WORDS.get(reason, {}).get("notified"))

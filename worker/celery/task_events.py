@@ -112,7 +112,7 @@ class TaskEventBuffer:
 
 
 class TaskEventReport:
-    """Reports a task's progress as Celery events, and that of the tasks with which the process continues."""
+    """Reports the progress of a task, and of the tasks that follow in this process, as Celery events."""
 
     def __init__(self, events: TaskEventBuffer, task: Task) -> None:
         self._events = events

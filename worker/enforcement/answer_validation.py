@@ -81,7 +81,7 @@ def _finding_key(one: ValidationIssue) -> tuple[object, ...]:
 
 
 def _limit_issues(found: Sequence[ValidationIssue], name: str, locale: str) -> list[ValidationIssue]:
-    """Return different issues with the validator's name: ``MAX_ISSUES`` at most, errors first, and one more."""
+    """Return at most ``MAX_ISSUES`` distinct issues, errors first, plus one that counts the omitted issues."""
     different = list({_finding_key(one): one for one in reversed(found)}.values())[::-1]
     kept = (
         different if len(different) <= MAX_ISSUES else sorted(different, key=lambda one: not one.is_error)[:MAX_ISSUES]

@@ -39,7 +39,7 @@ def build_feedback(
     ignored: bool = False,
     nonce: str = "",
 ) -> str:
-    """Return the prompt that asks the agent to correct its answer, with every error and its fix.
+    """Return a prompt that lists every error with its fix and asks the agent for a corrected answer.
 
     Without ``request``, the issues determine the parts to send. ``ignored`` means that the last reply did not change
     the answer. ``nonce`` identifies the frames around the parts.

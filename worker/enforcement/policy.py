@@ -62,7 +62,7 @@ class Policy:
             _parse_actions(tuple(order))
 
     def list_actions(self, validator: str) -> tuple[Action, ...]:
-        """Return the actions to try for errors of a validator, in the order in which they are tried."""
+        """Return the actions for a validator's errors, in the order of use."""
         return _parse_actions(tuple(self.order.get(validator, self.default)))
 
     def repairs_first(self, validator: str) -> bool:

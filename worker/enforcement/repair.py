@@ -141,7 +141,7 @@ class _RepairState:
         self.issues = self.before = run_validators(answer, validators, context)
 
     def try_fallbacks(self, validator: ResponseValidator) -> bool:
-        """Repair the answer and its files with one validator, and return True if that changed anything."""
+        """Repair the answer and its files with one validator, and return True if anything changed."""
         mine = [issue for issue in self.issues if issue.is_error and issue.validator == validator.name]
         changed = any(not issue.file for issue in mine) and self._try_fallback(validator, "")
         if validator.mends_files:

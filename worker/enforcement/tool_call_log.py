@@ -28,7 +28,7 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A call of a tool by the agent, such as a written file or a command, with its outcome.
+    """A tool call of the agent, such as writing a file or running a command, with the outcome.
 
     Attributes:
         what: the path, the command or the tool's name.

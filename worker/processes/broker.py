@@ -99,7 +99,7 @@ def _find_wheel_server() -> ServerBinary:
 
 
 def read_version(path: Path) -> str:
-    """Return the version that a server binary prints, such as ``8.1.1``, or ``0.0.0`` if it prints none."""
+    """Return a server binary's version, such as ``8.1.1``, or ``0.0.0`` if the binary prints no version."""
     output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
     match = re.search(r"v=(\d+\.\d+\.\d+)", output)
     return match.group(1) if match else "0.0.0"

@@ -39,7 +39,7 @@ SHOW_SECONDS = 5.0
 
 
 class NotReady(HelixError):
-    """Raised when a program ends, or runs out of time, before it was ready for the first time."""
+    """Raised when a program ends or times out before becoming ready for the first time."""
 
     code = "process_not_ready"
 

@@ -80,7 +80,7 @@ class EventReader:
         return [heard] if heard else []
 
     def collect_event(self, event: dict[str, Any]) -> AgentEvent | None:
-        """Collect one event of the agent, and return the event to show to users, or None.
+        """Collect one event of the agent. Return an event to show to users, or None.
 
         Raises:
             AnswerTooLong: the answer is too long.

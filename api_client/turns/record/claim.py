@@ -13,7 +13,7 @@ from api_client.turns.record.transition import Transition
 
 
 class LeaseLost(Exception):
-    """Raised when this worker no longer holds the turn, so that its later results must not count."""
+    """Raised when this worker no longer holds the turn; its later results must not count."""
 
 
 class ValidationHeldBack(Exception):
@@ -75,7 +75,7 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True)
 class LostCommands:
-    """The store's reply that earlier commands of a worker were lost; ``known`` numbers the last one it has."""
+    """The store's reply that earlier commands were lost; ``known`` is the number of the last stored command."""
 
     known: int
 

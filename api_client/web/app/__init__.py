@@ -87,7 +87,7 @@ async def report_readiness(relay: CurrentRelay) -> Response:
 
 
 def create_app(settings: Settings, client: TurnsClient | None = None, pack: BundleBuilder | None = None) -> FastAPI:
-    """Create the relay's web application, which closes ``client`` when it stops.
+    """Create the relay's web application. The application closes ``client`` at shutdown.
 
     Without ``pack``, pages offer no bug reports. Raises ``SettingsError`` for an unusable store, file of keys or
     policy file.

@@ -164,7 +164,7 @@ def _read_authorization(headers: Sequence[str], request: Request, relay: Relay) 
 
 
 def find_holder(offered: str, relay: Relay) -> Caller | None:
-    """Return the caller whose API key has this hash, or None if no valid key has it.
+    """Return the caller with this API key hash, or None if no valid key matches.
 
     Without keys, only the operator's token is valid. Comparing every key hides which one matched.
     """

@@ -112,7 +112,7 @@ def dollars(value: float) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to one line of at most ``width`` characters, ending with an ellipsis if it was longer."""
+    """Shorten a text to one line of at most ``width`` characters; an ellipsis marks a cut."""
     line = " ".join(text[: width * 4].split())
     return line if len(line) <= width else line[: width - 1] + "…"
 

@@ -76,7 +76,7 @@ def answer_background_task(chat_request: ChatRequest) -> Response:
 
 
 async def stream_reply(relay: Relay, page: PageReply, turn: SubmittedTurn) -> AsyncIterator[bytes]:
-    """Yield a reply as server-sent events, of which the last one ends the answer or reports an error.
+    """Yield a reply as server-sent events; the last event ends the answer or reports an error.
 
     Events up to ``turn.last_seen`` are not streamed one by one: the reader gets their combined result.
     """

@@ -45,7 +45,7 @@ _FLOWER_PORT = 5555
 
 @dataclass(frozen=True)
 class Installation:
-    """The plan of an installation that ``turns up`` starts: its programs, with texts that describe them."""
+    """The plan of an installation for ``turns up``: the programs, and texts that describe the programs."""
 
     settings: Settings
     programs: list[Program]

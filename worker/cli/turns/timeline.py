@@ -49,7 +49,7 @@ def describe_event(event: Event) -> list[Line]:
 
 
 def format_issues(issues: Iterable[ValidationIssue]) -> list[Line]:
-    """Return terminal lines for validation issues: code, place, message and validator, then how to fix it."""
+    """Return terminal lines for validation issues, each with code, place, message, validator and fix."""
     lines = []
     for issue in issues:
         by = f"  ({fit_line(issue.validator)})" if issue.validator else ""

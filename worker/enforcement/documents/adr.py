@@ -98,7 +98,7 @@ class Adr:
 
     @property
     def name(self) -> str:
-        """Return the number of the ADR, or its title if the header has no number, cut to 60 characters."""
+        """Return the ADR's number, or the title if the header has no number, cut to 60 characters."""
         node = self.root.find_value("adr_id") if self.root is not None and self.root.kind == "mapping" else None
         if node is not None and node.kind == "scalar" and node.value.strip():
             return f"ADR-{node.value.strip().removeprefix('ADR-')}"[:_NAME_CHARS]

@@ -39,7 +39,7 @@ def find_name_problem(rule: str) -> str:
 
 
 def default_rule_name(rule: str) -> str:
-    """Return the name that a rule has by default, which is the name of its file without ``.py``."""
+    """Return a rule's default name: the file name without ``.py``."""
     found = _FORM.fullmatch(rule)
     return found["stem"] if found else rule
 

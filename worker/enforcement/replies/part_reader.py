@@ -131,7 +131,7 @@ class _PartReader:
         return begins_alike or any(adr.has_title or adr.header for adr in parse_document(text).adrs)
 
     def _as_heading(self, text: str) -> str:
-        """Return the text with a requested title at its beginning, in bold or without a blank, as a heading."""
+        """Return the text with a requested title at its start turned into a heading, if written in another form."""
         bold = _BOLD_TITLE.match(text)
         if bold and section_key(bold[2]) in self.titles:
             return f"### {bold[2]}\n\n{text[bold.end() :]}"
@@ -139,7 +139,7 @@ class _PartReader:
         return f"{glued[1]} {text[glued.end() :]}" if glued else text
 
     def read_part(self, part: str, text: str, *, named: bool, clear: bool) -> str:
-        """Return the text of one part. ``named``: the text is known to be this part; ``clear``: so is its end."""
+        """Return the text of one part. ``named``: the text surely is this part; ``clear``: its end is certain."""
         if title := section_title(part):
             return self._read_section(_BLANK_LINES.sub("", text), section_key(title), named=named, clear=clear)
         if part == YAML_HEADER:

@@ -90,7 +90,7 @@ def _part_of(title: str) -> str | None:
 
 
 def _find_headings(document: Document, header_end: int) -> Iterator[tuple[str, AdrPart]]:
-    """Yield the parts that headings name; a heading inside of another part, such as its ``### Problem``, names none."""
+    """Yield the ADR parts named by headings, ignoring headings inside another part, such as ``### Problem``."""
     out, inside = document.out, 0
     for heading, end in zip(out.headings, out.section_ends(), strict=True):
         if not heading.top or heading.line < header_end or not (name := _part_of(heading.title)):

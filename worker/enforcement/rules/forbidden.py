@@ -22,7 +22,7 @@ _BLANKS = r"(?:[\s*_`\\\[]|\](?:\([^()\n]{0,300}\))?|(?<=\n)(?:> ?){0,9}[>#+-])+
 
 
 def _fold(text: str) -> str:
-    """Return the text so that letters which look alike or differ in case alone are the same."""
+    """Return a form of the text that ignores letter case and compatible variants of characters."""
     return unicodedata.normalize("NFKC", text).casefold()
 
 

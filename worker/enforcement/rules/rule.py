@@ -72,7 +72,7 @@ class Rule(ResponseValidator):
             object.__setattr__(self, "name", self.kind)
 
     def find_locale(self, context: Mapping[str, Any]) -> str:
-        """Return the locale for messages, which is the locale of the context or else of the rule."""
+        """Return the locale for messages: the context's locale, otherwise the rule's locale."""
         return str(context.get("locale", self.locale))
 
     @classmethod

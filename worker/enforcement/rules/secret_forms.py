@@ -82,7 +82,7 @@ class FoundSecret(NamedTuple):
 
 
 def find_secrets(text: str) -> list[FoundSecret]:
-    """Return the secrets in a text, those of one kind in order."""
+    """Return all secrets in a text; secrets of the same kind are in order of position."""
     plain = decode_text(text)
     found = [_found("private key", plain, *span, near=_NEAR) for span in _find_keys(plain.text)]
     kinds = [what for what, (signs, _) in _TOKENS.items() if any(sign in plain.text for sign in signs)]

@@ -33,7 +33,7 @@ class ValidationProgram:
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """The exit code of a program, with the last lines of its output and its standard error."""
+    """The result of a program: the exit code, and the last lines of output and error output."""
 
     code: int
     lines: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ def get_services() -> RuleServices:
 
 
 class CostMeter:
-    """Context manager that adds up what asking models cost within its block.
+    """Context manager that adds up the cost of model calls within the block.
 
     An outer meter includes the costs of an inner one.
     """

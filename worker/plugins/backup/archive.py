@@ -111,7 +111,7 @@ class ArchiveWriter:
         self.entries[name] = ArchiveEntry("", 0, mode & 0o7777, mtime_ns)
 
     def drop_entry(self, name: str) -> None:
-        """Remove the entry with this name, and all entries below it, from the table of contents."""
+        """Remove an entry, and all entries below the entry, from the table of contents."""
         for known in [known for known in self.entries if known == name or known.startswith(f"{name}/")]:
             del self.entries[known]
 

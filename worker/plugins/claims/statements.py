@@ -370,7 +370,7 @@ _PROGRAMS = frozenset({
 
 
 def _is_command(text: str, *, surely: bool) -> bool:
-    """Return True if inline code is a command. ``surely`` means that the text around it says that it ran."""
+    """Return True if inline code is a command. ``surely``: the surrounding text says that the code ran."""
     words = text.split()
     first = next((word for word in words if "=" not in word), "")
     known = first.rpartition("/")[2] in _PROGRAMS or first.startswith("./")

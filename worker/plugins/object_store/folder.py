@@ -91,7 +91,7 @@ def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
 
 
 def _walk(folder: int, above: str) -> Iterator[tuple[str, os.stat_result, int]]:
-    """Yield the path, the status and the open parent folder of every entry, each folder before its content."""
+    """Yield path, status and open parent folder of every entry; a folder comes before its content."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries)
     for name in names:

@@ -251,5 +251,5 @@ def writable_paths(settings: Settings) -> list[Path]:
 
 
 def readable_files(order: Order) -> list[Path]:
-    """Return the files and folders of a session, besides its run's own folder, that the agent may read."""
+    """Return the session's files and folders that the agent may read, besides the run's own folder."""
     return [*(order.workdir / name for name in ("context", "input", "feedback.md")), *order.inputs]

@@ -68,7 +68,7 @@ class RunEvidence:
 
     @property
     def own_events(self) -> tuple[str, ...]:
-        """Return the hook events whose reports belong to this run and its session."""
+        """Return the hook events that were reported by this run and session."""
         return tuple(e for e, mark in self.marks.items() if (mark.run, mark.session) == (self.run, self.session))
 
     def to_facts(self) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class AgentProcess:
             self._poll.register(fd, select.POLLIN)
 
     def read_output(self, seconds: float) -> bytes | None:
-        """Return the next piece of standard output, or empty bytes if none comes in time, or None at its end."""
+        """Return the next piece of standard output, empty bytes after a timeout, or None at the end."""
         if self._stdout not in self._fds:
             return None
         piece: bytes | None = b""
@@ -251,7 +251,7 @@ class AgentProcess:
             self._close_output(fd)
 
     def report_end(self, report: AgentExit) -> None:
-        """Record how the process ended, as the guard reports, and notify those who wait for the end."""
+        """Record the process's end as reported by the guard, and wake up all waiting callers."""
         with self._lock:
             self._exit = report
             self._ended.set()

@@ -29,7 +29,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def add_mounts(bubblewrap: int, mounts: Iterable[tuple[str, bool]]) -> None:
-    """Mount each path, writable or read-only, under its own name into the sandbox that a bubblewrap process has made.
+    """Mount each path, writable or read-only, under its own name into a bubblewrap process's sandbox.
 
     Missing paths are left out. Waits until the sandbox is complete. The calling process must have one thread, and must
     end afterwards: it enters the namespaces of the sandbox. The mounts vanish with the last process of the sandbox.

@@ -1,4 +1,4 @@
-"""The second event loop of a worker process, which polls the store periodically and carries out no turns."""
+"""The second event loop of a worker process: it polls the store periodically and carries out no turns."""
 
 from __future__ import annotations
 
