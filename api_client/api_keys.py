@@ -172,7 +172,6 @@ def revoke_key(path: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def _edit_keys(path: Path) -> Iterator[list[ApiKey]]:
-    """Lock the keys file, yield its keys for editing, and write them back atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f"{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

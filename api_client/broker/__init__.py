@@ -34,7 +34,6 @@ def _create_uuid() -> str:
 
 
 def _reply_to() -> str:
-    """Return the ``reply_to`` id that Celery would use for messages of the current thread."""
     return _thread_id(os.getpid(), threading.get_ident())
 
 

@@ -73,7 +73,6 @@ def find_limits(request: TurnRequest, budgets: Mapping[str, float]) -> list[tupl
 
 
 def _own_budgets(budgets: Iterable[str]) -> dict[str, str]:
-    """Map the stored name of each budget to the name that the settings use."""
     split = {entry: entry.partition(":") for entry in budgets}
     return {
         f"owner:{parse_owner(name)}" if kind == "owner" and name != EACH else entry: entry

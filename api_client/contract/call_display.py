@@ -76,7 +76,6 @@ def _is_invisible(letter: str) -> bool:
 
 
 def _is_foreign_letter(letter: str) -> bool:
-    """Return True for a non-Latin letter, such as a Cyrillic letter that looks like a Latin a."""
     return letter.isalpha() and not unicodedata.name(letter, "").startswith("LATIN ")
 
 

@@ -154,7 +154,6 @@ def _read_output(value: object) -> str:
 
 
 def _paths_kind(kind: Kind) -> Kind:
-    """Return a parser for a list of paths that rejects duplicates and a file that is also a folder."""
     listed = list_kind(kind, "paths", MAX_PATHS)
 
     def read_paths(value: Any) -> tuple[str, ...]:

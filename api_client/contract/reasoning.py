@@ -139,7 +139,6 @@ class ReasoningFilter:
         return True
 
     def _find_end(self, *, final: bool) -> int:
-        """Return the end of the closing tag of the current block, or 0 if it is not known yet."""
         closing = _CLOSING[self._tag].search(self._held, self._searched)
         if closing and (final or closing.end() < len(self._held)):
             return closing.end()
@@ -188,7 +187,6 @@ class ReasoningFilter:
         return True
 
     def _take_closing(self, end: int, *, alone: bool, final: bool) -> bool:
-        """Decide if a closing tag without an opening tag ends the reasoning or is only mentioned in a sentence."""
         if not alone:
             rest = _REST.match(self._held, end)
             if rest is None:

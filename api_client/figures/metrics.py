@@ -82,7 +82,6 @@ class TurnBalance:
 
 
 async def _read_hashes(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]], list[Pending]]:
-    """Read the counters in the named hashes and the pending counter updates, in one transaction."""
     pipe = store.redis.pipeline(transaction=True)
     pipe.lrange(store.keys.pending, 0, -1)
     for name in names:
@@ -165,7 +164,6 @@ async def rows_by_account(store: Store, since: float, until: float, by: str) -> 
 
 
 def _may_have_failed(turn: Sequence[bytes | None]) -> bool:
-    """Return True unless the turn's only run gave an accepted answer."""
     return int(turn[3] or 0) > 0 or int(turn[-1] or 0) > 1 or turn[2] != b"passed"
 
 

@@ -72,7 +72,6 @@ def compute_stats(counters: Mapping[str, int], *, since: float, until: float, by
 
 
 def _sum_by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[str, int]:
-    """Sum a counter by the value of its only label, under the names that ``names`` gives to the values."""
     found = dict.fromkeys(names.values(), 0)
     for name, labels, value in parsed:
         if name == counter and labels[0] in names:

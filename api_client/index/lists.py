@@ -194,7 +194,6 @@ class TurnLists:
         return {turn.turn_id: int(at or 0) / 1000 for turn, at in zip(turns, found, strict=True)}
 
     async def _read_batches(self, search: Search, after: Cursor | None) -> AsyncGenerator[list[Cursor]]:
-        """Yield batches of positions of finished turns within the search's period, in the search's order."""
         oldest = search.sort == "oldest"
         low, high = str(int(search.since * 1000)), f"({int(search.until * 1000)}" if search.until else "+inf"
         if after:

@@ -44,7 +44,6 @@ BUDGETS = Resource[BudgetSpending](
 
 
 async def _weeks_spending(client: TurnsClient) -> dict[str, Any]:
-    """Return this week's spending by model, key and owner, limited to the twenty highest of each."""
     stats = {by: await client.figures.read_stats(7 * 86_400.0, by) for by in ("model", "key", "owner")}
     return {"spent": [(by, [row for row in each.rows if row.turns][:20]) for by, each in stats.items()]}  # type: ignore[union-attr]
 

@@ -102,7 +102,6 @@ def _options(connect_seconds: float, answer_seconds: float, retry: Any) -> dict[
 
 
 def _parse_address(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Complete the options of a store's address, creating the credential provider that they name."""
     found = dict(options)
     if name := found.pop("credential_provider", None):
         try:

@@ -162,7 +162,6 @@ class Store:
         return await self._get_reply(("EVALSHA", script.sha, len(keys), *keys, *arguments), script.text)
 
     async def _get_reply(self, words: tuple[Word, ...], script: str = "") -> Any:
-        """Send a command and return its reply, loading the Lua ``script`` first if the store does not know it."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 try:

@@ -80,7 +80,6 @@ class TurnReader:
         return replace(event, data=data)
 
     async def _read_long_answer(self, turn_id: str, place: str) -> bytes:
-        """Return a long answer, which is stored with an attempt or, after a cleanup, with the turn."""
         keys = keys_for_turn(self._store.namespace, turn_id)
         pipe = self._redis.pipeline(transaction=False)
         pipe.hget(keys.attempts(turn_id), place)

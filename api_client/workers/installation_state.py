@@ -201,7 +201,6 @@ async def _check_disk(settings: Settings) -> list[Alert]:
 async def _read_facts(
     store: Store, prober: Prober, monitors: Sequence[Monitor]
 ) -> tuple[InstallationFacts, list[WorkerReport]]:
-    """Read the facts that concern every waiting turn, and the reports of workers that ended."""
     refusal, keys = await _read_refusal(prober), store.keys
     pipe = store.redis.pipeline(transaction=False)
     pipe.time()

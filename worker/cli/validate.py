@@ -178,7 +178,6 @@ def _build_named_validators(names: tuple[str, ...], root: Path, locale: str) -> 
 def _validate_file(
     file: str, validators: Sequence[ResponseValidator], policy: Policy, locale: str, *, named: bool
 ) -> ValidatedFile:
-    """Validate a file as the first answer of a turn is validated."""
     text = read_text(file)
     is_adr = Path(file).name.upper().startswith("ADR-")
     judging = [each for each in validators if named or not (is_adr and each.name == "step_marker")]

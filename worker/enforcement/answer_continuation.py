@@ -110,7 +110,6 @@ def is_shortened(before: str, after: str) -> bool:
 
 
 def _cut_seam(base: str, reply: str) -> str:
-    """Return the reply without the quoted end of the base text, or an empty text if the reply lacks the quote."""
     quoted = quote_last_lines(base)
     for text in (reply, re.sub(r"^> ?", "", reply.lstrip(), count=quoted.count("\n") + 1, flags=re.MULTILINE)):
         for seam in (quoted, quoted.rpartition("\n")[2]):

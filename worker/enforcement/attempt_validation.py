@@ -97,7 +97,6 @@ def validate_attempt(
 
 
 def _find_kept(history: Sequence[Attempt]) -> Attempt | None:
-    """Return the attempt whose answer the new reply completes, or None if there is none with errors."""
     kept = find_best_attempt(latest_attempts(history))
     return kept if kept is not None and kept.errors else None
 
@@ -135,7 +134,6 @@ def _choose_candidate(
     policy: Policy | None,
     faults: ValidationFaults,
 ) -> _ExaminedAnswer:
-    """Return the first candidate without errors, or the preferred one that does not replace an answer as a whole."""
     default: _ExaminedAnswer | None = None
     for merged in candidates:
         found = _examine(merged, validators, context, policy, faults)
@@ -180,7 +178,6 @@ def _find_losses(
 def _find_flaws(
     answer: str, said: NormalisedText, issues: Sequence[ValidationIssue], locale: str
 ) -> list[ValidationIssue]:
-    """Return issues for an answer of reasoning alone, for reasoning without an end, and for repeated text."""
     names = _edit_names(said)
     if not names.isdisjoint((REASONING, UNCLOSED)) and not strip_marker(answer).strip():
         return [replace(make_issue(ONLY_REASONING, locale), validator=GUARD)]

@@ -78,7 +78,6 @@ def _request_lines(errors: Sequence[ValidationIssue], locale: str, request: Retr
 
 
 def _sketch_part(part: str) -> str:
-    """Return the form of a part, with dots in place of its content."""
     if fence := parse_fence_part(part):
         return f"```{fence[0]}\n…\n```"
     if part in _SKETCHES:

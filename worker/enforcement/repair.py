@@ -185,5 +185,4 @@ def _is_better(after: Sequence[ValidationIssue], before: Sequence[ValidationIssu
 
 
 def _issue_key(issue: ValidationIssue) -> tuple[str, str, str, str]:
-    """Return a key that identifies an issue without its line number, which changes when text is repaired."""
     return issue.validator, issue.code, issue.file, issue.message

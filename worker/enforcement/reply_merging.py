@@ -143,7 +143,6 @@ def _cut_remarks(reply: str, answer: str) -> str:
 
 
 def _may_replace(reply: str, answer: str, request: RetryRequest, files: Iterable[str]) -> bool:
-    """Return True if a reply can be a whole new answer: it keeps the ADRs, or enough of an answer without ADRs."""
     body, before = strip_marker(reply).strip(), strip_marker(answer).strip()
     if not body or is_refusal(body):
         return False
@@ -170,7 +169,6 @@ def _keeps_headings(answer: str, parts: Sequence[str], reply: str) -> bool:
 
 
 def _keeps_words(answer: str, parts: Sequence[str], reply: str) -> bool:
-    """Return True if a reply has most of the words that an answer has outside of some of its parts."""
     words = set(_WORD.findall(strip_marker(_text_outside(answer, parts)).casefold()))
     return len(words & set(_WORD.findall(reply.casefold()))) >= _KEPT_WORDS * len(words)
 
@@ -185,7 +183,6 @@ def _text_outside(answer: str, parts: Sequence[str]) -> str:
 
 
 def _adds_structure(answer: str, reply: str) -> bool:
-    """Return True if a reply has a header or a heading that the answer lacks."""
     return not _list_structure(reply) <= _list_structure(answer)
 
 
@@ -249,7 +246,6 @@ def _insertion_order(part: str) -> tuple[int, int]:
 
 
 def _insert_section(answer: str, title: str, body: str) -> str:
-    """Return the answer with a section inserted, or with an existing section of the same text renamed."""
     adr = only_adr(answer)
     sections = (
         [] if adr is None or any(section_key(one.title) == section_key(title) for one in adr.sections) else adr.sections

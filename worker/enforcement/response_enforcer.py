@@ -242,7 +242,6 @@ class ResponseEnforcer:
 
 
 def _check_validators(given: Sequence[ResponseValidator]) -> Sequence[ResponseValidator]:
-    """Return the validators unchanged, or raise ``TypeError`` if one of them is not a validator object."""
     for each in given:
         if isinstance(each, type):
             raise TypeError(f"{each.__name__} is a class: write {each.__name__}()")
@@ -252,7 +251,6 @@ def _check_validators(given: Sequence[ResponseValidator]) -> Sequence[ResponseVa
 
 
 def _read_result(result: Any) -> tuple[str, bool]:
-    """Return the text of a runner's result, and whether the agent finished its work."""
     text = getattr(result, "stdout", None)
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")

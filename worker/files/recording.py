@@ -114,7 +114,6 @@ class GuardRecording:
 
 
 def _copy_pipe(pipe: int) -> bytes:
-    """Return the bytes that are waiting in a pipe, without consuming them."""
     count = ctypes.c_int()
     fcntl.ioctl(pipe, termios.FIONREAD, count)
     if not count.value:

@@ -94,7 +94,6 @@ def prepare_session(holder: FencedSessionFolder, turn: Turn, root: Path, templat
 
 
 def _write_rules(holder: FencedSessionFolder, rules: SessionRules, context: int) -> bytes:
-    """Write CLAUDE.md and return its SHA-256 digest, or delete the file if there is no template."""
     if not rules.template:
         if not holder.new:
             holder.remove_entry(RULES, holder.session)
@@ -234,7 +233,6 @@ KEPT = "warm"
 
 
 def _remove_old_agent_files(holder: SessionFolder, agent_session: str) -> None:
-    """Delete files of earlier agents, except the transcript that the next turn continues."""
     with contextlib.suppress(FileNotFoundError), open_folder("agent", holder.session) as folder:
         for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
             if name == KEPT:

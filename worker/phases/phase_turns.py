@@ -201,7 +201,6 @@ def _copy_output(source: Path, target: Path) -> None:
 
 
 def _write_phase_status(holder: FencedSessionFolder, turn: Turn, status: str) -> None:
-    """Write to status.json which turn last worked in the phase's folder, for people and ``turns phase list``."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     noted = {"phase": read_phase(turn).id, "turn_id": turn.turn_id, "status": status, "updated_at": now}
     holder.replace_file(_STATUS, (json.dumps(noted) + "\n").encode(), holder.session, durable=False)

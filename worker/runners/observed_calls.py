@@ -240,7 +240,6 @@ def explain_stop(completion: Completion, observed: ObservedCalls | None) -> Comp
 
 
 def _apply_call_end(completion: Completion, call: ModelCall | None) -> Completion:
-    """Return a copy of ``completion`` with the verdict that follows from how the last model call ended."""
     match call.end if call else ModelCallEnd.UNKNOWN:
         case ModelCallEnd.LIMIT:
             long = ProviderFault.CONTEXT_LENGTH if call and TOO_LONG.search(call.word) else None

@@ -81,7 +81,6 @@ def find_status(error: object, http: int = 0) -> int:
 
 
 def _nested_errors(error: object, depth: int = _DEEPEST) -> Iterator[Mapping[str, Any]]:
-    """Yield every error object that an error contains, innermost first, and the error itself last."""
     if isinstance(error, str) and error.lstrip()[:1] in {"{", "["}:
         with contextlib.suppress(ValueError, RecursionError):
             error = json.loads(error)

@@ -54,7 +54,6 @@ def find_rule(rules: Sequence[Rule], tool: str, arguments: Mapping[str, Any], *,
 
 
 def _find_rule(rules: Sequence[Rule], call: _RuledCall, command: ShellCommand | None) -> Rule:
-    """Return the first rule that certainly matches, or a stricter rule before it that may match."""
     found = []
     for rule in rules:
         if fits := _match_rule(rule, call, command):

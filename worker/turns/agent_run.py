@@ -205,7 +205,6 @@ class AgentRun:
         return await self._parts.threads.do_run(runner.run, order, emit_from_thread, self._lease)
 
     def _may_block(self) -> bool:
-        """Return True if preparing the run may wait for files, an earlier run of the attempt, or the store."""
         turn, lease = self._turn, self._lease
         if not find_work(turn.request).in_session or lease.lapsed or (turn.delivery > 1 and not lease.continued):
             return True
@@ -279,7 +278,6 @@ class AgentRun:
             log.error("attempt.left_processes", pids=left)
 
     def _build_order(self, may_block: bool) -> tuple[AnyRunner, Order]:
-        """Build the runner and its order, and create the delivery's own folder if the runner works in files."""
         turn = self._turn
         name = turn.stage_model or turn.request.model
         settings = self._parts.settings.for_model(name)

@@ -197,7 +197,6 @@ class SubAgentVerifier:
 
 
 def _select_texts(tree: OutputTree, phase: Phase) -> tuple[dict[str, str], list[str]]:
-    """Return the texts to quote in the verifier's prompt, and the paths of texts that do not fit in it."""
     shown: dict[str, str] = {}
     unseen, left = [], MAX_SHOWN
     expected = [path for path in phase.output_files if path in tree.files]

@@ -199,7 +199,6 @@ def _read_secret(value: Any, folder: Path, parse: Callable[[str], Any]) -> Any:
 
 
 def _find_nul(value: Any, place: str = "") -> str:
-    """Return the path of the first text with a NUL character, or an empty string if there is none."""
     match value:
         case str():
             return place if "\0" in value else ""

@@ -128,7 +128,6 @@ def _find_unknown(environ: Mapping[str, str], known: Collection[str]) -> list[st
 
 
 def _read_secret_files(environ: Mapping[str, str], secrets: list[str], problems: list[str]) -> dict[str, str]:
-    """Return the environment with each secret ``NAME`` that is stored in a file named by ``NAME_FILE``."""
     found = dict(environ)
     for name in secrets:
         if not (path := found.pop(f"{name}_FILE", "")):

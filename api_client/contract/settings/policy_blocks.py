@@ -34,7 +34,6 @@ def _read_policy_path(value: Any, folder: Path) -> str:
 
 
 def _read_policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
-    """Parse the path of a policy file or, in a model's block, the actions for each validator."""
     if isinstance(value, str):
         return _read_policy_path(value, folder)
     wrong = f"must name a policy file, or map validators to lists of {', '.join(Action)}"

@@ -377,7 +377,6 @@ class TurnCommands:
 
 
 def _time_to_deadline(turn: Turn, reply: Any) -> float:
-    """Return the seconds until the turn's deadline, by the store's clock in the reply to a claim."""
     return turn.deadline_at - int(reply[1]) / 1000
 
 

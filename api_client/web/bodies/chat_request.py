@@ -226,7 +226,6 @@ def _make_chat_request(
 
 
 def _restore_answers(messages: Messages) -> Messages:
-    """Undo the relay's changes to earlier answers in a conversation that a chat page sent back."""
     return tuple(
         {**message, "content": unfence_headers(strip_additions(message["content"]))}
         if message["role"] == "assistant"

@@ -126,7 +126,6 @@ async def note_delivery(relay: Relay, owner: str, question: str, turn_id: str) -
 
 
 async def _find_earlier(chat_request: ChatRequest, relay: Relay, turn_id: str) -> SubmittedTurn | None:
-    """Return an earlier turn that answers the same question, or None if a new turn is needed."""
     request, repeats = chat_request.request, relay.client.open_questions
     keep = request.deadline_seconds + relay.settings.rejoin_seconds
     earlier = turn_id

@@ -111,12 +111,10 @@ def _break_line(line: str) -> str:
 
 
 def _choose_fence(text: str, least: int) -> str:
-    """Return a row of at least ``least`` backticks that is longer than any row in the text."""
     return "`" * max(least, *(len(row) + 1 for row in re.findall("`+", text)), 0)
 
 
 def _format_name(each: LinkedFile) -> str:
-    """Return a file's name as Markdown, as code if Open WebUI would take its brackets for a formula."""
     name = " ".join(each.file.path.split())
     if not _FORMULA.search(name):
         return _escape_markdown(name)

@@ -163,7 +163,6 @@ def _ended_line(turn: Turn) -> Line:
 
 
 def _format_duration(seconds: float) -> str:
-    """Format a duration in seconds, for example as 4.2s, 41s, 3m20s or 2h05m."""
     if seconds < 10:
         return f"{max(0.0, seconds):.1f}s"
     whole = int(seconds)

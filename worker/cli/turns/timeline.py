@@ -194,7 +194,6 @@ def _count_noun(number: int, one: str, many: str = "") -> str:
 
 
 def _current_activity(body: kinds.Body) -> str | None:
-    """Return the activity that begins with an event, or None if the activity stays the same."""
     match body:
         case event_kinds.TurnQueued():
             return "waiting for a worker"

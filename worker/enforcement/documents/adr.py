@@ -225,7 +225,6 @@ def _fenced_adrs(out: Outline, fence: CodeFence, starts: Sequence[int]) -> Itera
 
 
 def _find_sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
-    """Yield the sections that begin at an ADR's headings of level 2, or of level 3 if there are none of level 2."""
     own = 2 if any(heading.level == 2 for heading in headings) else 3
     headings = [heading for heading in headings if heading.level <= own]
     for heading, following in zip(headings, [*[h.line for h in headings[1:]], end], strict=bool(headings)):

@@ -55,7 +55,6 @@ def _inline_block(line: int, out: Outline) -> Span:
 
 
 def _code_spans(text: str) -> list[Span]:
-    """Return the start and end position of each piece of inline code in a paragraph."""
     runs: dict[int, list[int]] = {}
     tokens = [(found.group(), found.start(), found.end()) for found in _TICKS.finditer(text)]
     for piece, start, end in tokens:

@@ -110,7 +110,6 @@ def _remove_unclosed_reasoning(text: str) -> tuple[str, int]:
 
 
 def _remove_fence(text: str) -> tuple[str, int]:
-    """Return the text without the code fence that encloses a whole document."""
     body = strip_marker(text)
     opening = _FENCE.match(body)
     if not opening:
@@ -208,7 +207,6 @@ def _count_fields(yaml_text: str) -> int:
 
 
 def _remove_last_header(text: str) -> tuple[str, int]:
-    """Return the text without a copy of its header, or of a part of that, at its end."""
     if not text.lstrip().startswith(_HEADER_RULE):
         return text, 0
     body = strip_marker(text).rstrip()
@@ -237,7 +235,6 @@ def _remove_second_title(text: str) -> tuple[str, int]:
 
 
 def _quote_values(text: str) -> tuple[str, int]:
-    """Return the text with quoted header values, if only missing quotes made the header invalid YAML."""
     lines = text.split("\n")
     start = _next_filled_line(lines, 0)
     end = _find_header_end(lines, start)

@@ -243,7 +243,6 @@ class _RuleState:
 
 
 def _header_rule(state: StateBlock, start: int, _end: int, silent: bool) -> bool:
-    """Parse a YAML header, which ends every open list, quote and paragraph."""
     end = state.env[_OURS].headers.get(start)
     if not end:
         return False
@@ -255,7 +254,6 @@ def _header_rule(state: StateBlock, start: int, _end: int, silent: bool) -> bool
 
 
 def _fence_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Parse a code fence, whose end is adjusted if the fence encloses a whole document."""
     if not fence(state, start, end, silent):
         return False
     if silent:
@@ -282,7 +280,6 @@ def _is_full(state: StateBlock) -> bool:
 
 
 def _full_rule(state: StateBlock, _start: int, _end: int, silent: bool) -> bool:
-    """End a list of a text that has too many blocks."""
     return silent and _is_full(state)
 
 

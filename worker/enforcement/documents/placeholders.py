@@ -14,7 +14,6 @@ _WORDS = load_word_table(__file__)
 
 
 def _whole_line(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Compile patterns for a whole line, whose ``{name}`` refer to entries of the table ``words``."""
     known = re.compile(r"\{([a-z]+)\}")
     filled = (known.sub(lambda name: _WORDS["words"][name[1]], pattern) for pattern in patterns)
     return re.compile("|".join(f"(?:{pattern})" for pattern in filled), re.IGNORECASE)

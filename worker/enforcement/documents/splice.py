@@ -254,7 +254,6 @@ def _remove_sections(answer: str, adr: Adr, sections: Sequence[Section]) -> str:
 
 
 def _remove_fenced_header(answer: str) -> str:
-    """Return the answer without code fences around a copy of the ADR's header, before the first section."""
     document, adr = parse_document(answer), only_adr(answer)
     first = adr.first_line + adr.sections[0].line if adr and adr.sections else len(document.out.lines)
     for fence in reversed(document.out.fences if may_hold_fences(answer) else []):

@@ -63,7 +63,6 @@ class _ValueBuilder:
 
 
 def _locate_part(root: Node, where: Where, *, of_key: bool = False) -> tuple[int, int]:
-    """Return the line and column of a part of a YAML document, or of the container if the part is missing."""
     at = node = root
     for depth, step in enumerate(where, 1):
         if isinstance(step, int):

@@ -131,7 +131,6 @@ class _PartReader:
         return begins_alike or any(adr.has_title or adr.header for adr in parse_document(text).adrs)
 
     def _as_heading(self, text: str) -> str:
-        """Return the text with a requested title at its start turned into a heading, if written in another form."""
         bold = _BOLD_TITLE.match(text)
         if bold and section_key(bold[2]) in self.titles:
             return f"### {bold[2]}\n\n{text[bold.end() :]}"
@@ -261,7 +260,6 @@ def _demote_headings(body: str, level: int) -> str:
 
 
 def _read_header(text: str) -> str:
-    """Return the YAML of the header with which a text begins, or of the text's ADR, without ``---`` lines."""
     adr = only_adr(text)
     if adr and adr.header:
         return adr.yaml_text.rstrip("\n")
@@ -287,7 +285,6 @@ def _read_key(header: str, name: str) -> str:
 
 
 def _read_lines(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """Return the new text of requested lines from a reply without frames: its plain blocks, or the whole answer."""
     ranges = sorted((lines, part) for part in parts if (lines := lines_range(part)))
     if not ranges:
         return {}
@@ -306,7 +303,6 @@ def _read_lines(answer: str, parts: Collection[str], reply: str) -> dict[str, st
 
 
 def _read_blocks(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """Return the code of requested blocks from a reply without frames."""
     found: dict[str, str] = {}
     asked = sorted((fence[0], fence[1], part) for part in parts if (fence := parse_fence_part(part)))
     for language in dict.fromkeys(language for language, _, _ in asked):

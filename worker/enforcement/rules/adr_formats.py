@@ -90,7 +90,6 @@ def _part_of(title: str) -> str | None:
 
 
 def _find_headings(document: Document, header_end: int) -> Iterator[tuple[str, AdrPart]]:
-    """Yield the ADR parts named by headings, ignoring headings inside another part, such as ``### Problem``."""
     out, inside = document.out, 0
     for heading, end in zip(out.headings, out.section_ends(), strict=True):
         if not heading.top or heading.line < header_end or not (name := _part_of(heading.title)):
@@ -107,13 +106,11 @@ def _find_headings(document: Document, header_end: int) -> Iterator[tuple[str, A
 
 
 def _is_status(value: str) -> bool:
-    """Return True if a value names a status, instead of being a placeholder or a list of choices."""
     value = value.partition("|")[0] if ":" in value else value
     return len(_OR.split(value)) <= 2 and not is_placeholder(value.strip(" \t\r*_|>"), state=True)
 
 
 def _find_labels(document: Document, start: int, end: int) -> Iterator[tuple[str, AdrPart]]:
-    """Yield the labelled lines above line ``end``: the status, and other parts whose label is bold."""
     out = document.out
     code = lines_in_spans(out.fenced, out.indented)
     labels = []
@@ -143,7 +140,6 @@ def _find_key(document: Document, header_end: int) -> Iterator[tuple[str, AdrPar
 
 
 def _find_y_statement(document: Document) -> int | None:
-    """Return the line of the first sentence that has all clauses of a Y-statement in their order."""
     text = _MARKS.sub(" ", "\n".join(document.out.lines[:_MOST_LINES]))
     for first, *others in _CLAUSES:
         for begins in first.finditer(text):

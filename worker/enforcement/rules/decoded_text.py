@@ -48,7 +48,6 @@ class DecodedText:
 
 
 def _step_back(made: list[tuple[int, int, int, int]], place: int) -> tuple[int, int]:
-    """Return the first and the last place before a pass from which the character at a place was made."""
     at = bisect_right(made, place, key=lambda piece: piece[0]) - 1
     if at < 0:
         return place, place

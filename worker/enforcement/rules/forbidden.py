@@ -22,7 +22,6 @@ _BLANKS = r"(?:[\s*_`\\\[]|\](?:\([^()\n]{0,300}\))?|(?<=\n)(?:> ?){0,9}[>#+-])+
 
 
 def _fold(text: str) -> str:
-    """Return a form of the text that ignores letter case and compatible variants of characters."""
     return unicodedata.normalize("NFKC", text).casefold()
 
 
@@ -75,7 +74,6 @@ class ForbiddenRule(Rule):
         return [choose_text(self.find_locale(context), german, english).format(what) for what in kinds]
 
     def _find_words(self, text: str) -> Iterator[tuple[str, int]]:
-        """Yield each forbidden word that the text contains as written or as read, with the line."""
         forms = [_fold(text), _fold(decode_text(text).text)] if self.words else []
         for word in self.words:
             phrase = _fold(word).split()

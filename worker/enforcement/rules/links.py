@@ -91,7 +91,6 @@ def _find_links(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _complete_url(written: str) -> str:
-    """Return the URL that a browser would open for an incomplete or disguised address, or an empty string."""
     for read in (unescape(written), unescape(_ESCAPED.sub(r"\1", written))):
         url = "".join(char for char in read if char > " ").replace("\\", "/")
         if url.startswith("//"):

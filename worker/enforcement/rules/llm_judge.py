@@ -178,7 +178,6 @@ def _parse_object(reply: str) -> dict[str, Any]:
 
 
 def _fence_text(text: str) -> str:
-    """Return a text as a fenced code block, with a fence longer than any fence in the text."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}text\n{text.rstrip()}\n{fence}"

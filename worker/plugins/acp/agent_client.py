@@ -261,7 +261,6 @@ class AcpClient:
             self._reports.print_event(**_STOPPED[str(reason)])
 
     def _find_contradiction(self, end: Mapping[str, Any]) -> str:
-        """Return an error or a running tool that contradicts the agent's reported end, or an empty string."""
         if error := _as_mapping(end.get("_meta")).get("error"):
             return f"the agent reports an error: {_as_mapping(error).get('message') or error}"
         running = [
@@ -339,7 +338,6 @@ class AcpClient:
                 self._answer_permission_request(message)
 
     def _answer_permission_request(self, message: Mapping[str, Any]) -> None:
-        """Answer a permission request now, or after the end of a tool call that a person approved."""
         before, params = self._asked, _as_mapping(message.get("params"))
         call = self._merge_tool_call(_as_mapping(params.get("toolCall")))
         yes = params.get("sessionId") == self.session and not self._asked and self._may_run(call)
@@ -354,7 +352,6 @@ class AcpClient:
             self._interrupt_agent()
 
     def _may_run(self, call: Mapping[str, Any]) -> bool | None:
-        """Return True if a tool call may run, or None to decide only after the approved call has ended."""
         given = self._given
         word = apply_rules(call, given["rules"], given["root"], str(self._edits or "")) if given["rules"] else ""
         yes = word == "run" or (not word and is_allowed(call, given["allow"], self._edits))

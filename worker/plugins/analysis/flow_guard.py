@@ -95,7 +95,6 @@ class FlowGuard:
         return True
 
     async def _read_counters(self, since: float) -> Counter[str]:
-        """Return the sums of the store's counters over the last hour, but not from before ``since``."""
         now = time.time() // 60 * 60
         starts = [at for at in (now - 60 * ago for ago in range(_MINUTES)) if at >= since // 60 * 60]
         return sum(await read_buckets(self._store, [("minute", int(at)) for at in starts]), Counter[str]())

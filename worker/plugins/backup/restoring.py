@@ -184,7 +184,6 @@ def _write_durably(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _inspectable_store(settings: Settings) -> Iterator[Settings]:
-    """Yield settings for reading the store: the real store, or a copy of the embedded broker's data."""
     with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
         kept, copy = settings.root / STATE_DIR / "broker" / "appendonlydir", Path(folder) / STATE_DIR / "broker"
         if not settings.store_url:

@@ -54,7 +54,6 @@ def _parts(path: str) -> list[str]:
 
 
 def _unseen(log: ToolCallLog) -> bool:
-    """Return True if the agent may have done work that the log of tool calls does not show."""
     return not log.whole or any(call.kind == "other" and call.ok is not False for call in log.calls)
 
 
@@ -91,7 +90,6 @@ def _files(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None:
 
 
 def _distinct(paths: Iterable[str]) -> list[str]:
-    """Return the paths without those that may name the same file as a longer path."""
     found: list[str] = []
     for path in sorted(set(paths), key=len, reverse=True):
         if not any(same(path, other) for other in found):

@@ -33,7 +33,6 @@ def find_files(run: ObservedRun, named: Sequence[str]) -> dict[str, OnDisk]:
 
 
 def _state(path: Path, roots: Sequence[Path], since: float) -> OnDisk | None:
-    """Return "changed", "there" or "missing" for a file, or None for a file outside all folders."""
     try:
         real = path.resolve()
         if not any(real.is_relative_to(root) for root in roots):
@@ -45,7 +44,6 @@ def _state(path: Path, roots: Sequence[Path], since: float) -> OnDisk | None:
 
 
 def _below(folder: Path) -> Iterator[str]:
-    """Yield the paths of at most ``MOST_FILES`` regular files below a folder, without following links."""
     left = MOST_FILES
     for base, names, files in os.walk(folder):
         names[:] = [name for name in sorted(names) if name not in _NOT_ITS_WORK and not name.startswith(".")]

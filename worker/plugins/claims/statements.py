@@ -349,7 +349,6 @@ def _found(patterns: Sequence[re.Pattern[str]], clause: str) -> Iterator[re.Matc
 
 
 def _is_open(clause: str) -> bool:
-    """Return True if a clause denies that something was done, or leaves open whether it was done."""
     return bool(_OPEN.search(clause) or _DENIED.search(clause) or _CONDITION.search(clause))
 
 

@@ -112,7 +112,6 @@ class ObjectStoreClient:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return the error code and the message from the object store's reply, or else the client's message."""
     text = str(error)
     found = (re.search(rf"<{name}>([^<]*)</{name}>", text) for name in ("Code", "Message"))
     return ": ".join(each[1] for each in found if each)[:300] or text.partition("\n")[0][:300]

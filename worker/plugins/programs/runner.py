@@ -374,7 +374,6 @@ def sandbox_binds(run: ProgramRun) -> list[SandboxMount]:
 
 
 def _program_files(program: Path) -> list[Path]:
-    """Return the files that a program needs: link and target, npm packages, and a script's interpreter."""
     real = program.resolve()
     found = [program, real]
     if "node_modules" in real.parts:

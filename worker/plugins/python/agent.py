@@ -131,7 +131,6 @@ async def _call_agent(agent: Callable[[AgentContext], Any], context: AgentContex
 
 
 async def _text_pieces(made: Any) -> AsyncIterator[Any]:
-    """Yield the pieces of an answer, for agent functions that return a text or a generator."""
     if inspect.isasyncgen(made):
         async for piece in made:
             yield piece

@@ -68,5 +68,4 @@ def _caller_context(turn: Turn) -> SpanContext | None:
 
 
 def _to_nanoseconds(seconds: float) -> int:
-    """Convert seconds to nanoseconds, rounded to milliseconds like the store's clock."""
     return round(seconds * 1000) * 1_000_000

@@ -175,7 +175,6 @@ class ClaudeStream:
         return events
 
     def _settle_block(self, text: str) -> list[AgentEvent]:
-        """Replace streamed text by the complete block, and return the events that correct the shown text."""
         if not text:
             return self._retract_open_text()
         before, shown = self._settled, self.text

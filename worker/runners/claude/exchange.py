@@ -102,7 +102,6 @@ class Exchange:
         return self.stream.take_line(line)
 
     def _may_precede(self, line: bytes) -> bool:
-        """Return True if a line may arrive before the CLI confirms that it has read this message."""
         record = json_object(line) or {}
         failed = bool(self.taken_at) and record.get("type") == "result" and record.get("is_error") is True
         return failed or record.get("type") in {"system", "rate_limit_event"}

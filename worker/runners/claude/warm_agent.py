@@ -220,7 +220,6 @@ class ClaudeAgent:
         )
 
     def _check_message(self, message: Exchange) -> None:
-        """Close the standard input if the message has ended but the CLI does not confirm its end."""
         if not message.watched:
             return
         if self._process.output_ended:
@@ -256,7 +255,6 @@ class ClaudeAgent:
     def _settle_message(
         self, message: Exchange, begun: StartedAgent, stop: Stop, footprint: ResourceUsage, emit: Emit
     ) -> RunResult | None:
-        """Return the result if the message is certainly complete although its process still runs, or None."""
         pass_failpoint("agent.ended")
         files = self._files
         supervision = begun.supervision
@@ -314,7 +312,6 @@ class ClaudeAgent:
     def _conclude_message(
         self, message: Exchange, begun: StartedAgent, report: AgentExit, stop: Stop, emit: Emit
     ) -> RunResult | None:
-        """Return the result of a message after its process has ended, or None if the process never read the message."""
         files, ending = self._files, begun.build_ending(report)
         if not message.taken_at and files.was_there and not ending.cause and not find_stop_reason(stop):
             return None

@@ -170,7 +170,6 @@ def _report_unfinished(text: str) -> None:
 
 
 def _read_events(response: http.client.HTTPResponse, timeouts: Timeouts) -> Iterator[bytes]:
-    """Yield the data of each server-sent event as soon as the event is complete."""
     pending: list[bytes] = []
     first = True
     while line := _read_line(response, timeouts):
@@ -239,7 +238,6 @@ def _report_usage(usage: object, of_input: str, of_output: str) -> None:
 
 
 def _content_text(content: object) -> str:
-    """Return the text of a message's content (a string or a list of parts), without the model's reasoning."""
     if isinstance(content, list):
         return "".join(part["text"] for part in content if part["type"] == "text")
     if content is None or isinstance(content, str):
@@ -248,7 +246,6 @@ def _content_text(content: object) -> str:
 
 
 def _report_failure(what: str, said: str, http_status: int = 0, retry_after: float = 0.0) -> NoReturn:
-    """Report an error, described by its HTTP status and the service's message, and exit."""
     status, text = find_status(said, http_status), f"{what}: {plain_words(said)}"
     if 400 <= status < 500 and FILTERED.search(said):
         _print_event({"event": "refusal", "text": text, "filtered": True})

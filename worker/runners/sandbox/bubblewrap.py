@@ -234,7 +234,6 @@ def insert_mount(own: SandboxMount, others: Sequence[SandboxMount]) -> list[Sand
 
 
 def _unreadable_paths(folder: Path) -> Iterator[Path]:
-    """Yield the paths below a folder that other users may not read."""
     try:
         entries = list(os.scandir(folder))
     except OSError:

@@ -77,7 +77,6 @@ class CallLog:
                 self._mark_repeated(number)
 
     def _mark_rewritten(self, listening: CallObserver) -> None:
-        """Mark earlier failed calls as repeated if this call wrote their text again."""
         for number in list(self._unmet):
             call = self._calls.get(number)
             if isinstance(call, ModelCall) and (found := find_digests(call.digests, listening.text)):

@@ -188,7 +188,6 @@ class CallObserver:
         return extract_answer(bytes(self._beginning if self._streamed else self._kept), streamed=self._streamed)
 
     def _known_facts(self, whole: bool, why: str) -> Facts:
-        """Return all known facts about the call, with hashes of the text that the model wrote."""
         found = self._collect_facts(whole, why)
         goes_on = found["end"] in WENT_ON
         if not (goes_on and self._call.tools):
@@ -220,7 +219,6 @@ class CallObserver:
         return {**facts, "model": model}
 
     def _estimate_tokens(self, facts: Facts) -> Facts:
-        """Return an estimate of the tokens, rather too high, for a call without final numbers from the provider."""
         said = self._bytes // _BYTES
         if self._streamed:
             said = max(self._events, (self._bytes - _FRAME * self._events) // _BYTES)

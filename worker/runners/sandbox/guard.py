@@ -200,7 +200,6 @@ class Guard:
                 os._exit(code)
 
     def _set_recording(self, agent: _GuardedAgent | None, path: str, fds: list[int]) -> None:
-        """Store how the agent ends in the recording at ``path`` from now on, instead of the earlier recording."""
         if agent is None or len(fds) != 2:
             for fd in fds:
                 os.close(fd)
@@ -237,7 +236,6 @@ class Guard:
             _signal_group(agent.process.pid, signal.SIGCONT)
 
     def _suspend_agent(self, agent: _GuardedAgent, now: float) -> None:
-        """Suspend an agent whose lease has ended, and kill the agent if the lease is not extended soon."""
         late = now - agent.lease_ends
         if agent.held:
             agent.hold_for -= _DOUBT_LOOK + min(late, _DOUBT_LOOK)
@@ -263,7 +261,6 @@ class Guard:
             _signal_group(agent.process.pid, signal.SIGKILL)
 
     def _reap_children(self) -> None:
-        """Reap all child processes that have ended: agents, and processes that agents left behind."""
         by_pid = {agent.process.pid: agent for agent in self._agents.values() if agent.is_running}
         while True:
             try:
@@ -373,7 +370,6 @@ class Guard:
             self._outbox.popleft()
 
     def _seconds_until_due(self) -> float | None:
-        """Return the seconds until the guard must act again, or None to wait for a request or an ended process."""
         if any(not agent.is_running for agent in self._agents.values()):
             return _SWEEP_PAUSE
         ends = [min(a.lease_ends, a.kill_at, a.give_up_at) for a in self._agents.values()]

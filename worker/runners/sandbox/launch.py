@@ -212,7 +212,6 @@ def line_callback(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
 def _isolate_launch(
     launch: Launch, order: Order, level: Isolation, held: contextlib.ExitStack, calls: Path | None
 ) -> tuple[Launch, ModelProxy | None]:
-    """Return the launch changed to run in a sandbox, and the model proxy of the run, or None for no proxy."""
     leads = launch.outbound
     if leads is None:
         return _sandbox_launch(launch, order, level, None), None
@@ -266,7 +265,6 @@ def _sandbox_launch(launch: Launch, order: Order, level: Isolation, proxy_socket
 
 
 def _denied_folders(order: Order) -> Iterator[Path]:
-    """Yield the folders to which the tool rules deny all access."""
     for rule in order.tools.rules if order.tools else ():
         if rule.get("do", "ask") != "deny":
             return

@@ -103,7 +103,6 @@ class ProxyServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _listen_at(self, path: Path) -> socket.socket:
-        """Create a listening socket whose path appears only when the socket accepts connections."""
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:  # bind by descriptor, because a socket's path may have only 107 characters
@@ -259,7 +258,6 @@ class _RunProxy:
         call: CallObserver | None,
         body: bytearray,
     ) -> None:
-        """Read the whole body of a model call and check it, before any part of the body is sent to the service."""
         if client.http.they_are_waiting_for_100_continue:
             await client.send_event(h11.InformationalResponse(status_code=100, headers=[]))
         while isinstance(event := await client.read_event(), h11.Data):
@@ -287,7 +285,6 @@ class _RunProxy:
 
 
 async def _exchange_messages(client: _HttpPeer, service: _HttpPeer, call: CallObserver | None) -> bool:
-    """Forward a request and its response, and return whether the connection to the service can be reused."""
     ways = [
         asyncio.create_task(_forward_response(service, client, call)),
         asyncio.create_task(_finish_request(client, service)),
@@ -345,7 +342,6 @@ class _HttpPeer:
 
 
 def _build_headers(upstream: Upstream, request: h11.Request) -> list[tuple[bytes, bytes]]:
-    """Return the headers for the service: those of the agent's request, with our API key instead of the agent's."""
     dropped = _HOP_BY_HOP | upstream.ours.keys() | {b"accept-encoding"}
     if any(upstream.ours.values()):  # with its own key, the agent could send its data to another account
         dropped |= _KEYS
@@ -363,7 +359,6 @@ async def _finish_request(client: _HttpPeer, service: _HttpPeer) -> None:
 
 
 async def _forward_response(service: _HttpPeer, client: _HttpPeer, call: CallObserver | None) -> bool:
-    """Forward the service's response to the client, and return whether the service keeps its connection open."""
     head = await service.read_head()
     kept = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
     own = h11.Response(status_code=head.status_code, headers=[*kept, (b"connection", b"close")], reason=head.reason)

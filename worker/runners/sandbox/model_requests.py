@@ -81,7 +81,6 @@ def _check_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _parse_body(body: bytes) -> dict[str, Any]:
-    """Parse a JSON body and refuse everything that another parser might read differently."""
     try:
         found = json.loads(body.decode(), object_pairs_hook=_unique_names, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

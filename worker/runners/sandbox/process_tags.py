@@ -25,7 +25,6 @@ def process_tags() -> Iterator[tuple[int, str]]:
 
 
 def _read_proc_file(path: str) -> bytes:
-    """Return the content of a file in ``/proc``, or empty bytes if the process is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -42,7 +41,6 @@ def _read_proc_file(path: str) -> bytes:
 
 
 def _read_stat(pid: int) -> list[bytes]:
-    """Return the state, the parent id and the other fields of a process, or an empty list if the process is gone."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -139,7 +137,6 @@ def kill_earlier_deliveries(turn: str, delivery: int) -> tuple[int, ...]:
 
 
 def _kill_matching(ours: Callable[[str], bool], seconds: float = 5.0) -> tuple[int, ...]:
-    """Kill the processes whose tag matches, trying for ``seconds``, and return the ids of processes that survived."""
     give_up = time.monotonic() + seconds
     while True:
         found = tuple(pid for pid, seen in process_tags() if seen and ours(seen))

@@ -54,7 +54,6 @@ def _parse_end(form: str, said: object) -> Facts:
 
 
 def _parse_error(found: object) -> Facts:
-    """Return the facts about a call that ended with an error, without the text of the error message."""
     facts: Mapping[str, Any] = found if isinstance(found, dict) else {"message": found}
     kinds = [clean_word(facts.get(name)) for name in ("type", "code", "status")]
     said = f"{kinds} {facts.get('message')}"[:_MOST_SAID]

@@ -223,7 +223,6 @@ def _count_open_files(pid: int) -> int:
 
 
 def _is_full(path: str, ours: str, allowed: int) -> bool:
-    """Return whether the file system at ``path`` in a sandbox uses all the space that it is allowed."""
     try:
         if os.stat(path).st_dev == os.stat(ours).st_dev:  # noqa: PTH116 - on the path of every look
             return False

@@ -37,7 +37,6 @@ def main() -> int:
 
 
 def _start_forwarder(proxy_socket: str, port: int) -> None:
-    """Listen on a loopback port, and start a daemon that forwards each connection to the model proxy's socket."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))

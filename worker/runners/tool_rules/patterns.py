@@ -33,7 +33,6 @@ def match_pattern(pattern: str, text: str) -> Match:
 
 
 def _may_match(pattern: str, text: str) -> bool:
-    """Return True if the text matches the pattern for some value of its unknown parts."""
     end = len(pattern)
     at, before = _skip_stars(pattern, {0}), ""
     for letter in text:

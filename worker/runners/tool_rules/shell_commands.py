@@ -95,7 +95,6 @@ def _parse_line(line: str) -> list[ShellCommand]:
 
 
 def _started_commands(command: ShellCommand) -> Iterator[ShellCommand]:
-    """Yield the commands that a command such as ``env`` or ``find -exec`` starts, as far as its words show them."""
     program, words = program_name(command), command.words[1:]
     if _runs_anything(program, words, command.stdin):
         yield ANYTHING
@@ -125,7 +124,6 @@ def _started_commands(command: ShellCommand) -> Iterator[ShellCommand]:
 
 
 def _runs_anything(program: str, words: tuple[str, ...], stdin: str | None) -> bool:
-    """Return True if a program runs code that does not appear on the command line."""
     operands = [word for word in words if not word.startswith(("-", "+"))]
     given = [words[at] for at in _first_operands(words) if at < len(words)]
     asks = bool(words) and not operands and words[0] in {"--version", "--help", "-V", "-v", "-h"}

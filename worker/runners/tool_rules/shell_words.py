@@ -86,7 +86,6 @@ def find_parser() -> Path:
 
 
 def _hides_commands(tree: Mapping[str, Any]) -> bool:
-    """Return True if quoted text on the line contains commands that the line may evaluate."""
     texts = json.dumps(tree, separators=(",", ":"))
     quoted = re.search(r'"Value":"(?:[^"\\]|\\.)*(?:\$\(|`)', texts)
     return bool(quoted and _EVALUATES.search(texts))
@@ -197,7 +196,6 @@ def _part_text(part: Mapping[str, Any], known: Mapping[str, str], *, quoted: boo
 
 
 def _here_document(statements: list[Any], known: Mapping[str, str]) -> str:
-    """Return the here-document that a ``cat`` command prints, or an empty string for other commands."""
     if len(statements) != 1 or len(found := statements[0].get("Redirs") or []) != 1 or "Hdoc" not in found[0]:
         return ""
     words = [_join_parts(each["Parts"], known) for each in (statements[0].get("Cmd") or {}).get("Args") or []]
@@ -205,7 +203,6 @@ def _here_document(statements: list[Any], known: Mapping[str, str]) -> str:
 
 
 def _decode_escapes(value: str) -> str:
-    """Return the text of a ``$'...'`` string, or ``ANY`` if Python and the shell decode it differently."""
     if re.search(r"\\(?:[^abfnrtvxuU0-7'\"\\]|[4-7][0-7][0-7]|x\{)", re.sub(r"\\\\", "", value)):
         return ANY
     try:

@@ -49,7 +49,6 @@ def match_folder(pattern: str, paths: Iterable[str | None], root: str, *, covers
 
 
 def _relative_place(path: str, base: str) -> str:
-    """Return the path relative to ``base`` after resolving links, or ``.`` for a folder that contains ``base``."""
     real = os.path.realpath(path)
     return "." if base.startswith(real.rstrip("/") + "/") and path.endswith("/") else os.path.relpath(real, base)
 
@@ -92,7 +91,6 @@ def _argument_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _pattern_path(text: str) -> str:
-    """Return a search pattern as a path, with a placeholder from its first special character on."""
     plain = re.split(r"[*?\[{]", text)[0]
     return text if plain == text else f"{plain}{GLOB}"
 
@@ -141,7 +139,6 @@ def _glob_files(text: str, folder: str) -> Iterator[str | None]:
 
 
 def _option_values(word: str) -> list[str]:
-    """Return the possible values that are attached to a short option, as in ``-ofile``."""
     return [word[at:] for at in range(2, min(len(word), 6))] if re.match(r"-[A-Za-z]", word) else []
 
 

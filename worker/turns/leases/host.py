@@ -118,7 +118,6 @@ class Host:
         return completion.killed_from_outside
 
     def _find_memory_pressure(self) -> str:
-        """Return why agents are being killed on this machine, or an empty string."""
         kills, now = read_oom_kills(self._counter) or 0, time.monotonic()
         if kills > self._kills and (self._killed or self._counter != _VMSTAT):
             self._starved, self._starved_at = "its kernel kills processes for want of memory", now

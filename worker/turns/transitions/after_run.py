@@ -263,7 +263,6 @@ def _run_counters(turn: Turn, transition: Transition, completion: Completion, us
 
 
 def _hand_over(turn: Turn, chain_task: ChainTask, reason: str, usage: Usage) -> Transition:
-    """Return the transition that queues the attempt for another worker, without a strike against the turn."""
     lost = AttemptLost(
         attempt=chain_task.attempt, delivery=turn.delivery, during=reason or "stopped", usage=usage.to_event_data()
     )

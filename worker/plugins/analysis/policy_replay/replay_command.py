@@ -88,7 +88,6 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
 
 
 def _apply_policy(turn: Turn, file: PolicyFile) -> PolicyShare:
-    """Return the rules that a recorded turn had under this policy, or would get if submitted now."""
     request, applied = turn.request, AppliedPolicy.from_request(turn.request)
     if applied is None or applied.hash != file.hash:
         filled = request.filled if applied else ("validators", "policy", "max_attempts", "locale")
