@@ -46,7 +46,7 @@ async def test_a_turn_of_an_earlier_version_is_found_and_finished(state: str, be
     bench.runner.plays = [says(GOOD)] * 3
     reap = bench.ledger.reap_turn
     found = await wait_until(lambda: (found := reap(turn_id, may_take=True)).what == "announce" and found)
-    bench.carry_out(turn_id, ChainTask.parse(found.link), found.session_id)
+    bench.carry_out(turn_id, ChainTask.parse(found.chain_task), found.session_id)
     turn = await bench.client.reader.read_turn(turn_id)
     assert turn.outcome is not None
     assert turn.outcome.success, turn.error

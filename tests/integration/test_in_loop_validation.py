@@ -146,7 +146,7 @@ async def test_an_answer_that_was_sealed_with_its_run_is_finished_by_the_next_ho
         store.hset(keys.turn(turn_id), "lease_until", 1)
         store.zadd(keys.due, {turn_id: 1})
     reaped = bench.ledger.reap_turn(turn_id, may_take=True)
-    assert (reaped.what, reaped.link) == ("announce", str(ChainTask(VALIDATE, 1)))
+    assert (reaped.what, reaped.chain_task) == ("announce", str(ChainTask(VALIDATE, 1)))
     bench.carry_out(turn_id, JUDGE)
     turn = await bench.client.reader.read_turn(turn_id)
     [attempt] = await bench.client.reader.read_attempts(turn_id)

@@ -107,8 +107,10 @@ async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) ->
 @pytest.mark.parametrize(("default", "outcome"), [("reject", Outcome.FAILED), ("approve", Outcome.PASSED_BY_HUMAN)])
 async def test_a_turn_nobody_decides_on_goes_by_its_default(bench: Bench, default: str, outcome: Outcome) -> None:
     turn = await bench.suspended(attached=Escalation(timeout_seconds=1.0, default=default).attached)
-    found = await wait_until(lambda: (found := bench.ledger.reap_turn(turn.turn_id, may_take=True)).link and found)
-    bench.carry_out(turn.turn_id, ChainTask.parse(found.link))
+    found = await wait_until(
+        lambda: (found := bench.ledger.reap_turn(turn.turn_id, may_take=True)).chain_task and found
+    )
+    bench.carry_out(turn.turn_id, ChainTask.parse(found.chain_task))
     ended = await bench.client.reader.read_turn(turn.turn_id)
     assert (ended.outcome, ended.decision.by) == (outcome, "timeout")
     assert outcome.success or ended.error.code == "undecided"

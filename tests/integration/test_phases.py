@@ -187,8 +187,8 @@ async def test_a_verifier_without_a_verdict_is_asked_again_and_never_lets_a_phas
     turn = await bench.phase(writes(GOOD_CODE), verify_agent=True)
     while turn.outcome is None:
         found = bench.ledger.reap_turn(turn.turn_id, may_take=True)
-        if found.link:
-            turn = await bench.carried_out(turn.turn_id, ChainTask.parse(found.link))
+        if found.chain_task:
+            turn = await bench.carried_out(turn.turn_id, ChainTask.parse(found.chain_task))
     assert (turn.outcome, turn.attempt, turn.error.code) == (Outcome.FAILED, 1, "phase_not_verified")
     verdicts = [event.data for event in await bench.events(turn) if event.kind == "verifier.judged"]
     assert [(data["success"], data["ground"]) for data in verdicts] == [(False, "no_verdict")] * 3
@@ -224,9 +224,9 @@ async def test_a_lost_verification_is_made_again_and_counts_once(bench: PhaseBen
     bench.announced.clear()
     late = bench.ledger.claim_turn(turn_id, session, ChainTask(PHASE_VERIFY, 1))
     assert isinstance(late, LeaseClaim)
-    while not (found := bench.ledger.reap_turn(turn_id, may_take=True)).link:
+    while not (found := bench.ledger.reap_turn(turn_id, may_take=True)).chain_task:
         pass
-    turn = await bench.carried_out(turn_id, ChainTask.parse(found.link))
+    turn = await bench.carried_out(turn_id, ChainTask.parse(found.chain_task))
     assert turn.outcome is Outcome.PASSED
     with pytest.raises(LeaseLost):
         bench.ledger.renew_lease(late)

@@ -122,7 +122,7 @@ async def test_a_holder_that_dies_behind_the_seal_is_followed_by_one_that_publis
     assert not check_session_done(session(bench))
     bench.store.hset(bench.keys.turn(turn_id), "lease_until", 1)
     bench.ledger.recall_turns()
-    assert bench.ledger.reap_turn(turn_id, may_take=True).link == str(JUDGE)
+    assert bench.ledger.reap_turn(turn_id, may_take=True).chain_task == str(JUDGE)
     bench.carry_out(turn_id, JUDGE)
     assert (await bench.client.reader.read_turn(turn_id)).outcome is Outcome.PASSED
     assert check_session_done(session(bench))

@@ -44,7 +44,7 @@ async def test_an_advance_whose_reply_was_lost_is_answered_not_repeated(client: 
     judging = advanced(ledger, claimed(ledger, turn_id), RAN)
     command = next(ledger._changes.advance_turn(judging, AGAIN, 0.0))
     once, again = ledger._send_command(command), ledger._send_command(command)
-    assert once.link == again.link == ChainTask(RETRY, 2)
+    assert once.chain_task == again.chain_task == ChainTask(RETRY, 2)
     assert once.turn.delivery == again.turn.delivery == 2
     assert (await client.reader.read_turn(turn_id)).seq == 3
 
@@ -55,7 +55,9 @@ async def test_nobody_else_can_claim_the_next_link_and_a_reaper_announces_it_whe
     turn_id = await client.submitter.submit(request())
     late = advanced(ledger, claimed(ledger, turn_id), RAN)
     assert ledger.claim_turn(turn_id, "s-1", ChainTask(VALIDATE, 1)) == ClaimRefusal("held")
-    await wait_until(lambda: (found := ledger.reap_turn(turn_id, may_take=True)).what == "announce" and found.link)
+    await wait_until(
+        lambda: (found := ledger.reap_turn(turn_id, may_take=True)).what == "announce" and found.chain_task
+    )
     assert ledger.next_task(turn_id) == ChainTask(VALIDATE, 1)
     with pytest.raises(LeaseLost):
         ledger.advance_turn(late, AGAIN)

@@ -224,7 +224,7 @@ def test_short_texts_stay_where_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("move", "stored", "place", "sent"),
+    ("transition", "stored", "place", "sent"),
     [
         (ending(LONG, answer=LONG), {"text": LONG}, "2:text", 0),
         (ending(LONG, answer=LONG), {"text": OTHER}, "2:answer", 1),
@@ -309,7 +309,7 @@ VERY_LONG = LONG * 3
 
 
 @pytest.mark.parametrize(
-    ("move", "stored", "facts", "ahead", "place"),
+    ("transition", "stored", "facts", "ahead", "place"),
     [
         (Transition(attempt=2, facts=attempt_facts(text=VERY_LONG)), {}, {"text_in": "text~me"}, ["text~me"], ""),
         (
