@@ -35,6 +35,8 @@ WORK = "helix_turns.work"
 ADMISSION = "helix_turns.admissions"
 #: Readers of the event log: classes as ``worker.observers.Observer`` describes them.
 OBSERVER = "helix_turns.observers"
+#: What runs of agents get beside their sandbox: classes derived from ``worker.turns.run_equipment.RunEquipment``.
+EQUIPMENT = "helix_turns.equipment"
 
 #: Entry point group -> what a plug-in of the group is called in messages.
 GROUPS: Mapping[str, str] = {
@@ -49,6 +51,7 @@ GROUPS: Mapping[str, str] = {
     ADMISSION: "admission",
     RULE: "rule",
     SESSION_FILES: "store of session files",
+    EQUIPMENT: "equipment of runs",
 }
 #: Group -> this project's own plug-ins, each with its package, so that messages can name a missing package.
 PACKAGES: Mapping[str, Mapping[str, str]] = {

@@ -39,6 +39,17 @@ class ToolOrders:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolAccess:
+    """The way from a run to its tool gateway, an MCP server outside of the sandbox.
+
+    ``secret`` names the run to the gateway. The model proxy adds the secret; the agent never has it.
+    """
+
+    socket: Path
+    secret: str = field(repr=False)
+
+
 AgentEventKind = Literal["output", "reset", "tool", "note"]
 
 
@@ -72,6 +83,7 @@ class Order:
         recorded: True to record the output, so that another worker can adopt the run.
         tools: rules for tool calls; None leaves decisions to the agent.
         interruption: the answered question that ended an earlier delivery.
+        tool_access: the run's tool gateway; None for none.
     """
 
     turn_id: str
@@ -98,6 +110,7 @@ class Order:
     recorded: bool = False
     tools: ToolOrders | None = None
     interruption: Interruption | None = None
+    tool_access: ToolAccess | None = None
 
     @property
     def process_tag(self) -> str:
@@ -152,6 +165,10 @@ class Stop(Protocol):
     def lease_ends(self) -> float:
         """Return the ``time.monotonic()`` value at which this worker's lease ends. The agent must end before."""
         ...
+
+
+#: Reason of a ``Stop`` whose run waits for an answer: its session is kept as after a question of the agent's own.
+SUSPENDED = "suspended"
 
 
 def find_stop_reason(stop: Stop) -> str:

@@ -37,6 +37,7 @@ from worker.runners.base import (
     Order,
     Runner,
     RunResult,
+    Stop,
     config_error,
     needs_folder,
     not_begun,
@@ -52,6 +53,7 @@ from worker.turns.event_writer import EventWriter
 from worker.turns.interruptions.kind import RunContext
 from worker.turns.interruptions.registry import find_kind, list_kinds
 from worker.turns.leases.lease import Lease
+from worker.turns.run_equipment import EquipmentContext, RunControl, load_equipment
 from worker.turns.work import find_turn_work
 
 log = structlog.get_logger()
@@ -85,7 +87,7 @@ class AgentRun:
         self.prompt = history[-1].feedback if history else self._turn.request.prompt
         self._so_far = trim_partial_marks(history[-1].text) if history and history[-1].goes_on else ""
         self.unsent: list[Body] = []
-        self.answer_used, self._at_end = "", contextlib.ExitStack()
+        self.answer_used, self._nonce, self._at_end = "", secrets.token_hex(12), contextlib.ExitStack()
         if broken:
             self._so_far = trim_partial_marks(broken)
             self.prompt = continuation_feedback(self._so_far, self._turn.request.locale)
@@ -129,7 +131,7 @@ class AgentRun:
                 await self._parts.admissions.admit_run(self._turn, order.model)
             if result is None and order.interruption and needs_folder(runner):
                 result = await self._move_earlier_files(order, order.interruption.delivery)
-            result = result or await self._run_runner(runner, order, emit)
+            result = result or await self._run_equipped(runner, order, emit)
             if self._parts.host.note_run_end(result.completion):
                 await self._parts.threads.do_file_work(self._parts.host.probe_now)
             if result.completion.kind is ErrorKind.HOST:
@@ -173,13 +175,35 @@ class AgentRun:
             return not_begun(f"the files from before the question could not be moved: {error}", host=True)
         return None
 
-    async def _run_runner(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
+    async def _run_equipped(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
+        """Run the agent with what plug-ins add to the run, such as a tool gateway, and return the result."""
+        control = RunControl(self._lease, emit)
+        context = EquipmentContext(
+            turn=self._turn,
+            settings=self._parts.settings,
+            token=self._lease.claim.token,
+            control=control,
+            use_up=self._use_up,
+        )
+        async with contextlib.AsyncExitStack() as held:
+            try:
+                for equipment in load_equipment():
+                    if equipped := equipment.equip_run(order, context):
+                        order = await held.enter_async_context(equipped)
+            except SettingsError as error:
+                return config_error(str(error))
+            except OSError as error:
+                return not_begun(str(error), host=False)
+            result = await self._run_runner(runner, order, emit, control)
+        return control.apply_to(result)
+
+    async def _run_runner(self, runner: AnyRunner, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent and return its result. A runner's exception or invalid value becomes an error result."""
         try:
             result: object = await (  # a plug-in may return anything
-                runner.run_async(order, emit, self._lease)
+                runner.run_async(order, emit, stop)
                 if runs_in_loop(runner)
-                else self._run_in_thread(cast("Runner", runner), order, emit)
+                else self._run_in_thread(cast("Runner", runner), order, emit, stop)
             )
         except Exception as error:
             await self._parts.threads.do_run(shared_processes().end_agent, order.process_tag)
@@ -196,13 +220,13 @@ class AgentRun:
         await self._parts.threads.do_run(shared_processes().end_agent, order.process_tag)
         return config_error(f"runner {runner.name!r} returned {type(result).__name__}; it must return a RunResult")
 
-    async def _run_in_thread(self, runner: Runner, order: Order, emit: Emit) -> RunResult:
+    async def _run_in_thread(self, runner: Runner, order: Order, emit: Emit, stop: Stop) -> RunResult:
         loop = asyncio.get_running_loop()
 
         def emit_from_thread(event: AgentEvent) -> None:
             loop.call_soon_threadsafe(emit, event)
 
-        return await self._parts.threads.do_run(runner.run, order, emit_from_thread, self._lease)
+        return await self._parts.threads.do_run(runner.run, order, emit_from_thread, stop)
 
     def _may_block(self) -> bool:
         turn, lease = self._turn, self._lease
@@ -213,18 +237,11 @@ class AgentRun:
         return not lease.continued and has_answer(folders.locate_turn_folder(self._parts.settings, turn))
 
     def _equip_order(self, order: Order) -> Order:
-        claim, nonce = self._lease.claim, secrets.token_hex(12)
-
-        def use_up() -> bool:
-            done = self._parts.threads.run_in_loop(self._parts.ledger.use_up(claim, nonce))
-            self.answer_used = nonce if done else ""
-            return done
-
         context = RunContext(
             turn=self._turn,
             settings=self._parts.settings,
             policy=lambda: self._parts.policies.find_policy(self._turn),
-            use_up=use_up,
+            use_up=self._use_up,
             at_end=self._at_end.callback,
         )
         try:
@@ -234,6 +251,12 @@ class AgentRun:
             self._at_end.close()
             raise
         return order
+
+    def _use_up(self) -> bool:
+        """Record that this run uses up a person's answer, and return whether it may. Call from a thread."""
+        done = self._parts.threads.run_in_loop(self._parts.ledger.use_up(self._lease.claim, self._nonce))
+        self.answer_used = self._nonce if done else ""
+        return done
 
     def _prepare_run(self, may_block: bool) -> tuple[AnyRunner, Order]:
         pass_failpoint("run.claimed")

@@ -9,17 +9,19 @@ from typing import Any
 
 from api_client.contract.policy import Action
 from api_client.contract.session_paths import NONE, SHIPPED
+from api_client.contract.settings.tool_settings import server_kinds
 from api_client.contract.value_kinds import Kind
 
 #: Kinds of blocks besides those of models; ``flow`` of ``[flow.v2]`` sets ``Settings.flow_settings``.
-BLOCKS = ("owner", "flow")
+BLOCKS = ("owner", "flow", "tools")
 
 
 def block_kinds(folder: Path) -> Mapping[str, Mapping[str, Kind]]:
     """Return the parsers of the keys in each kind of block; paths in blocks are relative to ``folder``."""
     owner: dict[str, Kind] = {"policy": partial(_read_policy_path, folder=folder)}
     template = {"prompt_template": partial(_read_template, folder=folder)}
-    return {"owner": owner, "flow": owner | template | {"max_failure_rate": _read_failure_rate}}
+    flow = owner | template | {"max_failure_rate": _read_failure_rate}
+    return {"owner": owner, "flow": flow, "tools": server_kinds()}
 
 
 def key_kinds(folder: Path) -> dict[str, Kind]:

@@ -25,6 +25,7 @@ from api_client.contract.settings.relay_settings import RelaySettings
 from api_client.contract.settings.replica_settings import ReplicaSettings
 from api_client.contract.settings.storage_settings import Storage
 from api_client.contract.settings.store_addresses import celery_address, is_cluster_address
+from api_client.contract.settings.tool_settings import ToolSettings
 from api_client.contract.settings.trace_settings import TraceSettings
 from api_client.contract.settings.warm_agent_settings import WarmAgentSettings
 from api_client.contract.settings.worker_settings import WorkerSettings
@@ -40,6 +41,7 @@ CONSTANTS = "HELIX_CONSTANTS"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(
+    ToolSettings,
     WarmAgentSettings,
     Agents,
     NotificationSettings,

@@ -207,8 +207,17 @@ def _format_attempt(attempt: AttemptRecord) -> list[Line]:
         "changed": fit_line(", ".join((*attempt.edits, *attempt.changes))),
     }
     lines += [Line(f"  {name:<10}  {value}") for name, value in facts.items() if value]
+    lines += [
+        Line(f"  {'tool':<10}  {_describe_tool(each)}")
+        for each in attempt.completion.get("evidence", {}).get("tools", ())
+    ]
     lines += [Line(f"  {line.text}", line.style) for line in format_issues(attempt.issues)]
     return lines + [Line(f"  in shadow  {line.text.strip()}", DIM) for line in format_issues(attempt.shadow)]
+
+
+def _describe_tool(call: Mapping[str, Any]) -> str:
+    size = f", {call.get('result_bytes', 0)} bytes in {call.get('took_ms', 0)} ms"
+    return fit_line(f"{call['server']}.{call['tool']} {call['state']}{size}")
 
 
 def _describe_fallback(fell: Mapping[str, Any]) -> str:

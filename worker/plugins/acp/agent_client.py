@@ -73,6 +73,18 @@ class RequestFailed(Exception):
         self.code = error.get("code")
 
 
+def _list_servers(can: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the run's tool gateway as an MCP server for the agent, or no server if the agent cannot use it."""
+    url = os.environ.get("HELIX_TOOLS_URL")
+    return [{"type": "http", "name": "helix", "url": url, "headers": []}] if url and can.get("http") else []
+
+
+def _is_gateway_call(call: Mapping[str, Any]) -> bool:
+    """Return True for a call of the tool gateway, which decides about it by itself."""
+    named = re.fullmatch(r"mcp__helix__\w+", str(call.get("title") or ""), re.ASCII)
+    return bool(named and tool_name(call) == "other" and os.environ.get("HELIX_TOOLS_URL"))
+
+
 def find_prompt_result(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] | None:
     """Return the result of the prompt if the message contains it, otherwise None.
 
@@ -225,7 +237,7 @@ class AcpClient:
         self._report_end(end)
 
     def _open_session(self, can: Mapping[str, Any]) -> None:
-        place = {"cwd": str(self._folder), "mcpServers": []}
+        place = {"cwd": str(self._folder), "mcpServers": _list_servers(_as_mapping(can.get("mcpCapabilities")))}
         if not (known := self._given["session"]):
             self.session = str(self._call_method("session/new", place).get("sessionId") or "")
             return
@@ -354,7 +366,8 @@ class AcpClient:
     def _may_run(self, call: Mapping[str, Any]) -> bool | None:
         given = self._given
         word = apply_rules(call, given["rules"], given["root"], str(self._edits or "")) if given["rules"] else ""
-        yes = word == "run" or (not word and is_allowed(call, given["allow"], self._edits))
+        allowed = is_allowed(call, given["allow"], self._edits) or _is_gateway_call(call)
+        yes = word == "run" or (not word and allowed)
         if not yes and word != "ask":
             return False
         said = self._ask_approval_server(call, asks=word == "ask")

@@ -147,12 +147,14 @@ class _ResponsesForm:
         items: list[dict[str, Any]] = [message] if reply.text or not reply.tool else []
         if reply.tool:
             name, given = reply.tool
+            namespace, _, own = name.rpartition("/")  # Codex: tools of an MCP server
             call = {
                 "type": "function_call",
                 "id": "fc_1",
                 "call_id": f"call_{next(_CALLS)}",
-                "name": name,
+                "name": own,
                 "arguments": given,
+                **({"namespace": namespace} if namespace else {}),
             }
             items.append({**call, "status": "completed"})
         return items

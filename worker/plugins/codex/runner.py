@@ -25,7 +25,7 @@ from worker.runners.base import AgentEvent
 from worker.runners.event_reader import MAX_ANSWER, AnswerTooLong, find_kill_reason, json_object
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.bubblewrap import SandboxMount
-from worker.runners.sandbox.launch import OUR_CODE
+from worker.runners.sandbox.launch import OUR_CODE, TOOLS_URL
 from worker.runners.sandbox.supervision import RunEnding
 
 _HOOK = Path(__file__).with_name("blocking_hook.py")
@@ -256,6 +256,10 @@ class CodexRunner(ProgramRunner):
             for event in ("PreToolUse", "PostToolUse")[: 2 if run.order.tools.approval_socket else 1]:
                 found += ["-c", f'hooks.{event}=[{{hooks=[{{type="command",command={command},timeout={_DAY}}}]}}]']
             found += ["--dangerously-bypass-hook-trust", *_UNHOOKED_OFF]
+        if run.order.tool_access:
+            # The gateway decides about each call; without "required", the first message may go without tools.
+            helix = f'{{url={json.dumps(TOOLS_URL)},required=true,default_tools_approval_mode="approve"}}'
+            found += ["-c", f"mcp_servers.helix={helix}"]
         for image in run.images:
             found += ["--image", str(image)]
         return [*found, *(["resume", run.kept.session] if run.kept.session else []), "-"]

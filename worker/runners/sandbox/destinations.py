@@ -20,9 +20,14 @@ from worker.runners.sandbox.byte_stream import _HOST, _MOST_HOST, ByteStream
 
 if TYPE_CHECKING:
     from api_client.contract.settings import Settings
+    from worker.runners.base import ToolAccess
 
 
 MAX_HEAD = 65_536
+#: Path of the run's tool gateway, beside the paths of the model service.
+TOOLS_PATH = "/helix-tools/mcp"
+#: Header that names the run to the tool gateway.
+RUN_HEADER = b"x-helix-run"
 #: Time limit for connecting, in seconds.
 CONNECT_SECONDS = 20.0
 
@@ -50,6 +55,7 @@ class Upstream:
         ours: headers set by the proxy, with lower-case names; an empty value removes the agent's header.
         models: allowed models; empty allows all.
         allows: further content that a call may have (``model_requests``).
+        socket: unix socket of a service on this machine, such as the tool gateway; its bodies are not checked here.
     """
 
     url: str
@@ -58,6 +64,14 @@ class Upstream:
     ours: Mapping[bytes, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     allows: tuple[str, ...] = ()
+    socket: str = ""
+
+    @classmethod
+    def of_tools(cls, access: ToolAccess) -> Upstream:
+        """Return the tool gateway of a run as a service."""
+        paths = frozenset({TOOLS_PATH})
+        ours = {RUN_HEADER: access.secret}
+        return cls(url="http://tools.invalid", paths=paths, reads=paths, ours=ours, socket=str(access.socket))
 
     def accepts_request(self, method: bytes, path: str) -> bool:
         """Return whether a request with this method and path may be sent to the service."""
@@ -97,12 +111,14 @@ class AllowedDestinations:
 
     Attributes:
         upstream: the model service; None for none.
+        tools: the run's tool gateway; None for none.
         hosts: further hosts as ``name:port``; a name may begin with ``*.``.
         proxy: HTTP proxy for outside connections, as in HTTPS_PROXY.
         ca: file of additional trusted certificates.
     """
 
     upstream: Upstream | None = None
+    tools: Upstream | None = None
     hosts: tuple[str, ...] = ()
     proxy: str = ""
     ca: str = ""
@@ -117,8 +133,10 @@ class AllowedDestinations:
         )
 
     def find_upstream(self, method: bytes, target: bytes) -> Upstream:
-        """Return the model service if this request may be sent to it, otherwise raise ``RequestRefused``."""
+        """Return the model service or tool gateway that this request may be sent to, or raise ``RequestRefused``."""
         path = target.partition(b"?")[0].decode("ascii", "replace")
+        if self.tools and self.tools.accepts_request(method, path):
+            return self.tools
         if self.upstream is None or not self.upstream.accepts_request(method, path):
             asked = f"{method.decode('ascii', 'replace')} {path}"[:200]
             raise RequestRefused(
@@ -127,7 +145,9 @@ class AllowedDestinations:
         return self.upstream
 
     async def connect_upstream(self, upstream: Upstream) -> ByteStream:
-        """Open a connection to the model service and return it. Raises ``RequestRefused``."""
+        """Open a connection to the model service or the tool gateway and return it. Raises ``RequestRefused``."""
+        if upstream.socket:
+            return await _connect_socket(upstream.socket)
         host, port = upstream.address
         context = _cached_tls_context(self.ca, _modification_time(self.ca)) if upstream.uses_tls else None
         return await self._open_connection(host, port, context, proxy=self.proxy if upstream.uses_tls else "")
@@ -172,6 +192,13 @@ class AllowedDestinations:
             raise RequestRefused(502, f"{name} did not answer within {CONNECT_SECONDS:g} s", "api_error") from None
         except OSError as error:
             raise RequestRefused(502, f"{name} cannot be reached: {error}", "api_error") from None
+
+
+async def _connect_socket(path: str) -> ByteStream:
+    try:
+        return (await asyncio.get_running_loop().create_unix_connection(ByteStream, path))[1]
+    except OSError as error:
+        raise RequestRefused(502, f"the tool gateway cannot be reached: {error}", "api_error") from None
 
 
 def build_tls_context(ca: str) -> ssl.SSLContext:

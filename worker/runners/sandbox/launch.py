@@ -18,7 +18,7 @@ from worker.runners.observed_calls import ObservedCalls
 from worker.runners.sandbox import bubblewrap, call_log, proxy_client
 from worker.runners.sandbox.agent_process import AgentExit
 from worker.runners.sandbox.bubblewrap import Isolation, SandboxError, SandboxMount
-from worker.runners.sandbox.destinations import AllowedDestinations
+from worker.runners.sandbox.destinations import TOOLS_PATH, AllowedDestinations, Upstream
 from worker.runners.sandbox.processes import SOURCE_ROOT, AgentProcesses
 from worker.runners.sandbox.proxy_client import ModelProxy
 from worker.runners.sandbox.resource_usage import ResourceLimits, ResourceUsage
@@ -37,6 +37,10 @@ _PROXY = {
     "https_proxy": bubblewrap.PROXY_URL,
     **dict.fromkeys(_NO_PROXY_FOR, _LOCAL),
 }
+
+#: Where an agent finds its tool gateway, and the variable that says so.
+TOOLS_URL = bubblewrap.PROXY_URL + TOOLS_PATH
+TOOLS_VARIABLE = "HELIX_TOOLS_URL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,13 +216,16 @@ def line_callback(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
 def _isolate_launch(
     launch: Launch, order: Order, level: Isolation, held: contextlib.ExitStack, calls: Path | None
 ) -> tuple[Launch, ModelProxy | None]:
+    if order.tool_access:
+        reached = replace(launch.outbound or AllowedDestinations(), tools=Upstream.of_tools(order.tool_access))
+        launch = replace(launch, outbound=reached, proxy_env={**launch.proxy_env, TOOLS_VARIABLE: TOOLS_URL})
     leads = launch.outbound
     if leads is None:
         return _sandbox_launch(launch, order, level, None), None
     model_proxy = held.enter_context(proxy_client.open_proxy(leads, calls, sandboxed=level.cut))
     if level.cut:
         launch = _fill_proxy_address(launch, bubblewrap.PROXY_URL)
-    elif leads.upstream:
+    elif leads.upstream or leads.tools:
         local = {name: _LOCAL + f",{launch.env[name]}" if launch.env.get(name) else _LOCAL for name in _NO_PROXY_FOR}
         launch = _fill_proxy_address(replace(launch, env={**launch.env, **local}), model_proxy.address)
     return _sandbox_launch(launch, order, level, Path(model_proxy.address) if level.cut else None), model_proxy

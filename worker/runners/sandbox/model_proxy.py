@@ -219,12 +219,16 @@ class _RunProxy:
         target = request.target[len(secret) :]
         upstream = self._outbound.find_upstream(request.method, target)
         path = target.partition(b"?")[0].decode("ascii", "replace")
-        call = self._record.observe_call(path) if request.method == b"POST" else None
+        to_model = not upstream.socket
+        call = self._record.observe_call(path) if request.method == b"POST" and to_model else None
         stream, again, body = None, False, bytearray()
         try:
             if request.method == b"POST":
-                await self._read_checked_body(client, request, target.decode("ascii", "replace"), upstream, call, body)
-            stream = self._idle.pop().reuse() if self._idle else await self._outbound.connect_upstream(upstream)
+                await self._read_body(client, body)
+                if to_model:
+                    await self._check_body(request, target.decode("ascii", "replace"), upstream, call, bytes(body))
+            kept = self._idle.pop() if self._idle and to_model else None
+            stream = kept.reuse() if kept else await self._outbound.connect_upstream(upstream)
             service = _HttpPeer(stream, h11.Connection(h11.CLIENT, MAX_HEAD))
             target = upstream.path.encode() + target
             await service.send_event(
@@ -232,7 +236,7 @@ class _RunProxy:
             )
             if body:
                 await service.send_event(h11.Data(data=bytes(body)))
-            again = await _exchange_messages(client, service, call)
+            again = await _exchange_messages(client, service, call) and to_model
         except RequestRefused as refused:
             if call and refused.word:
                 call.log_refusal(refused.status, refused.word)
@@ -249,15 +253,7 @@ class _RunProxy:
             elif stream:
                 stream.close()
 
-    async def _read_checked_body(
-        self,
-        client: _HttpPeer,
-        request: h11.Request,
-        target: str,
-        upstream: Upstream,
-        call: CallObserver | None,
-        body: bytearray,
-    ) -> None:
+    async def _read_body(self, client: _HttpPeer, body: bytearray) -> None:
         if client.http.they_are_waiting_for_100_continue:
             await client.send_event(h11.InformationalResponse(status_code=100, headers=[]))
         while isinstance(event := await client.read_event(), h11.Data):
@@ -265,7 +261,11 @@ class _RunProxy:
             self._held += len(event.data)
             if len(body) > MAX_BODY or self._held > 2 * MAX_BODY:
                 raise RequestRefused(413, f"bodies of more than {MAX_BODY} bytes", "request_too_large", "a large body")
-        said = bytes(body)
+
+    async def _check_body(
+        self, request: h11.Request, target: str, upstream: Upstream, call: CallObserver | None, said: bytes
+    ) -> None:
+        """Check the body of a model call. Raises ``RequestRefused``."""
 
         def check_body() -> tuple[str, bool]:
             return check_request(target, request.headers, said, upstream.models, upstream.allows)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from api_client.contract.completion import KILLED_BY, OTHERS, Completion, ErrorKind, IncompleteReason, Verdict
-from worker.runners.base import Order, Stop, find_stop_reason
+from worker.runners.base import SUSPENDED, Order, Stop, find_stop_reason
 from worker.runners.observed_calls import ObservedCalls, explain_stop
 from worker.runners.pricing import Tokens
 from worker.runners.sandbox.agent_process import AgentExit, AgentProcess
@@ -337,6 +337,8 @@ def explain_own_stop(ending: RunEnding, order: Order, evidence: dict[str, Any]) 
         return explain_stop(completion, ending.observed_calls)
     # An ended lease or a dead guard is the worker's fault, so no attempt is used up.
     cause = ending.cause or (ending.exit.cause if ending.exit.cause in {"lease ended", "guard died"} else "")
+    if cause == SUSPENDED:
+        return Completion(verdict=Verdict.ASKS, reason="the run waits for an answer", evidence=evidence)
     if cause:
         completion = Completion(verdict=Verdict.CANCELLED, reason=f"stopped: {cause}", evidence=evidence)
         return explain_stop(completion, ending.observed_calls) if cause == "expired" else completion

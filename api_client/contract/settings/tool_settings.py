@@ -1,0 +1,96 @@
+"""Settings of tools: blocks ``[tools.NAME]`` of the settings file, one for each MCP server (docs/tools.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from api_client.contract.interruption import MAX_WAIT_SECONDS, Answerer
+from api_client.contract.plugins import EQUIPMENT, why_missing
+from api_client.contract.settings.declaration import SettingsGroup, declare_file_value
+from api_client.contract.settings.setting_values import parse_web_address
+from api_client.contract.value_kinds import Kind, choice_kind, integer_kind, list_kind, read_bool, record_kind
+
+#: What the gateway does with a call.
+REACTIONS = ("allow", "ask", "deny")
+_LIMITS = ("min", "max")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,23}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSettings(SettingsGroup):
+    """The MCP servers that agents may use, by name."""
+
+    tools_settings: dict[str, dict[str, Any]] = declare_file_value(dict)
+
+    def find_problems(self) -> Iterator[str]:
+        """Yield a message for each server without exactly one address, and for a missing plug-in."""
+        yield from super().find_problems()
+        for name, block in self.tools_settings.items():
+            if not _NAME.fullmatch(name) or "__" in name:
+                yield f"[tools.{name}]: a name has 1 to 24 letters, digits, - and single _"
+            if bool(block.get("url")) == bool(block.get("command")):
+                yield f"[tools.{name}]: give 'url' or 'command', one of the two"
+        if self.tools_settings and (missing := why_missing(EQUIPMENT, "tools")):
+            yield f"[tools.{next(iter(self.tools_settings))}]: {missing}"
+
+
+def server_kinds() -> dict[str, Kind]:
+    """Return the parsers of the keys in a block ``[tools.NAME]``."""
+    texts = list_kind(_read_text, "texts")
+    return {
+        "url": lambda value: parse_web_address(_read_text(value)),
+        "command": texts,
+        "environment": _read_environment,
+        "credentials": _read_text,
+        "models": texts,
+        "keys": texts,
+        "owners": texts,
+        "writes": choice_kind(REACTIONS),
+        "rules": list_kind(record_kind(_RULE, ("tool", "do"), "a rule"), "rules"),
+        "timeout_seconds": integer_kind(1, 3_600),
+        "max_result_bytes": integer_kind(1_000, 16 * 2**20),
+        "max_memory_mb": integer_kind(16, 10**6),
+        "max_processes": integer_kind(1, 10_000),
+        "folders": texts,
+        "network": read_bool,
+    }
+
+
+def _read_text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be a text")
+    return value
+
+
+def _read_environment(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value.values()):
+        raise ValueError('must look like { NAME = "value" }; secrets belong in credentials')
+    return dict(value)
+
+
+def _read_arguments(value: Any) -> dict[str, Any]:
+    """Parse the conditions of a rule: a pattern of a text, or limits of a number, by the argument's path."""
+    if not isinstance(value, Mapping):
+        raise ValueError('must look like { path = "reports/*", amount = { max = 100 } }')
+    for path, wanted in value.items():
+        limits = isinstance(wanted, Mapping) and wanted and set(wanted) <= set(_LIMITS)
+        if limits and all(isinstance(each, int | float) for each in wanted.values()):
+            continue
+        if not isinstance(wanted, str | bool | int | float):
+            raise ValueError(f"{path}: must be a pattern, a value, or {{ min = 1, max = 100 }}")
+    return dict(value)
+
+
+_RULE: dict[str, Kind] = {
+    "tool": _read_text,
+    "do": choice_kind(REACTIONS),
+    "arguments": _read_arguments,
+    "owners": list_kind(_read_text, "texts"),
+    "read_only": read_bool,
+    "destructive": read_bool,
+    "who": choice_kind([each.value for each in Answerer]),
+    "wait_seconds": integer_kind(1, MAX_WAIT_SECONDS),
+}

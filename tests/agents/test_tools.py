@@ -1,0 +1,55 @@
+"""Real agents of others with tools of the gateway: they find them, call them, and get the result."""
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+from api_client.contract.turn import Outcome
+from tests.agents.running import RUNNERS, program_of, with_node
+from tests.agents.stub import Services, StubReply, calls, said_in, says
+from tests.installation import Installation
+from tests.tools.running import counting, equip, rows, told
+
+pytestmark = pytest.mark.long
+
+#: How each agent names our tool; Codex has it in a namespace.
+TOOLS = {
+    "codex": "mcp__helix/counter__write",
+    "opencode": "helix_counter__write",
+    "kimi": "mcp__helix__counter_write",
+}
+
+
+class Counting(Services):
+    """Calls our tool once, where it is offered."""
+
+    ours = ""
+
+    def take(self, request: dict[str, Any]) -> StubReply:
+        offered = self.ours.rpartition("/")[2] in json.dumps(request.get("tools") or [])
+        if offered and "line 1" not in json.dumps(said_in(request)):
+            return calls(self.ours, note="a")
+        return self.replies[0]
+
+
+@pytest.mark.parametrize("agent", TOOLS)
+async def test_a_real_agent_uses_the_counting_server(
+    agent: str, installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = program_of(agent)
+    if not os.environ.get("AGENTS") or program is None:
+        pytest.skip("real agents run with `make e2e-agents`")
+    monkeypatch.setenv("PATH", with_node())
+    with Counting([says("Done.\n\n<!-- STEP: done -->")]) as service:
+        service.ours = TOOLS[agent]
+        used = {"models": {"m": RUNNERS[agent]}, "agent_path": str(program), "openai_url": f"{service.url}/v1"}
+        counts = equip(installation, counting(installation.settings.root, writes="allow"), **used, openai_api_key="sk")
+        installation.worker()
+        turn = await installation.answer("count", model="m", validators=())
+    assert turn.outcome is Outcome.PASSED, told(installation, turn)
+    assert counts.read_text() == "a\n"
+    assert [(row["tool"], row["state"]) for row in rows(installation, turn.turn_id)] == [("write", "done")]

@@ -1,0 +1,138 @@
+"""The pure parts of the tool gateway: what happens to a call, and which recorded call it repeats."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from api_client.contract.owners import owner_of_name
+from worker.plugins.tools.call_matching import CallRow, CallState, find_recorded_call, was_unknown
+from worker.plugins.tools.call_policy import CallRule, GatewayCall, decide_call
+
+READ = GatewayCall(server="s", tool="get_issue", arguments={}, read_only=True)
+
+
+def write(**arguments: Any) -> GatewayCall:
+    return GatewayCall(server="s", tool="pay", arguments=arguments, owner=owner_of_name("alice"))
+
+
+def decided(call: GatewayCall, *rules: CallRule, writes: str = "ask") -> str:
+    return decide_call(call, rules, writes).reaction.value
+
+
+def test_without_a_rule_read_only_tools_run_and_others_ask() -> None:
+    assert (decided(READ), decided(write())) == ("allow", "ask")
+    assert (decided(READ, writes="deny"), decided(write(), writes="deny")) == ("allow", "deny")
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    rules = CallRule(tool="get_*", do="deny"), CallRule(tool="*", do="allow")
+    assert (decided(READ, *rules), decided(write(), *rules)) == ("deny", "allow")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "allows", "denies"),
+    [
+        ({"max": 100}, 100, True, True),
+        ({"max": 100}, 100.5, False, False),
+        ({"min": 1, "max": 100}, 0, False, False),
+        ({"max": 100}, "5", False, True),
+        ({"max": 100}, True, False, True),
+        ({"max": 100}, None, False, True),
+        ({"max": 100}, float("nan"), False, True),
+        ("reports/*", "reports/a", True, True),
+        ("reports/*", "Reports/a", False, False),
+        ("reports/*", ["reports/a"], False, True),
+        (True, 1, False, True),
+        (1, 1, True, True),
+    ],
+)
+def test_a_rule_that_allows_must_match_and_one_that_restricts_matches_a_value_of_another_kind_too(
+    wanted: object, given: object, allows: bool, denies: bool
+) -> None:
+    call = write(amount=given)
+    assert (decided(call, CallRule(tool="pay", do="allow", arguments={"amount": wanted})) == "allow") is allows
+    rule = CallRule(tool="pay", do="deny", arguments={"amount": wanted})
+    assert (decided(call, rule, writes="allow") == "deny") is denies
+
+
+def test_a_missing_argument_never_loosens_and_always_restricts() -> None:
+    assert decided(write(), CallRule(tool="pay", do="allow", arguments={"amount": {"max": 9}})) == "ask"
+    assert decided(write(), CallRule(tool="pay", do="deny", arguments={"to.0.name": "x"}), writes="allow") == "deny"
+
+
+def test_paths_lead_into_tables_and_lists() -> None:
+    rule = CallRule(tool="pay", do="allow", arguments={"to.1.name": "bob"})
+    assert decided(write(to=[{"name": "eve"}, {"name": "bob"}]), rule) == "allow"
+    assert decided(write(to=[{"name": "bob"}]), rule) == "ask"
+
+
+def test_rules_see_owners_and_what_the_server_says_about_the_tool() -> None:
+    mine = CallRule(tool="*", do="allow", owners=("alice",), destructive=False)
+    assert decided(write(), mine) == "ask", "a server that says nothing has tools that destroy"
+    assert decided(replace(write(), destructive=False), mine) == "allow"
+    assert decided(replace(write(), destructive=False, owner=owner_of_name("bob")), mine) == "ask"
+
+
+def row(delivery: int, number: int, note: str = "a", state: CallState = CallState.DONE, **more: Any) -> CallRow:
+    facts = {"attempt": 1, "gateway": f"g{delivery}", "server": "s", "tool": "write", **more}
+    return CallRow(number=number, delivery=delivery, digest=note, state=state, **facts)
+
+
+def found(rows: list[CallRow], call: CallRow, known_until: int = 0) -> str:
+    recorded = find_recorded_call(rows, call, known_until)
+    return recorded.name if recorded else ""
+
+
+def test_a_call_of_a_repeated_delivery_finds_its_row_and_two_equal_writes_are_two() -> None:
+    rows = [row(1, 1), row(1, 2), row(1, 3, "b")]
+    first = row(2, 1)
+    assert found(rows, first) == "00001-00001"
+    rows.append(replace(first, state=CallState.REPLAYED, earlier="00001-00001"))
+    assert found(rows, row(2, 2)) == "00001-00002"
+    rows.append(replace(row(2, 2), state=CallState.REPLAYED, earlier="00001-00002"))
+    assert found(rows, row(2, 3)) == "", "each row answers once in a delivery"
+    assert found(rows, row(2, 3, "b")) == "00001-00003"
+    assert found([*rows, row(2, 4)], row(3, 1)) == "00001-00001", "a third delivery begins anew"
+
+
+def test_equal_writes_of_one_delivery_are_made() -> None:
+    assert found([row(1, 1)], row(1, 2, gateway="g1")) == ""
+
+
+def test_reads_are_made_again_and_rows_of_other_attempts_do_not_count() -> None:
+    assert found([row(1, 1)], row(2, 1, read_only=True)) == ""
+    assert found([row(1, 1)], row(2, 1, attempt=2)) == ""
+
+
+def test_what_the_agent_remembers_by_its_session_is_not_answered_from_the_log() -> None:
+    rows = [row(1, 1), row(2, 1)]
+    assert found(rows, row(3, 1), known_until=1) == "00002-00001"
+    assert found(rows, row(3, 1), known_until=2) == ""
+
+
+def test_only_calls_that_may_have_been_executed_answer() -> None:
+    states = [CallState.FAILED, CallState.DENIED, CallState.ASKED, CallState.REPLAYED]
+    assert found([row(1, number, state=state) for number, state in enumerate(states, 1)], row(2, 1)) == ""
+    told = row(1, 6, state=CallState.UNKNOWN, earlier="00000-00001")
+    assert found([told], row(2, 1)) == ""
+    for state in (CallState.BEGUN, CallState.UNKNOWN):
+        assert found([row(1, 1, state=state)], row(2, 1)) == "00001-00001"
+
+
+def test_a_call_under_way_in_a_gateway_that_died_is_found_by_the_next_gateway_of_the_run() -> None:
+    begun = row(1, 1, state=CallState.BEGUN, gateway="dead")
+    assert found([begun], row(1, 2)) == "00001-00001"
+    assert found([replace(begun, gateway="g1")], row(1, 2)) == "", "it is under way"
+    assert found([replace(begun, state=CallState.DONE)], row(1, 2)) == "", "the agent has its result"
+
+
+def test_an_unknown_outcome_is_remembered_for_the_run_alone() -> None:
+    rows = [row(2, 1, state=CallState.UNKNOWN, earlier="00001-00001")]
+    assert was_unknown(rows, row(2, 2))
+    assert not was_unknown(rows, row(3, 1))
+
+
+def test_rows_survive_the_store_and_fields_of_later_versions() -> None:
+    made = row(2, 1, state=CallState.REPLAYED, earlier="00001-00001", approved=True)
+    assert CallRow.from_dict({**made.to_dict(), "cost": 1}) == made

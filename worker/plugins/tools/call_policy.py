@@ -1,0 +1,129 @@
+"""Decides about a tool call by its parsed arguments: allow, ask or deny. Pure.
+
+The gateway parses a call once; what is decided on is what is shown to a person, and what is sent to the server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from api_client.contract.interruption import Answerer
+from api_client.contract.owners import parse_owner
+
+
+class CallReaction(StrEnum):
+    """The treatment of a call."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRule:
+    """A rule about the calls of one server. The first rule that matches decides.
+
+    Attributes:
+        tool: pattern of the tool's name.
+        arguments: path of an argument, such as ``to.0.address`` -> pattern of its text, its value, or ``{min, max}``.
+        owners: names of keys, or owners as operators see them; none named: all.
+        read_only, destructive: what the server says about the tool; None: anything.
+        who, wait_seconds: who is asked, and how long an answer is waited for.
+    """
+
+    tool: str
+    do: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    owners: Sequence[str] = ()
+    read_only: bool | None = None
+    destructive: bool | None = None
+    who: str = Answerer.OWNER.value
+    wait_seconds: int = 3_600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayCall:
+    """A call that an agent makes, with what the server says about the tool.
+
+    Attributes:
+        read_only, destructive: MCP annotations; a server that says nothing has tools that write and destroy.
+    """
+
+    server: str
+    tool: str
+    arguments: Mapping[str, Any]
+    owner: str = ""
+    read_only: bool = False
+    destructive: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDecision:
+    """The treatment of one call, and the people a question goes to."""
+
+    reaction: CallReaction
+    who: str = Answerer.OWNER.value
+    wait_seconds: int = 3_600
+
+
+def decide_call(call: GatewayCall, rules: Sequence[CallRule], writes: str) -> CallDecision:
+    """Return what happens to a call.
+
+    A rule that denies or asks also matches a call that lacks an argument the rule names: only a rule that allows must
+    match completely. Without a rule, read-only tools run, and ``writes`` says what happens to others.
+    """
+    for rule in rules:
+        if _matches(rule, call):
+            return CallDecision(reaction=CallReaction(rule.do), who=rule.who, wait_seconds=rule.wait_seconds)
+    return CallDecision(reaction=CallReaction.ALLOW if call.read_only else CallReaction(writes))
+
+
+def _matches(rule: CallRule, call: GatewayCall) -> bool:
+    # Names are compared as they are: a server may know "Delete" and "delete" as two tools.
+    if not fnmatchcase(call.tool, rule.tool):
+        return False
+    if rule.owners and call.owner not in map(parse_owner, rule.owners):
+        return False
+    said = ((rule.read_only, call.read_only), (rule.destructive, call.destructive))
+    if any(wanted is not None and wanted is not found for wanted, found in said):
+        return False
+    allows = rule.do == CallReaction.ALLOW
+    return all(_fits(_value_at(path, call.arguments), wanted, allows) for path, wanted in rule.arguments.items())
+
+
+_MISSING = object()
+
+
+def _value_at(path: str, arguments: Any) -> Any:
+    """Return the value at a path such as ``to.0.address``, or a marker if there is none."""
+    found = arguments
+    for step in path.split("."):
+        if isinstance(found, Mapping) and step in found:
+            found = found[step]
+        elif isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+            found = found[int(step)]
+        else:
+            return _MISSING
+    return found
+
+
+def _fits(value: Any, wanted: Any, allows: bool) -> bool:
+    """Return whether a value meets a rule's condition. A value of another kind meets only rules that restrict."""
+    if isinstance(wanted, Mapping):
+        if not _is_number(value):
+            return not allows
+        return bool(wanted.get("min", value) <= value <= wanted.get("max", value))
+    if isinstance(wanted, str) and isinstance(value, str):
+        return fnmatchcase(value, wanted)
+    if (_is_number(value) and _is_number(wanted)) or type(value) is type(wanted):
+        return bool(value == wanted)
+    return not allows
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,32 @@
+"""Implement ``turns calls``: the tool calls of a turn, as the call log has them."""
+
+from __future__ import annotations
+
+import click
+
+from worker.cli.output import fit_line, format_time, json_option, write_list
+from worker.cli.store_access import run_with_client
+from worker.cli.turns.listing import add_turn_argument
+from worker.plugins.tools.call_matching import CallRow
+from worker.plugins.tools.call_store import CallStore
+
+
+@click.command(epilog="Example: turns turn calls last")
+@add_turn_argument()
+@json_option
+def calls(turn_id: str, as_json: bool) -> None:
+    """Show the tool calls of a turn, of all its deliveries."""
+    rows = run_with_client(lambda client: CallStore(client.store).read_calls(turn_id))
+    data = [row.to_dict() for row in rows]
+    write_list(as_json, data, "no tool calls", _TITLES, map(_describe_row, rows))
+
+
+_TITLES = ("at", "attempt", "delivery", "call", "state", "took", "bytes", "arguments")
+
+
+def _describe_row(row: CallRow) -> tuple[str, ...]:
+    state = f"{row.state.value} by {row.earlier}" if row.earlier else row.state.value
+    call, took = f"{row.server}.{row.tool}", f"{row.took_ms} ms" if row.took_ms else ""
+    size = str(row.result_bytes or "")
+    numbers = str(row.attempt), str(row.delivery)
+    return (format_time(row.at), *numbers, call, state, took, size, fit_line(row.arguments))

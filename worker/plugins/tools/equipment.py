@@ -1,0 +1,137 @@
+"""Gives runs of agents their tool gateway, and turns with a waiting call their question."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.decision import DecisionKind
+from api_client.contract.errors import SettingsError
+from api_client.contract.interruption import Interruption
+from api_client.contract.settings.redaction import list_secrets
+from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestion
+from api_client.contract.work import find_work
+from worker.plugins.tools.call_matching import CallRow
+from worker.plugins.tools.configuration import ASKED_BY, ToolServer, choose_servers
+from worker.plugins.tools.gateway_client import shared_gateway
+from worker.plugins.tools.gateway_words import say_to_agent
+from worker.runners.base import AgentEvent, Order, ToolAccess
+from worker.turns.run_equipment import EquipmentContext, RunEquipment
+
+#: Rows that an attempt's evidence shows.
+_MOST_SHOWN = 200
+_YES = DecisionKind.APPROVE.value
+
+
+class ToolEquipment(RunEquipment):
+    """Opens a tool gateway for each run whose model, key and owner may use an MCP server."""
+
+    def equip_run(self, order: Order, context: EquipmentContext) -> AbstractAsyncContextManager[Order] | None:
+        """Return the context manager of the run's gateway, or None for a run without tools."""
+        request = context.turn.request
+        if order.read_only or not context.settings.tools_settings:
+            return None
+        servers = choose_servers(context.settings, order.model, request.key, request.owner)
+        return _open_gateway(order, context, servers) if servers else None
+
+
+@contextlib.asynccontextmanager
+async def _open_gateway(order: Order, context: EquipmentContext, servers: list[ToolServer]) -> AsyncIterator[Order]:
+    if importlib.util.find_spec("mcp") is None:
+        raise SettingsError(["[tools]: the MCP SDK is not installed; pip install 'helix-turns[mcp]'"])
+    run = _RunHandler(context)
+    spec = _describe_run(order, context, servers)
+    gateway = await asyncio.to_thread(shared_gateway, context.settings)
+    try:
+        place, secret = await asyncio.to_thread(gateway.open_run, spec, run.handle_message)
+    except ConnectionError:  # the process has just died
+        gateway = await asyncio.to_thread(shared_gateway, context.settings)
+        place, secret = await asyncio.to_thread(gateway.open_run, spec, run.handle_message)
+    try:
+        access = ToolAccess(socket=Path(place), secret=secret)
+        # A kept agent would use the gateway of the run that started it.
+        yield replace(_add_answer(order), tool_access=access, owner="")
+    finally:
+        await asyncio.to_thread(gateway.close_run, secret)
+        context.control.evidence["tools"] = run.summarise_calls()
+
+
+class _RunHandler:
+    """Handles what the gateway says about one run, in threads of the gateway's client."""
+
+    def __init__(self, context: EquipmentContext) -> None:
+        self._context = context
+        self._rows: list[CallRow] = []
+
+    def handle_message(self, message: Mapping[str, Any]) -> Any:
+        control = self._context.control
+        match message["do"]:
+            case "use_up":
+                return self._context.use_up()
+            case "suspend":
+                if asked := Interruption.from_dict(message["question"]):
+                    control.suspend_run(asked)
+            case "report":
+                self._report_call(CallRow.from_dict(message["row"]))
+            case "gone":
+                control.abort_run("the tool gateway ended in the middle of the run")
+        return None
+
+    def _report_call(self, row: CallRow) -> None:
+        self._rows.append(row)
+        said = f"{row.state.value}, {row.result_bytes} bytes in {row.took_ms} ms"
+        self._context.control.report_event(AgentEvent(kind="tool", text=f"{row.server}.{row.tool}", detail=said))
+
+    def summarise_calls(self) -> list[dict[str, Any]]:
+        """Return the calls of the run as evidence, without arguments and results."""
+        shown = ("server", "tool", "state", "read_only", "approved", "is_error", "took_ms", "result_bytes", "digest")
+        rows = [row.to_dict() for row in self._rows[:_MOST_SHOWN]]
+        return [{name: row[name] for name in shown if row[name] not in (False, 0)} for row in rows]
+
+
+def _describe_run(order: Order, context: EquipmentContext, servers: list[ToolServer]) -> dict[str, Any]:
+    turn = context.turn
+    asked = _find_answered(order)
+    digest = str(asked.asked.get("digest", "")) if asked else ""
+    questions = turn.interruptions.get(TOOL_CALL, {}).get("asked", 0)
+    return {
+        "turn_id": order.turn_id,
+        "attempt": order.attempt,
+        "delivery": order.delivery,
+        "token": context.token,
+        "owner": turn.request.owner,
+        "locale": order.locale,
+        "folder": str(order.directory),
+        "known_until": asked.delivery if asked and order.agent_session else 0,
+        "asks": find_work(turn.request).in_session and questions < MAX_QUESTIONS,
+        "approved": digest if asked and asked.answer == _YES and not turn.answer_used else "",
+        "rejected": digest if asked and asked.answer != _YES else "",
+        "servers": [server.to_dict() for server in servers],
+        "secrets": list_secrets(context.settings),
+    }
+
+
+def _find_answered(order: Order) -> Interruption | None:
+    asked = order.interruption
+    return asked if asked and asked.asked.get(ASKED_BY) else None
+
+
+def _add_answer(order: Order) -> Order:
+    """Return the order with what a person decided on the call that the run waited for, as a part of its prompt."""
+    asked = _find_answered(order)
+    if asked is None:
+        return order
+    call = ToolQuestion.from_interruption(asked)
+    said = say_to_agent("approved" if asked.answer == _YES else "rejected", order.locale, call=call.text)
+    if asked.note:
+        said = f"{said}\n\n{asked.note}"
+    message = order.messages[-1].get("content", "") if order.messages else order.prompt
+    prompt = said if order.prompt == message else f"{order.prompt}\n\n{said}"
+    tools = replace(order.tools, said="") if order.tools else None
+    return replace(order, prompt=prompt, tools=tools, interruption=None)  # the agent itself asked nothing

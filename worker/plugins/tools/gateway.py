@@ -1,0 +1,296 @@
+"""Serves the tools of a run as one MCP server: each call passes the policy and the call log, then leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import structlog
+from mcp_types import CallToolResult, TextContent, Tool
+
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.tool_calls import WaitingCall
+from worker.plugins.tools.call_matching import CallRow, CallState, find_recorded_call, was_unknown
+from worker.plugins.tools.call_policy import CallDecision, CallReaction, GatewayCall, decide_call
+from worker.plugins.tools.call_store import CallStore, RunFenced
+from worker.plugins.tools.configuration import ASKED_BY, ToolServer
+from worker.plugins.tools.gateway_words import say_to_agent
+from worker.plugins.tools.upstream import (
+    CallRefused,
+    MalformedResult,
+    OutcomeUnknown,
+    ServerUnreachable,
+    UpstreamPool,
+    UpstreamSession,
+)
+from worker.runners.approval import digest_call
+
+log = structlog.get_logger(__name__)
+
+#: Between the names of server and tool.
+_OF = "__"
+#: Longest arguments that a row keeps, in characters of JSON.
+_SHOWN = 4_096
+#: How long a call that a person is asked about is held; its run ends meanwhile.
+_HELD_SECONDS = 60.0
+#: Seconds between attempts to store a result, and the most attempts.
+_AGAIN_SECONDS, _TRIES = 1.0, 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """The run that a gateway serves.
+
+    Attributes:
+        token: the lease's fencing token.
+        known_until: last delivery that the agent remembers by its session.
+        folder: the delivery's folder, whose name does not count in arguments.
+        asks: whether a person can be asked.
+        approved, rejected: digest of the call that a person decided on; empty for none.
+        secrets: values hidden from questions, longest first.
+    """
+
+    turn_id: str
+    attempt: int
+    delivery: int
+    token: str = field(repr=False)
+    owner: str
+    locale: str
+    folder: str
+    known_until: int = 0
+    asks: bool = True
+    approved: str = ""
+    rejected: str = ""
+    servers: tuple[ToolServer, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+
+class RunOwner(Protocol):
+    """Interface to the worker whose run it is."""
+
+    async def use_up_approval(self) -> bool:
+        """Record that the person's approval is used up, and return whether the call may run."""
+        ...
+
+    async def suspend_run(self, question: Mapping[str, Any]) -> None:
+        """End the run, and ask a person this question (``Interruption.to_dict``)."""
+        ...
+
+    async def report_call(self, row: CallRow) -> None:
+        """Report a call that has ended."""
+        ...
+
+
+class GatewayRun:
+    """Answers the requests of one run."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        rows: list[CallRow],
+        gateway: str,
+        calls: CallStore,
+        upstreams: UpstreamPool,
+        owner: RunOwner,
+    ) -> None:
+        self.spec, self._gateway, self._calls, self._upstreams, self._owner = spec, gateway, calls, upstreams, owner
+        self._rows = {row.name: row for row in rows}
+        own = [row.number for row in rows if (row.attempt, row.delivery) == (spec.attempt, spec.delivery)]
+        self._last = max(own, default=0)
+        self._servers = {server.name: server for server in spec.servers}
+        self._approved = spec.approved
+        self._deciding = asyncio.Lock()
+        self._ended = asyncio.Event()
+        self._asked = asyncio.Event()
+        #: The tasks of calls that are under way.
+        self.under_way = set[asyncio.Task[Any]]()
+
+    def end_run(self) -> None:
+        """Begin no more calls."""
+        self._ended.set()
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the tools of all servers, named ``SERVER__TOOL``. Servers that cannot be reached are left out."""
+        lists = await asyncio.gather(*map(self._list_tools_of, self.spec.servers))
+        return [tool for tools in lists for tool in tools]
+
+    async def _list_tools_of(self, server: ToolServer) -> list[Tool]:
+        try:
+            session = await self._upstreams.find_session(server, self.spec.owner)
+            tools = await session.list_tools()
+        except ServerUnreachable as error:
+            log.warning("tools.unreachable", server=server.name, error=str(error)[:200])
+            return []
+        # Without a schema of the output, a client accepts a recorded result whose mark is a text.
+        own = {"output_schema": None}
+        return [tool.model_copy(update={**own, "name": f"{server.name}{_OF}{tool.name}"}) for tool in tools]
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Make a call for the agent, unless policy, a person or the call log answer it."""
+        if task := asyncio.current_task():
+            self.under_way.add(task)
+            task.add_done_callback(self.under_way.discard)
+        try:
+            return await self._answer_call(name, arguments)
+        except RunFenced:
+            return self._say("ended")
+        except StoreUnavailable as error:
+            log.warning("tools.not_recorded", turn_id=self.spec.turn_id, error=str(error)[:200])
+            return self._say("unrecorded")
+
+    async def _answer_call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        place, _, tool = name.partition(_OF)
+        server = self._servers.get(place)
+        if server is None:
+            return self._say("no_tool", name=name[:200])
+        try:
+            session = await self._upstreams.find_session(server, self.spec.owner)
+            listed = await session.find_tool(tool)
+        except ServerUnreachable as error:
+            return self._say("unreachable", server=place, why=str(error))
+        if listed is None:
+            return self._say("no_tool", name=name[:200])
+        hints = listed.annotations
+        call = GatewayCall(
+            server=place,
+            tool=tool,
+            arguments=arguments,
+            owner=self.spec.owner,
+            read_only=bool(hints and hints.read_only_hint),
+            destructive=not (hints and hints.destructive_hint is False),
+        )
+        async with self._deciding:
+            if self._ended.is_set() or self._asked.is_set():  # one question at a time: the agent is being stopped
+                return self._say("ended")
+            row = self._new_row(call)
+            answer = await self._answer_without_call(call, row, server)
+        if isinstance(answer, CallToolResult):
+            if self._asked.is_set():
+                with contextlib.suppress(TimeoutError):  # held, so that the agent asks its model nothing more
+                    await asyncio.wait_for(self._ended.wait(), _HELD_SECONDS)
+            return answer
+        return await self._make_call(session, call, answer)
+
+    def _new_row(self, call: GatewayCall) -> CallRow:
+        self._last += 1
+        said = json.dumps(call.arguments, ensure_ascii=False)
+        return CallRow(
+            number=self._last,
+            attempt=self.spec.attempt,
+            delivery=self.spec.delivery,
+            gateway=self._gateway,
+            server=call.server,
+            tool=call.tool,
+            digest=digest_call(f"{call.server}.{call.tool}", call.arguments, self.spec.folder),
+            read_only=call.read_only,
+            at=time.time(),
+            arguments=said if len(said) <= _SHOWN else "",
+        )
+
+    async def _answer_without_call(
+        self, call: GatewayCall, row: CallRow, server: ToolServer
+    ) -> CallToolResult | CallRow:
+        """Return the answer to a call that is not made, or the row of a call that has to be made now."""
+        rows = list(self._rows.values())
+        decision = decide_call(call, server.rules, server.writes)
+        if decision.reaction is CallReaction.DENY:
+            return await self._answer(row, CallState.DENIED, "denied")
+        if earlier := find_recorded_call(rows, row, self.spec.known_until):
+            return await self._answer_from_log(replace(row, earlier=earlier.name), earlier)
+        if row.digest == self.spec.rejected:
+            return await self._answer(row, CallState.DENIED, "refused")
+        if decision.reaction is CallReaction.ALLOW and was_unknown(rows, row):
+            decision = replace(decision, reaction=CallReaction.ASK)
+        if decision.reaction is CallReaction.ASK:
+            if row.digest != self._approved or not await self._use_up_approval():
+                return await self._ask_person(call, row, decision)
+            row = replace(row, approved=True)
+        await self._write(row)
+        return row
+
+    async def _use_up_approval(self) -> bool:
+        self._approved = ""
+        return await self._owner.use_up_approval()
+
+    async def _answer_from_log(self, row: CallRow, earlier: CallRow) -> CallToolResult:
+        stored = None
+        if earlier.state is CallState.DONE:
+            stored = await self._calls.read_result(self.spec.turn_id, earlier.name)
+        if stored is None:
+            return await self._answer(row, CallState.UNKNOWN, "unknown")
+        result = CallToolResult.model_validate(stored)
+        mark = TextContent(type="text", text=say_to_agent("replayed", self.spec.locale))
+        result = result.model_copy(update={"content": [*result.content, mark], "structured_content": None})
+        await self._end(replace(row, state=CallState.REPLAYED, is_error=bool(result.is_error)), None)
+        return result
+
+    async def _ask_person(self, call: GatewayCall, row: CallRow, decision: CallDecision) -> CallToolResult:
+        if not self.spec.asks:
+            return await self._answer(row, CallState.DENIED, "unasked")
+        waits = WaitingCall(
+            call=row.digest,
+            tool=f"{call.server}.{call.tool}",
+            arguments=json.loads(json.dumps(call.arguments).replace(self.spec.folder, ".")),
+            digest=row.digest,
+            wait_seconds=decision.wait_seconds,
+            who=decision.who,
+        )
+        await self._end(replace(row, state=CallState.ASKED), None)
+        self._asked.set()
+        question = waits.to_interruption(self.spec.secrets)
+        await self._owner.suspend_run(replace(question, asked={**question.asked, ASKED_BY: "gateway"}).to_dict())
+        return self._say("waits")
+
+    async def _make_call(self, session: UpstreamSession, call: GatewayCall, row: CallRow) -> CallToolResult:
+        began, state = time.monotonic(), CallState.DONE
+        most = session.server.max_result_bytes
+        try:
+            result = await session.call_tool(call.tool, call.arguments)
+        except OutcomeUnknown as error:
+            log.warning("tools.outcome_unknown", server=call.server, tool=call.tool, error=str(error))
+            result, state = self._say("unknown"), CallState.UNKNOWN
+        except CallRefused as error:
+            result, state = self._say("failed", why=str(error)[:500]), CallState.FAILED
+        except MalformedResult as error:
+            result = self._say("malformed", why=str(error))
+        said = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        size = len(json.dumps(said).encode())
+        if size > most:
+            result = self._say("too_large", most=most)
+            said = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        took = int((time.monotonic() - began) * 1000)
+        row = replace(row, state=state, took_ms=took, result_bytes=size, is_error=bool(result.is_error))
+        try:
+            await self._end(row, said, tries=_TRIES)
+        except StoreUnavailable:  # the row still says that the call is under way
+            return self._say("unknown")
+        return result
+
+    async def _answer(self, row: CallRow, state: CallState, word: str) -> CallToolResult:
+        await self._end(replace(row, state=state, is_error=True), None)
+        return self._say(word)
+
+    async def _end(self, row: CallRow, result: Mapping[str, Any] | None, tries: int = 1) -> None:
+        """Write the row of an ended call, before its result reaches the agent, and report the call."""
+        for left in reversed(range(tries)):
+            try:
+                await self._write(row, result)
+                break
+            except StoreUnavailable:
+                if not left:
+                    raise
+                await asyncio.sleep(_AGAIN_SECONDS)
+        await self._owner.report_call(row)
+
+    async def _write(self, row: CallRow, result: Mapping[str, Any] | None = None) -> None:
+        await self._calls.write_call(self.spec.turn_id, self.spec.token, row, result)
+        self._rows[row.name] = row
+
+    def _say(self, word: str, **values: object) -> CallToolResult:
+        text = say_to_agent(word, self.spec.locale, **values)
+        return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)

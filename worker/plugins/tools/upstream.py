@@ -1,0 +1,225 @@
+"""Sessions with MCP servers, by the official SDK. They start when first needed, and end with the gateway process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import structlog
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult, Tool
+from pydantic import ValidationError
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import STATE_DIR, Settings
+from worker.plugins.tools.configuration import ToolServer
+from worker.plugins.tools.credentials import Credential, CredentialStore
+from worker.runners.sandbox import bubblewrap
+from worker.runners.sandbox.bubblewrap import SandboxError, SandboxMount
+
+log = structlog.get_logger(__name__)
+
+#: Longest start of a server, in seconds: a package runner may download it first.
+_START_SECONDS = 60.0
+_MOST_TOOLS_PAGES = 50
+#: Limits the memory of a server's processes in KiB; reserved but unused memory, as of Node, does not count.
+_LIMITED = ("/bin/sh", "-c", 'ulimit -d "$1" && shift && exec "$@"', "sh")
+#: Errors that say that a call was not executed, by the server or by the SDK (HTTP 404). After others it may have been.
+_NOT_EXECUTED, _SESSION_GONE = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, HEADER_MISMATCH}), "Session terminated"
+#: What every sandbox shows of Python.
+_SEEN = [mount.path for mount in bubblewrap.LISTENER_MOUNTS]
+
+
+class ServerUnreachable(Exception):
+    """Raised when a call could not leave for its server, so nothing was changed."""
+
+
+class CallRefused(Exception):
+    """Raised when the server answered a call with a protocol error instead of a result."""
+
+
+class OutcomeUnknown(Exception):
+    """Raised when a call left for its server and no result came."""
+
+
+class MalformedResult(Exception):
+    """Raised when the server's result of a call cannot be read; the call was made."""
+
+
+class UpstreamSession:
+    """A session with one MCP server."""
+
+    def __init__(self, server: ToolServer, transport: Any) -> None:
+        self.server = server
+        self.broken = False
+        self._client = Client(transport, read_timeout_seconds=float(server.timeout_seconds), cache=None)
+        self._tools: dict[str, Tool] = {}
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ending = asyncio.Event()
+        self._task = asyncio.create_task(self._keep_open())  # enters and leaves the SDK's scopes in one task
+
+    async def await_start(self) -> None:
+        """Wait until the session is open. Raises ``ServerUnreachable``."""
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await asyncio.shield(self._ready)
+        except TimeoutError:
+            raise ServerUnreachable(f"it did not start within {_START_SECONDS:g} s") from None
+        except Exception as error:
+            raise ServerUnreachable(_first_words(error)) from error
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the server's tools. Raises ``ServerUnreachable``."""
+        found: dict[str, Tool] = {}
+        cursor = None
+        try:
+            for _ in range(_MOST_TOOLS_PAGES):
+                page = await self._client.list_tools(cursor=cursor)
+                found.update({tool.name: tool for tool in page.tools})
+                if not (cursor := page.next_cursor):
+                    break
+        except Exception as error:
+            self.broken = True
+            raise ServerUnreachable(_first_words(error)) from error
+        self._tools = found
+        return list(found.values())
+
+    async def find_tool(self, name: str) -> Tool | None:
+        """Return a tool by its name, or None. The list is read again for an unknown name."""
+        if name not in self._tools:
+            await self.list_tools()
+        return self._tools.get(name)
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Call a tool and return its result.
+
+        Raises:
+            CallRefused, OutcomeUnknown, MalformedResult: there is no result.
+        """
+        try:
+            return await self._client.call_tool(name, dict(arguments))
+        except MCPError as error:
+            gone = error.message == _SESSION_GONE
+            self.broken = self.broken or gone or error.code == CONNECTION_CLOSED
+            if gone or error.code in _NOT_EXECUTED:
+                raise CallRefused(error.message) from error
+            raise OutcomeUnknown(error.message) from error
+        except ValidationError as error:
+            raise MalformedResult(_first_words(error)) from error
+        except Exception as error:
+            self.broken = True
+            raise OutcomeUnknown(_first_words(error)) from error
+
+    def end_session(self) -> asyncio.Task[None]:
+        """End the session, and with it the server's process. Return the task that ends."""
+        self._ending.set()
+        return self._task
+
+    async def _keep_open(self) -> None:
+        try:
+            async with self._client:
+                self._ready.set_result(None)
+                await self._ending.wait()
+        except BaseException as error:
+            self.broken = True
+            if not self._ready.done():
+                self._ready.set_exception(error if isinstance(error, Exception) else ConnectionError("it was ended"))
+            log.warning("tools.session_ended", server=self.server.name, error=_first_words(error))
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+
+class UpstreamPool:
+    """Opens sessions when they are first needed. A server with personal credentials has a session for each owner."""
+
+    def __init__(self, settings: Settings, credentials: CredentialStore) -> None:
+        self._settings, self._credentials = settings, credentials
+        self._sessions: dict[tuple[str, str], UpstreamSession] = {}
+        self._opening = asyncio.Lock()
+
+    async def find_session(self, server: ToolServer, owner: str) -> UpstreamSession:
+        """Return an open session with a server. Raises ``ServerUnreachable``."""
+        try:
+            given = Credential()
+            if server.credentials:
+                given = await asyncio.to_thread(self._credentials.read_credential, server.credentials, owner)
+            key = (f"{server!r}{given.headers!r}{given.environment!r}", owner if given.personal else "")
+            async with self._opening:
+                session = self._sessions.get(key)
+                if session is None or session.broken:
+                    transport = await asyncio.to_thread(self._build_transport, server, given)
+                    if session:
+                        session.end_session()
+                    session = self._sessions[key] = UpstreamSession(server, transport)
+        except (SettingsError, SandboxError, OSError) as error:
+            raise ServerUnreachable(str(error)) from error
+        try:
+            await session.await_start()
+        except ServerUnreachable:
+            session.broken = True
+            raise
+        return session
+
+    async def close(self) -> None:
+        """End all sessions."""
+        if ending := [session.end_session() for session in self._sessions.values()]:
+            await asyncio.wait(ending, timeout=10.0)
+
+    def _build_transport(self, server: ToolServer, given: Credential) -> Any:
+        if server.url:
+            return _open_http(server.url, given.headers)
+        home = self._settings.root / STATE_DIR / "tools" / server.name
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        name, *arguments = (part.replace("{root}", str(self._settings.root)) for part in server.command)
+        program = shutil.which(name)
+        if program is None:
+            raise ServerUnreachable(f"there is no program {name!r}")
+        command = self._sandbox_command(server, [program, *arguments], home)
+        environment = {"HOME": str(home), "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+        environment |= {**server.environment, **given.environment}
+        return _open_process(StdioServerParameters(command=command[0], args=command[1:], env=environment, cwd=home))
+
+    def _sandbox_command(self, server: ToolServer, command: Sequence[str], home: Path) -> list[str]:
+        limited = [*_LIMITED, str(server.max_memory_mb * 1024), *command]
+        level = bubblewrap.choose_isolation(self._settings.sandbox, wanted=True)
+        if level.kind == "none":
+            return limited
+        program = Path(command[0]).absolute()
+        folders = [(self._settings.root / name).resolve() for name in server.folders]
+        found = [path for path in (program, program.resolve()) if not any(map(path.is_relative_to, _SEEN))]
+        binds = [*bubblewrap.LISTENER_MOUNTS, *map(SandboxMount, [*found, *folders]), SandboxMount(home, writable=True)]
+        started = bubblewrap.start_command(limited, None, server.max_processes)
+        return bubblewrap.sandbox_command(started, home, binds, cut=level.cut and not server.network)
+
+
+@contextlib.asynccontextmanager
+async def _open_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
+    timeout = httpx2.Timeout(30.0, read=None)  # the session's own time limit counts
+    async with (
+        httpx2.AsyncClient(headers=dict(headers), timeout=timeout) as client,
+        streamable_http_client(url, http_client=client) as streams,
+    ):
+        yield streams
+
+
+@contextlib.asynccontextmanager
+async def _open_process(started: StdioServerParameters) -> AsyncIterator[Any]:
+    # What a server writes to standard error may hold its credentials: it stays in the server's own folder.
+    path = Path(started.cwd or ".") / "stderr.log"
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as own:
+        async with stdio_client(started, errlog=own) as streams:
+            yield streams
+
+
+def _first_words(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

@@ -1,0 +1,118 @@
+"""Equipment of agent runs beside their sandbox, such as a tool gateway: a port for plug-ins.
+
+Plug-ins name classes derived from ``RunEquipment`` by entry points (docs/ARCHITECTURE.md). Each worker process makes an
+object of each class.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import structlog
+
+from api_client.contract.completion import Completion, ErrorKind, Verdict
+from api_client.contract.interruption import Interruption
+from api_client.contract.plugins import EQUIPMENT, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Turn
+from worker.runners.base import SUSPENDED, AgentEvent, Emit, Order, RunResult
+from worker.turns.leases.lease import Lease
+
+log = structlog.get_logger()
+
+
+class RunControl:
+    """Tells a runner when its agent must end: by the lease, or because equipment suspends or aborts the run.
+
+    All methods may be called from any thread. Equipment puts evidence about the run into ``evidence``.
+    """
+
+    def __init__(self, lease: Lease, emit: Emit) -> None:
+        self._lease, self._emit, self._loop = lease, emit, asyncio.get_running_loop()
+        self._asked: Interruption | None = None
+        self._aborted = ""
+        self.evidence: dict[str, Any] = {}
+
+    @property
+    def reason(self) -> str:
+        """Return why the agent must end, or an empty string while it may continue."""
+        return self._lease.reason or (SUSPENDED if self._asked or self._aborted else "")
+
+    @property
+    def lease_ends(self) -> float:
+        """Return the ``time.monotonic()`` value at which the agent must have ended."""
+        return self._lease.lease_ends
+
+    @property
+    def in_doubt(self) -> bool:
+        """Return True if the worker does not know whether it still holds the turn."""
+        return self._lease.in_doubt
+
+    def suspend_run(self, asked: Interruption) -> None:
+        """End the agent, and suspend the turn until the question is answered. Only the first question counts."""
+        self._asked = self._asked or asked
+
+    def abort_run(self, reason: str) -> None:
+        """End the agent because of a passing error, after which the attempt is delivered again."""
+        self._aborted = self._aborted or reason
+
+    def report_event(self, event: AgentEvent) -> None:
+        """Append an event to the turn's log."""
+        self._loop.call_soon_threadsafe(self._emit, event)
+
+    def apply_to(self, result: RunResult) -> RunResult:
+        """Return the result of the run with the evidence, and with the question or the error that ended the run."""
+        ended = result.completion
+        if self._asked and not self._lease.reason:
+            ended = Completion(verdict=Verdict.ASKS, reason=self._asked.reason, evidence=ended.evidence)
+            result = replace(result, interruption=self._asked)
+        elif self._aborted and not self._lease.reason:
+            ended = Completion(
+                verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason=self._aborted, evidence=ended.evidence
+            )
+        return replace(result, completion=replace(ended, evidence={**ended.evidence, **self.evidence}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EquipmentContext:
+    """The facts and functions about a run that equipment may use.
+
+    Attributes:
+        token: the lease's fencing token; commands to the store must compare it.
+        control: ends the run, and reports about it.
+        use_up: records that this run uses up a person's answer, and returns whether it may. Call from a thread.
+    """
+
+    turn: Turn
+    settings: Settings
+    token: str = field(repr=False)
+    control: RunControl
+    use_up: Callable[[], bool]
+
+
+class RunEquipment:
+    """Base class for equipment of runs."""
+
+    def equip_run(self, order: Order, context: EquipmentContext) -> AbstractAsyncContextManager[Order] | None:
+        """Return a context manager that gives the equipped order and ends with the run, or None to leave the run.
+
+        Entering it may raise ``SettingsError`` or ``OSError``, which become the run's result.
+        """
+        return None
+
+
+@functools.cache
+def load_equipment() -> tuple[RunEquipment, ...]:
+    """Return the equipment of all installed plug-ins."""
+    found = []
+    for name in find_plugins(EQUIPMENT):
+        try:
+            found.append(load_plugin(EQUIPMENT, name)())
+        except UnusablePlugin as error:
+            log.error("equipment.not_loaded", equipment=name, error=str(error)[:200])
+    return tuple(found)
