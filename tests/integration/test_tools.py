@@ -276,3 +276,20 @@ async def test_sixty_attempts_to_reach_what_the_policy_forbids_reach_nothing(ins
     assert counts.read_text() == "free 1\n"
     done = [row for row in rows(installation, turn.turn_id) if row["state"] not in {"denied", "failed"}]
     assert [json.loads(row["arguments"]) for row in done] == [{"note": "free 1"}], "what was allowed ran"
+
+
+async def test_a_python_agent_calls_tools_by_its_context(installation: Installation) -> None:
+    counts = equip(
+        installation, counting(installation.settings.root, writes="allow"), models={"m": "python:asks:agent"}
+    )
+    (installation.settings.root / "asks.py").write_text(
+        "def agent(context):\n"
+        "    names = [each['name'] for each in context.list_tools()]\n"
+        "    result = context.call_tool('counter__write', note='a')\n"
+        "    return f\"{names[0]} {result['content'][0]['text']}\"\n"
+    )
+    installation.worker()
+    turn = await installation.answer("hello", model="m", validators=())
+    assert (turn.response.split()[:3], counts.read_text()) == (["counter__read", "line", "1"], "a\n"), told(
+        installation, turn
+    )

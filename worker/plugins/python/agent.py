@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import traceback
+import urllib.request
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,29 @@ class AgentContext:
         """Report how much the run has used so far in total; ``cost_usd`` is in US dollars."""
         named = {"input_tokens": input_tokens, "output_tokens": output_tokens, "cost_usd": cost_usd}
         self._say("usage", usage={name: value for name, value in named.items() if value})
+
+    def list_tools(self) -> list[dict[str, Any]]:
+        """Return the tools of the run's MCP servers, as MCP describes them. Blocks."""
+        found: list[dict[str, Any]] = _ask_gateway("tools/list")["tools"]
+        return found
+
+    def call_tool(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """Call the tool ``SERVER__TOOL`` and return MCP's result: ``content``, and ``isError`` if it failed. Blocks."""
+        return _ask_gateway("tools/call", name=name, arguments=arguments)
+
+
+def _ask_gateway(method: str, **params: Any) -> dict[str, Any]:
+    if not (url := os.environ.get("HELIX_TOOLS_URL")):
+        raise LookupError("this run has no tools")
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    head = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    request = urllib.request.Request(url, body, head)  # noqa: S310 - the worker's own URL
+    with urllib.request.urlopen(request) as answer:  # noqa: S310
+        said = json.load(answer)
+    if "error" in said:
+        raise RuntimeError(said["error"].get("message"))
+    result: dict[str, Any] = said["result"]
+    return result
 
 
 class _InvalidAgent(Exception):
