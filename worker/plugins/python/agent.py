@@ -65,7 +65,7 @@ class AgentContext:
         found: list[dict[str, Any]] = _ask_gateway("tools/list")["tools"]
         return found
 
-    def call_tool(self, name: str, **arguments: Any) -> dict[str, Any]:
+    def call_tool(self, name: str, /, **arguments: Any) -> dict[str, Any]:
         """Call the tool ``SERVER__TOOL`` and return MCP's result: ``content``, and ``isError`` if it failed. Blocks."""
         return _ask_gateway("tools/call", name=name, arguments=arguments)
 
