@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from api_client.contract.counters import NONE, parse_field, read_pending
+from api_client.contract.counters import parse_field, read_pending
 from api_client.contract.keys import BUCKETS
-from api_client.contract.owners import format_owner
-from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, RetryShare, RuleRow, Slice, Stats, TurnRow
+from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, RuleRow, Slice, Stats, TurnRow
 from api_client.figures.figures import _DAY, _WEEK_DAYS, SPANS, Figures
-from api_client.figures.rollup import add_turns, compute_retry_rate, compute_stats
+from api_client.figures.rollup import compute_retry_rate, compute_stats
+from api_client.figures.tally import ACCOUNTS, TurnTally
 from api_client.store import Store
 
 Bucket = tuple[str, float]
 Pending = tuple[float, dict[str, int]]
 
-#: Breakdowns by owner or key have too many values for counters: read from the records of finished turns while they
-#: are kept.
-ACCOUNTS = ("owner", "key")
-_BATCH = 1000
-_FIELDS = ("owner", "key", "outcome", "retries", "tokens_used", "cost_used", "attempt")
-_FACTS = ("decision", "completion", "usage")
 #: Most sections of a time series: a month by the hour, a day by the minute.
 MOST_PIECES = 1500
 
@@ -118,71 +110,12 @@ async def _read_sections(
     return replace(whole, pieces=tuple(pieces))
 
 
-async def _count_by_session(store: Store, since_seconds: float) -> list[RetryShare]:
-    turns: Counter[str] = Counter()
-    retried: Counter[str] = Counter()
-    since_ms = int((time.time() - since_seconds) * 1000)
-    found: list[Any] = await store.await_reply(store.redis.zrangebyscore(store.keys.finished, since_ms, "+inf"))
-    pipe = store.redis.pipeline(transaction=False)
-    for turn_id in found:
-        pipe.hmget(store.keys.turn(turn_id.decode()), "session_id", "retries")
-    for session, retries in await store.await_reply(pipe.execute()):
-        if session is not None:
-            turns[session.decode()] += 1
-            retried[session.decode()] += int(retries or 0) > 0
-    return [RetryShare(name=name, rejected=retried[name], validated=count) for name, count in turns.items()]
-
-
-async def rows_by_account(store: Store, since: float, until: float, by: str) -> tuple[TurnRow, ...]:
-    """Return statistics of the turns that finished in a period (epoch seconds), one row per owner or API key."""
-    rows: dict[str, TurnRow] = {}
-    keys = store.keys
-    finished = store.redis.zrangebyscore(keys.finished, int(since * 1000), int(until * 1000))
-    ids: list[Any] = await store.await_reply(finished)
-    for start in range(0, len(ids), _BATCH):
-        pipe = store.redis.pipeline(transaction=False)
-        for turn_id in ids[start : start + _BATCH]:
-            pipe.hmget(keys.turn(turn_id.decode()), *_FIELDS)
-        found = list(zip(ids[start : start + _BATCH], await store.await_reply(pipe.execute()), strict=True))
-        failing = {turn_id: int(one[-1] or 0) for turn_id, one in found if one[2] and _may_have_failed(one)}
-        for turn_id, attempts in failing.items():
-            facts = [f"{n}:{name}" for n in range(1, attempts + 1) for name in _FACTS]
-            pipe.hmget(keys.attempts(turn_id.decode()), facts)
-        failed = dict(zip(failing, await store.await_reply(pipe.execute()) if failing else (), strict=True))
-        for turn_id, (owner, key, outcome, retries, tokens, cost, attempts) in found:
-            if outcome is not None:
-                who, holder = (owner or b"").decode(), (key or b"").decode()
-                name = (format_owner(who, holder) if by == "owner" else holder) or NONE
-                row = rows.setdefault(name, TurnRow(name=name))
-                _add_failed_runs(row, failed.get(turn_id, ()))
-                label_values = {"outcome": outcome.decode(), "asked_again": str(int(int(retries or 0) > 0))}
-                add_turns(row, label_values, 1)
-                row.runs += int(attempts or 0)
-                row.tokens += int(tokens or 0)
-                row.cost_usd += int(cost or 0) / 1e6
-    return tuple(sorted(rows.values(), key=lambda row: (-row.cost_usd, -row.turns, row.name)))
-
-
-def _may_have_failed(turn: Sequence[bytes | None]) -> bool:
-    return int(turn[3] or 0) > 0 or int(turn[-1] or 0) > 1 or turn[2] != b"passed"
-
-
-def _add_failed_runs(row: TurnRow, facts: Sequence[bytes | None]) -> None:
-    """Add a turn's runs without an accepted answer to a row; ``facts`` has the stored ``_FACTS`` of each run."""
-    for decision, completion, usage in zip(*[iter(facts)] * len(_FACTS), strict=True):
-        if decision == b"accept":
-            continue
-        used = json.loads(usage or b"{}")
-        row.rejected += json.loads(completion or b"{}").get("verdict") == "complete"
-        row.failed_tokens += int(used.get("input_tokens") or 0) + int(used.get("output_tokens") or 0)
-        row.failed_cost_usd += float(used.get("cost_usd") or 0)
-
-
 class FigureReader:
     """Reads statistics about turns from the store's counters. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._tally = TurnTally(store)
 
     async def count_pending(self) -> int:
         """Return the number of counter updates that are stored but not yet added to the totals."""
@@ -210,7 +143,7 @@ class FigureReader:
                 raise ValueError(f"more than {MOST_PIECES} pieces: take a larger one than the {every}")
             return await _read_sections(self._store, now - since_seconds, now, every, rate_of)
         found = await read_counters(self._store, now - since_seconds, now)
-        rows = await _count_by_session(self._store, since_seconds) if by == "session" else ()
+        rows = await self._tally.list_sessions(now - since_seconds, now) if by == "session" else ()
         return rate_of(found, since_seconds=since_seconds, start=now - since_seconds, sessions=rows)
 
     async def read_stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
@@ -223,7 +156,7 @@ class FigureReader:
         until = time.time() - ago_seconds
         found = await read_counters(self._store, until - since_seconds, until)
         if by in ACCOUNTS:
-            rows = await rows_by_account(self._store, until - since_seconds, until, by)
+            rows = await self._tally.list_accounts(until - since_seconds, until, by)
             return replace(compute_stats(found, since=until - since_seconds, until=until), by=by, rows=rows)
         return compute_stats(found, since=until - since_seconds, until=until, by=by)
 

@@ -26,6 +26,7 @@ from api_client.index.search import (
     FoundTurn,
     Page,
     Search,
+    find_folding_letters,
 )
 from api_client.store import Store
 from api_client.store.read_script import ReadScript
@@ -231,9 +232,12 @@ class TurnLists:
         read = [self._keys.turn(turn_id) for turn_id in ids]
         if search.rule:
             read += [self._keys.attempts(turn_id) for turn_id in ids]
+        if text := search.stored_text:
+            read += [self._keys.texts(turn_id) for turn_id in ids]
         lost = "1" if search.lost else ""
         labels = json.dumps(dict(search.labels))
-        wanted = [search.owner, search.session_id, search.model, lost, search.rule, labels, *search.words]
+        wanted = [search.owner, search.session_id, search.model, lost, search.rule, labels, text]
+        wanted += ["\n".join(find_folding_letters(text)), *search.words]
         answer = await self._ask(self._select(keys=read, args=wanted))
         return [
             FoundTurn(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,9 +88,24 @@ class Search:
         """Return True if a time (seconds since the epoch) is within the period of the search."""
         return self.since <= at and not 0 < self.until <= at
 
+    @property
+    def stored_text(self) -> str:
+        """Return the longest part of the searched text that the store can look for: ASCII in lower case, as JSON."""
+        parts = [json.dumps(part)[1:-1].lower() for part in re.findall(r"[ -~]+", self.text.casefold())]
+        return max(parts, key=len, default="")
+
     def matches_text(self, turn: Turn) -> bool:
         """Return True if the turn's message contains the searched text, ignoring case."""
         return self.text.casefold() in turn.request.prompt.casefold()
+
+
+#: Letters beside ASCII whose folded form has ASCII letters; the store replaces two of them, ß and ẞ, itself.
+_FOLDED = "\u0130\u0149\u017f\u01f0\u1e96\u1e97\u1e98\u1e99\u1e9a\u212a\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06"
+
+
+def find_folding_letters(text: str) -> list[str]:
+    """Return the letters beside ASCII that ignoring case may turn into a letter of ``text``."""
+    return [letter for letter in _FOLDED if {*letter.casefold()} & {*text}]
 
 
 class Cursor(NamedTuple):
