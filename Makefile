@@ -15,7 +15,7 @@ CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 # Compiled files are kept: else each process of pytest rewrites the assertions of 600 files, half a minute each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chaos-objects chaos-cluster help help-all setup demo up test test-all test-wheel lint format bench bench-claude bench-economy bench-agents chaos chaos-claude faults e2e-sandbox e2e-claude e2e-claude-sandbox e2e-openwebui e2e-stores alerts lock clean
+.PHONY: chaos-objects chaos-cluster help help-all setup demo up test test-all test-wheel lint format bench bench-growth bench-claude bench-economy bench-agents chaos chaos-claude faults e2e-sandbox e2e-claude e2e-claude-sandbox e2e-openwebui e2e-stores alerts lock clean
 
 # What `make help` shows; `make help-all` shows every target.
 MAIN := demo up setup test lint format test-all e2e-claude chaos clean
@@ -97,6 +97,9 @@ fuzz: $(READY) ## Send bodies at a real relay for SECONDS (default 60): no inter
 
 bench: $(READY) ## Measure turns beside plain Celery, dramatiq, taskiq, saq, in one run (BENCH_ARGS="--quick --rounds 1": a minute)
 	$(BIN)/python -m tests.lab.bench $(BENCH_ARGS)
+
+bench-growth: $(READY) ## Count what turns waiting, finished turns, long chats, long texts, readers and owners cost (BENCH_ARGS="--quick": half a minute)
+	$(BIN)/python -m tests.lab.bench.growth $(BENCH_ARGS)
 
 bench-economy: $(READY) ## Judge enforcement by 200 broken answers: what it lets through, what it costs in characters
 	$(BIN)/python -m tests.lab.bench.economy

@@ -71,6 +71,8 @@ class Keys(KeyNames):
     wake_up_channel = named_keys("turn:", ":bell")
     #: List: the session's unfinished turns in order; only the head may run.
     session = named_keys("session:", hashed=True)
+    #: Hash: earlier messages of the session's turns, each stored once (``store/lua/history.lua``).
+    history = named_keys("session:", ":history", hashed=True)
     #: The session's list, by the session's ``session_digest``.
     session_named = named_keys("session:")
     #: String: the worker process that keeps the session's agent for the next message; expires with the agent.

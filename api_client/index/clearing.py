@@ -7,6 +7,7 @@ prolongs anything. Unfinished turns, suspended turns and dead letters do not exp
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from api_client.contract.keys import keys_for_turn
 from api_client.contract.turn import Outcome
@@ -15,6 +16,8 @@ from api_client.index.search import FoundTurn, Search
 from api_client.index.selection import _BATCH, select_turns
 from api_client.policies.stored_policies import clear_policies
 from api_client.store import Store
+
+_SWEEP = Path(__file__).with_name("lua") / "sweep.lua"
 
 
 async def clear(
@@ -32,9 +35,11 @@ async def clear(
         "attempts": attempts or settings.retention_seconds,
     }
     found = await select_turns(TurnLists(store), Search(), only="finished")
-    over = dict.fromkeys(lives, 0)
+    over, sessions = dict.fromkeys(lives, 0), set[str]()
     for start in range(0, len(found), _BATCH):
         batch = [turn for turn in found[start : start + _BATCH] if turn.status != Outcome.DEAD]
+        if not dry_run:  # before the records go, which name the sessions
+            await _sweep_histories(store, batch, sessions)
         for what, gone in (await _shorten(store, batch, lives, now, dry_run)).items():
             over[what] += gone
     if not dry_run:
@@ -65,6 +70,17 @@ async def _shorten(
         await store.await_reply(ends.execute())
     gone = [what for what, is_there in zip(order, there, strict=True) if is_there]
     return {what: gone.count(what) for what in lives}
+
+
+async def _sweep_histories(store: Store, turns: list[FoundTurn], swept: set[str]) -> None:
+    """Remove earlier messages of conversations that outlived their turns, in sessions that are not ``swept`` yet."""
+    looks, sweep = store.redis.pipeline(transaction=False), store.load_command(_SWEEP)
+    for turn in turns:
+        looks.hmget(store.keys.turn(turn.turn_id), "session_id", "history")
+    for turn, (session, history) in zip(turns, await store.await_reply(looks.execute()), strict=True):
+        if history and (name := session.decode("utf-8", "surrogatepass")) not in swept:
+            await store.run_command(sweep, turn.turn_id, name, {})
+            swept.add(name)
 
 
 async def _keep_answers(store: Store, turns: list[FoundTurn]) -> None:

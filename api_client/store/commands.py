@@ -30,7 +30,10 @@ from api_client.contract.turn_labels import COUNTED, OWN_COUNTERS
 Word: TypeAlias = str | bytes | int
 
 _LUA = Path(__file__).with_name("lua")
-_AROUND, _INSIDE = _LUA / "record.lua", (_LUA / "fair_queue.lua", _LUA / "turn.lua", _LUA / "pauses.lua")
+_AROUND, _INSIDE = (
+    _LUA / "record.lua",
+    tuple(_LUA / f"{name}.lua" for name in ("fair_queue", "history", "turn", "pauses")),
+)
 COMMON = (_AROUND, *_INSIDE)
 
 #: Time left to a decided turn at least, in seconds, so that an accepted answer does not expire.
@@ -64,7 +67,7 @@ class Script:
     sha: str
     arguments: tuple[str, ...]
     rest: bool
-    keys: int = 20
+    keys: int = 21
 
     def build_argv(self, turn_id: str, values: dict[str, Word], rest: Sequence[Word] = ()) -> tuple[Word, ...]:
         """Return the script's ARGV for a turn: the turn id, the named ``values``, and then ``rest``.
@@ -120,7 +123,7 @@ class ReleaseReply:
 
 def release_keys(keys: Keys, queue: str) -> tuple[str, ...]:
     """Return the KEYS of ``release.lua``, with placeholders for the keys of a single turn."""
-    return (*[keys.due] * 5, *_shared_keys(keys), *line_keys(keys, queue))
+    return (*[keys.due] * 5, *_shared_keys(keys), keys.due, *line_keys(keys, queue))
 
 
 def load_plain_script(path: Path) -> Script:
@@ -160,7 +163,7 @@ def _build_script(path: Path, constants: str) -> Script:
             own,
         ]
     )
-    keys = 20 if "KEYS[13]" in text else 12  # commands without the fair queue need fewer keys
+    keys = 21 if "KEYS[14]" in text else 13  # commands without the fair queue need fewer keys
     return Script(path.stem, text, _hash_text(text), tuple(name.rstrip("#") for name in names), rest, keys)
 
 
@@ -269,7 +272,8 @@ def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") ->
     """
     keys = keys_for_turn(namespace, turn_id)
     own = (keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
-    return (*own, keys.session(session_id), *_shared_keys(keys), *line_keys(keys, queue))
+    session, history = keys.session(session_id), keys.history(session_id)
+    return (*own, session, *_shared_keys(keys), history, *line_keys(keys, queue))
 
 
 @lru_cache(maxsize=1024)

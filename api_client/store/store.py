@@ -136,11 +136,20 @@ class Store:
         return load_script(path, self.settings)
 
     async def run_command(
-        self, command: Script, turn_id: str, session_id: str, values: dict[str, Word], more_keys: Sequence[str] = ()
+        self,
+        command: Script,
+        turn_id: str,
+        session_id: str,
+        values: dict[str, Word],
+        more_keys: Sequence[str] = (),
+        rest: Sequence[Word] = (),
     ) -> Any:
-        """Run a Lua script on the keys of a turn and return its reply; ``values`` are the script's named arguments."""
+        """Run a Lua script on the keys of a turn and return its reply.
+
+        ``values`` are the script's named arguments, ``rest`` the others.
+        """
         keys = (*turn_keys(self.settings.namespace, turn_id, session_id, self._queue)[: command.keys], *more_keys)
-        words = ("EVALSHA", command.sha, len(keys), *keys, *command.build_argv(turn_id, values))
+        words = ("EVALSHA", command.sha, len(keys), *keys, *command.build_argv(turn_id, values, rest))
         return await self._get_reply(words, command.text)
 
     async def send_command(self, *words: Word) -> Any:

@@ -17,6 +17,7 @@ from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
 from api_client.store.read_script import ReadScript
 from api_client.turns.channels import ChannelHub
+from api_client.turns.earlier_messages import READ_HISTORY, join_history
 from api_client.turns.stream import EndUnreadable, Position, follow_events, read_log
 
 #: Log entries read by one command, few enough to block the store for about a millisecond.
@@ -47,6 +48,7 @@ class TurnReader:
         self._redis, self._ask = store.redis, store.await_reply
         self._bells = ChannelHub(store)
         self._confirmed: dict[str, None] = {}
+        self._history = ReadScript(store.redis, READ_HISTORY)
         self._outline = ReadScript(store.redis, _OUTLINE)
 
     async def read_turn(self, turn_id: str, *, owner: str | None = None) -> Turn:
@@ -65,6 +67,9 @@ class TurnReader:
         if not stored:
             raise TurnNotFound(turn_id)
         turn = decode_turn(stored)
+        if head := stored.get(b"history"):
+            key = keys.history(turn.request.session_id)
+            turn = join_history(turn, await self._ask(self._history(keys=[key], args=[head])))
         if turn.turn_id != turn_id or (owner is not None and turn.request.owner != owner):
             raise TurnNotFound(turn_id)
         if turn.state is TurnState.FINISHED:

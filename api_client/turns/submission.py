@@ -16,22 +16,24 @@ from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Priority, TurnRequest
 from api_client.contract.work import find_work
 from api_client.store.commands import Word
+from api_client.turns.earlier_messages import split_history
 
 _DAY_MS = 86_400_000
 
 
 def build_submit_arguments(
     request: TurnRequest, settings: Settings, chain_task: ChainTask, *, pushed: Announcement | None, keyed: bool
-) -> dict[str, Word]:
-    """Return the named arguments of the Lua script ``submit.lua``, which stores a request as a turn.
+) -> tuple[dict[str, Word], list[str]]:
+    """Return the named and the other arguments of the Lua script ``submit.lua``, which stores a request as a turn.
 
     ``pushed`` is the message that the script itself publishes if the queues are in the same server; ``keyed`` says that
     the caller gave an idempotency key.
     """
     cost_limit = int(request.cost_limit_usd * 1e6)
     tokens, cost = request.reserve
+    own, earlier = split_history(request)
     return {
-        "request": request.to_json(),
+        "request": own.to_json(),
         "epoch": secrets.token_hex(6),
         "owner": request.owner,
         "locale": request.locale,
@@ -56,7 +58,8 @@ def build_submit_arguments(
         "priority": request.priority or Priority.INTERACTIVE.value,
         "weight": request.weight or 1,
         "most": request.at_once,
-    }
+        "head": earlier[0] if earlier else "",
+    }, earlier
 
 
 def strip_filled(request: TurnRequest) -> TurnRequest:

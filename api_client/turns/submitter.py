@@ -68,11 +68,11 @@ class Submitter:
         pushed = build_announcement(self._settings, chain_task, turn_id, request.session_id, MessageStamp())
         await self.hold_resources([turn])
         at_once = pushed if self._store.has_queues else None
-        values = build_submit_arguments(
+        values, earlier = build_submit_arguments(
             request, self._settings, chain_task, pushed=at_once, keyed=bool(idempotency_key)
         )
         more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id)]
-        reply = await self._store.run_command(self._submit, turn_id, request.session_id, values, more_keys)
+        reply = await self._store.run_command(self._submit, turn_id, request.session_id, values, more_keys, earlier)
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
         if said in {"conflict", "busy", "closed", "repeated"}:
             await self._release_resources([turn])
@@ -92,8 +92,8 @@ class Submitter:
         announced = other in {"announced", "held"} or (said == "known" and self._store.has_queues)
         if position == 0 and not announced:
             await self._line.queue_turn(turn_id, request.session_id)
-        for earlier in interrupted:
-            await self._canceller.cancel(earlier)
+        for other_id in interrupted:
+            await self._canceller.cancel(other_id)
         pass_failpoint("turn.announced")
         return turn_id
 

@@ -240,9 +240,9 @@ class Workers:
         self._store, self._prober, self._monitors = store, prober, monitors
         self._why: tuple[float, tuple[str, ...]] = (float("-inf"), ())
 
-    async def read_state(self) -> InstallationState:
-        """Read and return the current state of the installation."""
-        return await read_installation_state(self._store, self._prober, self._monitors)
+    async def read_state(self, at_most: int = LOOK_AT_MOST) -> InstallationState:
+        """Read the current state of the installation, with the ``at_most`` unfinished turns that are due first."""
+        return await read_installation_state(self._store, self._prober, self._monitors, at_most)
 
     async def explain_waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
         """Return why each of these turns does not run, by turn id."""

@@ -8,16 +8,16 @@
 -- newcomers start soon; all other turns wait here.
 -- comes goes soon; all others wait here.
 --
--- KEYS 13  WAITING   zset    PRIORITY|OWNER|CREATED|ID, all of score 0: in the order of the texts
---      14  LINE      hash    by id: JSON {who, at, owner, priority, weight, most, link, session}, line
+-- KEYS 15  WAITING   zset    PRIORITY|OWNER|CREATED|ID, all of score 0: in the order of the texts
+--      16  LINE      hash    by id: JSON {who, at, owner, priority, weight, most, link, session}, line
 --                            end, message; clock|PRIORITY; count: all turns; ahead: interactive turns started since
 --                            the last background turn
---      15  FIRST     zset    PRIORITY|OWNER by time, of interactive turns; scores from AWAY on: not allowed to start
---      16  SECOND    zset    the same for background turns
---      17  LET_GO    zset    started and unclaimed turns, by start time; only if the queue is elsewhere
---      18  AT_WORK   zset    OWNER|ID, all of score 0: turns that occupy a slot, of owners with limited slots;
+--      17  FIRST     zset    PRIORITY|OWNER by time, of interactive turns; scores from AWAY on: not allowed to start
+--      18  SECOND    zset    the same for background turns
+--      19  LET_GO    zset    started and unclaimed turns, by start time; only if the queue is elsewhere
+--      20  AT_WORK   zset    OWNER|ID, all of score 0: turns that occupy a slot, of owners with limited slots;
 --                            then services: }SERVICE|ID has a slot, }SERVICE}OWNER|CREATED|ID waits for a slot
---      19  QUEUE     list    Celery's queue, if it is in this database (QUEUED)
+--      20  QUEUE     list    Celery's queue, if it is in this database (QUEUED)
 -- AHEAD and FAR_AHEAD limit the waiting messages, counted in the queue or else in LET_GO.
 
 local AHEAD, FAR_AHEAD, AWAY = 2, 16, 10000000000
@@ -26,8 +26,8 @@ local SHARE = 8
 -- Turns of the same time start in the order of their arrival.
 local TICK = 0.000001
 
-local WAITING, LINE, FIRST, SECOND = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
-local LET_GO, AT_WORK, QUEUE = KEYS[17], KEYS[18], KEYS[19]
+local WAITING, LINE, FIRST, SECOND = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local LET_GO, AT_WORK, QUEUE = KEYS[18], KEYS[19], KEYS[20]
 
 -- Whether somebody waits, and the length of Celery's queue, as far as this command knows.
 local waits, queued

@@ -18,7 +18,8 @@
 --      10  PENDING   list    counters that no reaper has folded yet: see counters.py
 --      11  PAUSES    hash    what keeps turns from starting
 --      12  HELD      zset    turns held back
---      13 to 19              see fair_queue.lua
+--      13  HISTORY   hash    earlier messages of the session's turns: see history.lua
+--      14 to 20              see fair_queue.lua
 -- ARGV     ID, then what the command's header declares: "args: token nth# ..." ("#": a number; "...": the rest)
 -- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, ELSEWHERE_MS, STRIKES, BOUNDS_MS, GIVEN_UP, SHORT_BYTES,
 --          COUNTED_LABELS, LABEL_COUNTERS
@@ -44,12 +45,13 @@
 --   still_ms                           time spent suspended or held back
 --   request accepted response          texts of up to SHORT_BYTES
 --   apart                              1: TEXTS has longer texts; earlier, request_bytes said that it has all
+--   history                            the digest of the messages before the request's own, if these are long
 --   response_in                        the fact of ATTEMPTS with a longer response, such as 2:text
 -- A record of version 1 has request, response and accepted here at any length, and no max_attempts, sealed.
 
 local TURN, LOG, ATTEMPTS, TEXTS, SESSION = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local DUE, FINISHED, DEAD, INBOX, PENDING = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local PAUSES, HELD = KEYS[11], KEYS[12]
+local PAUSES, HELD, HISTORY = KEYS[11], KEYS[12], KEYS[13]
 local ID = ARGV[1]
 
 local clock = redis.call('TIME')

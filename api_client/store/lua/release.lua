@@ -1,5 +1,5 @@
 -- Start as many queued turns as there is room for, and free slots of finished turns. Follows fair_queue.lua.
--- KEYS as of every command, of which 6 and 13 to 19 are used
+-- KEYS as of every command, of which 6 and 14 to 20 are used
 -- ARGV[1] list names of AT_WORK behind this name  ARGV[2...] names to free
 -- answers {names of AT_WORK, {id, link, session id, ...} of turns for the caller to announce}
 

@@ -54,6 +54,7 @@ local function finish(outcome, answer, ending)
   end_holds()
   if number('delivery') == 0 then after(function() leave(ID) end) end
   give_place()
+  if outcome ~= 'dead' then leave_history() end -- a dead letter's messages stay as long as it does
   -- The caller starts the session's next turn; if the caller dies, a reaper finds the turn here or at its deadline.
   if head ~= '' then share('ZADD', DUE, 'LT', NOW + ANNOUNCE_MS, head) end
   set('state', 'finished')

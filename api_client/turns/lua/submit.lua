@@ -1,8 +1,8 @@
 -- Store a turn, once. The caller chose the turn's id, so a repeat after a lost reply finds the turn.
--- KEYS[20] idempotency (string)
+-- KEYS[21] idempotency (string)
 -- args: request epoch owner locale deadline_ms# double_text body key_ms session_id token_limit# cost_limit#
 -- args: token_reserve# cost_reserve# model_label labels first_link from_claim max_attempts key message channel event
--- args: priority weight# most#
+-- args: priority weight# most# head ...
 -- request: JSON  body: the hash of the request, or ''  key_ms: life of the idempotency key
 -- limits: 0 for none  reserves: the amount set aside for one run  model_label: the model as a label
 -- first_link: such as turn.run/1  from_claim: 1 if the deadline counts from the first claim, else 0
@@ -11,13 +11,14 @@
 -- key: the caller's API key, as a label
 -- priority, weight, most: see fair_queue.lua  message: for the queue, or '' if the caller announces the turn
 -- channel, event: Celery's task event of the message
+-- head, ...: the messages before the request's own, or '' and none: see history.lua
 -- answers {'stored', position, '', 'announced' or 'held'} | {'known', 0, turn id} | {'repeated', 0, turn id}
 --         | {'conflict', 0, turn id} | {'closed', until in ms, reason}: no new turns are stored
 --         | {'busy', 0, id of the turn in work}
 
 if turn.state then return { 'known', 0, ID } end
 if body ~= '' then
-  local used = redis.call('GET', KEYS[20])
+  local used = redis.call('GET', KEYS[21])
   if used then
     local earlier, hash = string.match(used, '^(%S+) (%S+)$')
     if hash == body then return { 'repeated', 0, earlier } end
@@ -42,8 +43,9 @@ for name, value in pairs({ v = RECORD_FORM, id = ID, epoch = epoch, state = 'que
 end
 for name, value in pairs(cjson.decode(labels)) do set(name, value) end
 text('request', request)
+if head ~= '' then keep_history(head, REST) end
 share('RPUSH', SESSION, ID)
-if body ~= '' then share('SET', KEYS[20], ID .. ' ' .. body, 'PX', key_ms) end
+if body ~= '' then share('SET', KEYS[21], ID .. ' ' .. body, 'PX', key_ms) end
 -- The first turn of a session is announced, here if store and broker are one server; a waiting turn is due at its
 -- deadline.
 look_again((position == 0 or double_text == 'interrupt') and NOW + ANNOUNCE_MS or far())

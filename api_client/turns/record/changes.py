@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from api_client.store.commands import (
     turn_keys,
 )
 from api_client.store.module_log import ModuleLog
+from api_client.turns.earlier_messages import READ_HISTORY, join_history
 from api_client.turns.record.claim import (
     ClaimRefusal,
     CommitResult,
@@ -69,6 +70,7 @@ class TurnCommands:
         paths = {name: _LUA / f"{name}.lua" for name in _NAMES} | {"cancel": CANCEL, "enqueue": ENQUEUE}
         self.scripts = {name: load_script(path, settings) for name, path in paths.items()}
         #: The same for all models, so made once.
+        self.scripts["read_history"] = load_plain_script(READ_HISTORY)
         self.scripts["fold"] = load_plain_script(_LUA / "fold.lua")
         self.scripts["release"] = load_queue_script(RELEASE, settings)
 
@@ -116,11 +118,19 @@ class TurnCommands:
         record = decode_hash(reply[2])
         if has_separate_texts(record):  # long texts are read separately, to keep the claim fast
             record |= yield self._read_texts(turn_id)
-        turn, accepted = decode_turn(record), record.get(b"accepted", b"").decode()
+        turn, accepted = (yield from self._decode_record(record)), record.get(b"accepted", b"").decode()
         claim = LeaseClaim(turn, chain_task, token, taken_at, _time_to_deadline(turn, reply), accepted)
         if turn.delivery == 1 and chain_task.task == RUN:
             claim.attempts = {}  # a turn's first delivery has no earlier attempts
         return claim
+
+    def _decode_record(self, record: Mapping[bytes, bytes]) -> Exchange[Turn]:
+        """Decode a turn's record with all messages of its conversation. Raises ``ValueError`` for a damaged record."""
+        turn = decode_turn(record)
+        if not (head := record.get(b"history")):
+            return turn
+        key = keys_for_turn(self._settings.namespace, turn.turn_id).history(turn.request.session_id)
+        return join_history(turn, (yield Command(lambda found: found, (head,), "read_history", (key,))))
 
     def _read_texts(self, turn_id: str) -> Command[dict[bytes, bytes]]:
         names = ("request", "accepted")
@@ -350,7 +360,7 @@ class TurnCommands:
         if place := record.get(b"response_in"):
             attempts = keys_for_turn(self._settings.namespace, turn_id).attempts(turn_id)
             record[b"response"] = yield Command(lambda text: text or b"", ("HGET", attempts, place))
-        return decode_turn(record)
+        return (yield from self._decode_record(record))
 
     def read_attempts(self, claim: LeaseClaim) -> Exchange[list[AttemptRecord]]:
         """Return the attempts of a claimed turn, which are read from the store only once."""

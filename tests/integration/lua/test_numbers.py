@@ -43,8 +43,20 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 #: So often each argument of each script is varied, on whatever state it is called.
 _OFTEN = 5
 #: Scripts that are given no number, and the common parts of the others.
-_WITHOUT = {"beat", "cancel", "drop", "outline", "queue_position", "release", "select", "use_up"}
-_WITHOUT |= {"fair_queue", "pauses", "record", "turn"}
+_WITHOUT = {
+    "beat",
+    "cancel",
+    "drop",
+    "outline",
+    "queue_position",
+    "read_history",
+    "release",
+    "select",
+    "sweep",
+    "tally",
+    "use_up",
+}
+_WITHOUT |= {"history", "fair_queue", "pauses", "record", "turn"}
 
 
 def counts_arguments(name: str, number: int) -> bool:

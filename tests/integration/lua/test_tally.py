@@ -24,8 +24,18 @@ def finished(client: TurnsClient, store: redis.Redis) -> list[str]:
     for number, turn_id in enumerate(ids):
         again = number % 10 == 0
         outcome = "passed_after_retry" if again else "passed"
-        record = {"state": "finished", "outcome": outcome, "owner": f"owner-{number % 2}", "session_id": "s"}
-        counts = {"retries": int(again), "attempt": 1 + again, "tokens_used": 20, "cost_used": 1_000_000}
+        record: dict[str, str | int] = {
+            "state": "finished",
+            "outcome": outcome,
+            "owner": f"owner-{number % 2}",
+            "session_id": "s",
+        }
+        counts: dict[str, str | int] = {
+            "retries": int(again),
+            "attempt": 1 + again,
+            "tokens_used": 20,
+            "cost_used": 1_000_000,
+        }
         pipe.hset(keys.turn(turn_id), mapping=record | counts)
         pipe.zadd(keys.finished, {turn_id: now - 1000 + number // 400})
         if again:

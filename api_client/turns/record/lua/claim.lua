@@ -1,5 +1,5 @@
 -- Claim a turn for one task of its chain. The worker chose the token, so a repeat after a lost reply finds its claim.
--- KEYS[20] affinity (string): the worker process that can continue the session best
+-- KEYS[21] affinity (string): the worker process that can continue the session best
 -- args: link token worker alone task models lack patience_ms#
 -- models: labels of the models of this worker, each between line ends; '' for all
 -- lack: why this worker cannot carry out the task, or ''
@@ -58,7 +58,7 @@ if (turn.lacks or '') ~= '' then set('lacks', '') end
 -- The delivery before the last strike runs in a separate process, so that a crash can be blamed on the turn.
 if alone ~= '1' and number('strikes') >= STRIKES - 1 then return { 'refused', 'alone' } end
 -- A run is briefly left to the worker that can continue best. A run on another worker ends the affinity.
-local affine = patience_ms > 0 and turn.state == 'queued' and redis.call('GET', KEYS[20])
+local affine = patience_ms > 0 and turn.state == 'queued' and redis.call('GET', KEYS[21])
 if affine and affine ~= worker then
   local waits = alone ~= '1' and number('strikes') == 0 and (turn.avoid or '') == ''
   if waits and number('kept_until') == 0 then
@@ -66,7 +66,7 @@ if affine and affine ~= worker then
     look_again(NOW + patience_ms + ANNOUNCE_MS) -- the turn is announced and only left to wait
   end
   if waits and number('kept_until') > NOW then return { 'refused', 'kept', affine } end
-  share('DEL', KEYS[20])
+  share('DEL', KEYS[21])
 end
 if number('kept_until') > 0 then set('kept_until', 0) end
 
