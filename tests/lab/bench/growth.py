@@ -320,16 +320,18 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab.bench.growth", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes: a minute")
     parser.add_argument("--only", choices=CURVES, action="append", help="this curve; may be repeated")
-    parser.add_argument("--plots", type=Path, default=IMAGES, help="folder for the plots (docs/images)")
+    parser.add_argument("--plots", type=Path, help="folder for the plots (docs/images; none with --quick)")
     asked = parser.parse_args(arguments)
+    folder = asked.plots or (None if asked.quick else IMAGES)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     steep = []
     for name in asked.only or CURVES:
         measure, quick, full = CURVES[name]
         curve = asyncio.run(measure(quick if asked.quick else full))
         print("\n".join(curve.rows()), flush=True)
-        lines = [Line(figure, points) for figure, points in curve.figures.items()]
-        (asked.plots / f"growth-{name}.svg").write_text(plot(curve.title, curve.across, "", lines))
+        if folder:
+            lines = [Line(figure, points) for figure, points in curve.figures.items()]
+            (folder / f"growth-{name}.svg").write_text(plot(curve.title, curve.across, "", lines))
         steep += [f"{name}: {figure}" for figure in curve.figures if curve.steepness(figure) > STEEPEST]
     limits = {"overview": LOOK_AT_MOST, "doctor": DOCTOR_LOOKS_AT}
     print(f"\nunfinished turns looked at, at most: {json.dumps(limits)}")
