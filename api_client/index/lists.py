@@ -161,7 +161,10 @@ class TurnLists:
         return await self._ask(self._redis.zcard(name)), await self.read_turns(raw.decode() for raw in first)
 
     async def read_turns(self, turn_ids: Iterable[str]) -> list[Turn]:
-        """Return the turns with these ids in the given order, leaving out turns that no longer exist."""
+        """Return the turns with these ids in the given order, leaving out turns that no longer exist.
+
+        Of a long conversation a turn has its own message alone, the last one.
+        """
         pipe = self._redis.pipeline(transaction=False)
         for turn_id in turn_ids:
             keys = keys_for_turn(self._namespace, turn_id)
