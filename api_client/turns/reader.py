@@ -15,9 +15,9 @@ from api_client.contract.keys import keys_for_turn
 from api_client.contract.record import decode_attempts, decode_turn, has_separate_texts
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
+from api_client.store.earlier_messages import READ_HISTORY, join_history
 from api_client.store.read_script import ReadScript
 from api_client.turns.channels import ChannelHub
-from api_client.turns.earlier_messages import READ_HISTORY, join_history
 from api_client.turns.stream import EndUnreadable, Position, follow_events, read_log
 
 #: Log entries read by one command, few enough to block the store for about a millisecond.

@@ -16,7 +16,7 @@ from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Priority, TurnRequest
 from api_client.contract.work import find_work
 from api_client.store.commands import Word
-from api_client.turns.earlier_messages import split_history
+from api_client.store.earlier_messages import split_history
 
 _DAY_MS = 86_400_000
 

@@ -29,8 +29,8 @@ from api_client.store.commands import (
     release_keys,
     turn_keys,
 )
+from api_client.store.earlier_messages import READ_HISTORY, join_history
 from api_client.store.module_log import ModuleLog
-from api_client.turns.earlier_messages import READ_HISTORY, join_history
 from api_client.turns.record.claim import (
     ClaimRefusal,
     CommitResult,

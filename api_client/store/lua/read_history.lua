@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Return the messages (JSON) up to a digest, oldest first, or false if one is missing: see store/lua/history.lua.
+-- Return the messages (JSON) up to a digest, oldest first, or false if one is missing: see history.lua.
 -- KEYS[1] history (hash)  ARGV[1] digest of the last message
 
 local found, digest = {}, ARGV[1]
