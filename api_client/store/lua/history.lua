@@ -8,7 +8,7 @@
 --   @TURN    the digest of the last message before the turn's own, and when the turn ended, if it has
 --   open     number of turns that have not ended; a dead letter counts until somebody drops it
 --   swept    when messages that no turn needs any more were last removed
--- The key expires with the last of its turns. Meanwhile it is swept at a submit and by `turns gc`.
+-- The key expires with the last of its turns. Meanwhile it is swept at a submit and by `turns data gc`.
 
 local DIGEST = 32
 
