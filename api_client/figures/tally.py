@@ -19,6 +19,7 @@ from api_client.contract.owners import format_owner
 from api_client.figures import RetryShare, TurnRow
 from api_client.figures.rollup import add_turns
 from api_client.store import Store
+from api_client.store.read_script import ReadScript
 
 #: Breakdowns that are computed from the records of finished turns while they are kept.
 ACCOUNTS = ("owner", "key")
@@ -57,7 +58,7 @@ class TurnTally:
 
     def __init__(self, store: Store) -> None:
         self._store, self._keys = store, store.keys
-        self._add_up = store.redis.register_script(_LUA.read_text())
+        self._add_up = ReadScript(store.redis, _LUA)
         self._running: dict[Question, asyncio.Task[Groups]] = {}
         self._one_at_a_time = asyncio.Lock()
 
