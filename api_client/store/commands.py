@@ -2,9 +2,9 @@
 
 A command's file declares its arguments once: ``-- args: token nth# ...`` (``#``: a number, ``...``: any further texts).
 The whole script consists of the settings as constants, the needed part of the common files, and the command. The script
-reads the record fields that its text names, or the fields of its header: ``-- reads: state``. Everything except
-``record.lua`` is inside one function, because the server runs the whole text for each call and resolves names of an
-enclosing function fastest.
+reads the record fields that its text names, or those of its header: ``-- reads: state``, ``*`` for all. Everything
+except ``record.lua`` is inside one function, because the server runs the whole text for each call and resolves names of
+an enclosing function fastest.
 """
 
 from __future__ import annotations
@@ -200,12 +200,16 @@ def _find_fields(needed: Sequence[str], own: str) -> list[str]:
     if declared := re.search(r"^-- reads: (.*)$", own, re.MULTILINE):
         return sorted({"seq", *declared[1].split()})
     code = _COMMENT.sub("", "\n".join([*needed, own]))
+    labels = (*COUNTED, *OWN_COUNTERS) if "COUNTED_LABELS()" in code else ()
     return sorted(
-        {"seq", *re.findall(r"\bnumber\('(\w+)'\)", code), *re.findall(r"\bturn\.(\w+)", _TEXT.sub("", code))}
+        {"seq", *labels, *re.findall(r"\bnumber\('(\w+)'\)", code), *re.findall(r"\bturn\.(\w+)", _TEXT.sub("", code))}
     )
 
 
 def _read_statement(fields: Sequence[str]) -> str:
+    if "*" in fields:
+        read = "record = redis.call('HGETALL', TURN)\nturn = {}"
+        return f"{read}\nfor i = 1, #record, 2 do turn[record[i]] = record[i + 1] end\nseq = number('seq')"
     found = ", ".join(f"{name} = found[{at}]" for at, name in enumerate(fields, 1))
     asked = ", ".join(f"'{name}'" for name in fields)
     return f"local found = redis.call('HMGET', TURN, {asked})\nturn = {{ {found} }}\nseq = number('seq')"

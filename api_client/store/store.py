@@ -65,6 +65,9 @@ class Store:
         self.keys = Keys(settings.namespace)
         self.troubles = dict[str, str]()
         self._queue = find_queue(settings)
+        #: The next question how the server's last write to its disk went, which waits for the one before it.
+        self._next_look: asyncio.Task[bytes] | None = None
+        self._look_lock = asyncio.Lock()
 
     @property
     def has_queues(self) -> bool:
@@ -238,7 +241,7 @@ class Store:
         """
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                if _NOT_TAKEN not in await self._send_with_retry(("INFO", "persistence")):
+                if _NOT_TAKEN not in await self._look_at_disk():
                     return
         except ResponseError:
             return  # without permission the server is not ours, and syncs as its owner wants
@@ -250,6 +253,18 @@ class Store:
                     if WorkerReport.from_json("", report).at * 1000 > at_ms + _LATER_MS:
                         return
         raise to_unavailable(ResponseError("MISCONF the disk is full or broken: the last writes are in memory alone"))
+
+    async def _look_at_disk(self) -> bytes:
+        """Ask the server about its disk. Callers that come while a question is under way share the next one."""
+
+        async def ask() -> bytes:
+            async with self._look_lock:
+                self._next_look = None
+                found: bytes = await self._send_with_retry(("INFO", "persistence"))
+                return found
+
+        self._next_look = self._next_look or asyncio.create_task(ask())
+        return await asyncio.shield(self._next_look)
 
 
 def to_unavailable(error: BaseException) -> StoreUnavailable:

@@ -53,7 +53,7 @@ MUTANTS = [
     Mutant("a repeated claim is another delivery", "claim", "if turn.token == token then", "if false then"),
     Mutant("claim takes what is held", "claim", "if (turn.token or '') ~= '' then", "if false then"),
     Mutant("claim takes any link", "claim", "if turn.next ~= link then", "if false then"),
-    Mutant("claim takes a turn that waits for its session", "claim", "if not is_head() then", "if false then"),
+    Mutant("claim takes a turn that waits for its session", "claim", "and not is_head() then", "and false then"),
     Mutant(
         "claim takes what was called off", "claim", "if called_off(turn.state == 'queued') ~= '' then", "if false then"
     ),
@@ -214,5 +214,5 @@ MUTANTS = [
     Mutant("submit takes another body for the same", "submit", "if hash == body then", "if true then"),
     Mutant("reject is not refused", "submit", "if double_text == 'reject' and position > 0 then", "if false then"),
     Mutant("submit jumps the queue", "submit", "share('RPUSH', SESSION, ID)", "share('LPUSH', SESSION, ID)"),
-    Mutant("a waiting turn is not due", "submit", "look_again((position", "local _ = ((position"),
+    Mutant("a waiting turn is not due", "submit", "look_again(lines_up and", "local _ = (lines_up and"),
 ]

@@ -27,7 +27,7 @@ SETTINGS = Settings(
 
 _SERVER_CLOCK = """local clock = redis.call('TIME')
 local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000)"""
-_OWN_CLOCK = "local NOW = tonumber(KEYS[#KEYS])"
+_OWN_CLOCK = "local NOW = tonumber(KEYS[#KEYS])\nlocal clock = { 0, 0 }"
 #: So short that requests are long, and of the accepted moves "repaired", but not "accept".
 _SHORT_BYTES = f"local SHORT_BYTES = {commands.SHORT_BYTES}", "local SHORT_BYTES = 7"
 
@@ -115,7 +115,8 @@ def command_texts(mutant: Mutant | None = None) -> dict[str, str]:
 
 def told_by(reply: list[Any]) -> dict[bytes, bytes]:
     """Return the fields in the reply to a claim, or to a commit whose holder continues."""
-    _, _, pairs = reply
+    _, _, *told = reply
+    pairs = [part for each in told for part in each]
     values = (value if isinstance(value, bytes) else b"%d" % value for value in pairs[1::2])
     return dict(zip(pairs[::2], values, strict=True))
 

@@ -9,12 +9,13 @@ if turn.state ~= 'queued' or (turn.token or '') ~= '' then return { 'gone' } end
 if number('delivery') > 0 then return { 'begun' } end
 if not is_head() or held_back(true) or called_off(true) ~= '' or number('not_before') > NOW then return { 'gone' } end
 local is_there = redis.call('HEXISTS', LINE, ID) == 1
+set('lined', 1)
 after(function()
   local place = is_there and place_of(ID)
   if place then
-    redis.call('ZADD', DUE, before(number('deadline_at'), NOW + 64 * ANNOUNCE_MS), ID)
     add(place.at)
-    put(place, time_of(place))
+    redis.call('ZADD', DUE, before(number('deadline_at'), NOW + 64 * ANNOUNCE_MS), ID)
+    put(place, (time_of(place)))
     return fill_up()
   end
   local created_at = number('created_at')

@@ -6,21 +6,20 @@
 -- advances by 1 / weight. New owners begin now; returning owners not before their time. The oldest turn of an owner
 -- starts first. A started turn becomes a Celery message. At most AHEAD messages wait in Celery's queue, so that
 -- newcomers start soon; all other turns wait here.
--- comes goes soon; all others wait here.
 --
--- KEYS 15  WAITING   zset    PRIORITY|OWNER|CREATED|ID, all of score 0: in the order of the texts
---      16  LINE      hash    by id: JSON {who, at, owner, priority, weight, most, link, session}, line
---                            end, message; clock|PRIORITY; count: all turns; ahead: interactive turns started since
---                            the last background turn
---      17  FIRST     zset    PRIORITY|OWNER by time, of interactive turns; scores from AWAY on: not allowed to start
---      18  SECOND    zset    the same for background turns
---      19  LET_GO    zset    started and unclaimed turns, by start time; only if the queue is elsewhere
---      20  AT_WORK   zset    OWNER|ID, all of score 0: turns that occupy a slot, of owners with limited slots;
+-- KEYS 14  WAITING   zset    PRIORITY|OWNER|CREATED|ID, all of score 0: in the order of the texts
+--      15  LINE      hash    by id: JSON {who, at, owner, priority, weight, most, link, session}, line
+--                            end, message; ahead: interactive turns started since the last background turn
+--      16  FIRST     zset    PRIORITY|OWNER by time, of interactive turns; scores from AWAY on: not allowed to start;
+--                            CLOCK: the clock of this priority, negative
+--      17  SECOND    zset    the same for background turns
+--      18  LET_GO    zset    started and unclaimed turns, by start time; only if the queue is elsewhere
+--      19  AT_WORK   zset    OWNER|ID, all of score 0: turns that occupy a slot, of owners with limited slots;
 --                            then services: }SERVICE|ID has a slot, }SERVICE}OWNER|CREATED|ID waits for a slot
 --      20  QUEUE     list    Celery's queue, if it is in this database (QUEUED)
 -- AHEAD and FAR_AHEAD limit the waiting messages, counted in the queue or else in LET_GO.
 
-local AHEAD, FAR_AHEAD, AWAY = 2, 16, 10000000000
+local AHEAD, FAR_AHEAD, AWAY, CLOCK = 2, 16, 10000000000, 'clock'
 -- One of this many started turns is a background turn, if any waits.
 local SHARE = 8
 -- Turns of the same time start in the order of their arrival.
@@ -29,18 +28,27 @@ local TICK = 0.000001
 local WAITING, LINE, FIRST, SECOND = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local LET_GO, AT_WORK, QUEUE = KEYS[18], KEYS[19], KEYS[20]
 
--- Whether somebody waits, and the length of Celery's queue, as far as this command knows.
-local waits, queued
+-- The length of Celery's queue, and what exists, as far as this command knows.
+local queued, seen
+-- Return what exists. One command tells it: a key counts as often as it is named.
+local function look()
+  if not seen then
+    local sum = redis.call('EXISTS', WAITING, SECOND, SECOND, PAUSES, PAUSES, PAUSES, PAUSES,
+      SESSION, SESSION, SESSION, SESSION, SESSION, SESSION, SESSION, SESSION)
+    seen = { waiting = sum % 2 >= 1, background = sum % 4 >= 2, pauses = sum % 8 >= 4, session = sum >= 8 }
+  end
+  return seen
+end
 local function is_empty()
-  if waits == nil then waits = redis.call('EXISTS', WAITING) == 1 end
-  return not waits
+  if look().waiting == nil then look().waiting = redis.call('EXISTS', WAITING) == 1 end
+  return not look().waiting
 end
 local function add(at)
-  waits = true
+  look().waiting = true
   redis.call('ZADD', WAITING, 0, at)
 end
 local function remove(at)
-  waits = nil
+  look().waiting = nil
   redis.call('ZREM', WAITING, at)
 end
 
@@ -48,10 +56,10 @@ local function owners_of(priority) return priority == 'background' and SECOND or
 local function plain(owner) return (string.gsub(owner, '[|}\n]', '_')) end
 local function within(prefix) return '[' .. prefix .. '|', '(' .. prefix .. '}' end
 
--- Return the first waiting turn of an owner, as WAITING has it, or nil.
+-- Return the first two waiting turns of an owner, as WAITING has them, or nil.
 local function first_of(who)
   local from, to = within(who)
-  return redis.call('ZRANGEBYLEX', WAITING, from, to, 'LIMIT', 0, 1)[1]
+  return unpack(redis.call('ZRANGEBYLEX', WAITING, from, to, 'LIMIT', 0, 2))
 end
 
 -- Return whether all slots of an owner are occupied.
@@ -61,18 +69,25 @@ local function is_full(owner, most)
 end
 
 -- Include an owner in the scheduling if it has a waiting turn and a free slot; exclude it otherwise.
-local function put(place, at)
-  local first = first_of(place.who)
-  if first then waits = true end
+-- clock: the new time of the clock, or nil
+local function schedule(place, at, first, clock)
+  local owners = owners_of(place.priority)
+  if first then look().waiting = true end
+  if place.priority == 'background' then look().background = true end
   local takes_part = first and not is_full(place.owner, place.most)
-  redis.call('ZADD', owners_of(place.priority), takes_part and at or AWAY + at, place.who)
+  local score = takes_part and at or AWAY + at
+  if not clock then return redis.call('ZADD', owners, score, place.who) end
+  redis.call('ZADD', owners, score, place.who, -clock, CLOCK)
+  -- The time of owners that are away has passed, so they would begin now anyway.
+  if not takes_part then redis.call('ZREMRANGEBYSCORE', owners, AWAY, AWAY + clock) end
 end
+local function put(place, at) schedule(place, at, (first_of(place.who))) end
 
--- Return an owner's time: its stored time if that lies ahead, or now.
+-- Return an owner's time: its stored time if that lies ahead, or now; and whether the owner takes part.
 local function time_of(place)
-  local clock = tonumber(redis.call('HGET', LINE, 'clock|' .. place.priority) or '0')
-  local own = tonumber(redis.call('ZSCORE', owners_of(place.priority), place.who) or '0')
-  return math.max(clock, own >= AWAY and own - AWAY or own)
+  local own, clock = unpack(redis.call('ZMSCORE', owners_of(place.priority), place.who, CLOCK))
+  local time = tonumber(own or '0')
+  return math.max(-tonumber(clock or '0'), time >= AWAY and time - AWAY or time), own and time < AWAY
 end
 
 -- Return a turn's entry and its message; nil if the turn does not wait here.
@@ -84,24 +99,29 @@ end
 -- Return a time, or the deadline if that is earlier.
 local function before(deadline_at, at) return NOW < deadline_at and deadline_at < at and deadline_at or at end
 
--- Add a turn to the queue, see start for `of`. Repeating is harmless.
+-- Add a turn to the queue, see start for `of`. Repeating is harmless. Return whether turns may start now: an owner that
+-- takes part had turns that would have started.
 local function enqueue(id, of, message)
   local owner = plain(of.owner)
   local who = of.priority .. '|' .. owner
-  -- Turns of the same millisecond keep the order of their arrival.
-  local at = string.format('%s|%015.0f%09.0f|%s', who, of.created_at, redis.call('HINCRBY', LINE, 'count', 1), id)
+  -- Turns of the same millisecond keep the order of their arrival, by the microseconds of now.
+  local at = string.format('%s|%015.0f%06d|%s', who, of.created_at, clock[2], id)
   local place = { who = who, at = at, owner = owner,
     priority = of.priority, weight = of.weight, most = of.most, link = of.link, session = of.session,
     deadline_at = of.deadline_at }
   redis.call('HSET', LINE, id, cjson.encode(place) .. '\n' .. message)
   add(place.at)
-  redis.call('ZADD', DUE, before(of.deadline_at, NOW + 64 * ANNOUNCE_MS), id)
-  put(place, time_of(place))
+  if not of.is_due then redis.call('ZADD', DUE, before(of.deadline_at, NOW + 64 * ANNOUNCE_MS), id) end
+  local time, takes_part = time_of(place)
+  if not takes_part then put(place, time) end
+  return not takes_part
 end
 
 -- When nobody waits any more, all clocks restart.
 local function begin_again()
-  if is_empty() then redis.call('DEL', LINE, FIRST, SECOND) end
+  if not is_empty() then return end
+  redis.call('DEL', LINE, FIRST, SECOND)
+  look().background = false
 end
 
 -- Remove a turn from the queue, because it ends.
@@ -110,7 +130,7 @@ local function leave(id)
   if not place then return end
   redis.call('HDEL', LINE, id)
   remove(place.at)
-  put(place, time_of(place))
+  put(place, (time_of(place)))
   begin_again()
 end
 
@@ -121,7 +141,7 @@ local function leave_place(id, owner)
   for _, priority in ipairs({ 'interactive', 'background' }) do
     local first = first_of(priority .. '|' .. owner)
     local place = first and place_of(string.match(first, '[^|]+$'))
-    if place then put(place, time_of(place)) end
+    if place then put(place, (time_of(place))) end
   end
 end
 
@@ -163,9 +183,9 @@ end
 -- Return the owner whose turn starts next and its time; nil if no turn may start.
 local function next_owner()
   local function earliest(owners)
-    return redis.call('ZRANGEBYSCORE', owners, '-inf', '(' .. AWAY, 'WITHSCORES', 'LIMIT', 0, 1)
+    return redis.call('ZRANGEBYSCORE', owners, 0, '(' .. AWAY, 'WITHSCORES', 'LIMIT', 0, 1)
   end
-  local first, second = earliest(FIRST), earliest(SECOND)
+  local first, second = earliest(FIRST), look().background and earliest(SECOND) or {}
   if first[1] and second[1] then
     if redis.call('HINCRBY', LINE, 'ahead', 1) < SHARE then return first[1], tonumber(first[2]) end
     redis.call('HDEL', LINE, 'ahead')
@@ -186,7 +206,8 @@ end
 local function release_one(without_message)
   if is_empty() or not has_room() then return nil end
   local who, at = next_owner()
-  local first = who and first_of(who)
+  local first, second
+  if who then first, second = first_of(who) end
   if not first then
     if who then redis.call('ZREM', FIRST, who) redis.call('ZREM', SECOND, who) end
     return nil
@@ -199,13 +220,10 @@ local function release_one(without_message)
   end
   local is_pushed = QUEUED == 1 and message ~= ''
   if not is_pushed and not without_message then return nil end
-  local owners, clock = owners_of(place.priority), at + TICK
   redis.call('HDEL', LINE, id)
   remove(first)
-  redis.call('HSET', LINE, 'clock|' .. place.priority, clock)
   if place.most > 0 then redis.call('ZADD', AT_WORK, 0, place.owner .. '|' .. id) end
-  put(place, at + 1 / place.weight)
-  redis.call('ZREMRANGEBYSCORE', owners, AWAY, AWAY + clock) -- their time has passed, so they would begin now anyway
+  schedule(place, at + 1 / place.weight, second, at + TICK)
   begin_again()
   redis.call('ZADD', DUE, before(place.deadline_at, NOW + ANNOUNCE_MS), id)
   if QUEUED == 0 then redis.call('ZADD', LET_GO, NOW, id) end
@@ -222,7 +240,7 @@ local function fill_up()
 end
 
 -- Allow a turn's first run: start it at once if nobody waits, otherwise queue it.
--- of: {created_at, owner, priority, weight, most, link, session, deadline_at}
+-- of: {created_at, owner, priority, weight, most, link, session, deadline_at, is_due: due as a turn that waits here}
 local function start(id, of, message)
   if message ~= '' and of.most == 0 and is_empty() then
     queued = redis.call('LPUSH', QUEUE, message)
@@ -233,6 +251,5 @@ local function start(id, of, message)
     queued = queued - 1
     redis.call('LTRIM', QUEUE, 1, -1) -- not LPOP: a relay's user may not pop messages (compose/broker/users.acl)
   end
-  enqueue(id, of, message)
-  fill_up()
+  if enqueue(id, of, message) then fill_up() end
 end

@@ -1,5 +1,5 @@
 -- Earlier messages of the turns of a session, each stored once: a chat sends its whole conversation with every message.
--- Follows line.lua.
+-- Follows fair_queue.lua.
 --
 -- Fields of HISTORY
 --   DIGEST   a message (JSON) behind the digest of the message before it (zeros: there is none). A digest covers all

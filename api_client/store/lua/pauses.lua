@@ -28,8 +28,6 @@ local function limit_of(label) return 'limit|' .. service_of(label) end
 
 -- The pauses as read by this command, with its own changes; false if a pause does not exist.
 local known
--- Whether there are any pauses; usually there are none, and none is read by name.
-local any
 local function write(name, pause)
   known[name] = cjson.encode(pause)
   share('HSET', PAUSES, name, known[name])
@@ -45,15 +43,12 @@ end
 local function pause_of(name)
   if not known then
     known = {}
-    local there = redis.call('EXISTS', PAUSES, WAITING) -- one command for both keys, because usually neither exists
-    if there == 0 then waits = false end
-    any = there == 2 or there == 1 and is_empty()
-    if any then
+    if look().pauses then
       learn({ 'intake', 'queue|run', 'queue|check', 'owner|' .. (turn.owner or ''), 'key|' .. (turn.key or ''),
         'model|' .. works(), 'breaker|' .. works(), 'errors|' .. works(), limit_of(works()) })
     end
   end
-  if any and known[name] == nil then learn({ name }) end -- a pause of the model that takes the turn over
+  if look().pauses and known[name] == nil then learn({ name }) end -- a pause of the model that takes the turn over
   return known[name] and cjson.decode(known[name]) or nil
 end
 local function is_on(pause) return pause and (pause.until_ms == 0 or pause.until_ms > NOW) end

@@ -32,6 +32,7 @@
 --   cmd                                number of the holder's last command
 --   last_token last_cmd last_head last_outcome     the last commit and its answer
 --   epoch seq                          of the log: nonce of this record, number of the last event
+--   behind lined                       1: not the first of its session when it came; lined up by enqueue.lua
 --   attempt delivery strikes retries avoid announced not_before alive_at since
 --   created_at finished_at deadline_at deadline_ms suspended_at decide_by decided decision interruption answer_used
 --   kept_until                         how long the next run is left to the worker that keeps the session's agent
@@ -57,14 +58,18 @@ local ID = ARGV[1]
 local clock = redis.call('TIME')
 local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
--- The record at the start of the command; a text per field, or false if missing. `set` changes this table too.
+-- The record at the start of the command; a text per field, or false or nil if missing. `set` changes this table too.
 local turn
+-- The same as the store returned it, in commands that read all of it ("reads: *").
+local record
 local seq
 local function number(name) return tonumber(turn[name] or '0') or 0 end
 
 -- The writes after the answer. Numbers are whole, because the server writes them as such.
 local fields, facts, texts, shared, events, counted = {}, {}, {}, {}, {}, {}
 local is_written = false
+-- Nobody follows a turn that this command stores.
+local is_new = false
 -- Actions after all writes, whose failure does not undo the writes: see fair_queue.lua.
 local afterwards = {}
 local function after(act) afterwards[#afterwards + 1] = act end
@@ -132,7 +137,7 @@ local function flush()
     set('seq', seq)
   end
   if #fields > 0 then redis.call('HSET', TURN, unpack(fields)) end
-  if lines then redis.call('PUBLISH', TURN .. ':bell', lines) end
+  if lines and not is_new then redis.call('PUBLISH', TURN .. ':bell', lines) end
   if lines and turn.outcome and turn.outcome ~= '' and turn.outcome ~= 'dead' then
     -- A dead letter stays until somebody drops it.
     for i = 1, (turn.apart or turn.request_bytes) and 4 or 3 do redis.call('PEXPIRE', KEYS[i], RETENTION_MS) end

@@ -3,9 +3,6 @@
 -- The turn's model, as a label.
 local function model() return turn.model or 'other' end
 
--- A label that an admission gave the turn, or false.
-local function label_of(name) return redis.call('HGET', TURN, name) end
-
 -- Make the turn due, no later than its deadline if that still lies ahead.
 local function look_again(at)
   local deadline = number('deadline_at')
@@ -67,10 +64,10 @@ local function finish(outcome, answer, ending)
   local step = (turn.step or '') ~= '' and turn.step or 'none'
   local again = number('retries') > 0 and '|1' or '|0'
   local labels = ''
-  for _, name in ipairs(COUNTED_LABELS()) do labels = labels .. '|' .. (label_of(name) or 'none') end
+  for _, name in ipairs(COUNTED_LABELS()) do labels = labels .. '|' .. (turn[name] or 'none') end
   count('turn.finished|' .. outcome .. '|' .. model() .. labels .. '|' .. step .. again)
   for name, counter in pairs(LABEL_COUNTERS()) do
-    if label_of(name) then count(counter .. '|' .. label_of(name) .. '|' .. outcome .. again) end
+    if turn[name] then count(counter .. '|' .. turn[name] .. '|' .. outcome .. again) end
   end
   took('time.turn', NOW - number('created_at') - number('still_ms'), '')
   emit('turn.finished', '{"outcome":"' .. outcome .. '","success":' ..
@@ -170,10 +167,10 @@ local function begin(link, state, token)
     ',"max_attempts":' .. most_attempts() .. ',"worker":' .. cjson.encode(turn.worker) .. '}')
 end
 
--- Return the record for the answer of a claim.
+-- Return the record for the answer of a claim, and what this command changed of it.
 local function claimed()
   flush()
-  return { 'claimed', NOW, redis.call('HGETALL', TURN) }
+  return { 'claimed', NOW, record or redis.call('HGETALL', TURN), fields }
 end
 -- Return the fields that a continuing holder does not know yet.
 local function continued()

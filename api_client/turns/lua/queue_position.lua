@@ -14,8 +14,8 @@ local own = rank_in(place.who, place.at)
 -- When the turn starts, on the clock of its priority.
 local goes_at = time_of(place) + own / place.weight
 local owners = owners_of(place.priority)
-local number = own + math.max(0, redis.call('ZCOUNT', owners, '-inf', math.min(goes_at, AWAY - 1)) - MOST)
-local found = redis.call('ZRANGEBYSCORE', owners, '-inf', math.min(goes_at, AWAY - 1), 'WITHSCORES', 'LIMIT', 0, MOST)
+local number = own + math.max(0, redis.call('ZCOUNT', owners, 0, math.min(goes_at, AWAY - 1)) - MOST)
+local found = redis.call('ZRANGEBYSCORE', owners, 0, math.min(goes_at, AWAY - 1), 'WITHSCORES', 'LIMIT', 0, MOST)
 for i = 1, #found, 2 do
   local first = found[i] ~= place.who and first_of(found[i])
   local other = first and place_of(string.match(first, '[^|]+$'))

@@ -27,7 +27,7 @@ if body ~= '' then
 end
 local closed = intake_closed(owner, key, model_label)
 if closed then return closed end
-local position = redis.call('LLEN', SESSION)
+local position = look().session and redis.call('LLEN', SESSION) or 0
 if double_text == 'reject' and position > 0 then
   return { 'busy', 0, redis.call('LINDEX', SESSION, 0) }
 end
@@ -37,7 +37,8 @@ for name, value in pairs({ v = RECORD_FORM, id = ID, epoch = epoch, state = 'que
   deadline_at = from_claim == '1' and 0 or NOW + deadline_ms, deadline_ms = deadline_ms, announced = 1,
   double_text = double_text, token_limit = token_limit, cost_limit = cost_limit,
   token_reserve = token_reserve, cost_reserve = cost_reserve, model = model_label,
-  max_attempts = max_attempts, key = key, most = most, priority = priority ~= 'interactive' and priority or '',
+  max_attempts = max_attempts, key = key, most = most, behind = math.min(position, 1),
+  priority = priority ~= 'interactive' and priority or '',
   weight = weight ~= 1 and weight or 0 }) do
   if value ~= '' and value ~= 0 then set(name, value) end -- a missing value is '' or 0
 end
@@ -48,15 +49,21 @@ share('RPUSH', SESSION, ID)
 if body ~= '' then share('SET', KEYS[21], ID .. ' ' .. body, 'PX', key_ms) end
 -- The first turn of a session is announced, here if store and broker are one server; a waiting turn is due at its
 -- deadline.
-look_again((position == 0 or double_text == 'interrupt') and NOW + ANNOUNCE_MS or far())
+local lines_up = position == 0 and message ~= '' and (most > 0 or not is_empty())
+local soon = (position == 0 or double_text == 'interrupt') and NOW + ANNOUNCE_MS
+look_again(lines_up and NOW + 64 * ANNOUNCE_MS or soon or far())
+is_new = true
 after(function() redis.call('RPUSH', PENDING, NOW .. '\nturn.submitted\t1') end) -- a failing counter stops no turn
 emit('turn.queued', '{"position":' .. position .. '}')
 if position == 0 and held_back(true) then return { 'stored', position, 'held' } end
 if position > 0 or message == '' then return { 'stored', position, '' } end
 flush()
 local of = { created_at = NOW, owner = owner, priority = priority, weight = weight, most = most, link = first_link,
-  session = session_id, deadline_at = number('deadline_at') }
+  session = session_id, deadline_at = number('deadline_at'), is_due = lines_up }
 -- pcall: the turn is stored, so a broken queue must not fail the command.
-if not pcall(start, ID, of, message) then return { 'stored', position, '' } end
+if not pcall(start, ID, of, message) then
+  redis.call('ZADD', DUE, before(of.deadline_at, soon), ID)
+  return { 'stored', position, '' }
+end
 redis.pcall('PUBLISH', channel, event)
 return { 'stored', position, 'announced' }

@@ -42,7 +42,7 @@ from api_client.turns.record.claim import (
     ValidationHeldBack,
 )
 from api_client.turns.record.encoding import EncodedTransition, encode_transition, find_orphaned
-from api_client.turns.record.store_command import Command, Exchange, T, decode_hash
+from api_client.turns.record.store_command import Command, Exchange, T, decode_changes, decode_hash
 from api_client.turns.record.transition import Transition, flatten_events
 
 log = ModuleLog(__name__)
@@ -115,7 +115,7 @@ class TurnCommands:
         reply = yield self._build_command("claim", turn_id, session_id, list, values, more_keys=(affinity,))
         if reply[0] == b"refused":
             return ClaimRefusal(*(part.decode() for part in reply[1:]))
-        record = decode_hash(reply[2])
+        record = decode_hash(reply[2]) | decode_changes(reply[3])
         if has_separate_texts(record):  # long texts are read separately, to keep the claim fast
             record |= yield self._read_texts(turn_id)
         turn, accepted = (yield from self._decode_record(record)), record.get(b"accepted", b"").decode()
@@ -202,9 +202,7 @@ class TurnCommands:
         def read(reply: Any) -> LostCommands | HeldBack | LeaseClaim | CommitResult:
             if reply[0] not in {b"continued", b"claimed"}:
                 return _read_refusal(reply) or _read_commit(reply)
-            pairs = reply[2]
-            values = [value if isinstance(value, bytes) else b"%d" % value for value in pairs[1::2]]
-            turn = apply_stored_changes(claim.turn, dict(zip(pairs[::2], values, strict=True)))
+            turn = apply_stored_changes(claim.turn, decode_changes(reply[2]))
             following = LeaseClaim(
                 turn, transition.next or claim.chain_task, claim.token, taken_at, _time_to_deadline(turn, reply)
             )

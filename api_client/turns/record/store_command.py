@@ -43,3 +43,11 @@ def decode_text(value: bytes | None) -> str:
 def decode_hash(pairs: Any) -> dict[bytes, bytes]:
     """Normalise a reply to HGETALL, which may be a mapping or a flat list, to a dict."""
     return dict(pairs) if isinstance(pairs, dict) else dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+
+def decode_changes(pairs: Any) -> dict[bytes, bytes]:
+    """Convert the fields that a script changed to a dict; the script returns whole numbers as numbers."""
+    return {
+        name: value if isinstance(value, bytes) else b"%d" % value
+        for name, value in zip(pairs[::2], pairs[1::2], strict=True)
+    }

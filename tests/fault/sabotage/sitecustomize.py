@@ -25,8 +25,8 @@ _LUA = {
         "beat": [("if turn.token ~= token then", "if not turn.state then")],
     },
     "order": {
-        "submit": [("local position = redis.call('LLEN', SESSION)", "local position = 0")],
-        "claim": [("if not is_head() then return { 'refused', 'waiting' } end", "")],
+        "submit": [("look().session and redis.call('LLEN', SESSION) or 0", "0")],
+        "claim": [("and not is_head() then return", "and false then return")],
         "reap": [("if not is_head() then", "if false then")],
     },
     "inbox": {"decide": [("if turn.state ~= 'suspended' then return", "if false then return")]},

@@ -255,7 +255,10 @@ async def test_places_of_turns_that_are_gone_are_found(line: Line) -> None:
 async def test_a_broken_line_costs_no_turn(line: Line) -> None:
     line.store.set(line.keys.waiting, "not a sorted set")
     [turn_id] = await line.submit("a", at_once=1)
-    assert (await line.client.reader.read_turn(turn_id)).state.value == "queued"
+    turn = await line.client.reader.read_turn(turn_id)
+    soon = (turn.created_at + line.client.settings.announce_seconds) * 1000
+    assert turn.state.value == "queued"
+    assert line.store.zscore(line.keys.due, turn_id) == pytest.approx(soon, abs=1), "announced before waiting turns are"
     line.store.delete(line.keys.waiting)
     assert line.ledger.queue_turn(turn_id, "s-0", FIRST) == "waits"
     assert line.taken() == turn_id
@@ -281,6 +284,22 @@ async def test_a_claim_costs_the_same_with_many_owners(line: Line, owners: int) 
 
 
 _COSTS: dict[int, dict[str, int]] = {}
+
+
+async def test_waiting_costs_a_turn_a_dozen_commands(line: Line) -> None:
+    def commands() -> int:
+        stats: Any = line.store.info("commandstats")
+        return sum(each["calls"] for name, each in stats.items() if name != "cmdstat_info")
+
+    async def cost(turns: int) -> float:
+        before = commands()
+        await line.submit("a", turns)
+        assert len(line.order()) == turns
+        return (commands() - before) / turns
+
+    await cost(1)  # the server knows the scripts
+    alone = await cost(1)
+    assert await cost(60) - alone <= 12
 
 
 async def test_where_the_queues_are_elsewhere_the_caller_announces_what_may_go(

@@ -6,13 +6,15 @@
 -- link: the task, such as turn.run/1  alone: 1 if this process works on nothing else, else 0
 -- task: the id of the Celery task, or ''
 -- patience_ms: how long a run is left to the worker of the affinity; 0 for no time
--- answers {'claimed', now, {field, text ...}} | {'refused', why} | {'refused', 'kept', worker}
+-- reads: *
+-- answers {'claimed', now, {field, text ...}, {changed field, text or number ...}} | {'refused', why}
+--         | {'refused', 'kept', worker}
 
 -- Whatever the result, the message has left the queue, so another message may follow.
 if QUEUED == 0 then share('ZREM', LET_GO, ID) end
 local begins = false -- whether the turn starts its first run now
 after(function()
-  if begins and not is_empty() then leave(ID) end -- the turn waited again, because a reaper took this message for lost
+  if begins and (turn.lined or '') ~= '' then leave(ID) end -- it waits again: a reaper took this message for lost
   fill_up()
 end)
 if not turn.state then return { 'refused', 'missing' } end
@@ -22,7 +24,7 @@ if turn.state == 'finished' then return { 'refused', 'finished' } end
 if string.find(turn.tokens or '', token, 1, true) then return { 'refused', 'late' } end
 if (turn.token or '') ~= '' then return { 'refused', 'held' } end
 if turn.next ~= link then return { 'refused', 'not_next' } end
-if not is_head() then return { 'refused', 'waiting' } end
+if (turn.behind or '') ~= '' and not is_head() then return { 'refused', 'waiting' } end -- the first stays the first
 if held_back(turn.state == 'queued') then return { 'refused', 'held_back' } end
 if called_off(turn.state == 'queued') ~= '' then
   look_again(NOW)

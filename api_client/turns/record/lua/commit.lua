@@ -19,7 +19,7 @@
 -- ...: names and texts of the turn's fields, the attempt's facts, the answer's fields; kind, data (JSON) of each event
 -- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
 --         | {'continued', now, {field, text or number ...}}: the holder has the next link; these fields changed
---         | {'claimed', now, {field, text ...}}: the same to a repeated command
+--         | {'claimed', now, {field, text ...}, {}}: the same to a repeated command
 --         | {'behind', number of the last command that is known here, ''}, see append
 --         | {'held_back', '', ''}: a run with the verdict on its answer, and no answers are validated now
 
