@@ -170,34 +170,24 @@ async def test_what_was_counted_is_folded_also_when_no_turn_is_unfinished_any_mo
     assert not store.exists(keys.pending)
 
 
-async def test_while_no_turn_is_unfinished_a_reaper_looks_half_as_often(
-    client: TurnsClient, short: Settings, monkeypatch: pytest.MonkeyPatch
+async def test_while_no_turn_is_unfinished_a_reaper_rests_until_a_new_one_may_be_due(
+    client: TurnsClient, settings: Settings
 ) -> None:
-    polled, looks = reaper(short), 0
-    look = polled.inner.reap_turns
-
-    async def counted() -> None:
-        nonlocal looks
-        looks += 1
-        await look()
-
-    monkeypatch.setattr(polled.inner, "reap_turns", counted)
-    for _ in range(10):
-        polled.poll()
-    assert looks == 5
+    polled = reaper(replace(settings, announce_seconds=5.0, reap_seconds=1.0))
+    polled.poll()
+    assert polled.seconds == 4.0
     await client.submitter.submit(request())
-    for _ in range(10):
-        polled.poll()
-    assert looks in {14, 15}, "the first poll may have been left out"
+    polled.poll()
+    assert polled.seconds == 1.0
 
 
-async def test_a_reaper_looks_each_time_while_the_store_is_away(
+async def test_a_reaper_looks_as_often_as_ever_while_the_store_is_away(
     short: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    polled = reaper(short)
+    polled = reaper(replace(short, announce_seconds=60.0))
     polled.poll()
-    polled.poll()  # left out
+    assert polled.seconds > short.reap_seconds
     monkeypatch.setattr(polled._backlog, "is_empty", Mock(side_effect=ReadOnlyError))
-    for _ in range(3):
-        with pytest.raises(ReadOnlyError):
-            polled.poll()
+    with pytest.raises(ReadOnlyError):
+        polled.poll()
+    assert polled.seconds == short.reap_seconds

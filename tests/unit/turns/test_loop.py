@@ -183,6 +183,24 @@ def test_a_reaper_that_fails_looks_again(fault: Exception, monkeypatch: pytest.M
     watch.close()
 
 
+def test_a_watcher_says_after_each_poll_when_the_next_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests = Reaper(SETTINGS, "w", lambda *_: None)
+    polls: list[float] = []
+
+    async def poll() -> None:
+        polls.append(rests.seconds)
+        rests.seconds = 0.001 if len(polls) < 3 else 3600.0
+
+    monkeypatch.setattr(rests, "poll", poll)
+    watch = PollingLoop()
+    watch.start()
+    rests.seconds = 3600.0
+    watch.add_watcher(rests)
+    wait_for(lambda: len(polls) == 3)
+    watch.close()
+    assert polls == [3600.0, 0.001, 0.001]
+
+
 def keeper_of(monkeypatch: pytest.MonkeyPatch, renew: Any) -> LeaseKeeper:
     keeper = LeaseKeeper(SETTINGS, "w")
     monkeypatch.setattr(keeper._beats, "renew_leases", renew)

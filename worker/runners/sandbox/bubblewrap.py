@@ -239,6 +239,8 @@ def _unreadable_paths(folder: Path) -> Iterator[Path]:
     except OSError:
         return
     for entry in entries:
+        if entry.is_symlink():  # most of /etc
+            continue
         try:
             mode = entry.stat(follow_symlinks=False).st_mode
         except OSError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -29,6 +30,8 @@ _LOOK_SECONDS = 15.0
 #: A disk that cannot store this many bytes counts as full.
 _ROOM = 256 * 1024
 _SPAWN_SECONDS = 10.0
+#: A program that ends at once: a twentieth of the processor time of an interpreter.
+_PROGRAM = [found] if (found := shutil.which("true")) else [sys.executable, "-S", "-E", "-c", ""]
 #: Up to this delivery of a turn, a machine error is blamed on the machine even if the probe succeeds.
 _FORGIVEN = 4
 #: Seconds without new turns after an out-of-memory kill, and the number of externally killed agents in a row that has
@@ -51,7 +54,7 @@ def find_obstacle(folder: Path) -> str:
     except OSError as error:
         return f"{folder} cannot be written: {error.strerror or error}"
     try:
-        subprocess.run([sys.executable, "-S", "-E", "-c", ""], check=True, timeout=_SPAWN_SECONDS, env={})
+        subprocess.run(_PROGRAM, check=True, timeout=_SPAWN_SECONDS, env={})
     except (OSError, subprocess.SubprocessError) as error:
         return f"no process can be started: {getattr(error, 'strerror', None) or error}"
     return ""

@@ -66,7 +66,7 @@ class Reaper:
         self._calm = GracePeriod(settings, connection.redis, worker)
         self._backlog = Backlog(settings, connection.redis)
         self._clocks = ClockComparison(settings.lease_seconds)
-        self._idle = self._left_out = self._another_looks = False
+        self._idle = self._another_looks = False
         self._released_at = self._steps_back_until = float("-inf")
         self._behind = ""
 
@@ -74,11 +74,12 @@ class Reaper:
         """Do nothing, because the reapers of other processes continue."""
 
     async def poll(self) -> None:
-        """Handle all due turns. Every second poll is skipped while all turns are finished."""
-        self._left_out = self._idle and not self._left_out
-        if not self._left_out:
-            self._idle = False  # if the store does not answer, the backlog is unknown
-            await self.reap_turns()
+        """Handle all due turns. While all turns are finished, polls are rare: a new turn is not due before the next."""
+        self._idle = False  # if the store does not answer, the backlog is unknown
+        self.seconds = self._settings.reap_seconds
+        await self.reap_turns()
+        if self._idle:
+            self.seconds = max(self.seconds, self._settings.announce_seconds - self.seconds)
 
     async def recall_turns(self) -> None:
         """Make all unfinished turns due now, so that their tasks are announced again."""

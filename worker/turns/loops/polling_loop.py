@@ -23,7 +23,7 @@ class Watcher(Protocol):
     """Interface for objects that a worker process polls regularly, such as the heartbeat or the reaper.
 
     Attributes:
-        seconds: the time between two polls; 0 disables polling.
+        seconds: the time until the next poll; 0 disables polling.
     """
 
     name: str
@@ -81,7 +81,6 @@ class PollingLoop:
     async def _poll_forever(self, watcher: Watcher, wait: float) -> None:
         away = False
         while not await self._ends_within(wait):
-            wait = watcher.seconds
             try:
                 await watcher.poll()
                 if away:
@@ -94,6 +93,7 @@ class PollingLoop:
             except Exception:
                 if not self._closing.is_set():
                     log.exception("poll.failed", thread=watcher.name)
+            wait = watcher.seconds
 
     async def _ends_within(self, seconds: float) -> bool:
         try:
