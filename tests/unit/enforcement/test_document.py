@@ -23,7 +23,7 @@ from worker.enforcement import (
 )
 from worker.enforcement.documents.adr import find_header_end
 from worker.enforcement.documents.document import parse_document
-from worker.enforcement.documents.outline import MAX_TOKENS, parse_outline
+from worker.enforcement.documents.outline import MAX_BLOCKS, parse_outline
 from worker.enforcement.rules import CodeBlocksRule, JsonSchemaRule, Rule, StructureRule
 
 _REFEREE = MarkdownIt("commonmark")
@@ -323,4 +323,4 @@ def test_a_text_of_too_many_blocks_is_read_to_its_end(line: str) -> None:
     assert [heading.title for heading in document.out.headings if heading.level == 1][-1] == "Last"
     assert [fence.info for fence in document.out.fences] == ["json"]
     assert [marker.step for marker in document.markers] == ["done"]
-    assert len(document.out.paragraphs) + len(document.out.headings) < MAX_TOKENS
+    assert len(document.out.paragraphs) <= MAX_BLOCKS + 1

@@ -115,7 +115,7 @@ class Adr:
         """Return the character position in the answer at which a line of this ADR begins."""
         if line == 0:
             return self.offset + self.out.lines[0].startswith(BOM)
-        return self.offset + sum(len(before) + 1 for before in self.out.lines[:line])
+        return self.offset + self.out.starts[line]
 
     def line_of(self, line: int) -> int:
         """Convert a line number of this ADR to a line number of the whole answer, counted from 1."""
@@ -175,13 +175,13 @@ def _is_data(text: str) -> bool:
     return root is None or root.kind != "scalar" or not any(char.isspace() for char in root.value)
 
 
-def find_adrs(out: Outline, starts: Sequence[int]) -> list[Adr]:
+def find_adrs(out: Outline) -> list[Adr]:
     """Return the ADRs of a parsed text in order, including ADRs in Markdown code fences."""
     found = list(_plain_adrs(out))
     first = found[0].start if found else len(out.lines)  # an ADR extends to the next ADR or to the end
     for fence in out.fences:
         if fence.is_document and fence.start < first:
-            found += _fenced_adrs(out, fence, starts)
+            found += _fenced_adrs(out, fence)
             if len(found) > MAX_ADRS:
                 break
     return sorted(found, key=lambda adr: adr.first_line + adr.start)
@@ -215,12 +215,12 @@ def _plain_adrs(out: Outline) -> Iterator[Adr]:
         yield adr
 
 
-def _fenced_adrs(out: Outline, fence: CodeFence, starts: Sequence[int]) -> Iterator[Adr]:
+def _fenced_adrs(out: Outline, fence: CodeFence) -> Iterator[Adr]:
     first, last = fence.start + 1, fence.end - fence.closed
     lines = remove_indent(out.lines[first:last], fence.indent)
     for adr in _plain_adrs(parse_outline("\n".join(lines), find_header_end)):
         adr.first_line, adr.fenced = first, True
-        adr.offset = -1 if fence.indent else starts[first]
+        adr.offset = -1 if fence.indent else out.starts[first]
         yield adr
 
 

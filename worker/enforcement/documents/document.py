@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import accumulate, groupby
+from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -32,16 +32,15 @@ def are_surely_outside(text: str, found: Sequence[Marker]) -> bool:
     return not may_hold_fences(text) and all(not m.start or text[m.start - 1] == "\n" for m in found)
 
 
-def markers_outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Sequence[int]) -> list[Marker]:
+def markers_outside_code(text: str, found: Sequence[Marker], out: Outline) -> list[Marker]:
     """Return the step markers of a text that are not inside code, quotes or YAML headers."""
     hidden = lines_in_spans(out.fenced, out.indented, out.quotes, out.headers)
-    lines = [bisect_right(starts, m.start) - 1 for m in found]
+    lines = [bisect_right(out.starts, m.start) - 1 for m in found]
     visible = [(m, line) for m, line in zip(found, lines, strict=True) if line not in hidden]
     kept: list[Marker] = []
     for (first, last), group in groupby(visible, key=lambda pair: _inline_block(pair[1], out)):
         members = [m for m, _ in group]
-        begin = starts[first]
-        end = starts[last] if last < len(starts) else len(text)
+        begin, end = out.starts[first], out.starts[last]
         if first == last or text.find("`", begin, members[-1].start) < 0:
             kept += members
             continue
@@ -93,14 +92,9 @@ class Document:
         """Return the Markdown outline of the text, which leaves out the headers of ADRs."""
         return parse_outline(self.text, find_header_end)
 
-    @cached_property
-    def starts(self) -> list[int]:
-        """Return the character position at which each line begins."""
-        return [0, *accumulate(len(line) + 1 for line in self.out.lines[:-1])]
-
     def position_of(self, line: int) -> int:
         """Return the character position at which a line begins, or the text's length for a line after the last."""
-        return self.starts[line] if line < len(self.starts) else len(self.text)
+        return min(self.out.starts[min(line, len(self.out.lines))], len(self.text))
 
     @cached_property
     def markers(self) -> list[Marker]:
@@ -108,7 +102,7 @@ class Document:
         found = find_markers(self.text)
         if not found or ("out" not in self.__dict__ and are_surely_outside(self.text, found)):
             return found
-        return markers_outside_code(self.text, found, self.out, self.starts)
+        return markers_outside_code(self.text, found, self.out)
 
     @cached_property
     def adrs(self) -> list[Adr]:
@@ -125,7 +119,7 @@ class Document:
         adrs: list[Adr] = []
         excerpts: list[Adr] = []
         if "adr_id" in self.text or "ADR-" in self.text:
-            for adr in find_adrs(self.out, self.starts):
+            for adr in find_adrs(self.out):
                 (excerpts if is_excerpt(adr) else adrs).append(adr)
         return adrs, excerpts
 

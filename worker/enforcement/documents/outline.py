@@ -6,26 +6,18 @@ Unlike CommonMark, it leaves out an ADR's YAML header, and nests fences in a fen
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple
 
 from markdown_it import MarkdownIt
+from markdown_it.common.utils import mdTrim
 from markdown_it.ruler import RuleOptionsType
-from markdown_it.rules_block import (
-    StateBlock,
-    blockquote,
-    code,
-    fence,
-    heading,
-    hr,
-    html_block,
-    lheading,
-    list_block,
-    paragraph,
-)
+from markdown_it.rules_block import StateBlock, blockquote, code, fence, hr, html_block, list_block
 from markdown_it.token import Token
 
 DOCUMENT_INFO = frozenset({"markdown", "md"})
@@ -34,9 +26,9 @@ BOM = "\ufeff"
 #: Deeper containers are text; otherwise markdown-it would drop the rest of the answer.
 MAX_NESTING = 20
 
-#: A text with more blocks than any document has (Markdown tokens, three a paragraph): behind them only headings, fences
-#: and headers are blocks, so that time stays short. Lists and quotes are paragraphs there.
-MAX_TOKENS = 100_000
+#: A text with more blocks than any document has (paragraphs, and Markdown tokens): behind them only headings, fences
+#: and headers are blocks, so that time stays short.
+MAX_BLOCKS = 30_000
 
 #: Lines from the first to the second (excluded), counted from 0.
 Span = tuple[int, int]
@@ -45,6 +37,7 @@ HeaderEnd = Callable[[list[str], int], int]
 _Rule = Callable[[StateBlock, int, int, bool], bool]
 
 _FENCE = re.compile(r"(`{3,})([^`]*)$|(~{3,})(.*)$")
+_HEADING = re.compile(r"(#{1,6})(?:[ \t]+(.*?))?(?:(?:^|(?<=[ \t]))#+)?[ \t]*$")
 _ALSO = {"py": "python", "python3": "python", "yml": "yaml", "sh": "shell", "bash": "shell"}
 
 
@@ -100,7 +93,7 @@ class CodeBlock(NamedTuple):
     number: int
 
 
-@dataclass(slots=True)
+@dataclass
 class Outline:
     """The positions of headings, fences, quotes and other blocks in a Markdown text."""
 
@@ -123,6 +116,11 @@ class Outline:
     def fenced(self) -> list[Span]:
         """Return the line ranges of all fences."""
         return [(fence.start, fence.end) for fence in self.fences]
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Return the character position at which each line begins, and the position behind the last line's end."""
+        return [0, *accumulate(len(line) + 1 for line in self.lines)]
 
     def inner_text(self, fence: CodeFence) -> str:
         """Return the text inside a closed fence, without the indentation of the fence."""
@@ -178,27 +176,19 @@ def parse_outline(text: str, header: HeaderEnd | None = None) -> Outline:
     ``header`` finds the end of YAML headers, which then count as separate blocks.
     """
     out = Outline(text.split("\n"))
-    reading = _RuleState(out.lines, header)
+    reading = _RuleState(out, header)
     tokens: list[Token] = []
-    _MARKDOWN.block.parse("\n".join(reading.masked_lines()), _MARKDOWN, {_OURS: reading}, tokens)
-    for token, following in zip(tokens, [*tokens[1:], None], strict=False):
-        _record_token(out, token, following)
+    _MARKDOWN.block.parse("\n".join(reading.masked_lines), _MARKDOWN, {_OURS: reading}, tokens)
+    for token in tokens:
+        _record_token(out, token)
     return out
 
 
-def _record_token(out: Outline, token: Token, following: Token | None) -> None:
+def _record_token(out: Outline, token: Token) -> None:
     if token.map is None:
         return
     start, end = token.map
-    if token.type == "paragraph_open":
-        out.paragraphs.append((start, end))
-    elif token.type == "heading_open":
-        out.headings.append(
-            Heading(int(token.tag[1]), following.content if following else "", start, top=not token.level)
-        )
-        if token.markup in ("=", "-"):
-            out.paragraphs.append((start, end - 1))
-    elif token.type == "fence":
+    if token.type == "fence":
         out.fences.append(CodeFence(token.info.strip(), start, end, top=not token.level, **token.meta))
     elif token.type == "code_block":
         out.indented.append((start, end))
@@ -219,19 +209,16 @@ _MASK = "\0header"
 class _RuleState:
     """Keeps what the Markdown rules of this module know about the text that is being parsed."""
 
-    def __init__(self, lines: list[str], header: HeaderEnd | None) -> None:
-        self.lines, self.documents = lines, header is not None
-        starts = (n for n, line in enumerate(self._plain_lines()) if line[:3] == "---" and line.rstrip() == "---")
-        self.headers = {number: end for number in starts if header and (end := header(lines, number))}
+    def __init__(self, out: Outline, header: HeaderEnd | None) -> None:
+        self.out, self.lines, self.documents = out, out.lines, header is not None
         self.balanced = True
         self.alone = True
-
-    def masked_lines(self) -> Iterator[str]:
-        return (_MASK if number in self.headers else line for number, line in enumerate(self._plain_lines()))
-
-    def _plain_lines(self) -> Iterator[str]:
-        yield self.lines[0].removeprefix(BOM).rstrip("\r")
-        yield from (line.rstrip("\r") for line in self.lines[1:])
+        self.masked_lines = [line.rstrip("\r") for line in self.lines]
+        self.masked_lines[0] = self.masked_lines[0].removeprefix(BOM)
+        starts = [n for n, line in enumerate(self.masked_lines) if line[:3] == "---" and line.rstrip() == "---"]
+        self.headers = {number: end for number in starts if header and (end := header(self.lines, number))}
+        for number in self.headers:
+            self.masked_lines[number] = _MASK
 
     def find_fence_end(self, start: int, mark: str) -> int:
         if not (self.documents and self.balanced):
@@ -275,8 +262,38 @@ def _fence_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return True
 
 
+def _heading_rule(state: StateBlock, start: int, _end: int, silent: bool) -> bool:
+    place = state.bMarks[start] + state.tShift[start]
+    found = _HEADING.match(state.src[place : state.eMarks[start]])
+    if found and not silent:
+        state.env[_OURS].out.headings.append(Heading(len(found[1]), (found[2] or "").strip(), start, not state.level))
+        state.line = start + 1
+    return found is not None
+
+
+def _text_rule(state: StateBlock, start: int, end: int) -> None:
+    """Parse a paragraph or an underlined heading. Both end before a blank line and before another block."""
+    before, state.parentType = state.parentType, "paragraph"
+    endings, level, line = state.md.block.ruler.getRules("paragraph"), 0, start + 1
+    while not level and line < end and not state.isEmpty(line):
+        indent = state.sCount[line] - state.blkIndent
+        if 0 <= indent <= 3:
+            mark = state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]].rstrip(" \t")
+            level = _UNDERLINES.get(mark[0], 0) if not mark.strip(mark[0]) else 0
+        if not level and indent <= 3 and state.sCount[line] >= 0 and any(rule(state, line, end, True) for rule in endings):
+            break
+        line += 1
+    out, last = state.env[_OURS].out, line - bool(level)
+    out.paragraphs.append((start, last))
+    if level:
+        title = mdTrim(state.getLines(start, last, state.blkIndent, False))
+        out.headings.append(Heading(level, title, start, not state.level))
+        state.parentType = before
+    state.line = line
+
+
 def _is_full(state: StateBlock) -> bool:
-    return len(state.tokens) > MAX_TOKENS
+    return len(state.tokens) + len(state.env[_OURS].out.paragraphs) > MAX_BLOCKS
 
 
 def _full_rule(state: StateBlock, _start: int, _end: int, silent: bool) -> bool:
@@ -300,9 +317,11 @@ _BEGINS: dict[str, tuple[_Rule, ...]] = {
     "_": (hr,),
     **dict.fromkeys("+0123456789", (_list_rule,)),
     "<": (html_block,),
-    "#": (heading,),
+    "#": (_heading_rule,),
 }
+_UNDERLINES = {"=": 1, "-": 2}
 _ALWAYS = {begin: rules for begin, rules in _BEGINS.items() if begin in _MASK[0] + "`~#"}
+_ALWAYS_BLOCK = re.compile(r"^ {0,3}[\0`~#]", re.MULTILINE)
 
 
 def _first_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -314,7 +333,12 @@ def _first_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     for rule in (_ALWAYS if full else _BEGINS).get(state.src[place : place + 1], ()):
         if rule(state, start, end, silent):
             return True
-    return not silent and ((not full and lheading(state, start, end, False)) or paragraph(state, start, end, False))
+    if full and not state.level and not silent:
+        found = _ALWAYS_BLOCK.search(state.src, state.eMarks[start])
+        state.line = bisect_left(state.bMarks, found.start(), start + 1) if found else end
+    elif not silent:
+        _text_rule(state, start, end)
+    return not silent
 
 
 def _build_parser() -> MarkdownIt:
@@ -327,7 +351,7 @@ def _build_parser() -> MarkdownIt:
     ruler.at("hr", hr, ends_lists)
     ruler.before("code", _HEADER, _header_rule, ends_lists)
     ruler.before("code", "full", _full_rule, ends_lists)
-    for name, rule in (("list", _list_rule), ("html_block", html_block), ("heading", heading)):
+    for name, rule in (("list", _list_rule), ("html_block", html_block), ("heading", _heading_rule)):
         ruler.at(name, rule, {"alt": []})
     return made
 

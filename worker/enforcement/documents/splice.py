@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import section_key, section_rank
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_LINE_ENDS = re.compile(r"[\r\n]*")
 _FENCE_MARK = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
@@ -247,10 +249,12 @@ def put_section(answer: str, title: str, body: str) -> str:
 
 
 def _remove_sections(answer: str, adr: Adr, sections: Sequence[Section]) -> str:
-    for section in reversed(sections):
+    pieces, past = list[str](), 0
+    for section in sections:
         start, end = adr.char_of(section.line), _body_range(answer, adr, section)[1]
-        answer = answer[:start] + answer[max(start, end) :].lstrip("\r\n")
-    return answer
+        pieces.append(answer[past:start])
+        past = _LINE_ENDS.match(answer, max(start, end)).end()  # type: ignore[union-attr]
+    return "".join([*pieces, answer[past:]])
 
 
 def _remove_fenced_header(answer: str) -> str:
@@ -266,7 +270,7 @@ def _remove_fenced_header(answer: str) -> str:
 
 def _close_last_block(body: str) -> str:
     """Return the text with a closing fence added if its last code block is open."""
-    fences = parse_outline(body).fences
+    fences = parse_outline(body).fences if may_hold_fences(body) else []
     if not fences or fences[-1].closed or not fences[-1].top:
         return body
     mark = _FENCE_MARK.match(body.split("\n")[fences[-1].start])
@@ -281,9 +285,11 @@ def _body_range(answer: str, adr: Adr, section: Section) -> tuple[int, int]:
         line += 1
     start = min(adr.char_of(line), len(answer))
     end = min(adr.char_of(section.end), len(answer))
-    for mark in reversed(parse_document(answer).markers):
-        if start <= mark.start < end and not answer[mark.end : end].strip():
-            end = mark.start
+    marks = parse_document(answer).markers
+    at = bisect_left(marks, end, key=lambda mark: mark.start)
+    while at and start <= marks[at - 1].start and not answer[marks[at - 1].end : end].strip():
+        at -= 1
+        end = marks[at].start
     return start, start + len(answer[start:end].rstrip())
 
 
@@ -314,7 +320,8 @@ def _with_eol(piece: str, text: str) -> str:
 
 def closed_fences(answer: str, language: str) -> list[CodeFence]:
     """Return the closed code blocks of a language, or of all languages if ``language`` is empty."""
-    fences = (fence for fence in parse_document(answer).out.fences if fence.closed)
+    found = parse_document(answer).out.fences if may_hold_fences(answer) else []
+    fences = (fence for fence in found if fence.closed)
     return [fence for fence in fences if not language or fence.language == language]
 
 

@@ -28,6 +28,8 @@ _NUMBER = re.compile(
     r"(?:\(?\d{1,3}(?:\.\d{1,3}){0,3}(?:[.):\ufe0f\u20e3]{1,3}\s*|(?=\s))|[IVX]{1,5}[.):]|[A-Za-z][.)](?=\s))"
     r"(?:\s*[-\u2013\u2014:]\s+|\s*)(?=\D)"
 )
+#: A title of words alone.
+_WORDS = re.compile(r"[^\W\d_][^\W_]*(?: [^\W_]+)*")
 _TAIL = re.compile(r"[^\w)]+$")
 _LABEL = re.compile(r"(?:section|abschnitt)\b[\s:'\"#]{1,5}(?=\w)", re.IGNORECASE)
 _REMARK = re.compile(r"\s{0,5}\([^()]{0,200}\)$|\s{0,5}(?::|\s[-\u2013\u2014])\s.{0,300}$")
@@ -41,7 +43,7 @@ _HEAD = 4_000
 
 def plain_title(title: str) -> str:
     """Return the words of a heading without its formatting, links, comments, number and emoji."""
-    if len(title) > _MAX_TITLE:
+    if len(title) > _MAX_TITLE or _WORDS.fullmatch(title):
         return title
     words = _BLANKS.sub(" ", _MARKS.sub("", _LINK.sub(r"\1", _COMMENT.sub(" ", title)))).strip()
     for _ in range(2):  # a number may follow an emoji, or an emoji a number
@@ -55,7 +57,7 @@ def title_forms(title: str) -> tuple[str, ...]:
     words = plain_title(title)
     label = _LABEL.match(words)
     words = (words[label.end() :] if label else words).casefold()
-    short = _TAIL.sub("", _REMARK.sub("", words))
+    short = words if _WORDS.fullmatch(words) else _TAIL.sub("", _REMARK.sub("", words))
     return words, short, short.replace("-", " "), _AND.sub("", short)
 
 

@@ -13,7 +13,7 @@ from api_client.contract.step_marker import find_markers
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.content import has_content, is_json
 from worker.enforcement.documents.document import parse_document
-from worker.enforcement.documents.outline import Heading, parse_outline
+from worker.enforcement.documents.outline import Heading, may_hold_fences, parse_outline
 from worker.enforcement.documents.part import (
     FILES,
     STEP_MARKER,
@@ -37,7 +37,7 @@ _GLUED = re.compile(r"\s*(#{1,6})(?=[^\s#])")
 _HEADING = re.compile(r"#{1,6}(?=[ \t]|$)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*$")
 _INFOS = frozenset(("", "markdown", "md", "yaml", "yml", "frontmatter", "text", "txt", "plain", "html"))
-_RULE = re.compile(r"\n[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*\n?\s*\Z")
+_RULE = re.compile(r"[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
 #: Markup of tool calls and their results, which some agents print instead of an answer.
 _TOOL_CALL = re.compile(
@@ -62,6 +62,8 @@ _ABOUT_REPLY = re.compile(
     r"|this|passt)\b",
     re.IGNORECASE,
 )
+#: A text begins with a heading within so many characters. Of a section that is there more often, the last ones are read.
+_FIRST_CHARS, _MOST_COPIES = 1000, 20
 #: A line of the feedback of this length is repeated by no section.
 _ECHO = 40
 _PROSE = re.compile(r"(?![-+*>#|`]|\d{1,3}[.)]\s)\S")
@@ -104,9 +106,10 @@ class _PartReader:
         for number, part in enumerate(self.parts, 1):
             own = frames.get(number)
             found[part] = self.read_part(part, own.text, named=True, clear=own.closed) if own else ""
-            others = (frame for at, frame in frames.items() if at != number and not found[part])
-            for other in others if section_title(part) or in_header(part) else ():
-                found[part] = found[part] or self.read_part(part, other.text, named=False, clear=other.closed)
+        lacking = [part for part in self.parts if not found[part] and (section_title(part) or in_header(part))]
+        for frame in (frame for number, frame in frames.items() if number <= len(self.parts)):
+            for part in lacking:
+                found[part] = found[part] or self.read_part(part, frame.text, named=False, clear=frame.closed)
         return {part: text for part, text in found.items() if text}
 
     def find_bare_text(self, text: str) -> tuple[str, bool]:
@@ -124,7 +127,7 @@ class _PartReader:
             keys = {*header_lines.FIELDS, *header_lines.LISTS, FILES, *filter(None, map(header_key, self.parts))}
             if first.rstrip() == "---" or keys & set(header_lines.find_entries(first)):
                 return True
-        headings = parse_document(text).out.headings
+        headings = parse_outline(text[:_FIRST_CHARS]).headings
         if headings and headings[0].line == 0 and section_key(headings[0].title) in self.titles:
             return True
         begins_alike = any(map(str.isalnum, first)) and first == self.answer.lstrip().partition("\n")[0].rstrip("\r")
@@ -164,7 +167,7 @@ class _PartReader:
         tops = [heading for heading in out.headings if heading.top]
         own = [heading for heading in tops if section_key(heading.title) == name]
         level = min((heading.level for heading in own), default=0)
-        for heading in reversed([heading for heading in own if heading.level == level]):
+        for heading in [heading for heading in own if heading.level == level][: -1 - _MOST_COPIES : -1]:
             start = heading.line + _heading_length(heading, out.lines)
             if body := self._read_body(out.lines, start, heading.level, tops, name, clear=clear):
                 return body
@@ -179,8 +182,7 @@ class _PartReader:
         body = _BLANK_LINES.sub("", "\n".join(lines[start:end]).rstrip())
         markers = parse_document(body).markers
         body = body[: markers[0].start].rstrip() if markers else body
-        while rule := _RULE.search(body):
-            body = body[: rule.start()].rstrip()
+        body = _drop_last_rules(body)
         fence = find_only_fence(body)
         if fence and not fence[1] and body.lstrip("`~ ").startswith(("markdown", "md")):
             body = _BLANK_LINES.sub("", fence[0].rstrip())
@@ -211,14 +213,22 @@ def may_end_in_remark(body: str, answer: str) -> bool:
     last = last.strip()
     if not before.strip() or "\n" in last or len(last) > _MAX_REMARK or not _PROSE.match(last):
         return False
-    if _RULE.search(f"{before}\n") or _SPEAKS.search(last):
+    if _drop_last_rules(before) != before.rstrip() or _SPEAKS.search(last):
         return True
-    fences = parse_outline(body).fences
-    if fences and fences[-1].end > body.count("\n"):
+    fences = parse_outline(body).fences if may_hold_fences(body) else []
+    if not _ABOUT_REPLY.search(last) or (fences and fences[-1].end > body.count("\n")):
         return False
     about = _WORD.findall(_ABOUT_REPLY.sub(" ", last))
     subject = {word.casefold() for word in _WORD.findall(f"{before}\n{answer}")}
-    return bool(_ABOUT_REPLY.search(last)) and not any(word.casefold() in subject for word in about)
+    return not any(word.casefold() in subject for word in about)
+
+
+def _drop_last_rules(text: str) -> str:
+    """Return a text without the horizontal rules and blank lines at its end."""
+    lines = text.rstrip().split("\n")
+    while len(lines) > 1 and (not lines[-1].strip() or _RULE.fullmatch(lines[-1])):
+        lines.pop()
+    return "\n".join(lines).rstrip()
 
 
 def find_only_fence(text: str, *, json: bool = False) -> tuple[str, bool] | None:
