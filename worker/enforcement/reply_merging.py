@@ -263,12 +263,13 @@ def _keep_if_safe(before: str, after: str) -> str:
     old, new = parse_document(before).adrs, parse_document(after).adrs
     if len(old) != len(new):
         return before
-    kept = (_section_titles(was) <= _section_titles(adr) for was, adr in zip(old, new, strict=True))
-    return after if all(kept) else before
+    return after if not any(map(_lacks_section, new, old)) else before
 
 
-def _section_titles(adr: Adr) -> set[str]:
-    return {section_key(section.title) for section in adr.sections}
+def _lacks_section(adr: Adr, before: Adr) -> bool:
+    titles = {section.title for section in adr.sections}
+    gone = {section.title for section in before.sections} - titles
+    return bool(gone) and not set(map(section_key, gone)) <= set(map(section_key, titles))
 
 
 def _named_files(answer: str, errors: Sequence[ValidationIssue]) -> frozenset[int]:

@@ -133,17 +133,18 @@ def find_header_end(lines: Sequence[str], number: int) -> int:
     """
     close = next((n for n in range(number + 1, len(lines)) if lines[n].rstrip() == "---" and lines[n][0] == "-"), 0)
     body = lines[number + 1 : close or len(lines)]
+    named = any(map(_ADR_ID.match, body))
+    following = next((line for line in lines[close + 1 : close + 20] if line.strip()), "") if close else ""
+    if not named and not (following.startswith("# ") and is_title(following[2:])):
+        return 0
     if not close or _runs_into_the_text(body):
         end = next((n for n, line in enumerate(body) if not _YAML_LINE.match(line) or _is_heading(line)), len(body))
         keys = sum(1 for line in body[:end] if _KEY.match(line) and line[0] not in " #")
         named = any(_ADR_ID.match(line) for line in body[:end])
         return number + 1 + end if end and named and keys > 1 and _starts_with_key(body[:end]) else 0
-    if any(_ADR_ID.match(line) for line in body):
+    if named:
         return close + 1 if _starts_with_key(body) else 0
-    if any(_is_heading(line) for line in body):
-        return 0
-    following = next((line for line in lines[close + 1 : close + 20] if line.strip()), "")
-    return close + 1 if following.startswith("# ") and is_title(following[2:]) and _is_data("\n".join(body)) else 0
+    return close + 1 if not any(map(_is_heading, body)) and _is_data("\n".join(body)) else 0
 
 
 def _starts_with_key(body: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from api_client.contract.reasoning import remove_reasoning
 from api_client.contract.word_tables import load_word_table
 from worker.enforcement.documents import header_lines
-from worker.enforcement.documents.outline import BOM, lines_in_spans, parse_outline
+from worker.enforcement.documents.outline import BOM, lines_in_spans, may_hold_fences, parse_outline
 from worker.enforcement.documents.step import strip_marker
 
 _WORDS = load_word_table(__file__)
@@ -220,7 +220,8 @@ def _remove_last_header(text: str) -> tuple[str, int]:
     start = next((n for n in range(stop - 2, end, -1) if lines[n].rstrip() == _HEADER_RULE), 0)
     if not end or not start or _find_header_end(lines, start) != stop:
         return text, 0
-    if not {line.rstrip() for line in lines[start:stop]} <= own or start in lines_in_spans(parse_outline(body).fenced):
+    fenced = parse_outline(body).fenced if may_hold_fences(body) else []
+    if not {line.rstrip() for line in lines[start:stop]} <= own or start in lines_in_spans(fenced):
         return text, 0
     return "\n".join(lines[:start]).rstrip() + text[len(body) :], 1
 

@@ -188,9 +188,7 @@ def _record_token(out: Outline, token: Token) -> None:
     if token.map is None:
         return
     start, end = token.map
-    if token.type == "fence":
-        out.fences.append(CodeFence(token.info.strip(), start, end, top=not token.level, **token.meta))
-    elif token.type == "code_block":
+    if token.type == "code_block":
         out.indented.append((start, end))
     elif token.type == "html_block":
         out.html.append((start, end))
@@ -253,12 +251,14 @@ def _fence_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     document = not token.level and token.info.strip().partition(" ")[0].lower() in DOCUMENT_INFO
     if document and (nested := reading.find_fence_end(start, token.markup)):
         state.line, closed = nested, True
-        token.map = [start, nested]
-    if not closed and state.line == len(state.bMarks) - 1:  # markdown-it ignores an empty last line
-        token.map = [start, len(reading.lines)]
+    # markdown-it ignores an empty last line
+    end = state.line if closed or state.line < len(state.bMarks) - 1 else len(reading.lines)
     place = state.bMarks[start] + state.tShift[start]
     before = state.src[state.src.rfind("\n", 0, place) + 1 : place]
-    token.meta = {"closed": closed, "indent": len(before.expandtabs(4))}
+    state.tokens.pop()
+    reading.out.fences.append(
+        CodeFence(token.info.strip(), start, end, closed, len(before.expandtabs(4)), top=not token.level)
+    )
     return True
 
 
@@ -280,7 +280,12 @@ def _text_rule(state: StateBlock, start: int, end: int) -> None:
         if 0 <= indent <= 3:
             mark = state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]].rstrip(" \t")
             level = _UNDERLINES.get(mark[0], 0) if not mark.strip(mark[0]) else 0
-        if not level and indent <= 3 and state.sCount[line] >= 0 and any(rule(state, line, end, True) for rule in endings):
+        if (
+            not level
+            and indent <= 3
+            and state.sCount[line] >= 0
+            and any(rule(state, line, end, True) for rule in endings)
+        ):
             break
         line += 1
     out, last = state.env[_OURS].out, line - bool(level)

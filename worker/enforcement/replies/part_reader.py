@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 
 from api_client.contract.step_marker import find_markers
 from worker.enforcement.documents import header_lines
@@ -35,7 +36,7 @@ from worker.enforcement.replies.refusals import is_refusal
 _BOLD_TITLE = re.compile(r"\s*(\*\*|__)([^*_\n]{1,100}?)[ \t]*:?\1:?[ \t]*(?:\n|(?=\S))")
 _GLUED = re.compile(r"\s*(#{1,6})(?=[^\s#])")
 _HEADING = re.compile(r"#{1,6}(?=[ \t]|$)")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*$")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\s]*)[^`\n]*$", re.MULTILINE)
 _INFOS = frozenset(("", "markdown", "md", "yaml", "yml", "frontmatter", "text", "txt", "plain", "html"))
 _RULE = re.compile(r"[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
@@ -62,7 +63,7 @@ _ABOUT_REPLY = re.compile(
     r"|this|passt)\b",
     re.IGNORECASE,
 )
-#: A text begins with a heading within so many characters. Of a section that is there more often, the last ones are read.
+#: A first heading ends within so many characters. Of a section with more copies than this, the last ones are read.
 _FIRST_CHARS, _MOST_COPIES = 1000, 20
 #: A line of the feedback of this length is repeated by no section.
 _ECHO = 40
@@ -97,8 +98,11 @@ class _PartReader:
     def __init__(self, answer: str, parts: Sequence[str], feedback: str) -> None:
         self.answer, self.parts, self.feedback = answer, parts, feedback
         self.titles = {section_key(title) for part in parts if (title := section_title(part))}
-        present = (one.title for adr in parse_document(answer).adrs for one in adr.sections)
-        self.known = self.titles | set(map(section_key, present))
+
+    @cached_property
+    def known(self) -> set[str]:
+        present = (one.title for adr in parse_document(self.answer).adrs for one in adr.sections)
+        return self.titles | set(map(section_key, present))
 
     def read_frames(self, frames: Mapping[int, FramedText]) -> dict[str, str]:
         """Return the requested parts' texts, each from the frame of the part's number, otherwise from any frame."""
@@ -237,21 +241,20 @@ def find_only_fence(text: str, *, json: bool = False) -> tuple[str, bool] | None
     Fences inside that fence belong to its text. Return None for several fences and for fences of code (``json`` allows
     JSON).
     """
-    lines = text.strip("\n").split("\n") if "```" in text or "~~~" in text else []
-    marks = [(number, found) for number, line in enumerate(lines) if (found := _FENCE.match(line))]
-    if len(marks) < 2 or marks[0][1][2].lower() not in (_INFOS | {"json"} if json else _INFOS):
+    marks = _FENCE.finditer(text)
+    first = next(marks, None)
+    if first is None or first[2].lower() not in (_INFOS | {"json"} if json else _INFOS):
         return None
-    start, depth, end = marks[0][0], 0, -1
-    for number, found in marks:
-        if found[1].startswith(marks[0][1][1]):
-            depth += 1 if found[2] or not depth else -1
-            if not depth:
-                end = number
-                break
-    if end < 0 or any(number > end for number, _ in marks):
-        return None
-    around = any(line.strip() for line in [*lines[:start], *lines[end + 1 :]])
-    return "\n".join(lines[start + 1 : end]), around
+    depth = 1
+    for mark in marks:
+        if mark[1].startswith(first[1]):
+            depth += 1 if mark[2] else -1
+        if not depth and next(marks, None):
+            return None
+        if not depth:
+            around = text[: first.start()].strip() or text[mark.end() :].strip()
+            return text[first.end() + 1 : mark.start() - 1], bool(around)
+    return None
 
 
 def _heading_length(heading: Heading, lines: Sequence[str]) -> int:

@@ -6,15 +6,18 @@ import html
 import re
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 #: Escapes of JSON, Python and URLs; entities; tags; escaped line ends; other backslashes; invisible and wide letters.
 _CODED = re.compile(
     r"\\+(?:u([0-9A-Fa-f]{4})|u\{([0-9A-Fa-f]{1,6})\}|U([0-9A-Fa-f]{8})|x([0-9A-Fa-f]{2}))|%([0-9A-Fa-f]{2})"
-    r"|\\+([01][0-7]{2})|(&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,30});)|([\uff01-\uff5e])"
+    r"|\\+([01][0-7]{2})|(&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,30});)"
     r"|(</?(?i:br|p|div|li|[uo]l|t[dhr]|table|pre|h[1-6])\b[^<>\n]{0,80}>(?:\r?\n)?|\\+[nrt])|</?[A-Za-z][^<>\n]{0,80}>|\\+"
-    r"|[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
+    r"|[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+"
 )
+_BASES = (16, 16, 16, 16, 16, 8)
+_WIDE, _NARROW = re.compile("[\uff01-\uff5e]"), {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 #: Texts are escaped at most so often.
 _PASSES = 4
 
@@ -30,11 +33,11 @@ class DecodedText:
         """Return this text with each match of a pattern replaced."""
         pieces, made, length, done = list[str](), list[tuple[int, int, int, int]](), 0, 0
         for found in pattern.finditer(self.text):
-            piece = write(found)
-            pieces += (self.text[done : found.start()], piece)
-            length += found.start() - done
-            made.append((length, len(piece), *found.span()))
-            length, done = length + len(piece), found.end()
+            piece, (start, end) = write(found), found.span()
+            pieces += (self.text[done:start], piece)
+            length += start - done
+            made.append((length, len(piece), start, end))
+            length, done = length + len(piece), end
         if not made:
             return self
         return DecodedText("".join((*pieces, self.text[done:])), (*self.replaced, made))
@@ -56,22 +59,22 @@ def _step_back(made: list[tuple[int, int, int, int]], place: int) -> tuple[int, 
     return (first, end - 1) if behind < 0 else (end + behind, end + behind)
 
 
+@lru_cache(maxsize=2)
 def decode_text(text: str) -> DecodedText:
     """Return a text without tags and invisible characters, with the escapes of JSON, Python, URLs and HTML decoded."""
     decoded = DecodedText(text)
     for _ in range(_PASSES):
         before, decoded = decoded, decoded.substitute(_CODED, _decode)
+        if _WIDE.search(decoded.text):  # places stay
+            decoded = replace(decoded, text=decoded.text.translate(_NARROW))
         if decoded is before:
             break
     return decoded
 
 
 def _decode(found: re.Match[str]) -> str:
-    for code, base in zip(found.groups()[:6], (16, 16, 16, 16, 16, 8), strict=True):
-        if code:
-            return chr(int(code, base)) if int(code, base) < 0x110000 else ""
-    if found[7]:
-        return html.unescape(found[7])
-    if found[8]:
-        return chr(ord(found[8]) - 0xFEE0)
-    return "\n" if found[9] else ""
+    group = found.lastindex or 0
+    if 0 < group <= len(_BASES):
+        code = int(found[group], _BASES[group - 1])
+        return chr(code) if code < 0x110000 else ""
+    return html.unescape(found[group]) if group == len(_BASES) + 1 else "\n" if group else ""
