@@ -101,8 +101,9 @@ bench: $(READY) ## Measure turns beside plain Celery, dramatiq, taskiq, saq, in 
 bench-growth: $(READY) ## Count what turns waiting, finished turns, long chats, long texts, readers and owners cost (BENCH_ARGS="--quick": half a minute)
 	$(BIN)/python -m tests.lab.bench.growth $(BENCH_ARGS)
 
-bench-economy: $(READY) ## Judge enforcement by 200 broken answers: what it lets through, what it costs in characters
+bench-economy: $(READY) ## Judge enforcement by 200 broken answers (what it lets through, what it costs) and by 10,000 replies
 	$(BIN)/python -m tests.lab.bench.economy
+	$(BIN)/python -m tests.lab.bench.economy.replies
 
 bench-agents: $(READY) ## Let the real Claude CLI, Codex, opencode and Qwen repair 200 answers each against stubs (an hour; BENCH_ARGS="--agent codex --repairs 30")
 	$(BIN)/python -m tests.lab.bench.economy.agents $(BENCH_ARGS)

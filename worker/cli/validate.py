@@ -32,6 +32,8 @@ from worker.enforcement.validator_process import isolate_validators
 from worker.external import provide_services
 
 FORMATS = ("text", "json", "sarif", "github")
+#: The id and the words of edits before validation, which are no issues.
+_EDITED, _EDITED_WORDS = "ANSWER_EDITED", "edited before the rules looked"
 
 
 class ValidatedFile(NamedTuple):
@@ -53,7 +55,7 @@ def write_issues(validated: Judged, form: str) -> None:
 def _write_text(validated: Judged) -> None:
     for file, issues, edits in validated:
         for edit in edits:
-            click.echo(f"{strip_control(file)}: edited before the rules looked: {fit_line(edit)}")
+            click.echo(f"{strip_control(file)}: {_EDITED_WORDS}: {fit_line(edit)}")
         if not issues:
             click.echo(f"{strip_control(file)}: ok")
         for issue in issues:
@@ -79,11 +81,13 @@ def _write_json(validated: Judged) -> None:
 
 def _write_sarif(validated: Judged) -> None:
     codes = dict.fromkeys(issue.code for _, issues, _ in validated for issue in issues)
+    codes |= dict.fromkeys(_EDITED for file in validated if file.edits)
     driver = {
         "name": "helix-turns",
         "rules": [{"id": code, "shortDescription": {"text": _describe_code(code)}} for code in codes],
     }
     results = [_sarif_result(file, issue) for file, issues, _ in validated for issue in issues]
+    results += [_sarif_note(file, edit) for file, _, edits in validated for edit in edits]
     write_json(
         {
             "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -99,17 +103,24 @@ def _describe_code(code: str) -> str:
 
 
 def _sarif_result(file: str, issue: ValidationIssue) -> dict[str, Any]:
-    place = {"artifactLocation": {"uri": file}, "region": {"startLine": issue.line or 1}}
-    return {
-        "ruleId": issue.code,
-        "level": "error" if issue.severity is Severity.ERROR else "warning",
-        "message": {"text": f"{issue.message}. {issue.fix_hint}"},
-        "locations": [{"physicalLocation": place}],
-    }
+    level = "error" if issue.severity is Severity.ERROR else "warning"
+    return _make_result(issue.code, level, f"{issue.message}. {issue.fix_hint}", file, issue.line or 1)
+
+
+def _sarif_note(file: str, edit: str) -> dict[str, Any]:
+    return _make_result(_EDITED, "note", f"{_EDITED_WORDS}: {edit}", file, 1)
+
+
+def _make_result(code: str, level: str, text: str, file: str, line: int) -> dict[str, Any]:
+    place = {"artifactLocation": {"uri": file}, "region": {"startLine": line}}
+    return {"ruleId": code, "level": level, "message": {"text": text}, "locations": [{"physicalLocation": place}]}
 
 
 def _write_github(validated: Judged) -> None:
-    for file, issues, _ in validated:
+    for file, issues, edits in validated:
+        for edit in edits:
+            place = f"file={_escape_command(file, ',:')},line=1,title={_EDITED}"
+            click.echo(f"::notice {place}::{_escape_command(f'{_EDITED_WORDS}: {edit}')}")
         for issue in issues:
             place = f"file={_escape_command(file, ',:')},line={issue.line or 1},title={issue.code}"
             click.echo(f"::{issue.severity} {place}::{_escape_command(f'{issue.message}. {issue.fix_hint}')}")

@@ -31,7 +31,6 @@ from worker.enforcement.policy import decide_next as decide_next
 from worker.enforcement.policy import demote_issues as demote_issues
 from worker.enforcement.repair import RepairResult as RepairResult
 from worker.enforcement.repair import repair_answer as repair_answer
-from worker.enforcement.reply_merging import assemble_answer as assemble_answer
 from worker.enforcement.response_enforcer import EnforcementResult as EnforcementResult
 from worker.enforcement.response_enforcer import ResponseEnforcer as ResponseEnforcer
 from worker.enforcement.validators import ADRStructureValidator as ADRStructureValidator

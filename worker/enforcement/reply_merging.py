@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.step_marker import format_marker
-from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
 from worker.enforcement.content_guard import RetryRequest, derive_request, lacks_adr, section_body
 from worker.enforcement.documents.adr import Adr
 from worker.enforcement.documents.content import is_json
@@ -34,6 +33,7 @@ from worker.enforcement.documents.splice import (
     put_key,
     put_marker,
     put_section,
+    remove_copies,
 )
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import find_required_section, section_key
@@ -95,24 +95,6 @@ def list_candidates(
     again = MergedAnswer(whole, {} if whole == reply else {"": whole}, whole=True)
     better = _adds_structure(merged.answer, whole) or _repeats_less(merged.answer, answer, request.parts, whole)
     return [again, merged] if better else [merged, again]
-
-
-def merge_reply(
-    answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = (), feedback: str = ""
-) -> MergedAnswer:
-    """Merge the agent's reply into an earlier answer without validators, and return the preferred result."""
-    return next(each for each in list_candidates(answer, errors, reply, files, feedback) if not each.whole)
-
-
-def assemble_answer(history: Sequence[Attempt], text: str, files: Iterable[str] = (), feedback: str = "") -> str:
-    """Merge the agent's new text into the best earlier answer, and return the resulting answer.
-
-    ``history`` has its issues weighed by the policy; ``files`` are texts written beside the answer.
-    """
-    before = find_best_attempt(latest_attempts(history))
-    if before is None or not before.errors:
-        return text
-    return merge_reply(before.answer, before.errors, text, files, feedback).answer
 
 
 def _unframe(reply: str, feedback: str) -> str:
@@ -226,7 +208,7 @@ def _merge_parts(
         text, now = found[part], splice.answer
         title, name = section_title(part), header_key(part)
         if can_replace_directly(part, now):
-            after = Part(part).put(now, text)
+            after = Part(part).put(remove_copies(now, title) if title else now, text)
         elif part == YAML_HEADER:
             after = _keep_if_safe(now, put_header(now, text))
         elif name:

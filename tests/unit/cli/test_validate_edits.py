@@ -34,6 +34,19 @@ def test_a_file_is_judged_as_the_same_answer_of_a_turn(text: str, tmp_path: Path
     assert found["edits"] == list(attempt.edits)
 
 
+@pytest.mark.parametrize("form", ["sarif", "github"])
+def test_edits_are_shown_to_code_hosts_as_notes(form: str, tmp_path: Path) -> None:
+    file = tmp_path / "answer.md"
+    file.write_text(f"\ufeff{ADR}\n{MARKER}")
+    shown = CliRunner().invoke(validate, [str(file), "--root", str(tmp_path), "--format", form]).output
+    words = "edited before the rules looked: byte_order_mark: removed the byte order mark (1×, 1 line)"
+    if form == "github":
+        assert shown == f"::notice file={file},line=1,title=ANSWER_EDITED::{words}\n"
+    else:
+        (result,) = json.loads(shown)["runs"][0]["results"]
+        assert (result["level"], result["ruleId"], result["message"]["text"]) == ("note", "ANSWER_EDITED", words)
+
+
 def test_a_line_is_the_line_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "answer.md"
     file.write_text("<think>\nHm.\n</think>\n\nText.\n\n<!-- STEP: quatsch -->\n")

@@ -28,7 +28,7 @@ from worker.enforcement import (
 )
 from worker.enforcement.answer_continuation import append_continuation, find_unfinished_text
 from worker.enforcement.repair import repair_attempt
-from worker.enforcement.reply_merging import merge_reply
+from worker.enforcement.reply_merging import list_candidates
 
 MARKER = "\n<!-- STEP: done -->\n"
 DECISION = "## Entscheidung\n\nWir nehmen einen Cache.\n\n"
@@ -358,6 +358,11 @@ def outside(answer: Sequence[Piece], named: Sequence[str]) -> list[str]:
     return [text.strip("\r\n") for text in joined if text.strip()]
 
 
+def merged(answer: str, errors: Sequence[ValidationIssue], reply: str) -> str:
+    """The answer with the parts of a reply."""
+    return next(each.answer for each in list_candidates(answer, errors, reply) if not each.whole)
+
+
 def issue(part: str) -> ValidationIssue:
     return ValidationIssue("ANY", "any", "any", part=part)
 
@@ -367,7 +372,7 @@ def issue(part: str) -> ValidationIssue:
 def test_asked_for_parts_everything_else_survives_byte_for_byte(case: tuple[list[Piece], list[str], str]) -> None:
     answer, named, reply = case
     text = "".join(piece for _, piece in answer)
-    after = merge_reply(text, [issue(part) for part in named], reply).answer
+    after = merged(text, [issue(part) for part in named], reply)
     has_header = any(part == "yaml_header" for part, _ in answer)
     wide = named if has_header or not any(p.startswith("yaml") for p in named) else [*named, "yaml_header"]
     event("changed" if after != text else "same")
@@ -381,7 +386,7 @@ def test_asked_for_parts_everything_else_survives_byte_for_byte(case: tuple[list
 def test_any_text_at_all_is_only_added_to(answer: str, named: list[str], reply: str) -> None:
     # No ADR: a section or a key is nowhere to be put, so the whole answer is asked for, and a text may replace it.
     errors = [issue(part) for part in named]
-    after = merge_reply(answer, errors, reply).answer
+    after = merged(answer, errors, reply)
     assert after.startswith(answer) if named in ([], ["step_marker"]) else after == reply or after.startswith(answer)
 
 

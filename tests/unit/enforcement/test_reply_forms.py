@@ -23,7 +23,6 @@ from worker.enforcement import (
     Retry,
     StepMarkerValidator,
     ValidationIssue,
-    assemble_answer,
     build_feedback,
     decide_next,
     run_validators,
@@ -142,6 +141,9 @@ def test_a_frame_needs_no_heading(around: str) -> None:
         "FRAME\n## Entscheidung\n\n…\n</part>",
         "FRAME\n(unverändert)\n</part>",
         "FRAME\nDabei kann ich leider nicht helfen.\n</part>",
+        "FRAME\nIch habe die Section ergänzt.\n</part>",
+        "FRAME\nThe section has been updated as requested.\n</part>",
+        "FRAME\nI cannot write this without more information.\n</part>",
         'FRAME\n<invoke name="Write">\n</invoke>\n</part>',
         "FRAME\n## Konsequenzen\n\nMehr Speicher.\n</part>",
         "## Entscheidung\n\nTODO",
@@ -228,6 +230,14 @@ def test_what_a_part_supersedes_goes_with_it() -> None:
     assert after(first, f"FRAME\n{TEXT}\n</part>") == ADR.replace("Wir nehmen einen Cache.", TEXT) + f"\n{MARKER}\n"
     fenced = f"Vorab.\n\n```yaml\n{YAML}\n```\n{BODY}\n{MARKER}\n"
     assert after(fenced, f"FRAME\n{HEADER}</part>") == f"Vorab.\n\n{HEADER}{BODY}\n{MARKER}\n"
+
+
+def test_outside_of_adrs_a_part_replaces_the_copies_of_its_section_and_no_section_of_another_parent() -> None:
+    rule = StructureRule(sections=("Why",))
+    first = "# A\n\n## Why\n\nTBD\n\n## Then\n\nx\n\n## Why\n\n...\n\n# B\n\n## Why\n\ny\n"
+    answer, decision = second(rule, first, "FRAME\n## Why\n\nWe measured it.\n</part>")
+    assert decision == Accept(2)
+    assert answer == first.replace("TBD", "We measured it.").replace("## Why\n\n...\n\n", "")
 
 
 @pytest.mark.parametrize(
@@ -513,10 +523,6 @@ def spliced(first: str, second: str) -> str:
     return validate_attempt([validate_attempt([], first, ALL)], second, ALL).answer
 
 
-def test_the_first_text_is_the_answer() -> None:
-    assert assemble_answer([], "Hallo") == "Hallo"
-
-
 NOTES = """# Notes on the cache
 
 Here is why there is a cache before the search and what it keeps.
@@ -644,7 +650,7 @@ def test_a_fragment_after_an_incomplete_attempt_is_spliced_into_the_best_complet
 
 def test_an_accepted_answer_before_is_no_base_for_splicing() -> None:
     accepted = Attempt(number=1, text=LONG, answer=LONG)
-    assert assemble_answer([accepted], "Neu") == "Neu"
+    assert validate_attempt([accepted], "Neu", ALL).answer == "Neu"
 
 
 def test_windows_line_endings_are_replaced_before_a_part_is_spliced() -> None:

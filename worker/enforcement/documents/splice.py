@@ -159,6 +159,22 @@ def only_adr(answer: str) -> Adr | None:
     return adrs[0] if len(adrs) == 1 and adrs[0].offset >= 0 else None
 
 
+def remove_copies(answer: str, title: str) -> str:
+    """Return the answer without further sections of this title beside the first one."""
+    document, own, end_of_text = parse_document(answer), 0, _marker_line(answer)
+    pieces, past = list[str](), 0
+    for heading, end in zip(document.out.headings, document.out.section_ends(), strict=True):
+        same = heading.top and section_key(heading.title) == section_key(title)
+        if not own:
+            own = heading.level if same else 0
+        elif heading.level < own:
+            break
+        elif same and heading.level == own:
+            pieces.append(answer[past : document.position_of(heading.line)])
+            past = document.position_of(min(end, end_of_text))
+    return "".join([*pieces, answer[past:]])
+
+
 def put_marker(answer: str, step: str) -> str:
     """Return the answer with a step marker at its end, which replaces an earlier marker."""
     document = parse_document(answer)

@@ -15,6 +15,7 @@ from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.policies.rule_file import is_rule_file, load_rule
 from worker.enforcement.policy import Policy
 from worker.enforcement.rules import RULES
+from worker.enforcement.rules.adr_formats import is_adr
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE
 from worker.enforcement.validators.registry import build_validators
@@ -87,7 +88,7 @@ def meets_condition(condition: AppliesTo, answer: str) -> bool:
 def _has_content(answer: str, what: Content) -> bool:
     document = parse_document(answer)
     if what is Content.ADR:
-        return bool(document.adrs)
+        return bool(document.adrs) or is_adr(document)
     bare = strip_marker(answer).strip()
     if what is Content.JSON and (bare[:1], bare[-1:]) in (("{", "}"), ("[", "]")):
         return True

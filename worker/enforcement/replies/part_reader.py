@@ -63,6 +63,7 @@ _ABOUT_REPLY = re.compile(
     r"|this|passt)\b",
     re.IGNORECASE,
 )
+_ABOUT_PART = re.compile(r"\b(?:sections?|abschnitte?|done|fertig|erledigt|passt)\b", re.IGNORECASE)
 #: A first heading ends within so many characters. Of a section with more copies than this, the last ones are read.
 _FIRST_CHARS, _MOST_COPIES = 1000, 20
 #: A line of the feedback of this length is repeated by no section.
@@ -177,6 +178,8 @@ class _PartReader:
                 return body
         if own or not named or any(heading.line == 0 and heading.level <= 2 for heading in tops):
             return ""
+        if _may_be_remark(strip_marker(text).strip(), self.answer, _ABOUT_PART):
+            return ""
         return self._read_body(out.lines, 0, 3, tops, name, clear=clear)
 
     def _read_body(
@@ -215,16 +218,25 @@ def may_end_in_remark(body: str, answer: str) -> bool:
     """
     before, _, last = body.rpartition("\n\n")
     last = last.strip()
-    if not before.strip() or "\n" in last or len(last) > _MAX_REMARK or not _PROSE.match(last):
+    if not before.strip() or not _is_short_paragraph(last):
         return False
     if _drop_last_rules(before) != before.rstrip() or _SPEAKS.search(last):
         return True
     fences = parse_outline(body).fences if may_hold_fences(body) else []
-    if not _ABOUT_REPLY.search(last) or (fences and fences[-1].end > body.count("\n")):
+    inside = bool(fences) and fences[-1].end > body.count("\n")
+    return not inside and _may_be_remark(last, f"{before}\n{answer}", _ABOUT_REPLY)
+
+
+def _may_be_remark(text: str, subject: str, signs: re.Pattern[str]) -> bool:
+    """Return True if a short paragraph speaks to somebody or has a sign, and has no word about the subject."""
+    if not _is_short_paragraph(text) or not (_SPEAKS.search(text) or signs.search(text)):
         return False
-    about = _WORD.findall(_ABOUT_REPLY.sub(" ", last))
-    subject = {word.casefold() for word in _WORD.findall(f"{before}\n{answer}")}
-    return not any(word.casefold() in subject for word in about)
+    about = {word.casefold() for word in _WORD.findall(_ABOUT_REPLY.sub(" ", text))}
+    return about.isdisjoint(map(str.casefold, _WORD.findall(subject)))
+
+
+def _is_short_paragraph(text: str) -> bool:
+    return "\n" not in text and len(text) <= _MAX_REMARK and bool(_PROSE.match(text))
 
 
 def _drop_last_rules(text: str) -> str:

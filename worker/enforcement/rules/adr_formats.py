@@ -76,6 +76,12 @@ def find_adr_parts(document: Document, preset: str) -> dict[str, list[AdrPart]]:
     return found
 
 
+def is_adr(document: Document) -> bool:
+    """Return True if a text is an ADR in any of the forms: it has a decision, and a status or a context."""
+    found = find_adr_parts(document, ANY_FORM)
+    return DECISION in found and not found.keys().isdisjoint((STATUS, CONTEXT))
+
+
 def requested_title(preset: str, name: str, document: Document) -> str:
     """Return the title under which to ask for a missing part, in the language of the document's other titles."""
     forms = [title_forms(heading.title) for heading in document.out.headings]

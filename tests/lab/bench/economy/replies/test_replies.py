@@ -1,12 +1,14 @@
 """One rule for replies (docs/enforcement.md), measured: a part is taken for certain, or it is asked for again."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
 from tests.lab.bench.economy.play import lay_out
 from tests.lab.bench.economy.replies.corpus import (
@@ -22,7 +24,8 @@ from tests.lab.bench.economy.replies.corpus import (
     tool_calls,
     whole_answers,
 )
-from tests.lab.bench.economy.replies.malformed import RULE_SETS, firsts
+from tests.lab.bench.economy.replies.malformed import ALTERNATIVES, RULE_SETS, firsts
+from worker.cli.validate import validate
 from worker.enforcement import Accept, Policy, ResponseEnforcer, decide_next, validate_attempt
 from worker.enforcement.policies.chosen_rules import ChosenRules
 from worker.plugins.analysis.policy_replay.comparison import RecordedAttempt, RecordedTurn, replay_turn
@@ -79,7 +82,7 @@ class _Agent:
 async def test_the_enforcer_the_engine_and_a_replay_decide_alike(rules: str, tmp_path: Path) -> None:
     lay_out(tmp_path)
     validators = RULE_SETS[rules](tmp_path)
-    for _, good, first in islice(firsts(), 0, None, 7):
+    for _, good, first in firsts():
         replies = [first, f"Gern.\n\n{good.text()}", good.text()]
         result = await ResponseEnforcer(_Agent(*replies), validators=validators).run_with_enforcement("s", "?")
         history = [validate_attempt([], first, validators, {"prompt": "?"})]
@@ -97,6 +100,33 @@ async def test_the_enforcer_the_engine_and_a_replay_decide_alike(rules: str, tmp
         assert [each.accepted for each in replay_turn(turn, chosen)] == [
             isinstance(decide_next(history[:n]), Accept) for n in range(1, len(history) + 1)
         ]
+
+
+#: The rules of ``RULE_SETS`` in policy files.
+POLICIES = {
+    "built in": [{"rule": name} for name in ("step_marker", "adr_structure", "file_existence")],
+    "structure": [{"rule": "structure", "options": {"sections": list(ALTERNATIVES), "ordered": True}}],
+    "forbidden": [{"rule": "forbidden", "options": {"words": ["TODO-INTERN"]}}],
+    "regex": [{"rule": "regex", "options": {"must": [r"(?m)^# ADR-\d+: "], "must_not": ["ENTWURF"]}}],
+}
+
+
+@pytest.mark.parametrize("rules", RULE_SETS)
+def test_turns_validate_judges_each_text_of_the_corpus_as_a_first_answer_is_judged(rules: str, tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(yaml.safe_dump({"version": 1, "locale": "de", "rules": POLICIES[rules]}))
+    texts = list(dict.fromkeys(text for _, good, first in firsts() for text in (first, good.text())))
+    files = [tmp_path / f"{number}.md" for number in range(len(texts))]
+    for file, text in zip(files, texts, strict=True):
+        file.write_bytes(text.encode())
+    arguments = [*map(str, files), "--root", str(tmp_path), "--policy", str(policy), "--json"]
+    shown = json.loads(CliRunner().invoke(validate, arguments).output)
+    for found, text in zip(shown, texts, strict=True):
+        attempt = validate_attempt([], text, RULE_SETS[rules](tmp_path), {"locale": "de"})
+        assert found["valid"] is isinstance(decide_next([attempt]), Accept), text
+        assert [issue["message"] for issue in found["issues"]] == [issue.message for issue in attempt.issues], text
+        assert found["edits"] == list(attempt.edits), text
 
 
 def test_a_reply_is_not_refused_three_times_without_a_word_in_the_feedback() -> None:
