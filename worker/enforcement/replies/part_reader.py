@@ -51,7 +51,8 @@ _CODE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[ \t]*$|\Z)", re.DOTALL | re
 #: A last paragraph that may be a remark to the reader: short prose in which a person speaks, or about the reply.
 _MAX_REMARK = 200
 _SPEAKS = re.compile(
-    r"\b(?:I|I['’]\w+|me|my|you|your|please|thanks?|ich|mir|mich|mein\w*|du|dir|dich|dein\w*|Ihnen|bitte|danke|je (?:vous|vais|suis|peux|ne)|vous"
+    r"\b(?:I|I['’]\w+|me|my|you|your|please|thanks?|ich|mir|mich|mein\w*|du|dir|dich|dein\w*|Ihnen|bitte|danke"
+    r"|je (?:vous|vais|suis|peux|ne)|vous"
     r"|unchanged|untouched|unverändert|inchangée?s?|(?:wie|as) (?:er|es|sie|it|they) (?:war|was|is|were)\w*|stays?"
     r"|feel free|hope|hoffe|espero|bescheid)\b"
     r"|[!?][^\w\n]*$|\A\W{0,3}[\[(].*[\])]\W*\Z",
