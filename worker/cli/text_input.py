@@ -25,8 +25,8 @@ def build_root_option(meaning: str) -> Callable[[Any], Any]:
     )
 
 
-def read_text(file: str) -> str:
-    """Return the text of a UTF-8 file, or of standard input for ``-``, without byte order mark.
+def read_text(file: str, encoding: str = "utf-8-sig") -> str:
+    """Return the text of a UTF-8 file, or of standard input for ``-``, by default without byte order mark.
 
     Raises:
         UsageError: the file is unreadable, too long or not UTF-8.
@@ -40,7 +40,7 @@ def read_text(file: str) -> str:
                 data = opened.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise click.UsageError(f"{name} is longer than {_MOST_BYTES // 2**20} MiB")
-        return data.decode("utf-8-sig")
+        return data.decode(encoding)
     except OSError as error:
         raise click.UsageError(f"cannot read {name}: {error.strerror}") from None
     except UnicodeDecodeError as error:

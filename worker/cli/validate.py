@@ -189,7 +189,7 @@ def _build_named_validators(names: tuple[str, ...], root: Path, locale: str) -> 
 def _validate_file(
     file: str, validators: Sequence[ResponseValidator], policy: Policy, locale: str, *, named: bool
 ) -> ValidatedFile:
-    text = read_text(file)
+    text = read_text(file, "utf-8")  # a byte order mark of an answer is a declared edit
     is_adr = Path(file).name.upper().startswith("ADR-")
     judging = [each for each in validators if named or not (is_adr and each.name == "step_marker")]
     attempt = validate_attempt([], text, judging, {"locale": locale, "expect_adr": is_adr})

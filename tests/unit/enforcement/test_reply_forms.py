@@ -31,7 +31,7 @@ from worker.enforcement import (
 from worker.enforcement.policies import AppliesTo
 from worker.enforcement.policies.chosen_rules import meets_condition
 from worker.enforcement.repair import repair_attempt
-from worker.enforcement.rules import JsonSchemaRule, RegexRule, StructureRule
+from worker.enforcement.rules import JsonSchemaRule, RegexRule
 
 RULES = (StepMarkerValidator(), ADRStructureValidator(), FileExistenceValidator(Path(__file__).parent))
 MARKER = "<!-- STEP: generate -->"
@@ -233,9 +233,12 @@ def test_what_a_part_supersedes_goes_with_it() -> None:
 
 
 def test_outside_of_adrs_a_part_replaces_the_copies_of_its_section_and_no_section_of_another_parent() -> None:
-    rule = StructureRule(sections=("Why",))
+    class Vague(Wants):
+        def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+            return [ValidationIssue("BAD", "bad", "write it", part=Part.section("Why"))] if "TBD" in response else []
+
     first = "# A\n\n## Why\n\nTBD\n\n## Then\n\nx\n\n## Why\n\n...\n\n# B\n\n## Why\n\ny\n"
-    answer, decision = second(rule, first, "FRAME\n## Why\n\nWe measured it.\n</part>")
+    answer, decision = second(Vague(), first, "FRAME\n## Why\n\nWe measured it.\n</part>")
     assert decision == Accept(2)
     assert answer == first.replace("TBD", "We measured it.").replace("## Why\n\n...\n\n", "")
 
