@@ -39,7 +39,10 @@ class EncodedTransition:
 
     def build_arguments(self) -> dict[str, Word]:
         """Return the named arguments of the Lua script ``commit.lua``."""
-        transition = self.transition
+        transition, texts, ending = self.transition, self.texts, ""
+        if transition.outcome:
+            answer = json.dumps(self._answer_texts())[1:-1]
+            ending = f'{answer}, "markers": {texts.markers}, "error": {texts.error}'
         return {
             "next": str(transition.next or ""),
             "state": transition.state.value,
@@ -48,7 +51,7 @@ class EncodedTransition:
             "delay_ms": transition.delay_ms,
             "suspend_ms": int(transition.suspend_seconds * 1000),
             "outcome": transition.outcome.value if transition.outcome else "",
-            "ending": self._finished_data() if transition.outcome else "",
+            "ending": ending,
             "counters": _format_counters(transition.counters),
             "end_counters": _format_counters(transition.end_counters),
             "run_ended": int(transition.run_ended),
@@ -72,9 +75,6 @@ class EncodedTransition:
         if self.transition.outcome is None:
             return {}
         return {**self._answer_texts(), "error": self.texts.error, "markers": self.texts.markers}
-
-    def _finished_data(self) -> str:
-        return f'{json.dumps(self._answer_texts())[1:-1]}, "markers": {self.texts.markers}, "error": {self.texts.error}'
 
     def _answer_texts(self) -> dict[str, str]:
         answer = self.transition.answer

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import structlog
 from starlette.requests import Request
 
+from api_client.contract.admission import Submission
 from api_client.contract.error_codes import error_sentence
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.turn import Turn, TurnState
@@ -56,7 +57,13 @@ async def submit_or_join(request: Request, chat_request: ChatRequest, relay: Rel
     try:
         async with asyncio.timeout(seconds):
             turn_id = relay.client.submitter.create_turn_id()
-            await require_room(relay, caller, chat_request.request.locale, [turn_id], size=body_size(request))
+            turn = Submission(turn_id=turn_id, request=chat_request.request, idempotency_key=chat_request.idempotency_key)
+            try:
+                await require_room(relay, caller, chat_request.request.locale, [turn_id], size=body_size(request))
+            except ApiError:  # a refusal must not hide a turn that was acknowledged before
+                if stored := chat_request.idempotency_key and await relay.client.submitter.find_stored(turn):
+                    return SubmittedTurn(stored)
+                raise
             found = await _find_earlier(chat_request, relay, turn_id) if chat_request.question_hash else None
             if found is None:
                 key = chat_request.idempotency_key
