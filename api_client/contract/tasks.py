@@ -107,9 +107,9 @@ class ChainTask(NamedTuple):
 class UnknownTask(ValueError):
     """Raised for a task that no package on this machine declares; a worker with that package can carry it out."""
 
-    def __init__(self, link: ChainTask) -> None:
-        super().__init__(f"no package here has the task {link.task[:80]!r}")
-        self.link = link
+    def __init__(self, chain_task: ChainTask) -> None:
+        super().__init__(f"no package here has the task {chain_task.task[:80]!r}")
+        self.chain_task = chain_task
 
 
 #: All queues that workers share; each worker process also has its own.

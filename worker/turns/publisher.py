@@ -81,7 +81,7 @@ async def publish_answer(
         SettingsError: the kind of work's folder is missing; nothing was sealed now.
         SessionFilesError: the session's files cannot be saved.
         OSError: this machine is sick, and another machine can publish.
-        JudgingHeldBack: answers are not accepted at the moment.
+        ValidationHeldBack: answers are not accepted at the moment.
     """
     turn, transition = lease.claim.turn, accepted.transition
     if transition.outcome is None or not transition.outcome.success:

@@ -175,7 +175,7 @@ class TurnCommands:
     def commit_transition(self, claim: LeaseClaim, transition: Transition, files: str = "") -> Exchange[CommitResult]:
         """Store a state transition and release the turn. ``files`` names the new snapshot of the session's files.
 
-        Raises ``LeaseLost``, or ``JudgingHeldBack`` for a run that was validated at once.
+        Raises ``LeaseLost``, or ``ValidationHeldBack`` for a run that was validated at once.
         """
 
         def read(reply: Any) -> LostCommands | HeldBack | CommitResult:
@@ -274,7 +274,7 @@ class TurnCommands:
         """Build the command that seals an accepted answer before publication; its result is False for a cancelled turn.
 
         After the seal the turn can only end with ``accepted``, under any holder. ``files`` names the new snapshot of
-        the session's files. Raises ``LeaseLost``, or ``JudgingHeldBack`` if the run is not stored yet.
+        the session's files. Raises ``LeaseLost``, or ``ValidationHeldBack`` if the run is not stored yet.
         """
 
         def read(reply: Any) -> bool:

@@ -82,7 +82,7 @@ class LostCommands:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """The store's reply that a command may not be carried out now; see ``JudgingHeldBack``."""
+    """The store's reply that a command may not be carried out now; see ``ValidationHeldBack``."""
 
 
 @dataclass(frozen=True, slots=True)
