@@ -11,7 +11,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from worker.plugins.certification.stub_forms import FORMS, parse_json
-from worker.plugins.certification.stub_reply import PART, QUESTION, SUB_QUESTION, Need, StubReply
+from worker.plugins.certification.stub_reply import PART, QUESTION, SUB_QUESTION, SUMMARY, Need, StubReply
 from worker.runners.sandbox.provider_reports import find_api
 
 _TITLE = "A title"
@@ -19,6 +19,9 @@ _TITLE = "A title"
 _HANGS = 120.0
 #: Seconds that a reply with ``waits`` waits for another call.
 _WAITS = 3.0
+#: Input tokens above which an agent's context is full, and words by which it asks for a summary of its context.
+_FULL = 1000
+_SUMMARISES = re.compile(r"(?i)summar|snapshot|compact")
 _MODEL = re.compile(r"/models/([^/:]+):")
 _KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 _KINDS |= {413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_error"}
@@ -47,7 +50,7 @@ class StubService:
         self._joined = threading.Event()
         #: Calls of the agent's loop since the reply with ``PART``.
         self._since_part: list[dict[str, Any]] = []
-        self._limited = False
+        self._limited = self._is_full = False
         #: Bodies and lower-case headers of the model calls, in order.
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -79,6 +82,9 @@ class StubService:
             if self._helper and SUB_QUESTION in (said := json.dumps(request)) and QUESTION not in said:
                 self.met.add("sub-agent")
                 return self._helper
+            if self._is_full and _SUMMARISES.search(json.dumps(_messages_of(request)[-1:])):
+                self.met.add("compaction")
+                return StubReply(pieces=(SUMMARY,))
             if self._tools and not request.get("tools"):
                 return StubReply(pieces=(_TITLE,))
             self.calls += 1
@@ -86,6 +92,7 @@ class StubService:
             while reply is None:
                 reply = (self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]).adapt_to(request)
             self._helper = reply.helper or self._helper
+            self._is_full |= reply.tokens > _FULL
             if self._since_part:
                 self.met.add("later call")
                 self._joined.set()
@@ -108,8 +115,12 @@ class StubService:
 
 
 def _question_of(request: dict[str, Any]) -> object:
-    said = next((request[name] for name in ("messages", "input", "contents") if request.get(name)), "")
+    said = _messages_of(request)
     return [request.get(name) for name in ("system", "instructions", "systemInstruction")], said[:1], said[-1:]
+
+
+def _messages_of(request: dict[str, Any]) -> Any:
+    return next((request[name] for name in ("messages", "input", "contents") if request.get(name)), "")
 
 
 class _StubHandler(BaseHTTPRequestHandler):

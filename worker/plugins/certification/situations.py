@@ -121,6 +121,7 @@ _SEVERAL = [
     _open_situation(
         "parallel calls, one cut", StubReply(pieces=(PART,), end="limit", waits=True), _GOOD, needs="parallel call"
     ),
+    _whole_situation("compacts", replace(_LOOKS, tokens=190_000), _GOOD, needs="compaction"),
     _whole_situation("sub-agent fails", StubReply(helper=StubReply(status=400)), _GOOD, needs="sub-agent"),
 ]
 

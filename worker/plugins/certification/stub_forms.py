@@ -63,7 +63,7 @@ class _MessagesForm:
             "model": model,
             "content": blocks,
             "stop_reason": "tool_use" if reply.tool else self.ends.get(reply.end),
-            "usage": {"input_tokens": 11, "output_tokens": 7},
+            "usage": {"input_tokens": reply.tokens, "output_tokens": 7},
         }
 
     def build_error(self, kind: str) -> dict[str, Any]:
@@ -116,10 +116,11 @@ class _ChatForm:
                 "end",
                 self._build_chunk(model, {}, finish_reason="tool_calls" if reply.tool else self.ends[reply.end]),
             )
-            yield "end", self._build_chunk(model, None) | {"usage": self._usage}
+            yield "end", self._build_chunk(model, None) | {"usage": self._count_tokens(reply)}
             yield "end", {}
 
-    _usage: ClassVar[dict[str, int]] = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+    def _count_tokens(self, reply: StubReply) -> dict[str, int]:
+        return {"prompt_tokens": reply.tokens, "completion_tokens": 7, "total_tokens": reply.tokens + 7}
 
     def build_answer(self, model: str, reply: StubReply) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": reply.text}
@@ -129,7 +130,7 @@ class _ChatForm:
         ended = "tool_calls" if reply.tool else self.ends.get(reply.end)
         choice = {"index": 0, "message": message, "finish_reason": ended}
         return {"id": "chat_1", "object": "chat.completion", "created": 1, "model": model, "choices": [choice]} | {
-            "usage": self._usage
+            "usage": self._count_tokens(reply)
         }
 
     def build_error(self, kind: str) -> dict[str, Any]:
@@ -187,7 +188,7 @@ class _ResponsesForm:
 
     def build_answer(self, model: str, reply: StubReply) -> dict[str, Any]:
         reason = self.details.get(reply.end)
-        usage = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
+        usage = {"input_tokens": reply.tokens, "output_tokens": 7, "total_tokens": reply.tokens + 7}
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
         return {
             "id": "resp_1",
@@ -215,12 +216,14 @@ class _GeminiForm:
         "filter": "SAFETY",
         "odd": "NEVER_HEARD_OF",
     }
-    _usage: ClassVar[dict[str, int]] = {"promptTokenCount": 11, "candidatesTokenCount": 7, "totalTokenCount": 18}
 
-    def _build_chunk(self, model: str, *parts: dict[str, Any], end: str | None = None) -> dict[str, Any]:
+    def _build_chunk(
+        self, model: str, reply: StubReply, *parts: dict[str, Any], end: str | None = None
+    ) -> dict[str, Any]:
         candidate: dict[str, Any] = {"index": 0, "content": {"role": "model", "parts": list(parts)}}
         ended = {"finishReason": end} if end else {}
-        return {"candidates": [candidate | ended], "usageMetadata": self._usage, "modelVersion": model}
+        usage = {"promptTokenCount": reply.tokens, "candidatesTokenCount": 7, "totalTokenCount": reply.tokens + 7}
+        return {"candidates": [candidate | ended], "usageMetadata": usage, "modelVersion": model}
 
     def _build_tool_call(self, reply: StubReply) -> list[dict[str, Any]]:
         name, given = reply.tool or ("", "")
@@ -228,15 +231,15 @@ class _GeminiForm:
 
     def stream_events(self, model: str, reply: StubReply) -> _Events:
         for piece in reply.pieces:
-            yield "piece", self._build_chunk(model, {"text": piece})
+            yield "piece", self._build_chunk(model, reply, {"text": piece})
         for part in self._build_tool_call(reply):
-            yield "tool", self._build_chunk(model, part)
+            yield "tool", self._build_chunk(model, reply, part)
         if reply.end != "none":
-            yield "end", self._build_chunk(model, {"text": ""}, end=self.ends[reply.end])
+            yield "end", self._build_chunk(model, reply, {"text": ""}, end=self.ends[reply.end])
 
     def build_answer(self, model: str, reply: StubReply) -> dict[str, Any]:
         return self._build_chunk(
-            model, {"text": reply.text}, *self._build_tool_call(reply), end=self.ends.get(reply.end)
+            model, reply, {"text": reply.text}, *self._build_tool_call(reply), end=self.ends.get(reply.end)
         )
 
     def build_error(self, kind: str) -> dict[str, Any]:

@@ -15,8 +15,11 @@ PART, SUB_QUESTION = (
     "Count the books in the old library.",
 )
 
+#: The reply to an agent that summarises its context, which is no part of the answer.
+SUMMARY = "Goal: find out who is certified here. Done so far: nothing was found."
+
 #: What an agent must do for a situation to apply.
-Need = Literal["later call", "parallel call", "sub-agent"]
+Need = Literal["later call", "parallel call", "sub-agent", "compaction"]
 End = Literal["stop", "limit", "refusal", "filter", "odd", "none"]
 
 
@@ -36,6 +39,7 @@ class StubReply:
         if_tools: True if only calls with tools get this reply; others get the next one.
         helper: reply for the sub-agent that this reply starts; skipped if no sub-agent tool is offered.
         waits: True if the reply waits for another call.
+        tokens: input tokens that the service reports; many make an agent summarise its context.
     """
 
     pieces: tuple[str, ...] = ()
@@ -52,6 +56,7 @@ class StubReply:
     if_tools: bool = False
     helper: StubReply | None = None
     waits: bool = False
+    tokens: int = 11
 
     @property
     def text(self) -> str:

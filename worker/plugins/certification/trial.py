@@ -19,7 +19,7 @@ from typing import Any, cast
 from api_client.contract.completion import Verdict
 from worker.plugins.certification.services import StubService
 from worker.plugins.certification.situations import Situation
-from worker.plugins.certification.stub_reply import LAST_WORDS, PART, QUESTION
+from worker.plugins.certification.stub_reply import LAST_WORDS, PART, QUESTION, SUMMARY
 from worker.runners.base import AnyRunner, Order, Runner, RunResult, reads_files, runs_in_loop
 from worker.runners.sandbox.launch import CertificationStage, use_stage
 from worker.runners.sandbox.process_tags import process_tags
@@ -58,7 +58,7 @@ class Trial:
     def is_whole(self) -> bool:
         """Return True if the agent's answer contains the complete text."""
         part = PART in " ".join(self.result.text.split()) and not self.repaired
-        return LAST_WORDS in self.result.text and not part
+        return LAST_WORDS in self.result.text and not part and SUMMARY not in self.result.text
 
     @property
     def ours(self) -> bool:
