@@ -108,7 +108,7 @@ class UnknownTask(ValueError):
     """Raised for a task that no package on this machine declares; a worker with that package can carry it out."""
 
     def __init__(self, chain_task: ChainTask) -> None:
-        super().__init__(f"no package here has the task {chain_task.task[:80]!r}")
+        super().__init__(f"{chain_task.task[:80]!r} is not a task that a package here declares")
         self.chain_task = chain_task
 
 

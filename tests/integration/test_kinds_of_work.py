@@ -54,7 +54,7 @@ GROUPS = """
     note = letters:NoteWork
 """
 #: What such a worker says.
-WHY = {"letter": "no package here has the task 'letter.render'", "note": "no work of kind 'note'"}
+WHY = {"letter": "'letter.render' is not a task that a package here declares", "note": "no work of kind 'note'"}
 #: The beginning of the command of a worker that does not have the package.
 WITHOUT = ["env", "PYTHONPATH="]
 
