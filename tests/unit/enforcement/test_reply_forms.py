@@ -31,7 +31,7 @@ from worker.enforcement import (
 from worker.enforcement.policies import AppliesTo
 from worker.enforcement.policies.chosen_rules import meets_condition
 from worker.enforcement.repair import repair_attempt
-from worker.enforcement.rules import JsonSchemaRule, RegexRule
+from worker.enforcement.rules import JsonSchemaRule, RegexRule, StructureRule
 
 RULES = (StepMarkerValidator(), ADRStructureValidator(), FileExistenceValidator(Path(__file__).parent))
 MARKER = "<!-- STEP: generate -->"
