@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.agents.running import RUNNERS, Agent, program_of
 from tests.agents.stub import Services, StubReply, calls, said_in, says
-from tests.lab.bench.economy.agents.documents import Document, list_documents
+from tests.lab.bench.economy.agents.documents import Document, find_frames, list_documents
 from tests.lab.bench.economy.agents.models import Question, name_form, reply
 from tests.lab.bench.economy.play import RUNS, lay_out
 from tests.runs import Ran
@@ -31,6 +31,8 @@ _LOOKS = {
     "opencode": calls("glob", pattern="*.md"),
     "qwen": calls("glob", pattern="*.md"),
 }
+#: How Qwen asks for what the user may say next, behind each answer.
+_ASIDE = "[SUGGESTION MODE"
 _TOKEN = re.compile(r"\s*(?:\w{1,8}|[^\w\s]+)|\s+")
 #: Tokens in one piece of a stream, in turn.
 _PIECES = (1, 3, 12, 1, 40)
@@ -85,13 +87,15 @@ class ModelService(Services):
         self.heard, self.sent, self.knows = "", "", False
 
     def take(self, request: dict[str, Any]) -> StubReply:
-        """Return the reply to a model call; calls without tools want a title."""
-        if not request.get("tools"):
+        """Return the reply to a model call; calls of the agent's own want a title, or what the user may ask next."""
+        if not request.get("tools") or _ASIDE in json.dumps(said_in(request)[-1:]):
             return says("A title")
         self.heard = _last_request(request)
         if not self.heard:
             self.sent = self.document.first
             return says(*cut_text(self.sent))
+        if not find_frames(self.heard) and "STEP" not in self.heard:
+            return says("Nothing is asked for.")  # a call of the agent's own, with a piece of our prompt
         before = (text for each in said_in(request) for text in _texts_of(each))
         self.knows = any(self.document.first.strip() in text for text in before)
         said = reply(self.kind, self.form, Question(self.document, self.heard), self.number)
