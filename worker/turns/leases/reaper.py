@@ -164,8 +164,8 @@ class Reaper:
             await self._ledger.cancel_turn(found.head, found.session_id)
         elif found.what == "finished":
             log.warning("turn.given_up", turn_id=turn_id, outcome=found.outcome)
-            if found.head and (chain_task := await self._ledger.next_task(found.head)):
-                await self._announce_task(chain_task, found.head, found.session_id)
+            if found.head and (head_task := await self._ledger.next_task(found.head)):
+                await self._announce_task(head_task, found.head, found.session_id)
             if turn := await self._ledger.read_turn(turn_id):
                 await self._threads.run_work(functools.partial(self._ended, turn))
 
