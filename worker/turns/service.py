@@ -20,7 +20,7 @@ from api_client.contract.turn import Outcome, PendingFailure, Turn
 from api_client.contract.validator_names import offered_validators
 from api_client.contract.worker_reports import WorkerReport, worker_name
 from api_client.store.commands import BEGUN
-from api_client.turns.record.claim import ClaimRefusal, CommitResult, ValidationHeldBack, LeaseClaim, LeaseLost
+from api_client.turns.record.claim import ClaimRefusal, CommitResult, LeaseClaim, LeaseLost, ValidationHeldBack
 from api_client.turns.record.ledger import SOON_SECONDS
 from api_client.turns.record.transition import Transition
 from worker.files.recent_entries import RecentEntries

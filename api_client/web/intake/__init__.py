@@ -57,7 +57,9 @@ async def submit_or_join(request: Request, chat_request: ChatRequest, relay: Rel
     try:
         async with asyncio.timeout(seconds):
             turn_id = relay.client.submitter.create_turn_id()
-            turn = Submission(turn_id=turn_id, request=chat_request.request, idempotency_key=chat_request.idempotency_key)
+            turn = Submission(
+                turn_id=turn_id, request=chat_request.request, idempotency_key=chat_request.idempotency_key
+            )
             try:
                 await require_room(relay, caller, chat_request.request.locale, [turn_id], size=body_size(request))
             except ApiError:  # a refusal must not hide a turn that was acknowledged before
