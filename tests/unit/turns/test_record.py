@@ -401,7 +401,7 @@ def test_an_attempt_that_changes_again_is_read_again() -> None:
 def unforgotten(link: ChainTask, *, continued: bool, recorded: bool = True) -> list[int]:
     runner = SimpleNamespace(name="r", adopt=lambda _order: None) if recorded else SimpleNamespace(name="r")
     turn = SimpleNamespace(request=SimpleNamespace(model="m", work=""), stage=0)
-    claim: Any = SimpleNamespace(turn=turn, link=link)
+    claim: Any = SimpleNamespace(turn=turn, chain_task=link)
     runners: Any = lambda _spec: (runner, "")  # noqa: E731
     return list(folders.find_recorded_attempts(Settings(models={"m": "r"}), claim, runners, continued=continued))
 
