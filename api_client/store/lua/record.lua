@@ -68,8 +68,6 @@ local function number(name) return tonumber(turn[name] or '0') or 0 end
 -- The writes after the answer. Numbers are whole, because the server writes them as such.
 local fields, facts, texts, shared, events, counted = {}, {}, {}, {}, {}, {}
 local is_written = false
--- Nobody follows a turn that this command stores.
-local is_new = false
 -- Actions after all writes, whose failure does not undo the writes: see fair_queue.lua.
 local afterwards = {}
 local function after(act) afterwards[#afterwards + 1] = act end
@@ -137,7 +135,7 @@ local function flush()
     set('seq', seq)
   end
   if #fields > 0 then redis.call('HSET', TURN, unpack(fields)) end
-  if lines and not is_new then redis.call('PUBLISH', TURN .. ':bell', lines) end
+  if lines then redis.call('PUBLISH', TURN .. ':bell', lines) end
   if lines and turn.outcome and turn.outcome ~= '' and turn.outcome ~= 'dead' then
     -- A dead letter stays until somebody drops it.
     for i = 1, (turn.apart or turn.request_bytes) and 4 or 3 do redis.call('PEXPIRE', KEYS[i], RETENTION_MS) end

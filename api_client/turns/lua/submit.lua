@@ -52,7 +52,6 @@ if body ~= '' then share('SET', KEYS[21], ID .. ' ' .. body, 'PX', key_ms) end
 local lines_up = position == 0 and message ~= '' and (most > 0 or not is_empty())
 local soon = (position == 0 or double_text == 'interrupt') and NOW + ANNOUNCE_MS
 look_again(lines_up and NOW + 64 * ANNOUNCE_MS or soon or far())
-is_new = true
 after(function() redis.call('RPUSH', PENDING, NOW .. '\nturn.submitted\t1') end) -- a failing counter stops no turn
 emit('turn.queued', '{"position":' .. position .. '}')
 if position == 0 and held_back(true) then return { 'stored', position, 'held' } end
