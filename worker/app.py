@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -42,6 +43,8 @@ READY_FILE = "HELIX_AGENT_READY_FILE"
 #: Python's default collects twice in every turn and finds next to nothing.
 _COLLECT = (10_000, 20, 20)
 
+#: Seconds for which the reply to `celery control revoke` waits until the store has the order.
+_REVOKE_SECONDS = 10.0
 #: Configuration key for the name that Celery gave this process.
 _NAME = "helix_worker_name"
 
@@ -116,7 +119,14 @@ def _on_shutting_down(**_: Any) -> None:
     engine().shut_down()
 
 
+@signals.task_unknown.connect
+def _on_unknown(message: Any, name: str, **_: Any) -> None:
+    engine().loop.start_work(lambda: engine().leave_task(name, message.payload[1]))
+
+
 @signals.task_revoked.connect
 def _on_revoked(request: Any, expired: bool, **_: Any) -> None:
     if not expired and (turn_id := request.kwargs.get("turn_id")):
-        engine().loop.start_work(lambda: engine().cancel_turn(turn_id))
+        stored = threading.Event()
+        engine().loop.start_work(lambda: engine().cancel_turn(turn_id, stored.set))
+        stored.wait(_REVOKE_SECONDS)

@@ -149,14 +149,12 @@ class RulesUnderTest:
         Raises:
             AssertionError: a file got the wrong verdict, or the folder has no answers.
         """
-        wrong = [path.name for path, expected in _list_corpus(Path(folder)) if self._accepts(path) != expected]
+        judged = ((path, self.judge(path.read_text()), accepted) for path, accepted in _list_corpus(Path(folder)))
+        wrong = [path.name for path, issues, accepted in judged if accepted == any(each.is_error for each in issues)]
         assert not wrong, f"validated the other way: {', '.join(wrong)}"
         count = sum(1 for _ in _list_corpus(Path(folder)))
         assert count, f"no accepted/*.md and no rejected/*.md in {folder}"
         return count
-
-    def _accepts(self, path: Path) -> bool:
-        return not any(issue.is_error for issue in self.judge(path.read_text()))
 
 
 def _list_corpus(folder: Path) -> Iterator[tuple[Path, bool]]:

@@ -144,11 +144,12 @@ def _build_phase(data: Any) -> Phase:
         config=dict(data.get("config", {})),
         input_files=tuple(data.get("input_files", ())),
         output_files=tuple(data.get("output_files", ())),
-        quality_gates=tuple(QualityGate(gate["type"], _gate_options(gate)) for gate in gates),
+        quality_gates=tuple(
+            QualityGate(
+                gate["type"], {key: value for key, value in gate.items() if key != "type" and value is not None}
+            )
+            for gate in gates
+        ),
         verify_agent=data.get("verify_agent", False),
         max_attempts=data.get("max_attempts", DEFAULT_ATTEMPTS),
     )
-
-
-def _gate_options(gate: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in gate.items() if key != "type" and value is not None}

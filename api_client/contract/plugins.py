@@ -71,12 +71,11 @@ def _scan(group: str, _path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     """Find the entry points of a group. No other function reads the metadata of installed packages."""
     from importlib.metadata import entry_points  # slow to import, and most commands need none
 
-    found = sorted(entry_points(group=group), key=lambda entry: (_is_ours(entry), entry.name, entry.value))
+    found = sorted(
+        entry_points(group=group),
+        key=lambda entry: (bool(entry.dist and entry.dist.name == _OURS), entry.name, entry.value),
+    )
     return {entry.name: entry for entry in found}
-
-
-def _is_ours(entry: EntryPoint) -> bool:
-    return entry.dist is not None and entry.dist.name == _OURS
 
 
 def is_known(group: str, name: str) -> bool:

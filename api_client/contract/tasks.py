@@ -90,16 +90,26 @@ class ChainTask(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ChainTask:
-        """Parse a text such as ``turn.run/1``. Raises ``ValueError`` if the text names no known task."""
+        """Parse a text such as ``turn.run/1``. Raises ``UnknownTask``, or ``ValueError`` for a malformed text."""
         task, _, attempt = text.partition("/")
-        if task not in all_tasks() or not attempt.isdecimal():
+        if not attempt.isdecimal():
             raise ValueError(f"not a task of a turn: {text[:80]!r}")
+        if task not in all_tasks():
+            raise UnknownTask(cls(task, int(attempt)))
         return cls(task, int(attempt))
 
     @property
     def begins(self) -> bool:
         """Return True if this is the first task of a turn."""
         return self.attempt == 1 and all_tasks()[self.task].begins
+
+
+class UnknownTask(ValueError):
+    """Raised for a task that no package on this machine declares; a worker with that package can carry it out."""
+
+    def __init__(self, link: ChainTask) -> None:
+        super().__init__(f"{link.task[:80]!r} is not a task that a package here declares")
+        self.link = link
 
 
 #: All queues that workers share; each worker process also has its own.

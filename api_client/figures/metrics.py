@@ -145,7 +145,12 @@ async def rows_by_account(store: Store, since: float, until: float, by: str) -> 
         for turn_id in ids[start : start + _BATCH]:
             pipe.hmget(keys.turn(turn_id.decode()), *_FIELDS)
         found = list(zip(ids[start : start + _BATCH], await store.await_reply(pipe.execute()), strict=True))
-        failing = {turn_id: int(one[-1] or 0) for turn_id, one in found if one[2] and _may_have_failed(one)}
+        # A turn whose only run gave an accepted answer had no failure.
+        failing = {
+            turn_id: int(one[-1] or 0)
+            for turn_id, one in found
+            if one[2] and (int(one[3] or 0) > 0 or int(one[-1] or 0) > 1 or one[2] != b"passed")
+        }
         for turn_id, attempts in failing.items():
             facts = [f"{n}:{name}" for n in range(1, attempts + 1) for name in _FACTS]
             pipe.hmget(keys.attempts(turn_id.decode()), facts)
@@ -162,11 +167,6 @@ async def rows_by_account(store: Store, since: float, until: float, by: str) -> 
                 row.tokens += int(tokens or 0)
                 row.cost_usd += int(cost or 0) / 1e6
     return tuple(sorted(rows.values(), key=lambda row: (-row.cost_usd, -row.turns, row.name)))
-
-
-def _may_have_failed(turn: Sequence[bytes | None]) -> bool:
-    """Return True unless the turn's only run gave an accepted answer."""
-    return int(turn[3] or 0) > 0 or int(turn[-1] or 0) > 1 or turn[2] != b"passed"
 
 
 def _add_failed_runs(row: TurnRow, facts: Sequence[bytes | None]) -> None:

@@ -176,18 +176,15 @@ def collect_durations(parsed: Parsed) -> tuple[Duration, ...]:
             name=name,
             count=buckets[name].total(),
             seconds=sums[name] / 1000,
-            buckets=tuple((bound_seconds(bound), buckets[name][bound]) for bound in BOUNDS),
+            buckets=tuple(
+                (math.inf if bound == BEYOND else int(bound) / 1000, buckets[name][bound]) for bound in BOUNDS
+            ),
         )
         for name in DURATIONS
     )
 
 
 BOUNDS = (*map(str, BOUNDS_MS), BEYOND)
-
-
-def bound_seconds(bound: str) -> float:
-    """Convert the label of a histogram bucket to its upper bound in seconds."""
-    return math.inf if bound == BEYOND else int(bound) / 1000
 
 
 def compute_retry_rate(

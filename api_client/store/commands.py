@@ -9,6 +9,7 @@ enclosing function fastest.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -24,7 +25,7 @@ from api_client.contract.frozen import checked_frozen
 from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RUN_QUEUE, ChainTask
+from api_client.contract.tasks import RUN_QUEUE, ChainTask, UnknownTask
 from api_client.contract.turn_labels import COUNTED, OWN_COUNTERS
 
 Word: TypeAlias = str | bytes | int
@@ -109,10 +110,13 @@ class ReleaseReply:
 
     @classmethod
     def parse_reply(cls, reply: Any) -> ReleaseReply:
-        """Parse a reply of ``release.lua``. Raises ``ValueError`` if the reply names an unknown task."""
+        """Parse a reply of ``release.lua``. Leave turns with unknown tasks to the reapers of other workers."""
         places, left = ([part.decode() for part in each] for each in reply)
-        turns = zip(left[::3], left[1::3], left[2::3], strict=True)
-        return cls(tuple(places), tuple((ChainTask.parse(link), turn_id, session) for turn_id, link, session in turns))
+        known = list[tuple[ChainTask, str, str]]()
+        for turn_id, link, session_id in zip(left[::3], left[1::3], left[2::3], strict=True):
+            with contextlib.suppress(UnknownTask):
+                known.append((ChainTask.parse(link), turn_id, session_id))
+        return cls(tuple(places), tuple(known))
 
 
 def release_keys(keys: Keys, queue: str) -> tuple[str, ...]:
@@ -141,7 +145,10 @@ def _build_script(path: Path, constants: str) -> Script:
     declared = " ".join(re.findall(r"^-- args: (.*)$", own, re.MULTILINE)).split()
     rest = declared[-1:] == ["..."]
     names = declared[:-1] if rest else declared
-    arguments = [_argument_statement(name, at) for at, name in enumerate(names, 2)]
+    arguments = [
+        f"local {name[:-1]} = tonumber(ARGV[{at}])" if name.endswith("#") else f"local {name} = ARGV[{at}]"
+        for at, name in enumerate(names, 2)
+    ]
     arguments += [f"local REST = {len(names) + 2}"] if rest else []
     own = "\n".join([*arguments, own.rstrip(), "end", "local reply = command()", "flush()", "return reply", ""])
     around = [*constants.splitlines(), *_declarations(_AROUND)]
@@ -203,10 +210,6 @@ def _read_statement(fields: Sequence[str]) -> str:
     found = ", ".join(f"{name} = found[{at}]" for at, name in enumerate(fields, 1))
     asked = ", ".join(f"'{name}'" for name in fields)
     return f"local found = redis.call('HMGET', TURN, {asked})\nturn = {{ {found} }}\nseq = number('seq')"
-
-
-def _argument_statement(name: str, at: int) -> str:
-    return f"local {name[:-1]} = tonumber(ARGV[{at}])" if name.endswith("#") else f"local {name} = ARGV[{at}]"
 
 
 def _format_constants(settings: Settings) -> str:

@@ -166,29 +166,26 @@ class Store:
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 try:
-                    return await self._send_with_retry(words)
+                    return await self.send_raw(*words)
                 except NoScriptError:
                     if not script:
                         raise
-                    await self._send_with_retry(("SCRIPT", "LOAD", script))
-                    return await self._send_with_retry(words)
+                    await self.send_raw("SCRIPT", "LOAD", script)
+                    return await self.send_raw(*words)
         except (RedisError, OSError, TimeoutError) as error:
             raise to_unavailable(error) from error
 
     async def send_raw(self, *words: Word) -> Any:
         """Send one command and return its reply. Raises ``RedisError`` instead of ``StoreUnavailable``."""
-        return await self._send_with_retry(words)
-
-    async def open_subscription(self, listener: Listener) -> Subscription:
-        """Open a pub/sub connection that passes messages to ``listener``. Raises ``RedisError``."""
-        return Subscription(await self._connection.open_another(), listener)
-
-    async def _send_with_retry(self, words: tuple[Word, ...]) -> Any:
         try:
             return await self._connection.send_command(*words)
         except _RESENT_AFTER:
             await asyncio.sleep(_RESEND_SECONDS)
             return await self._connection.send_command(*words)
+
+    async def open_subscription(self, listener: Listener) -> Subscription:
+        """Open a pub/sub connection that passes messages to ``listener``. Raises ``RedisError``."""
+        return Subscription(await self._connection.open_another(), listener)
 
     async def await_durability(self, turn_id: str, seq: int, at_ms: int = 0) -> None:
         """Wait until a turn's events up to ``seq`` are stored as durably as the setting HELIX_DURABILITY demands.
@@ -230,7 +227,7 @@ class Store:
         """
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                if _NOT_TAKEN not in await self._send_with_retry(("INFO", "persistence")):
+                if _NOT_TAKEN not in await self.send_raw("INFO", "persistence"):
                     return
         except ResponseError:
             return  # without permission the server is not ours, and syncs as its owner wants

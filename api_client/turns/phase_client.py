@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from api_client.contract.errors import HelixError, IdempotencyConflict
+from api_client.contract.admission import Submission
+from api_client.contract.errors import HelixError, IdempotencyConflict, NotAdmitted
 from api_client.contract.phase import Phase
 from api_client.contract.phase_work import AFTER
 from api_client.store import Store
@@ -33,18 +34,25 @@ class PhaseSubmitter:
         arguments of ``build_requests``.
         """
         requests = build_requests(phases, self._store.settings, directory=directory, **more)
-        new = {self._submitter.create_turn_id(): request for request in requests}
-        keys = {each: f"{idempotency_key} {at}" if idempotency_key else "" for at, each in enumerate(new, 1)}
-        turns = [await self._submitter.admit_turn(each, request, keys[each]) for each, request in new.items()]
+        keys = [f"{idempotency_key} {at}" if idempotency_key else "" for at in range(1, len(requests) + 1)]
+        turns = [
+            Submission(turn_id=self._submitter.create_turn_id(), request=request, idempotency_key=own)
+            for request, own in zip(requests, keys, strict=True)
+        ]
+        try:
+            await self._submitter.hold_resources([await self._submitter.admit_turn(each) for each in turns])
+        except NotAdmitted:  # a refusal must not hide turns that were acknowledged before
+            if not await self._submitter.find_stored(turns[0]):
+                raise
         if requests:  # before the first turn, so that `turns data gc` finds the files of its agents
             await self._store.await_reply(self._store.redis.sadd(self._folders, requests[0].work_data["directory"]))
-        await self._submitter.hold_resources(turns)
         turn_ids: list[str] = []
         try:
-            for own_id, request in new.items():
+            for turn in turns:
+                request, key = turn.request, turn.idempotency_key
                 if turn_ids:
                     request = replace(request, work_data=request.work_data | {AFTER: turn_ids[-1]})
-                turn_ids.append(await self._submitter.submit(request, turn_id=own_id, idempotency_key=keys[own_id]))
+                turn_ids.append(await self._submitter.submit(request, turn_id=turn.turn_id, idempotency_key=key))
         except HelixError as error:
             shown = IdempotencyConflict(idempotency_key) if isinstance(error, IdempotencyConflict) else error
             shown.turn_ids = tuple(turn_ids)

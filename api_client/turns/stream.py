@@ -99,7 +99,8 @@ async def _follow_connection(
             if not entries and not await ask("EXISTS", log_key):
                 raise TurnNotFound(turn_id)  # the store lost the turn, so waiting would never end
             found = _decode_entries(entries)
-            if position.seq and not page and not _has_position(found, position):
+            known = any(event.seq == position.seq and position.at in {0, event.at_ms} for event in found)
+            if position.seq and not page and not known:
                 position = Position(0)
                 yield reset_event("the store lost the end of its log")
                 continue
@@ -140,10 +141,6 @@ async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
         if len(entries) < _PAGE:
             return found
         start = f"({entries[-1][0].decode()}"
-
-
-def _has_position(events: list[Event], position: Position) -> bool:
-    return any(event.seq == position.seq and position.at in {0, event.at_ms} for event in events)
 
 
 def _decode_entries(entries: Iterable[Any]) -> list[Event]:

@@ -38,7 +38,8 @@ def build_arguments(
         "deadline_ms": int(request.deadline_seconds * 1000),
         "double_text": request.double_text.value,
         "body": hash_request(request, settings) if keyed else "",
-        "key_ms": key_lifetime_ms(request, settings) if keyed else 0,
+        # An idempotency key is kept a day longer than its turn.
+        "key_ms": int((request.deadline_seconds + settings.retention_seconds) * 1000) + _DAY_MS if keyed else 0,
         "session_id": request.session_id,
         "token_limit": request.token_limit,
         "cost_limit": cost_limit,
@@ -87,8 +88,3 @@ def hash_request(request: TurnRequest, settings: Settings) -> str:
     if asked.locale == (detect_language(newest_first) or settings.locale):
         asked = replace(asked, locale="")
     return hashlib.sha256(asked.to_json().encode()).hexdigest()
-
-
-def key_lifetime_ms(request: TurnRequest, settings: Settings) -> int:
-    """Return how many milliseconds an idempotency key is kept: one day longer than its turn."""
-    return int(request.deadline_seconds * 1000) + int(settings.retention_seconds * 1000) + _DAY_MS

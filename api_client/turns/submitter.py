@@ -9,7 +9,7 @@ from pathlib import Path
 from api_client.broker import MessageStamp, build_announcement
 from api_client.broker.announcer import Announcer
 from api_client.contract.admission import Admission, Submission
-from api_client.contract.errors import HelixError, IdempotencyConflict, SessionBusy, StoreUnavailable
+from api_client.contract.errors import HelixError, IdempotencyConflict, NotAdmitted, SessionBusy, StoreUnavailable
 from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.keys import keys_for_turn
 from api_client.contract.tasks import ChainTask
@@ -19,7 +19,7 @@ from api_client.store import Store
 from api_client.store.module_log import ModuleLog
 from api_client.turns.canceller import Canceller
 from api_client.turns.fair_queue import FairQueue
-from api_client.turns.submission import build_arguments
+from api_client.turns.submission import build_arguments, hash_request
 
 log = ModuleLog(__name__)
 
@@ -58,7 +58,15 @@ class Submitter:
         stored.
         """
         turn_id = turn_id or self.create_turn_id()
-        turn = await self.admit_turn(turn_id, request, idempotency_key)
+        turn = Submission(turn_id=turn_id, request=request, idempotency_key=idempotency_key)
+        try:
+            for each in self._admissions:
+                turn = replace(turn, request=await each.admit(turn))
+            await self.hold_resources([turn])
+        except NotAdmitted:  # a refusal must not hide a turn that was acknowledged before
+            if stored := await self.find_stored(turn):
+                return stored
+            raise
         request = turn.request
         keys = keys_for_turn(self._settings.namespace, turn_id)
         interrupted = (
@@ -66,7 +74,6 @@ class Submitter:
         )
         link = ChainTask(find_work(request).first, 1)
         pushed = build_announcement(self._settings, link, turn_id, request.session_id, MessageStamp())
-        await self.hold_resources([turn])
         at_once = pushed if self._store.has_queues else None
         values = build_arguments(request, self._settings, link, pushed=at_once, keyed=bool(idempotency_key))
         more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id)]
@@ -95,9 +102,20 @@ class Submitter:
         pass_failpoint("turn.announced")
         return turn_id
 
-    async def admit_turn(self, turn_id: str, request: TurnRequest, key: str) -> Submission:
-        """Run every admission check on a request, and return the submission as the checks completed it."""
-        turn = Submission(turn_id=turn_id, request=request, idempotency_key=key)
+    async def find_stored(self, turn: Submission) -> str:
+        """Return the id of the stored turn that a submission repeats, or an empty string if the submission is new."""
+        keys, key = keys_for_turn(self._settings.namespace, turn.turn_id), turn.idempotency_key
+        stored = turn.turn_id if await self._store.send_command("EXISTS", keys.turn(turn.turn_id)) else ""
+        if key and not stored:
+            used = await self._store.send_command("GET", keys.idempotency(turn.request.owner, key)) or b""
+            earlier, _, body = used.decode().partition(" ")
+            stored = earlier if body == hash_request(turn.request, self._settings) else ""
+        if stored:
+            await self._store.await_durability(stored, 1)
+        return stored
+
+    async def admit_turn(self, turn: Submission) -> Submission:
+        """Run every admission check on a submission, and return the submission as the checks completed it."""
         for each in self._admissions:
             turn = replace(turn, request=await each.admit(turn))
         return turn

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from api_client.budgets.keys import BudgetKeys
 from api_client.client import TurnsClient
 from api_client.contract.admission import Admission, Submission
-from api_client.contract.errors import BadRequest, IdempotencyConflict, NotAdmitted, SettingsError
+from api_client.contract.errors import BadRequest, IdempotencyConflict, NotAdmitted, SettingsError, StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from tests.installation import asked, web
-from tests.integration.engine import Bench
+from tests.integration.engine import GOOD, Bench, says
+from worker.turns.run_admissions import RunAdmissions
 
 #: One turn on a weekday for each owner; the day is what the question says, so that the test has a Saturday.
 QUOTA = """
@@ -114,6 +116,51 @@ async def test_what_an_admission_holds_is_released_when_the_store_refuses_and_ke
 
 
 @pytest.mark.usefixtures("quota")
+async def test_a_refusal_never_hides_a_turn_that_was_acknowledged(settings: Settings) -> None:
+    """The quota or the budget is used up meanwhile: the same submit finds its turn, any other is refused."""
+    dear = replace(settings, budgets={"all": 10.0})
+    async with TurnsClient(dear) as client:
+        prices = BudgetKeys(client.store.namespace).prices
+        await client.store.redis.hset(prices, "scripted", 1000)
+        first = await client.submitter.submit(asked("a"), idempotency_key="k")
+        await client.submitter.submit(asked("b"), idempotency_key="b")
+        for spent in ("quota", "budget"):
+            if spent == "budget":  # a turn of an unknown price sets aside all that is left
+                await client.store.redis.delete(f"{client.store.keys.prefix}weekday-quota", prices)
+                await client.submitter.submit(asked("c"))
+            with pytest.raises(NotAdmitted, match="budget" if spent == "budget" else "two questions"):
+                await client.submitter.submit(asked("new"))
+            with pytest.raises((NotAdmitted, IdempotencyConflict)):
+                await client.submitter.submit(asked("another question"), idempotency_key="k")
+            assert await client.submitter.submit(asked("a"), idempotency_key="k") == first
+            assert await client.submitter.submit(asked("a"), turn_id=first) == first
+
+
+@pytest.mark.usefixtures("quota")
+async def test_a_worker_that_cannot_ask_an_admission_runs_the_agent_and_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The admission does not reach the store, and then its package does not load."""
+
+    async def stay_away(*_: Any) -> None:
+        raise StoreUnavailable("no answer")
+
+    for said in ("run.not_checked", "admission.not_loaded"):
+        if said == "run.not_checked":
+            monkeypatch.setattr("weekday_quota.WeekdayQuota.admit_run", stay_away)
+        else:
+            monkeypatch.delattr("weekday_quota.WeekdayQuota")
+        with capture_logs() as told:
+            admissions = RunAdmissions(bench.settings)
+            bench.service.parts = replace(bench.service.parts, admissions=admissions)
+            turn_id = await bench.submit(says(GOOD), session_id=said)
+            await asyncio.to_thread(bench.carry_out, turn_id, session_id=said)
+            bench.loop.run_and_wait(admissions.close())
+        assert (await bench.client.reader.read_turn(turn_id)).outcome == Outcome.PASSED
+        assert said in [line["event"] for line in told]
+
+
+@pytest.mark.usefixtures("quota")
 async def test_an_installed_quota_refuses_a_run_and_the_turn_ends_with_its_words(bench: Bench) -> None:
     turn_id = await bench.submit(messages=({"role": "user", "content": "a costly run"},))
     await asyncio.to_thread(bench.carry_out, turn_id)
@@ -136,9 +183,9 @@ async def test_a_refusal_after_budgets_gives_back_what_they_set_aside_but_not_wh
         await client.store.redis.hset(BudgetKeys(client.store.namespace).prices, "scripted", 1000)
         stored = await client.submitter.submit(asked("a"))
         client.submitter._admissions = [*client.submitter._admissions, Refusing()]
-        for turn_id in (stored, None):
-            with pytest.raises(NotAdmitted):
-                await client.submitter.submit(asked("a"), turn_id=turn_id)
+        assert await client.submitter.submit(asked("a"), turn_id=stored) == stored
+        with pytest.raises(NotAdmitted):
+            await client.submitter.submit(asked("a"))
         assert await client.store.redis.hkeys(BudgetKeys(client.store.namespace).reservations) == [stored.encode()]
 
 

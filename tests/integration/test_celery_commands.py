@@ -13,6 +13,7 @@ from api_client.broker import celery_settings
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE
 from api_client.contract.turn import Outcome
 from tests.installation import Installation, WorkerProcess, environ_of
+from tests.integration.test_older_worker import OLDER
 from tests.support import wait_for, wait_until
 
 SCRIPT = """
@@ -26,18 +27,18 @@ class Operator:
     """Somebody with Celery's commands, and the one worker process that answers."""
 
     def __init__(self, installation: Installation) -> None:
-        self._app = Celery("operator", set_as_current=False)
-        self._app.conf.update(celery_settings(installation.settings))
+        self.app = Celery("operator", set_as_current=False)
+        self.app.conf.update(celery_settings(installation.settings))
 
     def inspect(self, what: str, *arguments: Any) -> Any:
         """What the worker says of itself."""
-        said: Any = wait_for(lambda: getattr(self._app.control.inspect(timeout=30, limit=1), what)(*arguments))
+        said: Any = wait_for(lambda: getattr(self.app.control.inspect(timeout=30, limit=1), what)(*arguments))
         [answer] = said.values()
         return answer
 
     def control(self, command: str, **arguments: Any) -> Any:
         """Give an order; what the worker answers."""
-        [said] = wait_for(lambda: self._app.control.broadcast(command, arguments, reply=True, timeout=30, limit=1))
+        [said] = wait_for(lambda: self.app.control.broadcast(command, arguments, reply=True, timeout=30, limit=1))
         [answer] = said.values()
         return answer
 
@@ -90,6 +91,25 @@ async def test_a_revoked_task_that_runs_cancels_its_turn_and_no_other(
     [left] = operator.active()
     operator.control("revoke", task_id=left["id"])
     assert (await installation.result(other)).outcome == Outcome.CANCELLED
+
+
+async def test_an_order_to_revoke_that_dies_with_its_worker_is_not_answered_and_may_be_given_again(
+    installation: Installation,
+) -> None:
+    """A real SIGKILL between the order and the store; an order that is answered is kept."""
+    installation.play(SCRIPT, run_slots=2, kill_grace_seconds=0.5, lease_seconds=2.0)
+    installation.worker(within=["env", "HELIX_AGENT_BREAK=revoked", *OLDER[2:]])
+    operator = Operator(installation)
+    turn_id = await installation.ask("hang")
+    [task] = await wait_until(lambda: operator.active())
+    order = {"task_id": task["id"], "terminate": True}
+    assert not operator.app.control.broadcast("revoke", order, reply=True, timeout=8, limit=1)
+    assert (installation.settings.root / "died").exists()
+    [again] = await wait_until(lambda: [each for each in operator.active() if each["id"] != task["id"]])
+    assert again["kwargs"]["turn_id"] == turn_id, "the turn goes on"
+    assert operator.control("revoke", task_id=again["id"]) == {"ok": f"terminate: {again['id']}"}
+    assert (await installation.client.reader.read_turn(turn_id)).stop == "cancelled", "the store has the order"
+    assert (await installation.result(turn_id)).outcome == Outcome.CANCELLED
 
 
 async def test_a_task_that_is_revoked_while_it_waits_cancels_its_turn_when_it_comes(
@@ -157,7 +177,7 @@ async def test_a_shutdown_by_celery_hands_the_turn_over_and_loses_none(
     turn_id = await installation.ask("hang")
     await wait_until(operator.active)
     before = worker.children()["1"]
-    threading.Thread(target=lambda: operator._app.control.shutdown(), daemon=True).start()
+    threading.Thread(target=lambda: operator.app.control.shutdown(), daemon=True).start()
     await wait_until(lambda: worker.children().get("1") not in {None, before})
     await wait_until(lambda: worker.log_file.read_text().count("worker.ready") > 1)
     await wait_until(lambda: runs_again(installation, turn_id))

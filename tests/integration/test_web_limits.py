@@ -81,6 +81,20 @@ async def test_an_owner_has_so_many_unfinished_turns_until_one_ends(settings: Se
         assert_refused(await http.post("/v1/turns", json=BODY, headers=ONE), "too_many_unfinished", 1)
 
 
+async def test_a_repeat_with_its_key_finds_its_turn_where_no_more_are_taken(
+    settings: Settings, constants: Constants
+) -> None:
+    constants(ACCESS, UNFINISHED_TURNS=1)
+    other = {**BODY, "messages": [{"role": "user", "content": "another question"}]}
+    found = list[str]()
+    async with relay(settings) as http:
+        for body, keyed, status in ((BODY, "a", 202), (BODY, "a", 202), (BODY, "b", 429), (other, "a", 429)):
+            answer = await http.post("/v1/turns", json=body, headers=ONE | {"idempotency-key": keyed})
+            assert answer.status_code == status, (keyed, answer.text)
+            found += [answer.json()["turn_id"]] if status == 202 else []
+    assert found[0] == found[1]
+
+
 async def test_each_phase_of_a_file_counts_as_an_unfinished_turn(settings: Settings, constants: Constants) -> None:
     phases = [{"id": f"p{n}", "name": "P", "type": "doc", "description": "Write."} for n in range(3)]
     body = {"directory": "work", "phases": phases}

@@ -83,10 +83,9 @@ def render_reference() -> str:
         heading = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", group.__name__.removesuffix("Settings")).capitalize()
         lines += [f"## {heading}", "", str(group.__doc__).partition("\n")[0], ""]
         names = [each for each in known if each.name in group.__annotations__]
-        lines += [
-            f"- `{environment_name(f.name)}` ({_default_text(f)}): {f.metadata['help']}{_per_model_mark(f)}"
-            for f in names
-        ]
+        for f in names:
+            mark = " *" if f.metadata["per_model"] else ""
+            lines.append(f"- `{environment_name(f.name)}` ({_default_text(f)}): {f.metadata['help']}{mark}")
         lines.append("")
     return "\n".join(lines)
 
@@ -97,10 +96,6 @@ def _default_text(field: Field[Any]) -> str:
     factory = field.default_factory
     shown = format_value(factory() if factory is not MISSING else field.default)
     return f"`{shown}`" if shown else "none"
-
-
-def _per_model_mark(field: Field[Any]) -> str:
-    return " *" if field.metadata["per_model"] else ""
 
 
 def format_value(value: Any) -> str:

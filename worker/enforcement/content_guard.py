@@ -114,7 +114,7 @@ def find_lost_content(
                 found[section_part(title)] = part
             elif unasked and not there.has_section(title, body, _LEAST_KEPT):
                 found[choose_text(locale, f"mehr als die Hälfte von '## {title}'", f"most of '## {title}'")] = part
-    return [_content_lost_issue(what, locale, part) for what, part in found.items()]
+    return [replace(make_issue(LOST, locale, part=part, what=what), validator=GUARD) for what, part in found.items()]
 
 
 def lacks_adr(answer: str, texts: Sequence[str]) -> bool:
@@ -170,10 +170,6 @@ def keeps_content(before: str, after: str, errors: Iterable[ValidationIssue]) ->
 def section_body(adr: Adr, section: Section) -> str:
     """Return the text of a section without its heading."""
     return "\n".join(adr.out.lines[section.line + 1 : section.end])
-
-
-def _content_lost_issue(what: str, locale: str, part: str) -> ValidationIssue:
-    return replace(make_issue(LOST, locale, part=part, what=what), validator=GUARD)
 
 
 class _ContentIndex:

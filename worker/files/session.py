@@ -53,7 +53,11 @@ def prepare_session(holder: FencedSessionFolder, turn: Turn, root: Path, templat
     """
     workdir, session = holder.path, holder.session
     version = _versions.get(workdir)
-    if version and version.matches_turn(turn, root, template, tools=tools) and version.is_unchanged(session):
+    if (
+        version
+        and version.matches_turn(turn, root, template, tools=tools)
+        and all(identify_file(file[0], session) == file for file in (version.file, *version.files))
+    ):
         return
     old = {} if holder.new else _read_status(session)
     status = {**_new_status(turn), **old, **_turn_facts(turn)}

@@ -68,10 +68,6 @@ class PreparedSession:
         same = (rules.template, rules.tools, rules.root) == (template, tools, root)
         return self.turn_id == turn.turn_id and same and rules.skills == has_skills(root)
 
-    def is_unchanged(self, session: int) -> bool:
-        """Return True if no file of the prepared folder has changed since."""
-        return all(identify_file(file[0], session) == file for file in (self.file, *self.files))
-
     def has_rules(self, rules: SessionRules, session: int) -> bool:
         """Return True if CLAUDE.md was written from these values and is unchanged."""
         if self.rules != rules:

@@ -32,12 +32,11 @@ class SentInput:
             text = redact(message.get("content", ""))
             kept.append({"role": message.get("role", ""), "content": _cut_beginning(text, left)})
             left -= min(left, len(text))
-        stored: dict[str, Any] = {"system": _cut_end(redact(self.system), MOST_CHARS), "messages": kept[::-1]}
+        system = redact(self.system)
+        if len(system) > MOST_CHARS:
+            system = f"{system[:MOST_CHARS]}\n[{len(system) - MOST_CHARS} characters are left out here]"
+        stored: dict[str, Any] = {"system": system, "messages": kept[::-1]}
         return stored | ({"continues": self.continues} if self.continues else {})
-
-
-def _cut_end(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} characters are left out here]"
 
 
 def _cut_beginning(text: str, most: int) -> str:

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,11 +26,11 @@ from api_client.contract.tasks import (
     PROBE,
     RUN_QUEUE,
     ChainTask,
+    UnknownTask,
     build_chain,
     find_queue,
     own_queue,
 )
-from api_client.contract.turn import Turn
 from api_client.contract.worker_order import WorkerOrder
 from api_client.store.connection import SingleConnection
 from api_client.turns.record.ledger import Ledger
@@ -101,7 +101,7 @@ class Engine:
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
         self._ability = ModelAvailability(settings)
-        self.bridge = ConsumerBridge(self._send_events)
+        self.bridge = ConsumerBridge(lambda: self.bridge.send_events(self._events.drain()))
         self.slots = Slots({RUN_QUEUE: settings.run_slots, CHECK_QUEUE: judges}, self.bridge.wake)
         self.slots.is_open = self.takes_messages
         self.loop = Loop(self._note_loop_turn)
@@ -125,8 +125,8 @@ class Engine:
             self.name,
             self.announce_task,
             self.announce_released,
-            self._report_lost,
-            self._forget_ended,
+            lambda task_id, worker: self._events.add_failure(task_id, describe_loss(worker)),
+            lambda turn: folders.forget_runs(settings, turn, range(1, turn.attempt + 1)),
             looking,
         )
         self._agents = WarmAgents(settings, self.name, self.takes_messages, looking)
@@ -187,8 +187,13 @@ class Engine:
         )
         return True
 
-    async def cancel_turn(self, turn_id: str) -> None:
-        """Cancel the turn of a revoked Celery task. Retry until the store answers."""
+    async def leave_task(self, name: str, kwargs: Mapping[str, Any]) -> None:
+        """Leave the turn of a message to other workers, because no package here has the message's task."""
+        unknown = UnknownTask(ChainTask(name, int(kwargs["attempt"])))
+        await self._ledger.leave_turn(str(kwargs["turn_id"]), str(kwargs["session_id"]), unknown)
+
+    async def cancel_turn(self, turn_id: str, stored: Callable[[], object]) -> None:
+        """Cancel the turn of a revoked Celery task, then call ``stored``. Retry until the store answers."""
         from api_client.client import TurnsClient  # not in the memory of workers that never cancel
 
         async with TurnsClient(self.settings) as client:
@@ -200,6 +205,7 @@ class Engine:
                     continue
                 except TurnNotFound:
                     log.warning("turn.refused", turn_id=turn_id, why="missing")
+                stored()
                 return
 
     async def _carry_out(
@@ -252,9 +258,6 @@ class Engine:
         if sick and not self._was_sick:
             self._agents.end_all()
         self._was_sick = sick
-
-    def _send_events(self) -> None:
-        self.bridge.send_events(self._events.drain())
 
     def start_heartbeat(self, consumer: Any, ready_file: Path | None) -> None:
         """Start the heartbeat that tells the supervisor and the operators that this worker takes messages."""
@@ -325,12 +328,6 @@ class Engine:
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
             return False
         return True
-
-    def _report_lost(self, task_id: str, worker: str) -> None:
-        self._events.add_failure(task_id, describe_loss(worker))
-
-    def _forget_ended(self, turn: Turn) -> None:
-        folders.forget_runs(self.settings, turn, range(1, turn.attempt + 1))
 
     def shut_down(self) -> None:
         """Start the shutdown: waiting turns are handed over at once, running agents get some time to finish.

@@ -14,10 +14,6 @@ from api_client.contract import tasks
 PREFERRED_IN_A_ROW = 3
 
 
-def _is_first(queue: str) -> bool:
-    return queue == tasks.CHECK_QUEUE or queue.startswith(tasks.OWN_QUEUE)
-
-
 class NextQueue:
     """Decides which queue a worker polls first: turns in progress before new turns, without starving these."""
 
@@ -27,7 +23,7 @@ class NextQueue:
     def order_queues(self, queues: Sequence[str]) -> list[str]:
         """Return the given queues in the order in which the worker should poll them."""
         # A message in a worker's own queue already waited elsewhere; a run to validate has already finished.
-        first = list(filter(_is_first, queues))
+        first = [queue for queue in queues if queue == tasks.CHECK_QUEUE or queue.startswith(tasks.OWN_QUEUE)]
         others = [queue for queue in queues if queue != tasks.PREFERRED_QUEUE and queue not in first]
         if tasks.PREFERRED_QUEUE not in queues:
             return [*first, *others]

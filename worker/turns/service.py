@@ -21,6 +21,7 @@ from api_client.contract.validator_names import offered_validators
 from api_client.contract.worker_reports import WorkerReport, worker_name
 from api_client.store.commands import BEGUN
 from api_client.turns.record.claim import ClaimRefusal, CommitResult, JudgingHeldBack, LeaseClaim, LeaseLost
+from api_client.turns.record.ledger import SOON_SECONDS
 from api_client.turns.record.transition import Transition
 from worker.files.recent import RecentEntries
 from worker.turns import folders, publisher, task_work
@@ -36,9 +37,6 @@ from worker.turns.validation import validate_at_once
 log = structlog.get_logger()
 
 _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted without its append-only file"
-
-#: Seconds before a turn left to other workers is announced again.
-_SOON_SECONDS = 0.5
 
 #: First wait before asking again for a turn left to another worker, in seconds; each further wait grows by this.
 _FIRST_WAIT = 0.02
@@ -244,7 +242,7 @@ class TurnService:
         report.end_task(f"left to {claim.worker}" if claim.worker else f"nothing to do: {claim.why.replace('_', ' ')}")
         if claim.why == "elsewhere" and await self._find_capable(link, turn_id):
             # Announce again soon until a capable worker takes the turn; without a capable worker the delay doubles.
-            await self.parts.ledger.put_off(turn_id, _SOON_SECONDS)
+            await self.parts.ledger.put_off(turn_id, SOON_SECONDS)
         if claim.why == "alone":
             await self.parts.threads.do_run(self.parts.isolate, link, turn_id, session_id)
         return None
@@ -307,10 +305,9 @@ class TurnService:
         turn, link = lease.claim.turn, lease.claim.link
         cannot = await self.parts.threads.do_file_work(self.parts.ability.check_models)
         model = turn.stage_model or turn.request.model
-        here = (model in cannot and find_queue(link.task) == RUN_QUEUE) or (
-            link.task not in TASKS and bool(await self._find_lack(turn.turn_id, link))
-        )
-        if unknown := self._find_unknown_rule(turn):
+        lack = await self._find_lack(turn.turn_id, link) if turn.request.work else ""
+        here = lack or (model in cannot and find_queue(link.task) == RUN_QUEUE)
+        if unknown := self._find_unknown_rule(turn) or (lack if link.task in TASKS else ""):
             self._unknown.put(turn.turn_id, unknown)
         elif not here and not await self._find_capable(link, turn.turn_id):
             return move

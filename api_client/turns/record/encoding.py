@@ -39,7 +39,10 @@ class EncodedTransition:
 
     def build_arguments(self) -> dict[str, Word]:
         """Return the named arguments of the Lua script ``commit.lua``."""
-        move = self.move
+        move, texts, ending = self.move, self.texts, ""
+        if move.outcome:
+            answer = json.dumps(self._answer_texts())[1:-1]
+            ending = f'{answer}, "markers": {texts.markers}, "error": {texts.error}'
         return {
             "next": str(move.next or ""),
             "state": move.state.value,
@@ -48,7 +51,7 @@ class EncodedTransition:
             "delay_ms": move.delay_ms,
             "suspend_ms": int(move.suspend_seconds * 1000),
             "outcome": move.outcome.value if move.outcome else "",
-            "ending": self._finished_data() if move.outcome else "",
+            "ending": ending,
             "counters": _format_counters(move.counters),
             "end_counters": _format_counters(move.end_counters),
             "run_ended": int(move.run_ended),
@@ -72,9 +75,6 @@ class EncodedTransition:
         if self.move.outcome is None:
             return {}
         return {**self._answer_texts(), "error": self.texts.error, "markers": self.texts.markers}
-
-    def _finished_data(self) -> str:
-        return f'{json.dumps(self._answer_texts())[1:-1]}, "markers": {self.texts.markers}, "error": {self.texts.error}'
 
     def _answer_texts(self) -> dict[str, str]:
         answer = self.move.answer

@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from api_client.broker import MessageStamp, build_announcement
 from api_client.contract.keys import Keys, keys_for_turn, session_digest
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import ChainTask
+from api_client.contract.tasks import ChainTask, UnknownTask
 from api_client.contract.worker_reports import WorkerReport, recent_reports, worker_name
 from api_client.store.commands import REMOVE_OWN
 from api_client.store.connection import Connection
@@ -39,6 +39,8 @@ _PAUSE_SECONDS = 0.3
 _PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
 #: Errors of a store that refuses all writes, so the turn is not at fault.
 _REFUSALS = (OutOfMemoryError, ReadOnlyError)
+#: Seconds before a turn left to other workers is announced again.
+SOON_SECONDS = 0.5
 #: Seconds before a turn with a damaged record is handled again.
 _DAMAGED_SECONDS = 60.0
 
@@ -186,8 +188,8 @@ class Ledger:
         return await self._run_exchange(self._changes.advance_turn(claim, move, time.monotonic(), task, files))
 
     async def next_task(self, turn_id: str) -> ChainTask | None:
-        """Return a turn's next task, or None if no task is left or the store does not answer."""
-        with contextlib.suppress(RedisError):  # a reaper announces missed turns
+        """Return a turn's next task, or None if no task is left, it is unknown here, or the store does not answer."""
+        with contextlib.suppress(RedisError, UnknownTask):  # a reaper announces missed turns
             link = await self._connection.send_command("HGET", self._record_key(turn_id), "next")
             return ChainTask.parse(link.decode()) if link else None
         return None
@@ -218,6 +220,16 @@ class Ledger:
             raise error
         log.error("turn.damaged", turn_id=turn_id, error=str(error)[:200])
         await self.put_off(turn_id, _DAMAGED_SECONDS)
+
+    async def leave_turn(self, turn_id: str, session_id: str, unknown: UnknownTask) -> bool:
+        """Record that this worker does not know a turn's task. Return True if another worker is asked for the turn."""
+        log.error("turn.not_here", turn_id=turn_id, link=str(unknown.link), error=str(unknown))
+        await self.claim_turn(turn_id, session_id, unknown.link, lack=str(unknown))
+        turn = await self.read_turn(turn_id)
+        lacking = turn.lacks if turn else {}
+        if others := [each for each in await self.list_other_workers() if each.worker not in lacking]:
+            await self.put_off(turn_id, SOON_SECONDS)
+        return bool(others)
 
     async def put_off(self, turn_id: str, seconds: float) -> None:
         """Postpone a due turn by ``seconds`` without changing its record."""

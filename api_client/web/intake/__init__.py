@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import structlog
 from starlette.requests import Request
 
+from api_client.contract.admission import Submission
 from api_client.contract.error_codes import error_sentence
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.turn import Turn, TurnState
@@ -56,7 +57,13 @@ async def submit_or_join(request: Request, ask: ChatRequest, relay: Relay, calle
     try:
         async with asyncio.timeout(seconds):
             turn_id = relay.client.submitter.create_turn_id()
-            await require_room(relay, caller, ask.request.locale, [turn_id], size=body_size(request))
+            turn = Submission(turn_id=turn_id, request=ask.request, idempotency_key=ask.idempotency_key)
+            try:
+                await require_room(relay, caller, ask.request.locale, [turn_id], size=body_size(request))
+            except ApiError:  # a refusal must not hide a turn that was acknowledged before
+                if stored := ask.idempotency_key and await relay.client.submitter.find_stored(turn):
+                    return SubmittedTurn(stored)
+                raise
             found = await _find_earlier(ask, relay, turn_id) if ask.question_hash else None
             if found is None:
                 key = ask.idempotency_key

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import importlib
 import os
+import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 BREAK = os.environ.get("HELIX_AGENT_BREAK", "")
@@ -89,8 +91,27 @@ def _break_older() -> None:
     build_identity.build_identity = lambda: "0.1.0+older"  # type: ignore[assignment]
 
 
+def _break_revoked() -> None:
+    """A process that dies once, between an operator's order to revoke a task and the store's knowing of it."""
+    from worker.turns.engine import Engine
+
+    whole = Engine.cancel_turn
+
+    async def cancel_turn(self: Engine, turn_id: str, stored: Callable[[], object]) -> None:
+        died = self.settings.root / "died"
+        if not died.exists():
+            died.touch()
+            await asyncio.sleep(1.0)  # an answer that does not wait for the store is out by now
+            os.kill(os.getpid(), signal.SIGKILL)
+        await whole(self, turn_id, stored)
+
+    Engine.cancel_turn = cancel_turn  # type: ignore[method-assign]
+
+
 if BREAK == "older":
     _break_older()
+elif BREAK == "revoked":
+    _break_revoked()
 elif BREAK in _LUA:
     _break_lua(_LUA[BREAK])
     if BREAK == "fencing":

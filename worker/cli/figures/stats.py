@@ -16,7 +16,6 @@ from api_client.figures import (
     RETRY_BREAKDOWNS,
     Duration,
     RetryRate,
-    RetryShare,
     RuleRow,
     Stats,
     TurnRow,
@@ -70,16 +69,13 @@ def _history_rows(rate: RetryRate) -> list[tuple[str, ...]]:
         rows = {row.name: row for row in piece.rows}
         when = f"{datetime.fromtimestamp(piece.start).astimezone():%Y-%m-%d %H:%M%z}"
         whole = (when, str(piece.turns), str(piece.retried), format_percent(piece.rate))
-        lines.append((*whole, *(_format_share(rows.get(name)) for name in names)))
+        shares = [row if (row := rows.get(name)) and row.validated else None for name in names]
+        lines.append((*whole, *(f"{format_percent(row.rate)} of {row.validated}" if row else "-" for row in shares)))
     return lines
 
 
 def _has_data(piece: RetryRate) -> bool:
     return bool(piece.turns or any(row.validated for row in piece.rows))
-
-
-def _format_share(row: RetryShare | None) -> str:
-    return f"{format_percent(row.rate)} of {row.validated}" if row and row.validated else "-"
 
 
 def format_percent(rate: float | None) -> str:

@@ -18,7 +18,8 @@ def is_allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -
         return False
     paths = _call_paths(call)
     own = folder.resolve()
-    return call.get("kind") == "edit" and bool(paths) and all(_is_inside(path, own) for path in paths)
+    inside = [isinstance(path, str) and (own / path).resolve().is_relative_to(own) for path in paths]
+    return call.get("kind") == "edit" and bool(inside) and all(inside)
 
 
 def call_arguments(call: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -61,10 +62,6 @@ def paths_by_name(call: Mapping[str, Any]) -> dict[str, Any]:
 def _call_paths(call: Mapping[str, Any]) -> list[Any]:
     places = call.get("locations")
     return [each.get("path") for each in places if isinstance(each, dict)] if isinstance(places, list) else []
-
-
-def _is_inside(path: object, folder: Path) -> bool:
-    return isinstance(path, str) and (folder / path).resolve().is_relative_to(folder)
 
 
 def choose_option(options: object, *, yes: bool) -> dict[str, Any]:

@@ -83,7 +83,7 @@ async def _read_turn(client: TurnsClient, turn_id: str) -> Turn | None:
 
 def build_rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = False) -> Iterator[dict[str, Any]]:
     """Yield one JSON-ready row for each rejected answer of a turn. ``redact`` replaces texts by their lengths."""
-    hide: Callable[[str], str] = _hide_text if redact else str
+    hide: Callable[[str], str] = (lambda text: f"<{len(text)} characters>") if redact else str
     for attempt in attempts:
         if attempt.decision not in _REJECTED:
             continue
@@ -139,7 +139,3 @@ def export_dataset(output: str | None, *, since: float, model: str, redact: bool
         found = export_rejected(sys.stdout, since=since, model=model, redact=redact)
     for line in summarise_export(found):
         click.echo(line, err=True)
-
-
-def _hide_text(text: str) -> str:
-    return f"<{len(text)} characters>"

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from api_client.contract.phase_place import PHASES
 from api_client.contract.settings import STATE_DIR, Settings
@@ -76,16 +75,13 @@ def save_installation(settings: Settings, target: Path, look: Callable[[], Backu
             dump.unlink()
             wanted = look()
             left_out = _save_files(archive, settings, wanted)
-            digest = archive.write_manifest(_archive_facts(settings, wanted, at))
+            facts = {"at": at, "namespace": settings.namespace, "root": str(settings.root), "settings": wanted.settings}
+            digest = archive.write_manifest(facts)
             files = [entry for entry in archive.entries.values() if entry.sha256]
             size = sum(entry.size for entry in files)
             return SavedArchive(digest=digest, at=at, files=len(files), bytes=size, left_out=left_out, lacking=lacking)
     finally:
         dump.unlink(missing_ok=True)
-
-
-def _archive_facts(settings: Settings, wanted: BackupParts, at: float) -> dict[str, Any]:
-    return {"at": at, "namespace": settings.namespace, "root": str(settings.root), "settings": wanted.settings}
 
 
 def _save_files(archive: ArchiveWriter, settings: Settings, wanted: BackupParts) -> int:

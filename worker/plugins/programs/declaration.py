@@ -122,15 +122,11 @@ def parse_templates(value: Any) -> dict[str, str]:
     return found
 
 
-def _parse_files(value: Any) -> dict[str, str]:
-    return {parse_relative_path(path): text for path, text in parse_templates(value).items()}
-
-
 KINDS: Mapping[str, Kind] = {
     "program": read_word,
     "arguments": list_kind(parse_template, "arguments"),
     "environment": parse_templates,
-    "files": _parse_files,
+    "files": lambda value: {parse_relative_path(path): text for path, text in parse_templates(value).items()},
     "instructions": parse_relative_path,
     "state": list_kind(parse_relative_path, "paths"),
     "api": choice_kind(APIS),

@@ -64,7 +64,8 @@ def extract_run(content: bytes, session: str, prompt: bytes, before: bytes = b""
     gap = last = stop_reason = message = ""
     for record in _read_records(content, session):
         kind = record["type"]
-        if kind == "user" and not record.get("isMeta") and _record_text(record).strip() == asked:
+        texts = (clean_text(block.get("text")) for block in content_blocks(record) if block.get("type") == "text")
+        if kind == "user" and not record.get("isMeta") and "\n".join(texts).strip() == asked:
             new = str(record.get("uuid") or "").encode() not in before if before else True
             pieces, gap, last, stop_reason, message = [] if new else None, "", "", "", ""
         elif pieces is None:
@@ -100,7 +101,3 @@ def _read_records(content: bytes, session: str) -> Iterator[dict[str, Any]]:
         message = record.get("message")
         if record.get("sessionId") == session and isinstance(message, dict) and message.get("model") != SYNTHETIC:
             yield record
-
-
-def _record_text(record: dict[str, Any]) -> str:
-    return "\n".join(clean_text(block.get("text")) for block in content_blocks(record) if block.get("type") == "text")

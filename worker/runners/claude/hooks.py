@@ -70,10 +70,10 @@ def build_settings(
         allowed: permission rules of the installation, such as ``WebSearch``.
         tools: input file of the tool hook; None for no tool hook.
     """
-    hooks: dict[str, Any] = {
-        event: [{"hooks": [{"type": "command", "command": _hook_command(event, marks), "timeout": _TIMEOUT}]}]
-        for event in EVENTS
-    }
+    hooks: dict[str, Any] = {}
+    for event in EVENTS:
+        command = f"set -- {event} {shlex.quote(str(marks))}; . {shlex.quote(str(HOOK))}"
+        hooks[event] = [{"hooks": [{"type": "command", "command": command, "timeout": _TIMEOUT}]}]
     if tools is not None:
         # If the hook fails, the call is blocked: only exit code 2 does that.
         hook = shlex.join([sys.executable, "-I", "-S", str(TOOL_HOOK), str(tools)])
@@ -96,10 +96,6 @@ def edit_rules(folders: Iterable[Path]) -> list[str]:
 
 def _escape_path(path: Path) -> str:
     return _SPECIAL.sub(r"\\\g<0>", str(path))
-
-
-def _hook_command(event: str, marks: Path) -> str:
-    return f"set -- {event} {shlex.quote(str(marks))}; . {shlex.quote(str(HOOK))}"
 
 
 def readable_entries(root: Path) -> list[Path]:

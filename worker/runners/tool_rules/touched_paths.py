@@ -126,7 +126,9 @@ def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> It
                 yield None
                 continue
             yield from _glob_files(text, start)
-            for token in {text, *_TOKEN.findall(text), *_option_values(text)}:
+            # A value may be attached to a short option, as in ``-ofile``.
+            attached = [text[at:] for at in range(2, min(len(text), 6))] if re.match(r"-[A-Za-z]", text) else []
+            for token in {text, *_TOKEN.findall(text), *attached}:
                 yield from _covered_path(token, start, deep=deep)
 
 
@@ -138,11 +140,6 @@ def _glob_files(text: str, folder: str) -> Iterator[str | None]:
         pattern = "*".join(map(glob.escape, str(Path(folder, text)).split(GLOB)))
         found = list(itertools.islice(glob.iglob(pattern, include_hidden=True), _MOST_NAMES))  # noqa: PTH207
         yield from found if len(found) < _MOST_NAMES else [None]
-
-
-def _option_values(word: str) -> list[str]:
-    """Return the possible values that are attached to a short option, as in ``-ofile``."""
-    return [word[at:] for at in range(2, min(len(word), 6))] if re.match(r"-[A-Za-z]", word) else []
 
 
 def find_folders(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:

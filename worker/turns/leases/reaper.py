@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 
 from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import ChainTask
+from api_client.contract.tasks import ChainTask, UnknownTask
 from api_client.contract.turn import Turn
 from api_client.store.commands import BEGUN
 from api_client.store.connection import SingleConnection
@@ -151,14 +151,20 @@ class Reaper:
                 self._lost(task_id, worker)
         if found.what == "announce":
             pass_failpoint("turn.reaped")
+            try:
+                link = ChainTask.parse(found.link)
+            except UnknownTask as error:
+                if await self._ledger.leave_turn(turn_id, found.session_id, error):
+                    self._step_back()
+                return
             log.info("turn.announced", turn_id=turn_id, link=found.link)
-            await self._announce_task(ChainTask.parse(found.link), turn_id, found.session_id)
+            await self._announce_task(link, turn_id, found.session_id)
         elif found.what == "interrupt":
             await self._ledger.cancel_turn(found.head, found.session_id)
         elif found.what == "finished":
             log.warning("turn.given_up", turn_id=turn_id, outcome=found.outcome)
-            if found.head and (link := await self._ledger.next_task(found.head)):
-                await self._announce_task(link, found.head, found.session_id)
+            if found.head and (head_link := await self._ledger.next_task(found.head)):
+                await self._announce_task(head_link, found.head, found.session_id)
             if turn := await self._ledger.read_turn(turn_id):
                 await self._threads.run_work(functools.partial(self._ended, turn))
 
@@ -170,6 +176,9 @@ class Reaper:
     async def _publish_task(
         self, publish: Callable[[ChainTask, str, str], bool | None], link: ChainTask, turn_id: str, session_id: str
     ) -> None:
-        """Publish a task of a turn. After a failure this reaper pauses, so that another worker takes over."""
         if await self._threads.run_work(functools.partial(publish, link, turn_id, session_id)) is False:
-            self._steps_back_until = time.monotonic() + _STEPS_BACK * self._settings.reap_seconds
+            self._step_back()
+
+    def _step_back(self) -> None:
+        """Pause, so that another worker's reaper takes over: this one could not announce a turn."""
+        self._steps_back_until = time.monotonic() + _STEPS_BACK * self._settings.reap_seconds

@@ -57,12 +57,9 @@ def run_test_gate(options: Mapping[str, Any], site: GateContext) -> Iterator[Val
 
 
 def _pytest_command(site: GateContext) -> list[str]:
-    own = next((name for name, sign in _PYTEST_SETTINGS.items() if _file_contains(site, name, sign)), "/dev/null")
+    there = [(name, sign) for name, sign in _PYTEST_SETTINGS.items() if name in site.tree.files]
+    own = next((name for name, sign in there if sign in read_tree_file(site.tree, name, MAX_BYTES)), "/dev/null")
     return [*PYTEST, "-c", own, "--rootdir", ".", "--confcutdir", "."]
-
-
-def _file_contains(site: GateContext, name: str, sign: bytes) -> bool:
-    return name in site.tree.files and sign in read_tree_file(site.tree, name, MAX_BYTES)
 
 
 def _command_line(options: Mapping[str, Any]) -> list[str]:

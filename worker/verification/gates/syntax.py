@@ -62,9 +62,8 @@ def check_syntax(options: Mapping[str, Any], site: GateContext) -> Iterator[Vali
             last, done = found.get("begin", last), done or bool(found.get("done"))
             if "code" in found and count < _MAX_FINDINGS:
                 count += 1
-                yield build_gate_issue(
-                    found["code"], site.locale, file=found["file"], line=found["line"], **_text_values(found)
-                )
+                values = {str(key): str(value) for key, value in found["values"].items()}
+                yield build_gate_issue(found["code"], site.locale, file=found["file"], line=found["line"], **values)
         if done:
             return
         if not last:
@@ -72,10 +71,6 @@ def check_syntax(options: Mapping[str, Any], site: GateContext) -> Iterator[Vali
         # This file crashed the parser; continue with the next file.
         yield build_gate_issue("CANNOT_PARSE", site.locale, file=last, problem=ran.problem or f"parser: {ran.code}")
         waiting = waiting[waiting.index(last) + 1 :]
-
-
-def _text_values(found: Mapping[str, Any]) -> dict[str, str]:
-    return {str(key): str(value) for key, value in found["values"].items()}
 
 
 def _is_ignored(path: str, ignore: tuple[str, ...]) -> bool:
