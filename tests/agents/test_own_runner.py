@@ -42,6 +42,7 @@ def test_a_runner_written_by_the_page_is_certified(installed: Path, only: tuple[
         timeout=600,
         check=False,
     )
+    assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     assert [each for each in found["situations"] if each["problem"]] == [], done.stderr
     assert done.returncode == 0

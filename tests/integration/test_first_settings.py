@@ -51,7 +51,7 @@ def test_up_without_settings_says_how_to_get_a_real_agent_and_init_asks_none_bes
             turns("up", "--port", "0", "--no-flower"), env=environ_at(tmp_path), stdout=output, stderr=output
         )
     try:
-        wait_for(lambda: "Ctrl-C ends everything" in log.read_text())
+        wait_for(lambda: "Ctrl-C stops everything" in log.read_text())
         assert "for a real one, stop this and run: turns init" in log.read_text()
         code, told = init(tmp_path, "--rules", "chat")
         assert code == 0

@@ -23,7 +23,7 @@ def test_the_check_says_what_is_wrong_here_and_over_there(installation: Installa
         0,
         {"address": "ok", "models": "ok", "background requests": "ok", "turn": "ok", "Open WebUI": "warning"},
     )
-    assert "has not asked" in found["Open WebUI"]["message"]
+    assert "has not sent a request yet" in found["Open WebUI"]["message"]
     title = {"model": "scripted", "messages": [{"role": "user", "content": "x"}], "tools": [{}] * 36}
     headers = {"authorization": "Bearer right", "x-openwebui-chat-id": "c", "x-openwebui-user-id": "u"}
     httpx2.post(f"{relay.url}/v1/chat/completions", json=title, headers=headers, timeout=60)

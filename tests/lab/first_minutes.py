@@ -40,7 +40,7 @@ def running(command: str, environ: dict[str, str], folder: Path, log: Path) -> I
         shell = ["bash", "-c", f"exec {command}"] if " turns" not in command else ["bash", "-c", command]
         process = subprocess.Popen(shell, env=environ, cwd=folder, stdout=output, stderr=output, start_new_session=True)
     try:
-        wait_for(lambda: "Ctrl-C ends everything" in log.read_text() or process.poll() is not None, seconds=300)
+        wait_for(lambda: "Ctrl-C stops everything" in log.read_text() or process.poll() is not None, seconds=300)
         assert process.poll() is None, log.read_text()
         yield
     finally:

@@ -187,7 +187,7 @@ class AgentRun:
         )
         async with contextlib.AsyncExitStack() as held:
             try:
-                for equipment in load_equipment():
+                for equipment in await self._parts.threads.do_file_work(load_equipment):
                     if equipped := equipment.equip_run(order, context):
                         order = await held.enter_async_context(equipped)
             except SettingsError as error:

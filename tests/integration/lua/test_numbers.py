@@ -55,6 +55,7 @@ _WITHOUT = {
     "sweep",
     "tally",
     "use_up",
+    "write_call",  # but how long to keep it: a retention and a month
 }
 _WITHOUT |= {"history", "fair_queue", "pauses", "record", "turn"}
 

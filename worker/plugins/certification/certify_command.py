@@ -88,8 +88,12 @@ def _format_row(row: Trial) -> str:
 
 def _count_verdicts(rows: Sequence[Trial]) -> dict[str, dict[str, int]]:
     found, rows = {}, [row for row in rows if row.applies]
-    for whose in ("agents", "without", "ours"):
-        said = [(row, bool(getattr(row, whose))) for row in rows]
+    for whose, claims in (
+        ("agents", [row.agents for row in rows]),
+        ("without", [row.complete_without_log for row in rows]),
+        ("ours", [row.ours for row in rows]),
+    ):
+        said = list(zip(rows, map(bool, claims), strict=True))
         whole = [complete for row, complete in said if row.has_true_end]
         found[whose] = {
             "situations": len(rows),

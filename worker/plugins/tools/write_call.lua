@@ -1,4 +1,4 @@
--- Write a row of the call log, and its result. Only the holder of the turn's lease may; a repeated command changes nothing.
+-- Write a row of the call log, and its result. Only the holder of the turn's lease may. Repeating changes nothing.
 -- KEYS 1: the turn's record  2: hash of rows  3: hash of results
 -- ARGV 1: token  2: the row's name  3: the row (JSON)  4: the result (JSON), or ''  5: milliseconds to keep both
 if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
