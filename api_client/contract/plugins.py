@@ -95,7 +95,8 @@ def why_missing(group: str, name: str) -> str:
         found = not package or (name in find_plugins(group) and find_spec(package))
     except ModuleNotFoundError:  # of a package above
         found = False
-    return "" if found else f"the {GROUPS[group]} {name!r} is in the plug-in {package}, which is not installed"
+    called = name.replace(".", " ")  # a command in a group
+    return "" if found else f"the {GROUPS[group]} {called!r} is in the plug-in {package}, which is not installed"
 
 
 def load_plugin(group: str, name: str) -> Any:

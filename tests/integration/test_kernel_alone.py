@@ -82,7 +82,7 @@ def test_the_command_line_without_plugins_lists_the_kernels_commands(kernel: Pat
     assert "  submit " in listed
     assert "plug-ins" not in listed
     missing = played(kernel, "-c", "from worker.cli import main; main(['data', 'backup', 'x'])")
-    assert "the command 'data.backup' is in the plug-in worker.plugins.backup, which is not installed" in missing.stderr
+    assert "the command 'data backup' is in the plug-in worker.plugins.backup, which is not installed" in missing.stderr
 
 
 def test_an_idle_worker_imports_no_plugin(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:

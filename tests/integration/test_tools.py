@@ -74,7 +74,7 @@ async def test_the_policy_denies_and_a_person_allows_or_refuses_exactly_the_call
     states = [(row["tool"], row["state"]) for row in rows(installation, turn_id)]
     assert states == [
         ("crash", "denied"), ("write", "done"), ("write", "asked"),
-        ("crash", "denied"), ("write", "replayed"), ("write", "done"),
+        ("crash", "denied"), ("write", "recorded"), ("write", "done"),
     ]  # fmt: skip
     assert turn.interruptions["tool_call"] == {"asked": 1}, "the answer was used"
     refused = await call(installation, write, session="t")
@@ -101,7 +101,7 @@ async def test_a_worker_that_is_killed_during_a_call_costs_no_second_call(instal
     assert turn.response.count("This result was recorded") == 3
     states = [(row["delivery"], row["state"], row["earlier"]) for row in rows(installation, turn_id)]
     assert states[:3] == [(1, "done", ""), (1, "done", ""), (1, "done", "")]
-    assert [state[1:] for state in states[3:]] == [("replayed", f"00001-0000{number}") for number in (1, 2, 3)]
+    assert [state[1:] for state in states[3:]] == [("recorded", f"00001-0000{number}") for number in (1, 2, 3)]
 
 
 async def test_a_call_that_was_under_way_when_worker_and_gateway_died_has_an_unknown_outcome(

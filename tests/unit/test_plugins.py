@@ -106,9 +106,8 @@ def test_a_command_of_a_missing_plugin_is_one_line_that_names_it(
     with pytest.raises(SystemExit) as ended:
         main(name.split("."))
     assert ended.value.code == 2
-    assert (
-        capsys.readouterr().err == f"turns: the command {name!r} is in the plug-in {package}, which is not installed\n"
-    )
+    said = f"turns: the command {name.replace('.', ' ')!r} is in the plug-in {package}, which is not installed\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.fixture
@@ -194,4 +193,4 @@ def test_rejected_answers_are_exported_by_a_plugin(capsys: pytest.CaptureFixture
 
 def test_traces_are_off_where_their_plugin_is_missing(nothing_installed: None) -> None:
     why = explain_off({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"})
-    assert why == "the command 'run.traces' is in the plug-in worker.plugins.traces, which is not installed"
+    assert why == "the command 'run traces' is in the plug-in worker.plugins.traces, which is not installed"

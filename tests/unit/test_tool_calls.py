@@ -88,9 +88,9 @@ def test_a_call_of_a_repeated_delivery_finds_its_row_and_two_equal_writes_are_tw
     rows = [row(1, 1), row(1, 2), row(1, 3, "b")]
     first = row(2, 1)
     assert found(rows, first) == "00001-00001"
-    rows.append(replace(first, state=CallState.REPLAYED, earlier="00001-00001"))
+    rows.append(replace(first, state=CallState.RECORDED, earlier="00001-00001"))
     assert found(rows, row(2, 2)) == "00001-00002"
-    rows.append(replace(row(2, 2), state=CallState.REPLAYED, earlier="00001-00002"))
+    rows.append(replace(row(2, 2), state=CallState.RECORDED, earlier="00001-00002"))
     assert found(rows, row(2, 3)) == "", "each row answers once in a delivery"
     assert found(rows, row(2, 3, "b")) == "00001-00003"
     assert found([*rows, row(2, 4)], row(3, 1)) == "00001-00001", "a third delivery begins anew"
@@ -112,7 +112,7 @@ def test_what_the_agent_remembers_by_its_session_is_not_answered_from_the_log() 
 
 
 def test_only_calls_that_may_have_been_executed_answer() -> None:
-    states = [CallState.FAILED, CallState.DENIED, CallState.ASKED, CallState.REPLAYED]
+    states = [CallState.FAILED, CallState.DENIED, CallState.ASKED, CallState.RECORDED]
     assert found([row(1, number, state=state) for number, state in enumerate(states, 1)], row(2, 1)) == ""
     told = row(1, 6, state=CallState.UNKNOWN, earlier="00000-00001")
     assert found([told], row(2, 1)) == ""
@@ -134,5 +134,5 @@ def test_an_unknown_outcome_is_remembered_for_the_run_alone() -> None:
 
 
 def test_rows_survive_the_store_and_fields_of_later_versions() -> None:
-    made = row(2, 1, state=CallState.REPLAYED, earlier="00001-00001", approved=True)
+    made = row(2, 1, state=CallState.RECORDED, earlier="00001-00001", approved=True)
     assert CallRow.from_dict({**made.to_dict(), "cost": 1}) == made

@@ -22,7 +22,7 @@ class CallState(StrEnum):
     #: The server refused it or could not be reached, so nothing was changed.
     FAILED = "failed"
     #: The agent got the result of an earlier delivery's call.
-    REPLAYED = "replayed"
+    RECORDED = "recorded"
     #: It was under way when a process died or the server fell silent: nobody knows whether it was executed.
     UNKNOWN = "unknown"
     #: A person is asked.

@@ -224,9 +224,9 @@ class GatewayRun:
         if stored is None:
             return await self._answer(row, CallState.UNKNOWN, "unknown")
         result = CallToolResult.model_validate(stored)
-        mark = TextContent(type="text", text=say_to_agent("replayed", self.spec.locale))
+        mark = TextContent(type="text", text=say_to_agent("recorded", self.spec.locale))
         result = result.model_copy(update={"content": [*result.content, mark], "structured_content": None})
-        await self._end(replace(row, state=CallState.REPLAYED, is_error=bool(result.is_error)), None)
+        await self._end(replace(row, state=CallState.RECORDED, is_error=bool(result.is_error)), None)
         return result
 
     async def _ask_person(self, call: GatewayCall, row: CallRow, decision: CallDecision) -> CallToolResult:
