@@ -53,7 +53,7 @@ from worker.turns.event_writer import EventWriter
 from worker.turns.interruptions.kind import RunContext
 from worker.turns.interruptions.registry import find_kind, list_kinds
 from worker.turns.leases.lease import Lease
-from worker.turns.run_equipment import EquipmentContext, RunControl, load_equipment
+from worker.turns.run_equipment import EquipmentContext, RunControl, is_equipment_loaded, load_equipment
 from worker.turns.work import find_turn_work
 
 log = structlog.get_logger()
@@ -187,7 +187,9 @@ class AgentRun:
         )
         async with contextlib.AsyncExitStack() as held:
             try:
-                for equipment in await self._parts.threads.do_file_work(load_equipment):
+                if not is_equipment_loaded():
+                    await self._parts.threads.do_file_work(load_equipment)
+                for equipment in load_equipment():
                     if equipped := equipment.equip_run(order, context):
                         order = await held.enter_async_context(equipped)
             except SettingsError as error:

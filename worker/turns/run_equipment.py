@@ -106,6 +106,11 @@ class RunEquipment:
         return None
 
 
+def is_equipment_loaded() -> bool:
+    """Return True if ``load_equipment`` imports nothing any more, so that the event loop may call it."""
+    return bool(load_equipment.cache_info().currsize)
+
+
 @functools.cache
 def load_equipment() -> tuple[RunEquipment, ...]:
     """Return the equipment of all installed plug-ins."""
