@@ -151,7 +151,8 @@ class Schedule:
         request = (REQUESTS[session], epoch, owner, "de", deadline, policy, body, 2 * _LONG_MS, session)
         phase = int(random.random() < 0.25)
         first = str(ChainTask(PHASE_RUN if phase else RUN, 1))
-        args = (*request, budget, 0, budget // 2, 0, "m", '{"flow":"v2"}', first, phase, 3, "", "", "", key)
+        place = ("", "", "", "", "interactive", 1, 0, "")
+        args = (*request, budget, 0, budget // 2, 0, "m", '{"flow":"v2"}', first, phase, 3, *place, key)
         self._turns.append(turn)
         turn.submit = args
         yield from self._send_submit(turn)

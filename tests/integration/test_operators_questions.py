@@ -147,7 +147,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
         "What does its error mean, and what can I do?": ("MISSING_STEP_MARKER", {}),
         "Retry rate of step_marker today against last week?": (
             r"step_marker +3 +4 +75\.0%(?s:.*)the same time, earlier(?s:.*)step_marker +2 +10 +20\.0%",
-            {"/overview": r"7 d before step_marker 3 of 4 75\.0%3 of 4 20\.0%"},
+            {"/overview": r"7 days before step_marker 3 of 4 75\.0%3 of 4 20\.0%"},
         ),
         "Since when does a rule make agents repeat themselves?": (
             r"from +turns +again +rate +step_marker\n(?s:.*)20\.0% of 10\n(?s:.*) 75\.0% of 4\n",

@@ -21,7 +21,7 @@ async def _begin(installation: Installation) -> bool:
         return False
     installation.worker()
     turn = await installation.result(said.stdout.split()[0])
-    return turn.outcome == "passed" and "submit: the store carries out" in installation.command("doctor").stdout
+    return turn.outcome == "passed" and "submit: the store can carry out" in installation.command("doctor").stdout
 
 
 async def _stage(folder: Path, names: list[str]) -> Seen:
