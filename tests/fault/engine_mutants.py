@@ -271,8 +271,8 @@ MUTANTS = [
     EngineMutant(
         "no pause is ever asked for",
         "api_client/store/lua/pauses.lua",
-        "any = there == 2 or there == 1 and is_empty()",
-        "any = false",
+        "    if look().pauses then",
+        "    if false then",
         _STORE + "test_held_turns.py",
         "test_a_turn_that_was_announced_before_is_refused_to_its_worker",
     ),

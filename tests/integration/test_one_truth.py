@@ -62,7 +62,7 @@ SHOWN = {
         "MISCONF.*make room on the store's disk",
     ),
     "The store's memory is full": ("OOM(?s:.*)raise maxmemory", "OOM.*raise maxmemory"),
-    "A worker is dead": (r"worker-\S+ +gone", r"worker-\S+ .*gone for"),
+    "A worker is dead": (r"worker-\S+ +gone", r"worker-\S+ .*silent for"),
     "A model is paused": ("model scripted .*maintenance", "model scripted.*maintenance"),
     "A model's service fails": ("breaker scripted .*503", "breaker scripted.*errors in a row.*503"),
     "A model's service has no credit": (

@@ -89,7 +89,7 @@ async def test_a_worker_that_died_is_named_on_every_page_with_how_long_it_is_gon
     async with caller(create_app(installation.settings)) as http:
         page = (await http.get("/workers")).text
     assert all(f"{name}</span>" in page for name in names)
-    assert "gone for" in page
+    assert "silent for" in page
 
 
 async def test_the_supervisor_of_a_worker_notes_what_its_process_died_of(installation: Installation) -> None:

@@ -33,6 +33,7 @@ from worker.turns.transitions.after_run import avoid_workers, give_back_task, re
 from worker.turns.transitions.after_validation import fail_unvalidated
 from worker.turns.transitions.validated_run import ValidatedRun
 from worker.turns.validation import validate_at_once
+from worker.turns.work import is_work_installed
 
 log = structlog.get_logger()
 
@@ -325,8 +326,8 @@ class TurnService:
         cannot = await self.parts.threads.do_file_work(self.parts.ability.check_models)
         model = turn.stage_model or turn.request.model
         lack = await self._find_lack(turn.turn_id, chain_task) if turn.request.work else ""
-        here = lack or (model in cannot and find_queue(chain_task.task) == RUN_QUEUE)
-        if unknown := self._find_unknown_rule(turn) or (lack if chain_task.task in TASKS else ""):
+        here = (lack and chain_task.task not in TASKS) or (model in cannot and find_queue(chain_task.task) == RUN_QUEUE)
+        if unknown := self._find_unknown_rule(turn) or ("" if is_work_installed(turn) else lack):
             self._unknown.put(turn.turn_id, unknown)
         elif not here and not await self._find_capable(chain_task, turn.turn_id):
             return transition

@@ -108,6 +108,15 @@ def find_turn_work(turn: Turn) -> TurnWork:
     return _load_work(turn.request.work) if turn.request.work else _CHAT
 
 
+def is_work_installed(turn: Turn) -> bool:
+    """Return True if this worker has the package of the turn's kind of work."""
+    try:
+        find_turn_work(turn)
+    except SettingsError:
+        return False
+    return True
+
+
 @cache
 def _load_work(name: str) -> TurnWork:
     try:
