@@ -123,7 +123,7 @@ def worker_program(name: str, settings: Settings, directory: Path, environ: Mapp
     ready = directory / f"{name}.ready"
     return Program(
         name=name,
-        command=[sys.executable, "-P", "-c", "from worker.cli import main; main(['worker'])"],
+        command=[sys.executable, "-P", "-c", "from worker.cli import main; main(['run', 'worker'])"],
         environ=programs.build_environ(settings, **{programs.READY_VARIABLE: str(ready)}, **environ),
         cwd=directory,
         ready_file=ready,

@@ -133,7 +133,8 @@ class Supervisor:
         """Stop all programs, in the reverse order of their start."""
         self._stopping.set()
         self._look.set()
-        self._thread.join()
+        with contextlib.suppress(RuntimeError):  # a signal interrupted its start: it will find that it is to stop
+            self._thread.join()
 
     def run(
         self,

@@ -46,7 +46,7 @@ def _peer(name: str, label: str, *worker: str, waiting: tuple[str, ...] = (), **
 
 
 def _ours(name: str, label: str, *, folder: bool = False, follows: bool = False) -> Row:
-    worker = ("-P", "-c", "from worker.cli import main; main(['worker', '--processes', '1'])")
+    worker = ("-P", "-c", "from worker.cli import main; main(['run', 'worker', '--processes', '1'])")
     client = ("-m", "tests.lab.bench.turns.our_client")
     waiting = {"HELIX_RUN_SLOTS": str(WAITING)}
     return Row(
