@@ -102,38 +102,3 @@ def test_a_process_of_an_agent_that_hides_its_mark_is_found_beside_it(kind: str,
     assert dict(process_tags.process_tags())[pid] == ""
     assert kind == "child" or process_tags.parent_of(pid) == shared_processes().start_guard()
     agent.close()
-
-
-#: Leaves one behind that keeps its mark, and prints its id.
-_LEAVES = """
-import os, time
-if os.fork():
-    os.wait()
-    time.sleep(600)
-if os.fork():
-    os._exit(0)
-print(os.getpid(), flush=True)
-time.sleep(600)
-"""
-
-
-def test_only_children_of_the_guard_are_asked_for_their_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, other = (
-        shared_processes().spawn_agent(
-            [sys.executable, "-S", "-c", _LEAVES], mark=f"t.{n}.1", env={}, cwd=tmp_path, lease_ends=math.inf
-        )
-        for n in (1, 2)
-    )
-    orphan, foreign = (int(wait_for(lambda each=each: each.read_output(0.1))) for each in (own, other))  # type: ignore[misc]
-    guard, asked, read = shared_processes().start_guard(), set[int](), process_tags._read_tag
-    wait_for(lambda: process_tags.parent_of(orphan) == process_tags.parent_of(foreign) == guard)
-
-    def ask(pid: int) -> str:
-        asked.add(pid)
-        return read(pid)
-
-    monkeypatch.setattr(process_tags, "_read_tag", ask)
-    assert process_tags.find_agent_processes(own.pid, "t.1.1") == {own.pid, orphan}
-    assert asked == {own.pid, other.pid, orphan, foreign}
-    own.close()
-    other.close()

@@ -18,17 +18,10 @@ _PREFIX = f"{TAG_VARIABLE}=".encode()
 
 
 def process_tags() -> Iterator[tuple[int, str]]:
-    """Yield the id of every process on this machine with its process tag, which may be empty."""
-    for pid in _list_processes():
-        yield pid, _read_tag(pid)
-
-
-def _list_processes() -> Iterator[int]:
-    return map(int, filter(str.isdecimal, os.listdir("/proc")))  # noqa: PTH208 - names are enough, for every message
-
-
-def _read_tag(pid: int) -> str:
-    return _tag_in(_read_proc_file(f"/proc/{pid}/environ"))
+    """Yield the id and the process tag of every process on this machine; the tag may be empty."""
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, and this is on the path of every run
+        if entry.isdecimal():
+            yield int(entry), _tag_in(_read_proc_file(f"/proc/{entry}/environ"))
 
 
 def _read_proc_file(path: str) -> bytes:
@@ -94,14 +87,14 @@ def inner_process_id(pid: int) -> int:
 
 
 def find_agent_processes(first: int, mark: str) -> set[int]:
-    """Return the ids of an agent's processes: the first one, orphans with the agent's tag, and descendants of both.
+    """Return the ids of an agent's processes: the first one, its descendants, and processes with the agent's tag.
 
-    Orphans are children of the guard, which adopts them. Those without a tag are included too; they may belong to other
-    agents.
+    Untagged children of the guard are included too; they may belong to other agents.
     """
-    parents = {pid: parent_of(pid) for pid in _list_processes()}
-    guard, found = parents.get(first, 0), {first} & parents.keys()
-    found |= {pid for pid, parent in parents.items() if guard and parent == guard and _read_tag(pid) in {"", mark}}
+    seen = dict(process_tags())
+    parents = {pid: parent_of(pid) for pid in seen}
+    guard, found = parents.get(first, 0), {pid for pid, found in seen.items() if found == mark or pid == first}
+    found |= {pid for pid, parent in parents.items() if guard and parent == guard and not seen[pid]}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     return found
