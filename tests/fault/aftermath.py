@@ -67,12 +67,25 @@ def _judge_keys(start: str, stored: Store, kept: set[str]) -> None:
     for name, (_, life, _) in stored.items():
         rule(name.startswith(start), "a key of another installation")
         rest = name.removeprefix(start)
+        if rest.startswith("session:") and rest.endswith(":history"):
+            _judge_history(stored[name], kept)
+            continue
         rule(
             rest not in {"due", "inbox"} and not rest.startswith("session:"),
             "[11] something is left in due, in the inbox or in a session",
         )
         stays = rest in _NO_EXPIRY or (rest.startswith("turn:") and rest.split(":")[1] in kept)
         rule((life < 0) == stays, "[15] a key never expires, or one expires that must not")
+
+
+def _judge_history(stored: tuple[bytes, int, Any], kept: set[str]) -> None:
+    _, life, content = stored
+    fields = {name.decode(): value.decode() for name, value in zip(content[::2], content[1::2], strict=True)}
+    heads = {name[1:]: value for name, value in fields.items() if name.startswith("@")}
+    still_open = {turn_id for turn_id, head in heads.items() if " " not in head}
+    rule(still_open <= kept and int(fields["open"]) == len(still_open), "[15] an ended turn holds a history open")
+    rule((life < 0) == bool(still_open), "[15] a history never expires, or one expires that must not")
+    rule(all(head[:32] in fields for head in heads.values()), "[3] a turn's earlier messages were lost")
 
 
 def _path(events: list[Any]) -> str:

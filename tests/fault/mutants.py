@@ -189,6 +189,11 @@ MUTANTS = [
     ),
     Mutant("a retried turn is not counted", "turn", "number('retries') > 0 and '|1' or '|0'", "'|0'"),
     Mutant("a recovery is counted twice", "turn", "    set('alive_at', 0)\n"),
+    Mutant("an ended turn holds its history open", "turn", "  share('HINCRBY', HISTORY, 'open', -1)\n"),
+    Mutant("a history lives for ever", "turn", "redis.call('PEXPIRE', HISTORY, RETENTION_MS)", "return"),
+    Mutant(
+        "a dead letter loses its history", "turn", "if outcome ~= 'dead' then leave_history() end", "leave_history()"
+    ),
     Mutant(
         "a cancelled turn gave up too",
         "commit",

@@ -151,7 +151,11 @@ class Schedule:
         request = (REQUESTS[session], epoch, owner, "de", deadline, policy, body, 2 * _LONG_MS, session)
         phase = int(random.random() < 0.25)
         first = str(ChainTask(PHASE_RUN if phase else RUN, 1))
-        place = ("", "", "", "", "interactive", 1, 0, "")
+        digest, before = f"{number + 1:032x}", "0" * 32  # of one earlier message, which no other turn has
+        history = (
+            (digest, digest, f'{before}{{"role": "user", "content": "before"}}') if random.random() < 0.25 else ("",)
+        )
+        place = ("", "", "", "", "interactive", 1, 0, *history)
         args = (*request, budget, 0, budget // 2, 0, "m", '{"flow":"v2"}', first, phase, 3, *place, key)
         self._turns.append(turn)
         turn.submit = args
