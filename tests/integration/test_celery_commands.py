@@ -168,7 +168,7 @@ async def test_limits_by_celery_are_refused_with_what_to_use_instead(operator: O
 
 async def runs_again(installation: Installation, turn_id: str) -> bool:
     turn = await installation.client.reader.read_turn(turn_id)
-    return (turn.state, turn.delivery) == ("running", 2)
+    return turn.state == "running" and turn.delivery > 1
 
 
 async def test_a_shutdown_by_celery_hands_the_turn_over_and_loses_none(

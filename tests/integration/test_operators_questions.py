@@ -167,7 +167,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
         ),
         "Which worker is dead, and what does each one do?": (
             rf"dead-1@h +gone(?s:.*)turn\.run {history.running} for",
-            {"/workers": rf"dead-1@h.* gone .*gone for .*turn\.run for .*{history.running}"},
+            {"/workers": rf"dead-1@h.* gone .*silent for .*turn\.run for .*{history.running}"},
         ),
         "Did anything get lost?": (
             r"turns kept: \d+ turns acknowledged: \d+ ended, \d+ unfinished, 0 lost",
@@ -176,7 +176,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
         "What was killed and recovered?": (
             r"4 of \d+ agent runs and validations lost to crashes(?s:.*)recovery +\d",
             {
-                "/overview": r"4 of \d+ deliveries lost .* passed 1 worker lost, 2 deliveries",
+                "/overview": r"4 of \d+ deliveries were lost .* passed 1 worker lost, 2 deliveries",
                 "/turns?lost=1": rf"^(?!.*{history.failed}).*{history.dead} .*{history.recovered}",
             },
         ),
@@ -199,7 +199,10 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
                 "/turns?status=suspended": rf"^(?!.*{history.running}).*{history.suspended}",
             },
         ),
-        "Who cancelled, replayed or decided that?": (rf"replay .*{history.dead}", {"/audit": "Who did what"}),
+        "Who cancelled, replayed or decided that?": (
+            rf"replay .*{history.dead}",
+            {"/audit": rf"Actions When ?Who ?Action.*anna ?pause model {DEAR}"},
+        ),
         "Which notifications have not arrived yet?": (
             "nothing is waiting to be sent(?s:.*)turn.dead .*answers 500",
             {"/notifications": "1 given up after a day .*turn.dead.*answers 500"},
