@@ -143,6 +143,13 @@ class Stage(Installation):
         return (output / "response.md").read_text(), named
 
 
+class InlineStage(Stage):
+    """A stage whose agents run inside the worker's processes."""
+
+    def __init__(self, directory: Path, script: str, **changes: Any) -> None:
+        super().__init__(directory, script, models={"scripted": f"inline:{directory}/meet/script.yaml"}, **changes)
+
+
 class Caller:
     """A chat client that repeats failed requests with the same idempotency key, as the official client does."""
 

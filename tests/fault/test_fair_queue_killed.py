@@ -14,7 +14,7 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.turn import Outcome
-from tests.fault.matrix import Stage
+from tests.fault.matrix import InlineStage, Stage
 from tests.installation import asked
 from tests.support import json_lines, wait_until
 
@@ -30,8 +30,7 @@ SCRIPT = """
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    models = {"scripted": f"inline:{tmp_path}/meet/script.yaml"}
-    with Stage(tmp_path, SCRIPT, models=models, run_slots=SLOTS) as made:
+    with InlineStage(tmp_path, SCRIPT, run_slots=SLOTS) as made:
         made.start(workers=2)
         yield made
 

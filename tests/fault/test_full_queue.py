@@ -16,7 +16,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.turn import Outcome
-from tests.fault.matrix import Stage
+from tests.fault.matrix import InlineStage, Stage
 from tests.installation import asked
 from tests.support import json_lines, wait_until
 
@@ -36,8 +36,7 @@ SCRIPT = """
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    models = {"scripted": f"inline:{tmp_path}/meet/script.yaml"}
-    with Stage(tmp_path, SCRIPT, models=models, run_slots=SLOTS) as made:
+    with InlineStage(tmp_path, SCRIPT, run_slots=SLOTS) as made:
         made.start(workers=2)
         yield made
 
@@ -89,8 +88,7 @@ async def test_the_next_turn_of_a_running_session_starts_before_a_queue_of_other
 
 
 async def test_a_worker_that_finds_a_full_queue_takes_no_more_messages_than_it_has_slots(tmp_path: Path) -> None:
-    models = {"scripted": f"inline:{tmp_path}/meet/script.yaml"}
-    with Stage(tmp_path, SCRIPT, models=models, run_slots=2) as stage:
+    with InlineStage(tmp_path, SCRIPT, run_slots=2) as stage:
         stage.start(workers=0)
         async with TurnsClient(stage.settings) as client:
             ids = [await client.submitter.submit(asked("held", f"s-{number}")) for number in range(6)]

@@ -14,7 +14,7 @@ from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
 from api_client.contract.worker_reports import WorkerReport
 from tests.chaos.proxy import tell
-from tests.fault.matrix import Stage
+from tests.fault.matrix import InlineStage, Stage
 from tests.installation import asked
 from tests.support import json_lines, wait_for, wait_until
 from worker.cli.checks.workers import check_leases
@@ -35,11 +35,10 @@ SCRIPT = """
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     link, control = f"unix://{tmp_path}/link", str(tmp_path / "control")
-    made = Stage(
+    made = InlineStage(
         tmp_path,
         SCRIPT,
         store_url=link,
-        models={"scripted": f"inline:{tmp_path}/meet/script.yaml"},
         lease_seconds=LEASE_SECONDS,
         run_slots=TURNS,
     )

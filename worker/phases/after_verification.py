@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.decision import HANDED_ON
-from api_client.contract.event_kinds import AttemptAccepted, AttemptLost, AttemptRejected
+from api_client.contract.event_kinds import AttemptLost, AttemptRejected
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.tasks import FAIL, ChainTask
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
@@ -18,10 +18,10 @@ from api_client.contract.turn_error import TurnError
 from api_client.turns.record.transition import Answer, Transition, attempt_facts, progress, rerun_task, retry_event
 from worker.turns.interruptions.kind import FailedTurn
 from worker.turns.transitions.after_run import CALLED_OFF, Facts, stopped_answer
-from worker.turns.transitions.after_validation import fail_unvalidated
+from worker.turns.transitions.after_validation import accept_attempt, fail_unvalidated
 from worker.turns.transitions.interruptions import rescue_turn
 from worker.turns.transitions.usage import Usage
-from worker.turns.transitions.validation_counters import count_rejected, count_validated
+from worker.turns.transitions.validation_counters import count_rejected
 from worker.verification import ResultGround, VerificationResult, compose_feedback
 
 #: Most verifications of one attempt if the verifier fails or gives no verdict.
@@ -42,15 +42,7 @@ def transition_after_verification(
     issues = _collect_issues(result)
     facts = attempt_facts(verification=result.to_dict(), answer=record.text, issues=issues)
     if result.success:
-        return Transition(
-            attempt=chain_task.attempt,
-            facts=facts | attempt_facts(decision="accept"),
-            events=[AttemptAccepted(attempt=chain_task.attempt, issues=issues)],
-            counters=count_validated(turn, "accept"),
-            validated=True,
-            outcome=Outcome.PASSED if chain_task.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
-            answer=Answer(response=record.text),
-        )
+        return accept_attempt(turn, chain_task, facts, issues, Answer(response=record.text))
     if not result.has_verdict and turn.unverified + 1 < VERIFIER_TRIES:
         return Transition(
             attempt=chain_task.attempt,

@@ -37,15 +37,7 @@ def after_validation(
     facts = attempt_facts(answer=answer, edits=attempt.edits, issues=issues, changes=tuple(attempt.changes))
     if isinstance(decision, Accept):
         step, source = step_of(answer)
-        return Transition(
-            attempt=chain_task.attempt,
-            facts=facts | attempt_facts(decision="accept"),
-            events=[AttemptAccepted(attempt=chain_task.attempt, issues=issues)],
-            counters=count_validated(turn, "accept"),
-            validated=True,
-            outcome=Outcome.PASSED if chain_task.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
-            answer=Answer(response=answer, step=step, step_source=source),
-        )
+        return accept_attempt(turn, chain_task, facts, issues, Answer(response=answer, step=step, step_source=source))
     errors = [issue for issue in issues if issue.is_error]
 
     def reject_attempt(
@@ -83,6 +75,25 @@ def after_validation(
     counters = count_rejected(turn, HANDED_ON, errors, usage)
     return rescue_turn(
         turn, transition, FailedTurn(best=decision.attempt, reason="rejected", issues=errors, counters=counters)
+    )
+
+
+def accept_attempt(
+    turn: Turn,
+    chain_task: ChainTask,
+    facts: FieldChanges[AttemptFacts],
+    issues: tuple[ValidationIssue, ...],
+    answer: Answer,
+) -> Transition:
+    """Return the transition that ends the turn with the answer of the attempt that was just validated."""
+    return Transition(
+        attempt=chain_task.attempt,
+        facts=facts | attempt_facts(decision="accept"),
+        events=[AttemptAccepted(attempt=chain_task.attempt, issues=issues)],
+        counters=count_validated(turn, "accept"),
+        validated=True,
+        outcome=Outcome.PASSED if chain_task.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
+        answer=answer,
     )
 
 
