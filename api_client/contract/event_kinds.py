@@ -83,12 +83,14 @@ class AttemptReset(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptTool(EventKind):
-    """The agent uses a tool."""
+    """The agent uses a tool. With ``server``, the call went through the tool gateway and has ended."""
 
     KIND = "attempt.tool"
     attempt: int
     name: str
     detail: str
+    server: str = ""
+    result_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

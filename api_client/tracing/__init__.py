@@ -209,7 +209,10 @@ class _LogWalk:
                 attempt.add_usage(body.usage or {})
                 attempt.notes.append(_make_note(event))
             case event_kinds.AttemptTool():
-                attempt.notes.append(SpanNote(name=body.KIND, at=at, attributes={"gen_ai.tool.name": body.name}))
+                said: dict[str, Value] = {"gen_ai.tool.name": body.name}
+                if body.server:
+                    said |= {"helix.tool.server": body.server, "helix.tool.result_bytes": body.result_bytes}
+                attempt.notes.append(SpanNote(name=body.KIND, at=at, attributes=said))
             case event_kinds.AttemptReset():
                 attempt.notes.append(_make_note(event))
             case event_kinds.GateChecked():

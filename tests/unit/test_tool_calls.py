@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from api_client.contract.owners import owner_of_name
-from worker.plugins.tools.call_matching import CallRow, CallState, find_recorded_call, was_unknown
+from api_client.contract.tool_call_row import CallRow, CallState
+from worker.plugins.tools.call_matching import find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallRule, GatewayCall, decide_call
 
 READ = GatewayCall(server="s", tool="get_issue", arguments={}, read_only=True)

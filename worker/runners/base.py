@@ -55,11 +55,16 @@ AgentEventKind = Literal["output", "reset", "tool", "note"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
-    """An event that a running agent reports: a piece of its answer, a reset of the answer, a tool call or a note."""
+    """An event that a running agent reports: a piece of its answer, a reset of the answer, a tool call or a note.
+
+    ``server`` and ``result_bytes`` describe a call that went through the tool gateway.
+    """
 
     kind: AgentEventKind
     text: str = ""
     detail: str = ""
+    server: str = ""
+    result_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,15 @@ class EventWriter:
             case "reset":
                 self._waiting.append(AttemptReset(attempt=attempt, reason=text))
             case "tool":
-                self._waiting.append(AttemptTool(attempt=attempt, name=text, detail=event.detail))
+                self._waiting.append(
+                    AttemptTool(
+                        attempt=attempt,
+                        name=text,
+                        detail=event.detail,
+                        server=event.server,
+                        result_bytes=event.result_bytes,
+                    )
+                )
             case "note":
                 self._waiting.append(AttemptNote(attempt=attempt, text=text))
         if self._writing is None and self._beginning is None:

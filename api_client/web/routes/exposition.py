@@ -32,7 +32,14 @@ from api_client.workers.monitor import Gauge
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Counters stored in a smaller unit than Prometheus' convention -> metric name.
-_COST_COUNTERS = {"cost.all": "helix_cost_usd", "cost.failed": "helix_cost_failed_usd"}
+_COST_COUNTERS = {
+    "cost.all": "helix_cost_usd",
+    **{
+        name: f"helix_{name.replace('.', '_')}_usd"
+        for name in COUNTERS
+        if name.startswith("cost.") and name != "cost.all"
+    },
+}
 
 
 #: Statuses shown from the start: Prometheus misses the first increase of an unknown series.

@@ -6,77 +6,9 @@ deliveries are matched in order, each at most once; two equal writes of one deli
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from enum import StrEnum
-from typing import Any
+from collections.abc import Sequence
 
-
-class CallState(StrEnum):
-    """The state of a call."""
-
-    #: It left for the server, and no result is known.
-    BEGUN = "begun"
-    #: Its result is known; errors of the tool are results.
-    DONE = "done"
-    #: The server refused it or could not be reached, so nothing was changed.
-    FAILED = "failed"
-    #: The agent got the result of an earlier delivery's call.
-    RECORDED = "recorded"
-    #: It was under way when a process died or the server fell silent: nobody knows whether it was executed.
-    UNKNOWN = "unknown"
-    #: A person is asked.
-    ASKED = "asked"
-    #: The policy or a person denied it.
-    DENIED = "denied"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRow:
-    """A call as the call log has it.
-
-    Attributes:
-        number: of the call within its delivery, from 1.
-        gateway: nonce of the gateway process that served it.
-        digest: hash of server, tool and arguments.
-        earlier: row of the earlier call that answers for this one; empty for none.
-        at, took_ms: when it came (epoch seconds), and how long the server took.
-        result_bytes: size of the result.
-        approved: a person approved it.
-    """
-
-    number: int
-    attempt: int
-    delivery: int
-    gateway: str
-    server: str
-    tool: str
-    digest: str
-    read_only: bool = False
-    state: CallState = CallState.BEGUN
-    earlier: str = ""
-    at: float = 0.0
-    took_ms: int = 0
-    result_bytes: int = 0
-    is_error: bool = False
-    approved: bool = False
-    arguments: str = ""
-
-    @property
-    def name(self) -> str:
-        """Return the row's name within its turn, which sorts in the order of the calls."""
-        return f"{self.delivery:05d}-{self.number:05d}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as a JSON-ready dictionary."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> CallRow:
-        """Create a row from its dictionary; fields of later versions are left out."""
-        known = {each.name for each in fields(cls)}
-        row = cls(**{name: value for name, value in data.items() if name in known})
-        return replace(row, state=CallState(row.state))
+from api_client.contract.tool_call_row import CallRow, CallState
 
 
 def _may_be_executed(row: CallRow) -> bool:

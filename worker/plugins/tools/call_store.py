@@ -1,4 +1,4 @@
-"""The call log of turns in the store: a row for each tool call, and the results that a repeated delivery may need."""
+"""Writes the call log of turns, counts its calls, and reads the results that a repeated delivery may need."""
 
 from __future__ import annotations
 
@@ -7,42 +7,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.counters import count_duration, counter_field
 from api_client.contract.interruption import MAX_WAIT_SECONDS
-from api_client.contract.keys import KeyNames, named_keys
+from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.store import Store
 from api_client.store.commands import Word, load_plain_script
-from worker.plugins.tools.call_matching import CallRow
+from api_client.tools.gateway_calls import GatewayCalls
 
 _WRITE = load_plain_script(Path(__file__).with_name("write_call.lua"))
-
-
-class CallLogKeys(KeyNames):
-    """Names the Redis keys of the call log."""
-
-    #: Hash: the turn's record, whose token is compared.
-    record = named_keys("turn:")
-    #: Hash: the tool calls of a turn (JSON), by ``CallRow.name``.
-    calls = named_keys("turn:", ":tool_calls")
-    #: Hash: the results of these calls (JSON).
-    results = named_keys("turn:", ":tool_results")
 
 
 class RunFenced(Exception):
     """Raised when another worker holds the turn, so that this run may make no more calls."""
 
 
-class CallStore:
+class CallStore(GatewayCalls):
     """Reads and writes the call log of turns."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self._keys = store, CallLogKeys(store.namespace)
+        super().__init__(store)
         # From the last call on: the turn may wait for a person as long.
         self._kept_ms = int((store.settings.retention_seconds + MAX_WAIT_SECONDS) * 1000)
-
-    async def read_calls(self, turn_id: str) -> list[CallRow]:
-        """Return the tool calls of a turn in their order. Raises ``StoreUnavailable``."""
-        found = await self._store.read_hash(self._keys.calls(turn_id))
-        return [CallRow.from_dict(json.loads(text)) for _, text in sorted(found.items())]
 
     async def write_call(self, turn_id: str, token: str, row: CallRow, result: Mapping[str, Any] | None = None) -> None:
         """Write a row, and the call's result if it is known.
@@ -51,9 +36,11 @@ class CallStore:
             RunFenced: another worker holds the turn.
             StoreUnavailable: nothing is known to be written.
         """
-        keys = [self._keys.record(turn_id), self._keys.calls(turn_id), self._keys.results(turn_id)]
+        of_turn = self._keys.record(turn_id), self._keys.calls(turn_id), self._keys.results(turn_id)
+        keys = [*of_turn, self._keys.counters]
         said = json.dumps(result) if result is not None else ""
-        arguments: list[Word] = [token, row.name, json.dumps(row.to_dict()), said, self._kept_ms]
+        counts = "\n".join(f"{name}\t{by}" for name, by in count_call(row).items())
+        arguments: list[Word] = [token, row.name, json.dumps(row.to_dict()), said, self._kept_ms, counts]
         if not await self._store.run_script(_WRITE, keys, arguments):
             raise RunFenced
 
@@ -61,3 +48,15 @@ class CallStore:
         """Return the recorded result of a call, or None if there is none. Raises ``StoreUnavailable``."""
         text = await self._store.send_command("HGET", self._keys.results(turn_id), name)
         return json.loads(text) if text else None
+
+
+def count_call(row: CallRow) -> dict[str, int]:
+    """Return the metrics counters of a call that has ended; none for a call that is under way."""
+    if row.state is CallState.BEGUN:
+        return {}
+    counts = {counter_field("tool.called", row.server, row.tool, row.outcome): 1}
+    if row.state in {CallState.DONE, CallState.FAILED, CallState.UNKNOWN} and not row.earlier:
+        counts |= count_duration("time.tool", row.took_ms, row.server, row.tool)
+    if cost := int(row.cost_usd * 1e6):
+        counts[counter_field("cost.tools", row.server)] = cost
+    return counts

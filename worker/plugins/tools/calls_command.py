@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from api_client.contract.tool_call_row import CallRow
+from api_client.tools.gateway_calls import GatewayCalls
 from worker.cli.output import fit_line, format_time, json_option, write_list
 from worker.cli.store_access import run_with_client
 from worker.cli.turns.listing import add_turn_argument
-from worker.plugins.tools.call_matching import CallRow
-from worker.plugins.tools.call_store import CallStore
 
 
 @click.command(epilog="Example: turns turn calls last")
@@ -16,7 +16,7 @@ from worker.plugins.tools.call_store import CallStore
 @json_option
 def calls(turn_id: str, as_json: bool) -> None:
     """Show the tool calls of a turn, of all its deliveries."""
-    rows = run_with_client(lambda client: CallStore(client.store).read_calls(turn_id))
+    rows = run_with_client(lambda client: GatewayCalls(client.store).read_calls(turn_id))
     data = [row.to_dict() for row in rows]
     write_list(as_json, data, "no tool calls", _TITLES, map(_describe_row, rows))
 

@@ -69,6 +69,10 @@ class ToolServer:
 
 def choose_servers(settings: Settings, model: str, key: str, owner: str) -> list[ToolServer]:
     """Return the servers that turns of this model, key and owner may use, by name."""
+    return [server for server in list_servers(settings) if server.serves(model, key, owner)]
+
+
+def list_servers(settings: Settings) -> list[ToolServer]:
+    """Return all configured servers, by name."""
     blocks = sorted(settings.tools_settings.items())
-    servers = [ToolServer.from_dict({**block, "name": name}) for name, block in blocks]
-    return [server for server in servers if server.serves(model, key, owner)]
+    return [ToolServer.from_dict({**block, "name": name}) for name, block in blocks]

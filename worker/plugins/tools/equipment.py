@@ -15,9 +15,9 @@ from api_client.contract.decision import DecisionKind
 from api_client.contract.errors import SettingsError
 from api_client.contract.interruption import Interruption
 from api_client.contract.settings.redaction import list_secrets
+from api_client.contract.tool_call_row import CallRow
 from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestion
 from api_client.contract.work import find_work
-from worker.plugins.tools.call_matching import CallRow
 from worker.plugins.tools.configuration import ASKED_BY, ToolServer, choose_servers
 from worker.plugins.tools.gateway_client import shared_gateway
 from worker.plugins.tools.gateway_words import say_to_agent
@@ -26,6 +26,9 @@ from worker.turns.run_equipment import EquipmentContext, RunEquipment
 
 #: Rows that an attempt's evidence shows.
 _MOST_SHOWN = 200
+_EVIDENCE = (
+    "server", "tool", "state", "read_only", "approved", "is_error", "took_ms", "result_bytes", "cost_usd", "digest",
+)  # fmt: skip
 _YES = DecisionKind.APPROVE.value
 
 
@@ -85,14 +88,21 @@ class _RunHandler:
 
     def _report_call(self, row: CallRow) -> None:
         self._rows.append(row)
-        said = f"{row.state.value}, {row.result_bytes} bytes in {row.took_ms} ms"
-        self._context.control.report_event(AgentEvent(kind="tool", text=f"{row.server}.{row.tool}", detail=said))
+        said = f"{row.outcome}, {row.result_bytes} bytes in {row.took_ms} ms"
+        self._context.control.report_event(
+            AgentEvent(
+                kind="tool",
+                text=f"{row.server}.{row.tool}",
+                detail=said,
+                server=row.server,
+                result_bytes=row.result_bytes,
+            )
+        )
 
     def summarise_calls(self) -> list[dict[str, Any]]:
         """Return the calls of the run as evidence, without arguments and results."""
-        shown = ("server", "tool", "state", "read_only", "approved", "is_error", "took_ms", "result_bytes", "digest")
         rows = [row.to_dict() for row in self._rows[:_MOST_SHOWN]]
-        return [{name: row[name] for name in shown if row[name] not in (False, 0)} for row in rows]
+        return [{name: row[name] for name in _EVIDENCE if row[name] not in (False, 0)} for row in rows]
 
 
 def _describe_run(order: Order, context: EquipmentContext, servers: list[ToolServer]) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import structlog
 from mcp_types import CallToolResult, TextContent, Tool
 
 from api_client.contract.errors import StoreUnavailable
+from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import WaitingCall
-from worker.plugins.tools.call_matching import CallRow, CallState, find_recorded_call, was_unknown
+from worker.plugins.tools.call_matching import find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallDecision, CallReaction, GatewayCall, decide_call
 from worker.plugins.tools.call_store import CallStore, RunFenced
 from worker.plugins.tools.configuration import ASKED_BY, ToolServer
@@ -36,6 +37,8 @@ log = structlog.get_logger(__name__)
 _OF = "__"
 #: Longest arguments that a row keeps, in characters of JSON.
 _SHOWN = 4_096
+#: Largest cost of a call that is believed, in US dollars.
+_MOST_COST = 10_000
 #: How long a call that a person is asked about is held; its run ends meanwhile.
 _HELD_SECONDS = 60.0
 #: Seconds between attempts to store a result, and the most attempts.
@@ -258,13 +261,14 @@ class GatewayRun:
             result, state = self._say("failed", why=str(error)[:500]), CallState.FAILED
         except MalformedResult as error:
             result = self._say("malformed", why=str(error))
+        cost = read_cost(result)
         said = result.model_dump(mode="json", by_alias=True, exclude_none=True)
         size = len(json.dumps(said).encode())
         if size > most:
             result = self._say("too_large", most=most)
             said = result.model_dump(mode="json", by_alias=True, exclude_none=True)
         took = int((time.monotonic() - began) * 1000)
-        row = replace(row, state=state, took_ms=took, result_bytes=size, is_error=bool(result.is_error))
+        row = replace(row, state=state, took_ms=took, result_bytes=size, is_error=bool(result.is_error), cost_usd=cost)
         try:
             await self._end(row, said, tries=_TRIES)
         except StoreUnavailable:  # the row still says that the call is under way
@@ -294,3 +298,11 @@ class GatewayRun:
     def _say(self, word: str, **values: object) -> CallToolResult:
         text = say_to_agent(word, self.spec.locale, **values)
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+
+
+def read_cost(result: CallToolResult) -> float:
+    """Return the cost of a call in US dollars, by ``cost_usd`` in its ``_meta``; 0 without a sound amount."""
+    said = (result.meta or {}).get("cost_usd")
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= _MOST_COST:
+        return 0.0
+    return float(said)

@@ -28,9 +28,9 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
 from api_client.contract.settings import load_settings
+from api_client.contract.tool_call_row import CallRow
 from api_client.store import Store
 from worker.logs import configure_logging
-from worker.plugins.tools.call_matching import CallRow
 from worker.plugins.tools.call_store import CallStore
 from worker.plugins.tools.configuration import ToolServer
 from worker.plugins.tools.credentials import CredentialFiles

@@ -1,0 +1,1 @@
+"""Reads what the tool gateway wrote about the tool calls of turns."""

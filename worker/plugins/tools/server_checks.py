@@ -1,0 +1,63 @@
+"""Starts each configured MCP server once and lists its tools, for ``turns doctor``."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import STATE_DIR, Settings
+from worker.cli.checks.finding import Finding
+from worker.cli.output import count_noun
+from worker.plugins.tools.configuration import ToolServer, list_servers
+
+if TYPE_CHECKING:
+    from worker.plugins.tools.upstream import UpstreamPool
+
+#: Longest start of a server together with the list of its tools, in seconds.
+LIMIT_SECONDS = 20.0
+_MOST_NAMED = 12
+
+
+def tools(settings: Settings) -> Iterator[Finding]:
+    """Start each server as the tool gateway does, and yield its tools, or why there are none."""
+    servers = list_servers(settings)
+    if servers and importlib.util.find_spec("mcp") is None:
+        yield Finding("tools", "wrong", "the MCP SDK is not installed", "pip install 'helix-turns[mcp]'")
+    elif servers:
+        yield from asyncio.run(_check_servers(settings, servers))
+
+
+async def _check_servers(settings: Settings, servers: list[ToolServer]) -> list[Finding]:
+    from worker.plugins.tools.credentials import CredentialFiles
+    from worker.plugins.tools.upstream import UpstreamPool  # needs the SDK
+
+    pool = UpstreamPool(settings, CredentialFiles(settings))
+    try:
+        return await asyncio.gather(*(_check_server(pool, server) for server in servers))
+    finally:
+        await pool.close()
+
+
+async def _check_server(pool: UpstreamPool, server: ToolServer) -> Finding:
+    from worker.plugins.tools.upstream import ServerUnreachable
+
+    check = f"tools {server.name}"
+    fix = f"is a server at {server.url}?" if server.url else f"read {STATE_DIR}/tools/{server.name}/stderr.log"
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            session = await pool.find_session(server, "")
+            found = await session.list_tools()
+    except TimeoutError:
+        return Finding(check, "wrong", f"no list of tools within {LIMIT_SECONDS:g} s", fix)
+    except ServerUnreachable as error:
+        if isinstance(error.__cause__, SettingsError):  # owners may have credentials of their own
+            return Finding(check, "warning", f"not started: {error}", "docs/tools.md, Credentials")
+        return Finding(check, "wrong", f"it does not start: {error}", fix)
+    if not found:
+        return Finding(check, "warning", "it has no tools", fix)
+    reads = sum(bool(tool.annotations and tool.annotations.read_only_hint) for tool in found)
+    names = ", ".join(tool.name for tool in found[:_MOST_NAMED]) + (", ..." if len(found) > _MOST_NAMED else "")
+    return Finding(check, "ok", f"{count_noun(len(found), 'tool')}, {reads} of them only read: {names}")
