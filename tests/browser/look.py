@@ -3,8 +3,8 @@
     python look.py < steps.json > seen.json
 
 A step is a list: ["new", {options of a context}], ["goto", address], ["click", selector], ["fill", selector, text],
-["press", key], ["wait", selector], ["text", selector], ["count", selector], ["eval", script], ["url"],
-["shot", file, full page], ["faults"] (what axe finds that keeps people from using the page),
+["press", key], ["type", text], ["wait", selector, state], ["text", selector], ["count", selector], ["eval", script],
+["url"], ["shot", file, full page], ["faults"] (what axe finds that keeps people from using the page),
 ["problems"] (what the console and failed requests said so far).
 Seen is what each step answered; a step that fails ends it all.
 """
@@ -53,8 +53,10 @@ class Visitor:
                 page.locator(selector).first.fill(text)
             case "press", [key]:
                 page.keyboard.press(key)
-            case "wait", [selector]:
-                page.locator(selector).first.wait_for(timeout=30_000)
+            case "type", [text]:
+                page.keyboard.type(text)
+            case "wait", [selector, *state]:
+                page.locator(selector).first.wait_for(timeout=30_000, state=next(iter(state), "visible"))
             case "text", [selector]:
                 return page.locator(selector).all_inner_texts()
             case "count", [selector]:

@@ -57,7 +57,7 @@ def test_an_operator_signs_in_watches_a_turn_and_cancels_it(tmp_path: Path) -> N
         )
         assert seen[2] == ["Sign in"]
         assert seen[6] == ["Replay"]
-        assert seen[14] == ["At work", "Waiting", "Workers", "Finished", "Asked again", "Lost", "Dead letters"]
+        assert seen[14] == ["At work", "Waiting", "Workers", "Dead letters", "Passed", "Asked again", "Cost", "Lost"]
         assert seen[15] > 0
         assert sorted(seen[18]) == ["cancelled", "passed"]
         assert seen[-1] == []  # no error in the console, no request to anybody else
@@ -131,6 +131,47 @@ def test_nothing_keeps_people_from_using_the_pages_and_a_person_decides_on_one(t
         )
         assert "Nimm es, wie es ist." in decided[-2][0]
         assert decided[-1] == []
+
+
+def test_every_page_and_turn_is_reached_by_the_keyboard_alone(tmp_path: Path) -> None:
+    with installation(tmp_path, "--no-flower") as told:
+        web, turn_id = told["web_url"], submitted(told["environ"], "--wait", RETRIED)
+        chosen = "#found [aria-selected=true]"
+        steps = []
+        for typed, expected in (("neustart", "passed after retry"), (turn_id[:14], "turn"), ("budg", "go to")):
+            steps += [
+                ["goto", f"{web}/overview"],
+                ["wait", "button.find:visible"],
+                ["press", "/"],
+                ["wait", "dialog[open] #found li"],
+                ["faults"],
+                ["type", typed],
+                ["wait", f"#found li:has-text('{expected}')"],
+                ["text", chosen],
+                ["press", "Enter"],
+                ["wait", "h1"],
+                ["wait", "main"],
+                ["url"],
+            ]
+        seen = browse(
+            ["new", {}],
+            *steps,
+            ["goto", f"{web}/turns"],
+            ["wait", "button.find:visible"],
+            ["press", "j"],
+            ["press", "Enter"],
+            ["wait", "#turn-id"],
+            ["press", "/"],
+            ["wait", "dialog[open] li:has-text('Replay')"],
+            ["press", "Escape"],
+            ["wait", "dialog:not([open])", "hidden"],
+            ["text", "#turn-id"],
+            ["problems"],
+        )
+        assert [seen[5 + 12 * number] for number in range(3)] == [[]] * 3
+        assert [seen[12 * number] for number in (1, 2)] == [f"{web}/turns/{turn_id}"] * 2
+        assert seen[36] == f"{web}/budgets"
+        assert seen[-2:] == [[turn_id], []]
 
 
 async def suspend(told: dict[str, Any]) -> str:

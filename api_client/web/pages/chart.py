@@ -67,6 +67,22 @@ def chart_outcomes(pieces: Sequence[Slice]) -> BarChart:
     return BarChart(tuple(boxes), top)
 
 
+def chart_cost(pieces: Sequence[Slice]) -> BarChart:
+    """Build a chart of the cost of the agents' runs in each time slice: of accepted answers, and of all others."""
+    totals = [piece.stats.total for piece in pieces]
+    top = _round_up(max((total.cost_usd for total in totals), default=0.0), least=0.0001)
+    boxes = []
+    for place, total in enumerate(totals):
+        accepted = max(0.0, total.cost_usd - total.failed_cost_usd)
+        for tone, below, amount in (("good", 0.0, accepted), ("bad", accepted, total.failed_cost_usd)):
+            if amount > 0:
+                words = "for accepted answers" if tone == "good" else "for answers that were not accepted"
+                boxes.append(
+                    _make_rectangle(place, len(pieces), below / top, amount / top, tone, f"${amount:.4f} {words}")
+                )
+    return BarChart(tuple(boxes), top)
+
+
 def chart_rejection_rate(pieces: Sequence[Slice], validator: str) -> BarChart:
     """Build a chart of a validator's rejection rate in each time slice, where full height means 100 %."""
     boxes = []
@@ -91,8 +107,8 @@ def _make_rectangle(place: int, places: int, bottom: float, height: float, layer
     )
 
 
-def _round_up(value: float) -> float:
-    if value <= 4:
-        return 4
+def _round_up(value: float, least: float = 4) -> float:
+    if value <= least:
+        return least
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 4, 8, 10) if step * power >= value)

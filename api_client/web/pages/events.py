@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from api_client.contract.events import Event
@@ -27,6 +28,8 @@ def _format_fact(name: str, value: Any) -> str:
             return ", ".join(error_codes(read_issues(value))) or "warnings only"
         case "error", dict():
             return str(value.get("code", ""))
+        case "until", float() | int():
+            return f"until {datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%S} UTC" if value else ""
         case _, bool():
             return name if value else f"not {name}"
         case _, list():

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from api_client.figures.figures import SPANS
 from api_client.overview import read_overview
 from api_client.web.errors import ApiError
-from api_client.web.pages.chart import chart_outcomes, chart_rejection_rate
+from api_client.web.pages.chart import chart_cost, chart_outcomes, chart_rejection_rate
 from api_client.web.pages.rendering import page_router, redirect, render_for_visitor
 from api_client.web.pages.visitor import (
     CurrentOverseer,
@@ -44,6 +44,7 @@ async def show_overview(request: Request, relay: CurrentRelay, visitor: CurrentO
         total=seen.figures.whole.total,
         spans=SPANS,
         columns=chart_outcomes(pieces),
+        costs=chart_cost(pieces),
         rules=[(row, chart_rejection_rate(pieces, row.name)) for row in seen.figures.rules],
         refresh=_REFRESH_SECONDS,
     )

@@ -63,6 +63,7 @@ async def show_turn(request: Request, turn_id: str, relay: CurrentRelay, visitor
         rows=rows,
         scale=TimeScale(max([0.05, *(bar.end for row in rows for bar in row.bars)])),
         bar_kinds=KINDS,
+        usage={each.number: each.usage for each in attempts},
         labels={name: each for name, each in reversed([*LABELS.items()]) if each.title},
         events=[(event, summarize_event(event)) for event in outline.events],
         pieces=outline.pieces,

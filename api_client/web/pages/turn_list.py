@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from dataclasses import dataclass, replace
@@ -26,6 +27,10 @@ from api_client.web.pages.visitor import CheckedForm, CurrentVisitor, Visitor
 from api_client.web.relay.relay import CurrentRelay, Relay
 
 _PAGE_ROWS = 50
+#: A searched text that can only be the id of a turn, or its beginning.
+_TURN_ID = re.compile(r"turn-[0-9a-f]{4,32}")
+#: Filters that the form always shows; the others open on demand.
+_FIRST_FILTERS = ("text", "status", "model")
 #: Seconds after which a bulk action stops, reports its progress and offers to continue.
 _ACT_SECONDS = 10.0
 _MAX_NAMED = 20
@@ -48,8 +53,9 @@ async def list_turns(
 
     Filters and position are part of the address, so that people can save and share the list.
     """
-    if turn.strip():
-        return redirect(f"/turns/{quote(turn.strip(), safe='')}")
+    text = request.query_params.get("text", "").strip()
+    if named := turn.strip() or (text if _TURN_ID.fullmatch(text) else ""):
+        return redirect(f"/turns/{quote(named, safe='')}")
     search = parse_search(request.query_params, visitor.owner)
     found = await relay.client.lists.read_page(search, after=parse_cursor(cursor), count=_PAGE_ROWS)
     filters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
@@ -64,6 +70,7 @@ async def list_turns(
         older=f"/turns?{urlencode({**filtered, 'cursor': str(found.next)})}" if found.next else "",
         filters=filters,
         filtered=filtered,
+        more_filters={*filtered} - {*_FIRST_FILTERS},
         views={name: f"/turns?{urlencode(asked)}" for name, asked in VIEWS.items()},
         actions=[each.name for each in ACTIONS.values() if visitor.operator or not each.operators_only],
         statuses=STATUSES,

@@ -46,11 +46,14 @@ class Bar:
 class WaterfallRow:
     """A row of a turn's time chart, for one run of an attempt or for the repair.
 
-    ``success`` is None for neither success nor failure.
+    ``attempt`` is the attempt's number, 0 for the repair and the inbox. ``tool_calls`` has the start of each tool call,
+    in seconds since the turn began, and its name. ``success`` is None for neither success nor failure.
     """
 
     label: str
+    attempt: int = 0
     bars: tuple[Bar, ...] = ()
+    tool_calls: tuple[tuple[float, str], ...] = ()
     result: str = ""
     success: bool | None = None
 
@@ -62,10 +65,14 @@ class _WaterfallBuilder:
     open_kind: str = ""
     open_since: float = 0.0
 
-    def start_row(self, label: str) -> None:
+    def start_row(self, label: str, attempt: int = 0) -> None:
         """Begin a new row of the chart, unless the last row has the same label."""
         if not self.rows or self.rows[-1].label != label:
-            self.rows.append(WaterfallRow(label))
+            self.rows.append(WaterfallRow(label, attempt))
+
+    def add_tool_call(self, at: float, name: str) -> None:
+        calls = (*self.rows[-1].tool_calls, (at - self.began_at, name))
+        self.rows[-1] = replace(self.rows[-1], tool_calls=calls)
 
     def open_bar(self, kind: str, at: float) -> None:
         self.open_kind, self.open_since = kind, at
@@ -91,7 +98,7 @@ def build_waterfall(events: Iterable[Event], now: float) -> list[WaterfallRow]:
     for event in events:
         if walk is None:
             walk = _WaterfallBuilder(event.at)
-            walk.start_row("Attempt 1")
+            walk.start_row("Attempt 1", 1)
             walk.open_bar("queue", event.at)
         _add_event(walk, event.body, event.at)
     if walk is None:
@@ -105,6 +112,8 @@ def _add_event(walk: _WaterfallBuilder, body: kinds.Body, at: float) -> None:
         case event_kinds.AttemptStarted():
             walk.close_bar(at)
             walk.open_bar("run", at)
+        case event_kinds.AttemptTool():
+            walk.add_tool_call(at, f"{body.name} {body.detail}".strip())
         case event_kinds.AttemptCompleted():
             walk.close_bar(at)
             if body.verdict == "complete":
@@ -117,7 +126,7 @@ def _add_event(walk: _WaterfallBuilder, body: kinds.Body, at: float) -> None:
             walk.set_result(
                 describe_hand_over(body.during) if planned else "worker lost", good=None if planned else False
             )
-            walk.start_row(f"Attempt {body.attempt}, delivered again")
+            walk.start_row(f"Attempt {body.attempt}, delivered again", body.attempt)
             walk.open_bar("validate" if body.during == "validating" else "queue", at)
         case event_kinds.AttemptAccepted():
             walk.close_bar(at)
@@ -133,7 +142,7 @@ def _add_turn_event(walk: _WaterfallBuilder, body: kinds.Body, at: float) -> Non
     match body:
         case event_kinds.TurnRetrying():
             walk.close_bar(at)
-            walk.start_row(f"Attempt {body.attempt}{f', model {body.model}' if body.model else ''}")
+            walk.start_row(f"Attempt {body.attempt}{f', model {body.model}' if body.model else ''}", body.attempt)
             walk.open_bar("queue", at)
         case event_kinds.TurnFallback():
             walk.close_bar(at)
