@@ -195,7 +195,7 @@ def test_the_chat_shows_what_was_checked_what_went_wrong_and_an_adr_in_english(s
     assert last[:60] in repaired["after_reload"], "it can be read without a click"
 
     box = answer_of(failed)["error"]["content"]["message"]
-    assert box.startswith("None of 3 attempts passed the checks. Found in the last one: ")
+    assert box.startswith("None of 3 attempts passed the checks. Errors in the last attempt: ")
     assert "Ask again (Regenerate), or rephrase the question. (MISSING_" in box
     assert "Ask again (Regenerate)." in broken["after_reload"]
     assert lines_of(failed)[-1] == ("Ended without a valid answer", True)
