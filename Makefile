@@ -220,11 +220,12 @@ bench-openwebui: openwebui ## Measure the time from Enter to the first status an
 
 CLIENTS := .helix-tools/clients
 .PHONY: e2e-clients
-e2e-clients: $(READY) ## Run OpenAI clients against a real relay: openai (Python, Node), llm, aider, LiteLLM, LibreChat's (2 GB)
+e2e-clients: $(READY) ## Run OpenAI clients against a real relay: openai, LangChain, instructor, pydantic-ai, LiteLLM, aider, LibreChat's (2 GB)
 	@echo "Installing what is missing into $(CLIENTS) (2 GB, three minutes; log: $(CLIENTS)/install.log) ..."
 	@$(BIN)/python -m tests.clients.install $(CLIENTS)
 	@CLIENTS=$(CLIENTS) $(BIN)/python -m pytest tests/clients tests/integration/test_web_openai.py \
 	  tests/integration/test_web_responses.py $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.clients.features $(CLIENTS)
 
 BROWSER := .helix-tools/browser/venv
 AXE_VERSION := 4.14.1

@@ -14,6 +14,7 @@ from api_client.contract.turn import TurnRequest
 from api_client.index.search import FoundTurn, Search
 from api_client.index.selection import select_turns
 from tests.installation import Installation, RelayProcess
+from tests.integration.test_structured_output import SCRIPT as STRUCTURED
 from tests.support import wait_until
 from worker.cli.installation.openwebui import draw_icon
 
@@ -72,7 +73,9 @@ def gate(tmp_path: Path) -> Path:
 def relay(installation: Installation, tmp_path: Path, gate: Path) -> RelayProcess:
     """A relay that serves; a worker is behind it."""
     script = tmp_path / "script.yaml"
-    script.write_text(SCRIPT.replace("GATE", str(gate)) + BROWSER_SCRIPT.read_text().replace("GATE", str(tmp_path)))
+    script.write_text(
+        STRUCTURED + SCRIPT.replace("GATE", str(gate)) + BROWSER_SCRIPT.read_text().replace("GATE", str(tmp_path))
+    )
     installation.change(models={"helix": f"scripted:{script}"}, locale="en")
     installation.worker()
     return installation.relay()

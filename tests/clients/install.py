@@ -17,8 +17,15 @@ from typing import TypeAlias
 Run: TypeAlias = Callable[[list[str | Path]], object]
 #: For what pip resolves in minutes and uv in seconds.
 _UV = "uv==0.13.9"
-#: Folder of a program for Python -> what is installed. About 0.6 GB each but for the first.
-_PYTHON = {"llm": "llm==0.36", "aider": "aider-chat==0.86.2", "litellm": "litellm[proxy]==1.106.2"}
+#: Folder of a program for Python -> what is installed. aider and LiteLLM have 0.6 GB each.
+_PYTHON = {
+    "llm": "llm==0.36",
+    "aider": "aider-chat==0.86.2",
+    "litellm": "litellm[proxy]==1.106.2",
+    "langchain": "langchain-openai==1.7.4",
+    "instructor": "instructor==1.17.0",
+    "pydantic-ai": "pydantic-ai-slim[openai]==2.68.0",
+}
 #: Folder of a package for Node -> what is installed.
 _NODE = {"node": "openai@6.49.0", "librechat": "@librechat/agents@3.2.21"}
 
