@@ -17,8 +17,10 @@ from api_client.workers.reason import InstallationFacts, Reason, UnfinishedTurn,
 LONG_SECONDS = 60.0
 #: Advice for a sick machine: its workers notice by themselves when it is well again.
 SICK_FIX = "repair the named fault (disk, rights, limits, object store); its workers continue by themselves"
-#: Free disk space that raises a warning, and that makes turns fail, in bytes.
-LITTLE, NONE = 2 * 2**30, 200 * 2**20
+#: Free disk space that raises a warning, in bytes and as a share of the disk, and that makes turns fail, in bytes.
+LITTLE, LITTLE_SHARE, NONE = 2 * 2**30, 0.05, 200 * 2**20
+#: Names of checks: of the disk, and the beginning of those of settings.
+DISK, SETTINGS = "disk", "settings "
 START = "start `turns run worker` (or `turns up`) on a machine that shares HELIX_ROOT"
 
 
@@ -34,6 +36,11 @@ class Alert:
     message: str
     fix: str
     severity: str = "wrong"
+
+    @property
+    def keeps_turns_waiting(self) -> bool:
+        """Return True for a problem that keeps turns from running, so that something is stuck."""
+        return self.severity == "wrong" and self.check != DISK and not self.check.startswith(SETTINGS)
 
     def to_dict(self) -> dict[str, str]:
         """Return the fields of the alert as a JSON-ready dict."""
@@ -80,11 +87,19 @@ def make_fleet(reports: Iterable[WorkerReport], now: float) -> Fleet:
     )
 
 
-def check_disk(free: int, where: str) -> Alert:
-    """Return an alert about the free disk space of session folders; its severity is ``ok`` if there is enough."""
+def check_disk(free: int, total: int, where: str) -> Alert:
+    """Return an alert about the free disk space of session folders; its severity is ``ok`` if there is enough.
+
+    Sizes are in bytes. Prometheus' rule HelixDiskFilling has the same limits.
+    """
     said = f"{free / 2**30:.1f} GiB" if free >= 2**30 else f"{free / 2**20:.0f} MiB"
-    severity = "wrong" if free < NONE else "warning" if free < LITTLE else "ok"
-    return Alert("disk", f"{said} free at {where}", "make room, or run `turns data gc --sessions DAYS`", severity)
+    severity = "wrong" if free < NONE else "warning" if free < max(LITTLE, LITTLE_SHARE * total) else "ok"
+    return Alert(
+        DISK,
+        f"{said} ({free / max(1, total):.0%}) free at {where}",
+        "make room, or run `turns data gc --sessions DAYS`",
+        severity,
+    )
 
 
 def find_alerts(

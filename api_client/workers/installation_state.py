@@ -18,8 +18,10 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import Priority, Turn, TurnState
 from api_client.contract.worker_order import WorkerOrder
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
+from api_client.setting_checks.registry import find_setting_faults
 from api_client.store import Store
 from api_client.workers.fleet import (
+    SETTINGS,
     Alert,
     Fleet,
     OwnerRow,
@@ -186,16 +188,17 @@ async def read_installation_state(
         dead=dead,
         alerts=(
             *find_alerts(fleet, facts, overdue=overdue, waits=waits, folders=apart),
-            *await _check_disk(store.settings),
+            *await asyncio.to_thread(_check_surroundings, store.settings),
         ),
     )
 
 
-async def _check_disk(settings: Settings) -> list[Alert]:
+def _check_surroundings(settings: Settings) -> list[Alert]:
+    found = [Alert(SETTINGS + each.check, each.message, each.fix) for each in find_setting_faults(settings)]
     with suppress(OSError):
-        found = check_disk((await asyncio.to_thread(shutil.disk_usage, settings.root)).free, str(settings.root))
-        return [found] if found.severity != "ok" else []
-    return []
+        disk = shutil.disk_usage(settings.root)
+        found.append(check_disk(disk.free, disk.total, str(settings.root)))
+    return [each for each in found if each.severity != "ok"]
 
 
 async def _read_facts(

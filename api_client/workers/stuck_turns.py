@@ -25,7 +25,7 @@ class StuckTurns(Monitor):
         installation = await self._workers.read_state()
         waits = installation.at - installation.waiting_since if installation.waiting else 0.0
         # Other monitors report some causes, and a warning alarms nobody.
-        causes = [a for a in installation.alerts if a.severity == "wrong" and not is_notified(a.check)]
+        causes = [a for a in installation.alerts if a.keeps_turns_waiting and not is_notified(a.check)]
         if not causes or not (installation.overdue or waits > STUCK_SECONDS):
             return []
         cause, turn_id = causes[0], installation.waiting[0].turn_id if installation.waiting else ""

@@ -173,6 +173,12 @@ async def kills_the_worker(site: Site) -> None:
     site.worker.kill()
 
 
+async def is_older(site: Site) -> None:
+    site.report(version="new")
+    told = {"at": time.time() + 3600, "host": "h", "pid": 2, "queues": [RUN_QUEUE], "slots": 1, "free": 1}
+    site.store.hset(Keys(site.settings.namespace).workers, "older", json.dumps(told | {"version": "old"}))
+
+
 async def is_stalled(site: Site) -> None:
     site.report(stalled=True)
 
@@ -254,6 +260,7 @@ TROUBLES = {
     "HelixLeasesSlow": Trouble(make=is_slow, worker=False),
     "HelixStoreFilling": Trouble(make=fills_the_store, worker=False),
     "HelixDiskFilling": Trouble(make=fills_the_disk, worker=False),
+    "HelixSetUpWrong": Trouble(make=is_older, worker=False),
     "HelixGcNotRun": Trouble(make=forgets_gc, worker=False),
     "HelixRelayErrors": Trouble(make=refuses, worker=False),
     "HelixBudgetNear": Trouble(make=spends, changes={"budgets": {"all": 1.0}}),

@@ -28,7 +28,7 @@ from api_client.web.streaming.chat_stream import stream_reply
 from api_client.web.streaming.reply import Reply
 from api_client.web.streaming.reply_forms import make_page_reply
 from tests.html import Document
-from tests.installation import environ_of, web
+from tests.installation import command, environ_of, web
 from tests.integration.engine import GOOD, Bench, asks, says
 from tests.integration.test_pages import Browser, browser, read
 from tests.unit.web.openwebui import Reader
@@ -191,6 +191,12 @@ async def test_a_link_in_the_chat_asks_and_its_form_answers_once(kind: str, benc
         assert (status, "Schon beantwortet: " + ("Ja" if kind == "approve" else "Nein") in text) == (409, True)
     assert await lines(bench, turn) == [(kind, LINK_HOLDER, False), ("approve", LINK_HOLDER, True)]
     turn = await went_on(bench, turn)
+    orders = (("data", "audit"), ("turn", "show", turn.turn_id))
+    command_says = [(await asyncio.to_thread(command, settings, *words)).stdout for words in orders]
+    async with web(settings) as http:
+        page_says = [Document((await http.get(path)).text).text for path in ("/audit", f"/turns/{turn.turn_id}")]
+    assert all(LINK_HOLDER in told for told in (*command_says, *page_says)), (command_says, page_says)
+    assert ["refused" in told for told in (command_says[0], page_says[0])] == [True, True]
     assert (turn.outcome, turn.decision.kind, turn.decision.by) == (Outcome.PASSED, kind, LINK_HOLDER)
 
 

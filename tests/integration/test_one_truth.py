@@ -1,20 +1,23 @@
-"""Troubles, each staged with real parts: every place gives the same reason why a turn waits.
+"""Troubles, each staged with real parts: every place gives the same reason why a turn waits, or what is wrong.
 
-Asked are `turns doctor`, `turns turn list`, `turns turn show`, `turns stats top`, the overview, the list's page, the
-turn's page, the API and /readyz. What `turns turn show` says is what the others must say; figures may differ by the
-time that passes. Where docs/operations.md has a row for the trouble, its command and its page show it.
+Asked are `turns doctor`, `turns turn list`, `turns turn show`, `turns worker list`, `turns stats top`, the overview,
+the list's page, the turn's page, the API, /readyz, /metrics and the alert rules. What `turns turn show` says is what
+the others must say; figures may differ by the time that passes. Where docs/operations.md has a row for the trouble, its
+command and its page show it.
 """
 
 import contextlib
 import html
 import json
 import re
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from api_client.api_keys import make_token
 from api_client.contract.phase import Phase
@@ -22,12 +25,14 @@ from api_client.contract.settings import Settings
 from api_client.index.search import Search
 from api_client.pauses.pause import BREAKER
 from tests.fault.staged.disk_full import fill
+from tests.fault.staged.disk_full import small_disk as mounted
 from tests.fault.test_broker_disk import small_disk
 from tests.html import Document
 from tests.http_service import HttpService, Reply
 from tests.installation import Installation, web
 from tests.integration.test_limited_services import configure
 from tests.integration.test_stuck import memory_full, refuses
+from tests.integration.test_uneven_workers import another_reports
 from tests.support import wait_until
 from worker.cli.store_access import describe_caller
 from worker.processes.broker import EmbeddedBroker
@@ -81,17 +86,29 @@ class Trouble:
     Attributes:
         turn_id: a turn that waits for that reason; one that ended where none does; "" where no turn has it.
         code: of the reason. check: what doctor and /readyz call it where an alert stands for it.
+        alert: Prometheus' alert about it; "" for what nobody has to be called for.
         row: its row in docs/operations.md.
     """
 
     turn_id: str = ""
     code: str = ""
     check: str = ""
+    alert: str = ""
     row: str = ""
 
 
-#: Troubles that keep no stored turn back: new ones are refused.
-NEW_ONES = {"budget": "a day's budget is spent: all", "intake": f"the intake is paused by {describe_caller()} until"}
+#: Troubles that keep no stored turn back, with their words.
+NEW_ONES = {
+    "budget": "a day's budget is spent: all",
+    "intake": f"the intake is paused by {describe_caller()} until",
+    "settings budgets": "HELIX_BUDGETS='model:nosuch' matches nobody: HELIX_MODELS has scripted",
+    "builds": "workers of 2 builds are at work: 0.0.9, such as",
+    "disk": "%) free at",
+}
+#: Those about which the overview says that something is wrong, not that turns are stuck.
+WRONG = {"settings budgets", "disk"}
+_RULES = yaml.safe_load((Path(__file__).parents[2] / "compose/prometheus/alerts.yml").read_text())["groups"]
+ALERTS = {rule["alert"] for group in _RULES for rule in group["rules"]}
 Staged = Callable[[Installation, Path, contextlib.ExitStack], Awaitable[Trouble]]
 TROUBLES: dict[str, Staged] = {}
 
@@ -115,7 +132,8 @@ async def _breaker(installation: Installation, *_: object) -> Trouble:
         return any(each.what == BREAKER for each in await installation.client.pauses.list_active())
 
     await wait_until(is_open)
-    return Trouble(turn_id=await installation.ask(session="b"), code="breaker", row="A model's service fails")
+    turn_id, row = await installation.ask(session="b"), "A model's service fails"
+    return Trouble(turn_id=turn_id, code="breaker", alert="HelixBreakerOpen", row=row)
 
 
 @staged("a paused model")
@@ -145,7 +163,8 @@ async def _delay(installation: Installation, *_: object) -> Trouble:
 async def _budget(installation: Installation, *_: object) -> Trouble:
     installation.play(SCRIPT, budgets={"all": 0.5})
     installation.worker()
-    return Trouble(turn_id=(await installation.answer()).turn_id, code="budget", row="A day's budget is spent")
+    ended = await installation.answer()
+    return Trouble(turn_id=ended.turn_id, code="budget", alert="HelixBudgetSpent", row="A day's budget is spent")
 
 
 @staged("a paused intake")
@@ -155,6 +174,33 @@ async def _intake(installation: Installation, *_: object) -> Trouble:
     turn_id = (await installation.answer()).turn_id
     assert installation.command("pause", "start", "intake", "--for", "2h", "--reason", "maintenance").returncode == 0
     return Trouble(turn_id=turn_id, code="intake", row="The intake is paused")
+
+
+@staged("a budget that matches nobody")
+async def _nobodys(installation: Installation, *_: object) -> Trouble:
+    installation.play(SCRIPT)
+    installation.worker()
+    turn_id = (await installation.answer()).turn_id
+    installation.change(budgets={"model:nosuch": 1.0})
+    return Trouble(turn_id=turn_id, code="settings budgets", alert="HelixSetUpWrong")
+
+
+@staged("a worker of another version")
+async def _builds(installation: Installation, *_: object) -> Trouble:
+    installation.play(SCRIPT)
+    installation.worker()
+    turn_id = (await installation.answer()).turn_id
+    another_reports(installation.settings, version="0.0.9", at=time.time() + 3600)
+    return Trouble(turn_id=turn_id, code="builds", alert="HelixSetUpWrong")
+
+
+@staged("a disk that fills up")
+async def _filling(installation: Installation, folder: Path, until_judged: contextlib.ExitStack) -> Trouble:
+    installation.play(SCRIPT)
+    installation.worker()
+    turn_id = (await installation.answer()).turn_id
+    installation.change(root=until_judged.enter_context(mounted(folder / "root", 8)))
+    return Trouble(turn_id=turn_id, code="disk", alert="HelixDiskFilling")
 
 
 @staged("a service without credit")
@@ -170,20 +216,22 @@ async def _credit(installation: Installation, _: Path, until_judged: contextlib.
     assert first.error
     assert (first.error.code, first.attempt) == ("no_credit", 1)
     assert "{" not in first.error.message
-    return Trouble(turn_id=await installation.ask(session="b"), code="credit", row="A model's service has no credit")
+    turn_id, row = await installation.ask(session="b"), "A model's service has no credit"
+    return Trouble(turn_id=turn_id, code="credit", alert="HelixNoCredit", row=row)
 
 
 @staged("no worker")
 async def _nobody(installation: Installation, *_: object) -> Trouble:
     installation.play(SCRIPT)
-    return Trouble(turn_id=await installation.ask(), code="no_worker", check="workers helix.run")
+    turn_id = await installation.ask()
+    return Trouble(turn_id=turn_id, code="no_worker", check="workers helix.run", alert="HelixNoWorker")
 
 
 @staged("no worker for the model")
 async def _unfit(installation: Installation, *_: object) -> Trouble:
     used = installation.play(SCRIPT)
     installation.worker(models={"another": used.models["scripted"], "scripted": "scripted:gone.yaml"})
-    return Trouble(turn_id=await installation.ask(), code="unfit")
+    return Trouble(turn_id=await installation.ask(), code="unfit", alert="HelixNoWorkerCan")
 
 
 @staged("a sick host")
@@ -197,7 +245,7 @@ async def _sick(installation: Installation, *_: object) -> Trouble:
         return any(each.sick for each in await installation.client.workers.read_reports())
 
     await wait_until(is_sick)
-    return Trouble(turn_id=await installation.ask(), code="sick")
+    return Trouble(turn_id=await installation.ask(), code="sick", alert="HelixHostSick")
 
 
 @staged("a full disk of the store")
@@ -216,7 +264,7 @@ async def _slot(installation: Installation, *_: object) -> Trouble:
     installation.play(SCRIPT, run_slots=1)
     installation.worker()
     await installation.until(await installation.ask("slow", "a"), "running")
-    return Trouble(turn_id=await installation.ask(session="b"), code="slot")
+    return Trouble(turn_id=await installation.ask(session="b"), code="slot", alert="HelixTurnsWait")
 
 
 @staged("a full memory of the store")
@@ -253,6 +301,10 @@ async def _dead(installation: Installation, *_: object) -> Trouble:
     return Trouble(row="A worker is dead")
 
 
+#: Metrics that have a trouble by name, or the reason why turns wait.
+_TOLD = re.compile(r'helix_(?:troubles|waits)\{\w+="(.*)"')
+
+
 def plain(text: str) -> str:
     """A text as it is compared: one line, each figure alike."""
     return re.sub(r"\d+(\.\d+)?", "#", " ".join(html.unescape(text).split()))
@@ -270,7 +322,9 @@ async def pages(settings: Settings, turn_id: str) -> dict[str, Any]:
         paths = {"overview": "/overview", "list's page": "/turns", "turn's page": f"/turns/{turn_id}"}
         shown = {name: plain(Document((await http.get(path)).text).text) for name, path in paths.items()}
         api = (await http.get(f"/v1/turns/{turn_id}")).json()["waits"]
-        return {**shown, "api": api, "readyz": (await http.get("/readyz")).json()}
+        told = [line.rpartition(" ") for line in (await http.get("/metrics")).text.splitlines() if line[0] != "#"]
+        counted = {found[1] for name, _, value in told if float(value) and (found := _TOLD.match(name))}
+        return {**shown, "api": api, "readyz": (await http.get("/readyz")).json(), "metrics": counted}
 
 
 def rows() -> dict[str, tuple[str, str]]:
@@ -356,4 +410,11 @@ async def compared(trouble: Trouble, installation: Installation) -> None:
         assert found, [each["check"] for each in doctor]
         assert any(plain(of_all) in plain(each["message"]) for each in found), found
     assert {code, trouble.check} & set(seen["readyz"]["why"]), seen["readyz"]
-    assert ("nothing is stuck" in seen["overview"]) == (code in {"session", "delay", "slot", "pause", *NEW_ONES})
+    assert {code, trouble.check} & seen["metrics"], seen["metrics"]
+    assert not trouble.alert or trouble.alert in ALERTS
+    listed_alerts = {each["check"] for each in json.loads(said(installation, "worker", "list", "--json"))["alerts"]}
+    assert {code, trouble.check} & listed_alerts or code in {"session", "delay", "slot"}, listed_alerts
+    calm = {"session", "delay", "slot", "pause", *NEW_ONES}
+    assert ("nothing is stuck" in seen["overview"]) == (code in calm - WRONG)
+    assert ("Something is stuck" in seen["overview"]) == (code not in calm)
+    assert ("Something is wrong" in seen["overview"]) == (code in WRONG)

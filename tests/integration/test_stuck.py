@@ -227,6 +227,6 @@ async def test_a_disk_without_room_is_told_by_overview_top_and_readyz_as_by_doct
     [told] = [alert for alert in standing.alerts if alert.check == "disk"]
     [finding] = [each for each in check_machine(settings) if each.check == "disk"]
     assert (told.message, told.severity, told.fix) == (finding.message, finding.state, finding.fix)
-    assert told.message == f"1 MiB free at {settings.root}"
+    assert told.message == f"1 MiB (0%) free at {settings.root}"
     assert "disk" in standing.why
     assert [each.check for each in workers.report_alerts(standing)].count("disk") == 0

@@ -24,6 +24,7 @@ from api_client.notifications.outbox import NotificationCounts
 from api_client.pauses.pause import BREAKER, LIMIT, WHATS
 from api_client.pauses.pause_monitor import PauseMonitor
 from api_client.web.routes.exposition import InstallationVitals, metric_name, render_metrics
+from api_client.workers.fleet import Alert
 from api_client.workers.installation_state import InstallationState
 from api_client.workers.monitor import Gauge, Monitor
 from api_client.workers.reason import REASONS
@@ -48,6 +49,7 @@ VALUES = {
     "state": {state.value for state in TurnState},
     "what": {*WHATS, BREAKER, LIMIT, "credit"},
     "reason": {reason.value for reason in REASONS},
+    "check": {"settings budgets", "builds", "sessions shared", "disk"},
     "status": {"200", "429", "500", "503"},
 }
 
@@ -76,6 +78,9 @@ VITALS = InstallationVitals(
 )
 
 
+TROUBLED = InstallationState(at=0.0, alerts=(Alert("builds", "two", "replace them", "warning"),))
+
+
 def families() -> list[Metric]:
     """Every metric that /metrics can have."""
     counters = {"turn.submitted": 1, "delivery.started": 1, "delivery.handed_over": 1}
@@ -85,7 +90,7 @@ def families() -> list[Metric]:
             counters |= {f"{name}.ms{labels}": 7, f"{name}.le{labels}|{BOUNDS_MS[0]}": 1, f"{name}.le{labels}|inf": 1}
         else:
             counters[name + labels] = 1
-    return list(text_string_to_metric_families(render_metrics(counters, InstallationState(at=0.0), VITALS).decode()))
+    return list(text_string_to_metric_families(render_metrics(counters, TROUBLED, VITALS).decode()))
 
 
 FAMILIES = families()

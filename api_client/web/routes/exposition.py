@@ -145,6 +145,10 @@ def _collect_state(installation: InstallationState) -> Iterator[Metric]:
     yield _make_gauge(
         "helix_waits", "Unfinished turns that do not run, by reason.", "reason", installation.waits_by_reason
     )
+    troubles = {each.check: 2 if each.severity == "wrong" else 1 for each in installation.alerts}
+    yield _make_gauge(
+        "helix_troubles", "Problems that the overview shows, by check; 1: a warning, 2: wrong.", "check", troubles
+    )
     free = installation.free_slots
     yield _make_gauge("helix_free_slots", "Turns that workers could carry out besides.", "queue", free)
     heard = installation.recent_reports

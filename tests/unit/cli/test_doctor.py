@@ -374,9 +374,18 @@ def test_turns_that_are_not_sent_as_traces_are_told_only_where_traces_are_sent()
     assert [found.state for found in workers.check_traces(3)] == ["warning"]
 
 
-@pytest.mark.parametrize(("free", "state"), [(2**40, "ok"), (2**30, "warning"), (2**20, "wrong")])
-def test_a_disk_without_room_is_told(free: int, state: str) -> None:
-    assert check_disk(free, "/data").severity == state
+@pytest.mark.parametrize(
+    ("free", "total", "state"),
+    [
+        (2**40, 2**41, "ok"),
+        (2**40 // 21, 2**40, "warning"),
+        (2**40 // 19, 2**40, "ok"),
+        (2**30, 2**31, "warning"),
+        (2**20, 2**40, "wrong"),
+    ],
+)
+def test_a_disk_without_room_is_told(free: int, total: int, state: str) -> None:
+    assert check_disk(free, total, "/data").severity == state
 
 
 @pytest.mark.parametrize(("environ", "code"), [({}, 1), ({"HELIX_LOCALE": "fr"}, 1)])

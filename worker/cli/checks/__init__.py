@@ -12,6 +12,7 @@ from api_client.build_identity import build_identity
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load_settings
 from api_client.setting_checks.registry import find_setting_faults
+from api_client.workers.fleet import SETTINGS
 from worker.cli.checks.finding import Finding, print_findings
 from worker.cli.config import describe_settings
 from worker.cli.output import fit_line, json_option
@@ -58,7 +59,7 @@ def examine_installation() -> Iterator[Finding]:
     yield Finding("settings", "ok", f"helix-turns {build_identity()}, HELIX_ROOT is {settings.root}")
     yield from check_plugins()
     for fault in find_setting_faults(settings):
-        yield Finding(fault.check, "wrong", fault.message, fault.fix)
+        yield Finding(SETTINGS + fault.check, "wrong", fault.message, fault.fix)
     yield from check_machine(settings)
     about_the_store = [*check_brokers(settings)]
     yield from about_the_store

@@ -35,7 +35,8 @@ _ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no san
 
 def check_machine(settings: Settings) -> Iterator[Finding]:
     """Check this machine's disk space, session folder, sandbox, validators and policies; yield findings."""
-    room = check_disk(shutil.disk_usage(_nearest_existing(settings.sessions_dir)).free, str(settings.root))
+    disk = shutil.disk_usage(_nearest_existing(settings.sessions_dir))
+    room = check_disk(disk.free, disk.total, str(settings.root))
     yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
     yield check_sessions(settings)
     for named, own in group_models(settings, settings.models, ("sandbox", "sandbox_hosts")):

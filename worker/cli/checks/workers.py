@@ -11,7 +11,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing_workers
 from api_client.figures.metrics import TurnBalance
-from api_client.workers.fleet import START
+from api_client.workers.fleet import DISK, SETTINGS, START
 from api_client.workers.installation_state import InstallationState
 from api_client.workers.probe import QueueProbe
 from api_client.workers.reason import Reason
@@ -73,7 +73,7 @@ async def _read_state(
 def report_alerts(installation: InstallationState) -> Iterator[Finding]:
     """Report alerts (causes first), free slots and waiting turns in the words of the overview page."""
     for alert in installation.alerts:
-        if alert.check != "disk":  # the check of the disk reports this
+        if alert.check != DISK and not alert.check.startswith(SETTINGS):  # checks of their own report these
             yield Finding(alert.check, "warning" if alert.severity == "warning" else "wrong", alert.message, alert.fix)
     blamed, fleet = {alert.check for alert in installation.alerts}, installation.fleet
     workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.validators} to validate answers"}

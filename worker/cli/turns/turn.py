@@ -162,6 +162,7 @@ def show(turn_id: str, as_json: bool) -> None:
         "outcome": turn.outcome.value if turn.outcome else None,
         "step": fit_line(f"{turn.step} ({turn.step_source})" if turn.step_source else turn.step) if turn.step else None,
         "worker": fit_line(turn.worker) if turn.worker else None,
+        "decided": f"{turn.decision.kind} by {fit_line(turn.decision.who)}" if turn.decision else None,
     }
     rows: list[tuple[str, ...]] = [(name, value) for name, value in facts.items() if value is not None]
     if turn.state is TurnState.SUSPENDED:
