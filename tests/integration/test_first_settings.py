@@ -29,7 +29,7 @@ def init(root: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     [
         ("say: Hello.", "chat", 0, "the agent answered in "),
         ("say: Hello.", "json", 0, "; the rules did not accept it: "),
-        ("die", "chat", 1, "the agent did not answer (incomplete): "),
+        ("die", "chat", 1, "the agent did not answer: "),
     ],
 )
 def test_the_agent_is_asked_once_and_what_came_of_it_is_said(

@@ -52,7 +52,7 @@ class ModelAvailability:
         if self._settings is None:
             return {}
         with self._lock:
-            found = {model: _find_obstacle(self._settings, model) for model in self._settings.models}
+            found = {model: find_obstacle(self._settings, model) for model in self._settings.models}
             for model, why in found.items():
                 if why and why != self._whys.get(model):
                     log.error("model.cannot_run", model=model, reason=why)
@@ -69,7 +69,8 @@ class ModelAvailability:
         return self.models
 
 
-def _find_obstacle(settings: Settings, model: str) -> str:
+def find_obstacle(settings: Settings, model: str) -> str:
+    """Return why a model cannot run on this machine, such as a missing program, or an empty string if it can."""
     if why := find_permanent_obstacle(settings, model):
         return why
     runner, _ = build_runner(settings.models[model])

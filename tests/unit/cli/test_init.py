@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import load_settings
 from tests.installation import turns
 from tests.support import wait_for
@@ -51,6 +52,26 @@ def test_each_agent_becomes_the_only_model_with_what_it_needs(agent: str, tmp_pa
         assert settings.models[agent].endswith(":m1")
         assert settings.for_model(agent).openai_api_key == "sk-1"
         assert init(tmp_path, "--agent", agent, "--rules", "chat").exit_code == 2, "nothing to ask on"
+
+
+def test_settings_that_cannot_be_used_replace_none(tmp_path: Path) -> None:
+    assert init(tmp_path, "--agent", "scripted", "--rules", "chat").exit_code == 0
+    before = (file := tmp_path / ".helix" / "helix.toml").read_text()
+    wrong = ["--model", "m1", "--url", "no address"]
+    assert isinstance(
+        init(tmp_path, "--agent", "openai", "--rules", "chat", "--force", *wrong).exception, SettingsError
+    )
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize("agent", sorted({*AGENTS} - {"scripted", "openai"}))
+def test_an_agent_that_is_not_installed_is_not_waited_for(agent: str, tmp_path: Path) -> None:
+    given = ["--agent", agent, "--rules", "chat", "--model", "m1", "--url", "http://127.0.0.1:9/v1", "--root"]
+    environ = {"HELIX_ROOT": "", "HELIX_CONFIG": "", "PATH": str(tmp_path)}
+    done = CliRunner(env=environ).invoke(cli, ["init", *given, str(tmp_path / "p")])
+    assert done.exit_code == 1, done.output
+    assert "the agent was not asked: " in done.output
+    assert "no such program" in done.output
 
 
 def test_nothing_is_replaced_unasked_and_the_same_text_may_be_written_again(tmp_path: Path) -> None:

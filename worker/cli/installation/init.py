@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from dataclasses import replace
@@ -22,8 +23,7 @@ from api_client.private_file import write_private
 from worker.cli import NO
 from worker.cli.installation.relay_binding import CannotStartError, RelayBinding
 from worker.cli.installation.up import lock_installation, plan_installation, require_models
-from worker.cli.output import json_option, strip_control, write_json
-from worker.cli.turns.timeline import format_error
+from worker.cli.output import fit_line, json_option, strip_control, write_json
 from worker.cli.turns.turn import build_request
 from worker.logs import configure_logging
 from worker.processes import programs
@@ -31,6 +31,7 @@ from worker.processes.supervisor import Supervisor
 
 _TEMPLATES = Path(__file__).parents[1] / "new_installation"
 _TEST_SECONDS = 300.0
+_DOCTOR = "`turns doctor` looks for the cause"
 #: Variables that win over what the new file says.
 _STRONGER = ("HELIX_MODELS", "HELIX_POLICY", "HELIX_PROMPT_TEMPLATE")
 
@@ -48,9 +49,9 @@ AGENTS = {
     "scripted": Agent("scripted"),
     "claude": Agent("claude_cli", key_variable="HELIX_CLAUDE_API_KEY"),
     "openai": Agent("openai_http", needs=("model", "url"), key_variable="HELIX_OPENAI_API_KEY"),
-    "codex": Agent("codex", needs=("model",), key_variable="HELIX_OPENAI_API_KEY"),
+    "codex": Agent("codex", needs=("model", "url"), key_variable="HELIX_OPENAI_API_KEY"),
     **{
-        name: Agent("acp", f"{name}:", ("model",), "HELIX_OPENAI_API_KEY")
+        name: Agent("acp", f"{name}:", ("model", "url"), "HELIX_OPENAI_API_KEY")
         for name in ("opencode", "qwen", "kimi", "gemini")
     },
 }
@@ -70,7 +71,7 @@ PRESETS = {
 @click.option("--root", type=click.Path(file_okay=False, path_type=Path), help="Folder that the agents work in.")
 @click.option("--openwebui/--no-openwebui", "webui", default=None, help="Whether Open WebUI is in front of it.")
 @click.option("--model", default="", metavar="NAME", help="The agent's own model, such as opus.")
-@click.option("--url", default="", help="Address of the model's service, for openai; else the agent's own.")
+@click.option("--url", default="", help="Address of the model's service, such as https://api.openai.com/v1.")
 @click.option(
     "--key-file", type=click.Path(exists=True, dir_okay=False, resolve_path=True), help="File with the API key."
 )
@@ -100,20 +101,23 @@ def init(
     here = Path(os.environ.get("HELIX_ROOT") or ".").expanduser().absolute()
     root = (root or (Path(click.prompt("Folder that the agents work in", str(here))) if asking else here)).expanduser()
     for need in AGENTS[agent].needs:
-        if not given[need]:
+        if not given[need] and not (need == "url" and os.environ.get("HELIX_OPENAI_URL")):
             if not asking:
                 raise click.UsageError(f"the agent {agent} needs --{need}")
             given[need] = click.prompt({"model": "The agent's model", "url": "Address of its service"}[need])
     webui = click.confirm("Is Open WebUI in front of it?") if webui is None and asking else bool(webui)
     files = render_files(agent, preset, **given)
     root = root.absolute()
+    environ = {name: value for name, value in os.environ.items() if name not in _STRONGER}
+    with tempfile.TemporaryDirectory() as trial:  # a file that cannot be used replaces none
+        _write_files(Path(trial) / STATE_DIR, files, replacing=False, asking=False)
+        load_settings({**environ, "HELIX_ROOT": trial})
     _write_files(root / STATE_DIR, files, replacing=force, asking=asking)
     written = [str(root / STATE_DIR / name) for name in files]
     if not as_json:
         click.echo("\n".join(f"wrote {path}" for path in written))
     for name in filter(os.environ.get, _STRONGER):
         click.echo(f"note: {name} is set in this shell, where it wins over the new file", err=True)
-    environ = {name: value for name, value in os.environ.items() if name not in _STRONGER}
     settings = load_settings({**environ, "HELIX_ROOT": str(root)})
     test = {} if no_test else _try_agent(settings, PRESETS[preset], quiet=as_json)
     following = list_next_commands(root, webui=webui)
@@ -172,9 +176,13 @@ def list_next_commands(root: Path, *, webui: bool) -> list[str]:
 
 def _try_agent(settings: Settings, message: str, *, quiet: bool) -> dict[str, Any]:
     """Ask the agent once, and describe what came of it."""
+    from worker.agents.model_availability import find_obstacle
+
     configure_logging(replace(settings, log_level="error"))
     if not quiet:
         click.echo("asking the agent once ...", err=True)
+    if obstacles := [why for model in settings.models if (why := find_obstacle(settings, model))]:
+        return {"answered": False, "said": f"the agent was not asked: {obstacles[0]}; {_DOCTOR}"}
     require_models(settings)
     try:
         with lock_installation(state := programs.ensure_state_dir(settings)):
@@ -182,19 +190,21 @@ def _try_agent(settings: Settings, message: str, *, quiet: bool) -> dict[str, An
             turn, seconds = asyncio.run(_ask_once(settings, message, state / "logs"))
     except CannotStartError as error:
         return {"said": f"the agent was not asked: {error}"}
+    except TimeoutError:
+        return {"answered": False, "said": f"the agent did not answer within {_TEST_SECONDS:.0f} s; {_DOCTOR}"}
     took = f"{seconds:.1f} s"
     data = {"turn_id": turn.turn_id, "outcome": turn.outcome, "seconds": round(seconds, 1)}
     if turn.outcome and turn.outcome.success:
         return {**data, "answered": True, "said": f"the agent answered in {took}: {turn.outcome.value}"}
-    reasons = "; ".join(strip_control(line) for line in format_error(turn.error))
     if turn.outcome is Outcome.FAILED:
+        issues = "; ".join(strip_control(issue.message) for issue in turn.error.issues) if turn.error else ""
         return {
             **data,
             "answered": True,
-            "said": f"the agent answered in {took}; the rules did not accept it: {reasons}",
+            "said": f"the agent answered in {took}; the rules did not accept it: {issues}",
         }
-    said = f"the agent did not answer ({turn.outcome or turn.state}): {reasons}; `turns doctor` looks for the cause"
-    return {**data, "answered": False, "said": said}
+    reason = turn.error.reason or turn.error.message if turn.error else turn.state
+    return {**data, "answered": False, "said": f"the agent did not answer: {fit_line(reason, 300)}; {_DOCTOR}"}
 
 
 async def _ask_once(settings: Settings, message: str, logs: Path) -> tuple[Turn, float]:
