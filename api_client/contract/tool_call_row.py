@@ -40,6 +40,7 @@ class CallRow:
         result_bytes: size of the result.
         cost_usd: what the server says that the call cost, in US dollars.
         approved: a person approved it.
+        names: identifiers in arguments and result of a call that is not read-only.
     """
 
     number: int
@@ -59,6 +60,7 @@ class CallRow:
     is_error: bool = False
     approved: bool = False
     arguments: str = ""
+    names: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -79,4 +81,4 @@ class CallRow:
         """Create a row from its dictionary; fields of later versions are left out."""
         known = {each.name for each in fields(cls)}
         row = cls(**{name: value for name, value in data.items() if name in known})
-        return replace(row, state=CallState(row.state))
+        return replace(row, state=CallState(row.state), names=tuple(row.names))

@@ -63,3 +63,24 @@ async def test_the_cli_waits_for_a_person_and_goes_on_in_its_session(
     assert [row["state"] for row in rows(installation, turn_id)] == ["asked", "done"]
     assert "A person approved this call" in results(stub)
     assert turn.interruptions["tool_call"] == {"asked": 1}
+
+
+async def test_an_answer_that_claims_a_record_that_no_call_made_is_rejected(
+    installation: Installation, program: Path, stub: Stub
+) -> None:
+    counts = cli(installation, program, stub, writes="allow")
+    stub.replies = [
+        calls("mcp__helix__counter__read"),
+        says("I created ticket OPS-12.\n\n<!-- STEP: done -->"),
+        calls("mcp__helix__counter__write", note="OPS-12"),
+        says("I created ticket OPS-12, as you asked.\n\n<!-- STEP: done -->"),
+    ]
+    path = installation.settings.root / "policy.yaml"
+    path.write_text("rules: [{rule: claims}]\n")
+    installation.change(policy=str(path))
+    installation.worker()
+    turn = await installation.answer("file it", model="m", validators=("claims",))
+    assert turn.outcome is Outcome.PASSED_AFTER_RETRY, told(installation, turn)
+    assert counts.read_text() == "OPS-12\n"
+    attempts = await installation.client.reader.read_attempts(turn.turn_id)
+    assert [[issue.code for issue in each.issues] for each in attempts] == [["CLAIMED_CALL_NOT_MADE"], []]

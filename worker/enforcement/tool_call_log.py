@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
-#: ``write`` changes the file in ``what``; ``run`` is a command; ``read`` changes nothing; ``other`` is unknown.
-CallKind = Literal["write", "run", "read", "other"]
+#: ``write`` changes the file in ``what``; ``run`` is a command; ``read`` changes nothing; ``sent`` went through the
+#: tool gateway to a tool that may change something; ``other`` is unknown.
+CallKind = Literal["write", "run", "read", "sent", "other"]
 #: ``changed``: in this turn. ``there``: unchanged. ``missing``: looked for in vain.
 OnDisk = Literal["changed", "there", "missing"]
 
@@ -37,6 +38,7 @@ class ToolCall:
         code: exit code of a command, if known.
         tests: the command seems to run tests.
         new: the file did not exist before.
+        names: identifiers in the arguments and the result of a sent call (``find_identifiers``).
     """
 
     kind: CallKind
@@ -47,6 +49,7 @@ class ToolCall:
     tests: bool = False
     counts: Counts | None = None
     new: bool = False
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,12 @@ class ToolCallLog:
             files[path] = found if files.get(path) != "changed" else "changed"
         return ToolCallLog(calls=self.calls + later.calls, files=files, whole=self.whole and later.whole)
 
+    def with_observed(self, observed: ToolCallLog) -> ToolCallLog:
+        """Return the log with calls that were observed outside of the agent, instead of the agent's word for them."""
+        seen = tuple({_SIGNS.sub("", call.what) for call in observed.calls})
+        own = [call for call in self.calls if call.kind != "other" or not _SIGNS.sub("", call.what).endswith(seen)]
+        return replace(self, calls=(*own, *observed.calls), whole=self.whole and observed.whole)
+
     def to_dict(self, redact: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the log as a dict for storage, with secrets masked by ``redact``. The dict is never empty."""
         calls = [
@@ -80,7 +89,13 @@ class ToolCallLog:
         """Return the log that was stored as a dict, or None if the dict is empty or its form is unknown."""
         try:
             calls = [
-                ToolCall(**{**call, "counts": Counts(*counts) if (counts := call.get("counts")) else None})
+                ToolCall(
+                    **{
+                        **call,
+                        "counts": Counts(*counts) if (counts := call.get("counts")) else None,
+                        "names": tuple(call.get("names", ())),
+                    }
+                )
                 for call in stored["calls"]
             ]
             return cls(calls=tuple(calls), files=dict(stored["files"]), whole=bool(stored["whole"]))
@@ -135,6 +150,23 @@ class ToolCallRecorder:
             self.end(name, ok=None, ran=False)
 
 
+#: Signs that agents replace in names of tools.
+_SIGNS = re.compile(r"[\W_]")
+_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*-\d{1,9}|\d{1,18}")
+#: Most identifiers of a call, and the sign that there were more.
+_MOST_NAMES, ANY_NAME = 100, "*"
+
+
+def find_identifiers(text: str) -> tuple[str, ...]:
+    """Return what may name a record in a text, such as ``PROJ-12`` or ``45``; of too much only ``ANY_NAME``."""
+    found = dict[str, None]()
+    for each in _IDENTIFIER.finditer(text):
+        found[each[0].upper()] = None
+        if len(found) > _MOST_NAMES:
+            return (ANY_NAME,)
+    return tuple(found)
+
+
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?\n.*?^\s*\1$", re.DOTALL | re.MULTILINE)
 _SEGMENT = re.compile(r"&&|\|\|?|[;\n]")
 #: Programs that run no test, even with a test's name among their arguments.
@@ -161,6 +193,12 @@ def runs_tests(command: str) -> bool:
         if not looks and _RUNS.search(segment) and not _RUNS_NONE.search(segment):
             return True
     return False
+
+
+def changes_nothing(command: str) -> bool:
+    """Return True if a command consists of programs that only look at files."""
+    segments = [segment.split() for segment in _SEGMENT.split(command) if segment.strip()]
+    return all(words[0].rpartition("/")[2] in _LOOKS and "push" not in words for words in segments)
 
 
 #: Summaries of test runners; several summaries are added up.

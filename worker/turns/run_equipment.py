@@ -20,6 +20,7 @@ from api_client.contract.interruption import Interruption
 from api_client.contract.plugins import EQUIPMENT, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
+from worker.enforcement.tool_call_log import ToolCallLog
 from worker.runners.base import SUSPENDED, AgentEvent, Emit, Order, RunResult
 from worker.turns.leases.lease import Lease
 
@@ -29,7 +30,8 @@ log = structlog.get_logger()
 class RunControl:
     """Tells a runner when its agent must end: by the lease, or because equipment suspends or aborts the run.
 
-    All methods may be called from any thread. Equipment puts evidence about the run into ``evidence``.
+    All methods may be called from any thread. Equipment puts evidence about the run into ``evidence``, and the agent's
+    calls that it observed into ``observed``.
     """
 
     def __init__(self, lease: Lease, emit: Emit) -> None:
@@ -37,6 +39,7 @@ class RunControl:
         self._asked: Interruption | None = None
         self._aborted = ""
         self.evidence: dict[str, Any] = {}
+        self.observed: ToolCallLog | None = None
 
     @property
     def reason(self) -> str:
@@ -68,6 +71,8 @@ class RunControl:
     def apply_to(self, result: RunResult) -> RunResult:
         """Return the result of the run with the evidence, and with the question or the error that ended the run."""
         ended = result.completion
+        if self.observed and result.tool_calls:
+            result = replace(result, tool_calls=result.tool_calls.with_observed(self.observed))
         if self._asked and not self._lease.reason:
             ended = Completion(verdict=Verdict.ASKS, reason=self._asked.reason, evidence=ended.evidence)
             result = replace(result, interruption=self._asked)

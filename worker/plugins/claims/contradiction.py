@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from worker.enforcement.tool_call_log import ToolCall, ToolCallLog
+from worker.enforcement.tool_call_log import ANY_NAME, ToolCall, ToolCallLog, changes_nothing
 from worker.plugins.claims.statements import WorkStatement
 
 Ground = Literal[
     "CLAIMED_FILE_NOT_THERE", "CLAIMED_FILE_NOT_CHANGED", "CLAIMED_TESTS_NOT_RUN", "CLAIMED_TESTS_FAILED",
     "CLAIMED_TEST_COUNT", "CLAIMED_COMMAND_NOT_RUN", "CLAIMED_COMMAND_FAILED", "CLAIMED_FILE_COUNT",
+    "CLAIMED_CALL_NOT_MADE",
 ]  # fmt: skip
 
 
@@ -40,6 +41,8 @@ def contradiction(statement: WorkStatement, log: ToolCallLog, tests: Sequence[st
             return _tests(statement, log, tests)
         case "command":
             return _command(statement, log)
+        case "record":
+            return _record(statement, log)
 
 
 def same(path: str, other: str) -> bool:
@@ -54,7 +57,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _unseen(log: ToolCallLog) -> bool:
-    return not log.whole or any(call.kind == "other" and call.ok is not False for call in log.calls)
+    return not log.whole or any(call.kind in {"other", "sent"} and call.ok is not False for call in log.calls)
 
 
 def _file(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None:
@@ -172,3 +175,17 @@ def _command(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None
     if statement.passed and _failed(ran[-1]):
         return Contradiction("CLAIMED_COMMAND_FAILED", statement, _evidence(ran[-1]))
     return None
+
+
+def _record(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None:
+    """Compare a statement about a ticket, a message and the like with the calls that could have made it."""
+    made = [call for call in log.calls if call.kind == "sent" and call.ran and call.ok is not False]
+    others = [call for call in log.calls if call.kind in {"run", "other"} and call.ran and call.ok is not False]
+    if not log.whole or any(not call.tests and not changes_nothing(call.what) for call in others):
+        return None
+    names = {name for call in made for name in call.names}
+    wanted = {statement.what, statement.what.rpartition("-")[2]}
+    doubt = not statement.what or ANY_NAME in names or any(call.ok is None for call in made)
+    if made and (doubt or wanted & names):
+        return None
+    return Contradiction("CLAIMED_CALL_NOT_MADE", statement, {"what": statement.what})

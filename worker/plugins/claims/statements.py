@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.outline import Outline, lines_in_spans
 from worker.enforcement.documents.step import strip_marker
 
-Subject = Literal["file", "tests", "command", "files"]
+Subject = Literal["file", "tests", "command", "files", "record"]
 
 MOST_STATEMENTS, MOST_CHARS = 200, 4_000
 
@@ -29,7 +29,7 @@ class WorkStatement:
     """A statement of an answer about the agent's work, such as "all tests pass".
 
     Attributes:
-        what: the path or the command.
+        what: the path, the command, or the identifier of a record in another system.
         passed: a good result is stated too.
         count: stated number of files or tests; 0 for none.
         some: the number covers only some of them ("the 3 new tests").
@@ -188,6 +188,20 @@ _COMMAND_RUN = _all(
     rf"{_W.start}{_OWN_C}\s+(?:wurde\s+)?{_W.run_de}\b",
     rf"\bwurde\s+(?:\w+\s+){{0,2}}?{_OWN_C}\s+(?:\w+\s+){{0,3}}?{_W.run_de}\b",
 )
+#: Records of other systems, such as tickets: verbs and nouns that go together, and the identifier after the noun.
+_RECORD = _all(
+    *(
+        rf"{own}(?:{verbs})\s+{_W.record_words}(?P<noun>{nouns}){_W.record_end}"
+        for verbs, nouns in ((_W.filed, _W.tickets), (_W.sent, _W.messages), (_W.booked, _W.meetings))
+        for own in (rf"\b{_W.have}\s+", rf"{_W.start}(?:successfully\s+)?")
+    ),
+    *(
+        rf"{own}(?:[\w-]+\s+){{0,4}}?(?P<noun>{nouns})\b[^?;,]{{0,40}}?\b(?:{verbs})\b"
+        for verbs, nouns in ((_W.filed_de, _W.tickets_de), (_W.sent_de, _W.messages_de), (_W.booked_de, _W.meetings_de))
+        for own in (rf"\b{_ICH}\s+", rf"{_W.start}(?:habe\s+)?(?=[^.]*(?:{verbs})\W*$)")
+    ),
+)
+_RECORD_NAME = re.compile(r"[\s*_`\"'(\[:]*(?:#(?=\d))?((?:[A-Za-z][A-Za-z0-9_]*-|(?<=#))\d{1,9}\b|\d{2,9}\b(?!\s+\w))")
 _SOME_FILES = r"(?P<adj>(?:[\w-]+\s+){0,2}?)"
 _FILES = _all(
     rf"\b{_W.have}\s+(?:{_W.verbs})\s+(?:a\s+total\s+of\s+|exactly\s+"
@@ -217,7 +231,7 @@ _IS_LABEL = re.compile(rf"{_W.start}{_LABEL}\s*:?\s*$|\b(?:{_W.done_en}|{_W.done
 #: A paragraph without one of these makes no statement.
 _HINT = re.compile(
     rf"{_W.done_en}|{_W.done_de}|{_W.verbs}|test|suite|spec|pass|green|grün|durch|bestanden|`|neue? "
-    rf"|new ",
+    rf"|new |{_W.filed}|{_W.sent}|{_W.booked}|{_W.filed_de}|{_W.sent_de}|{_W.booked_de}",
     re.IGNORECASE,
 )
 
@@ -341,6 +355,16 @@ def _of_clause(paragraph: _Paragraph, clause: str, start: int) -> Iterator[WorkS
             what = paragraph.text[at : at + len(found["code"])].strip("`").strip()
             if _is_command(what, surely=not passed):
                 yield claim("command", found, what=what, passed=passed)
+    yield from _find_records(paragraph, clause, start, claim)
+
+
+def _find_records(
+    paragraph: _Paragraph, clause: str, start: int, claim: Callable[..., WorkStatement]
+) -> Iterator[WorkStatement]:
+    for found in _found(_RECORD, clause):
+        if _FIRST_PERSON.search(clause) or not _OTHERS.search(clause, found.start()):
+            named = _RECORD_NAME.match(paragraph.text, start + found.end("noun"))
+            yield claim("record", found, what=named[1].upper() if named else "")
 
 
 def _found(patterns: Sequence[re.Pattern[str]], clause: str) -> Iterator[re.Match[str]]:

@@ -15,9 +15,10 @@ from api_client.contract.decision import DecisionKind
 from api_client.contract.errors import SettingsError
 from api_client.contract.interruption import Interruption
 from api_client.contract.settings.redaction import list_secrets
-from api_client.contract.tool_call_row import CallRow
+from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestion
 from api_client.contract.work import find_work
+from worker.enforcement.tool_call_log import MOST_CALLS, ToolCall, ToolCallLog
 from worker.plugins.tools.configuration import ASKED_BY, ToolServer, choose_servers
 from worker.plugins.tools.gateway_client import shared_gateway
 from worker.plugins.tools.gateway_words import say_to_agent
@@ -63,6 +64,7 @@ async def _open_gateway(order: Order, context: EquipmentContext, servers: list[T
     finally:
         await asyncio.to_thread(gateway.close_run, secret)
         context.control.evidence["tools"] = run.summarise_calls()
+        context.control.observed = run.log_calls()
 
 
 class _RunHandler:
@@ -103,6 +105,21 @@ class _RunHandler:
         """Return the calls of the run as evidence, without arguments and results."""
         rows = [row.to_dict() for row in self._rows[:_MOST_SHOWN]]
         return [{name: row[name] for name in _EVIDENCE if row[name] not in (False, 0)} for row in rows]
+
+    def log_calls(self) -> ToolCallLog:
+        """Return the calls of the run that were made, or that a recorded result answered."""
+        rows = [row for row in self._rows if row.state not in {CallState.ASKED, CallState.DENIED}]
+        calls = tuple(
+            ToolCall(
+                kind="read" if row.read_only else "sent",
+                what=f"{row.server}.{row.tool}",
+                ok=None if row.state is CallState.UNKNOWN else row.outcome in {"done", "recorded"} and not row.is_error,
+                ran=row.state is not CallState.FAILED,
+                names=row.names,
+            )
+            for row in rows[-MOST_CALLS:]
+        )
+        return ToolCallLog(calls=calls, whole=len(rows) <= MOST_CALLS)
 
 
 def _describe_run(order: Order, context: EquipmentContext, servers: list[ToolServer]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from mcp_types import CallToolResult, TextContent, Tool
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import WaitingCall
+from worker.enforcement.tool_call_log import find_identifiers
 from worker.plugins.tools.call_matching import find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallDecision, CallReaction, GatewayCall, decide_call
 from worker.plugins.tools.call_store import CallStore, RunFenced
@@ -229,7 +230,8 @@ class GatewayRun:
         result = CallToolResult.model_validate(stored)
         mark = TextContent(type="text", text=say_to_agent("recorded", self.spec.locale))
         result = result.model_copy(update={"content": [*result.content, mark], "structured_content": None})
-        await self._end(replace(row, state=CallState.RECORDED, is_error=bool(result.is_error)), None)
+        row = replace(row, state=CallState.RECORDED, is_error=bool(result.is_error), names=earlier.names)
+        await self._end(row, None)
         return result
 
     async def _ask_person(self, call: GatewayCall, row: CallRow, decision: CallDecision) -> CallToolResult:
@@ -269,6 +271,8 @@ class GatewayRun:
             said = result.model_dump(mode="json", by_alias=True, exclude_none=True)
         took = int((time.monotonic() - began) * 1000)
         row = replace(row, state=state, took_ms=took, result_bytes=size, is_error=bool(result.is_error), cost_usd=cost)
+        if not row.read_only:
+            row = replace(row, names=find_identifiers(f"{json.dumps(call.arguments)} {json.dumps(said)}"))
         try:
             await self._end(row, said, tries=_TRIES)
         except StoreUnavailable:  # the row still says that the call is under way

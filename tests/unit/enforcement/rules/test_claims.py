@@ -10,6 +10,7 @@ from worker.enforcement.tool_call_log import (
     ToolCallLog,
     ToolCallRecorder,
     counts_in,
+    find_identifiers,
     runs_tests,
 )
 from worker.plugins.claims.rule import ClaimsRule, join_logs
@@ -182,3 +183,60 @@ def test_the_newest_calls_of_a_long_run_are_kept_and_that_is_said() -> None:
 
 def test_claims_are_found_in_a_time_that_grows_with_the_text() -> None:
     assert len(find_statements("I created `a.py`.\n\n" * 400)) == 200
+
+
+def sent(*names: str, ok: bool | None = True, ran: bool = True) -> ToolCallLog:
+    """The log of a call through the tool gateway, with these identifiers in its arguments and result."""
+    return ToolCallLog(calls=(ToolCall(kind="sent", what="jira.create", ok=ok, ran=ran, names=names),))
+
+
+NOT_MADE = ["CLAIMED_CALL_NOT_MADE"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "log", "expected"),
+    [
+        ("I created ticket OPS-12.", EMPTY, NOT_MADE),
+        ("I created ticket OPS-12.", sent("OPS-12"), []),
+        ("I created ticket `OPS-12`.", sent("12"), []),
+        ("I created ticket **ops-12** for this.", sent("OPS-13", "7"), NOT_MADE),
+        ("I've opened a pull request (#45).", sent("45"), []),
+        ("I've opened a pull request (#45).", sent("46"), NOT_MADE),
+        ("I have filed an issue about it.", sent("46"), []),
+        ("I created ticket OPS-12.", sent("OPS-12", ok=False), NOT_MADE),
+        ("I created ticket OPS-12.", sent("OPS-12", ok=None), []),
+        ("I created ticket OPS-12.", sent(ok=False, ran=False), NOT_MADE),
+        ("I created ticket OPS-12.", sent(*find_identifiers(" ".join(map(str, range(200))))), []),
+        ("I created ticket OPS-12.", ToolCallLog(whole=False), []),
+        ("I created ticket OPS-12.", ToolCallLog(calls=(ToolCall(kind="read", what="jira.list", ok=True),)), NOT_MADE),
+        ("I created ticket OPS-12.", ToolCallLog(calls=(ToolCall(kind="other", what="mcp__x__y", ok=True),)), []),
+        ("I opened a pull request.", ran("gh pr create"), []),
+        ("I opened a pull request.", ran("git push -o merge_request.create"), []),
+        ("I opened a pull request.", ran("cat a.md | grep x") + ran("pytest -q"), NOT_MADE),
+        ("- Sent the e-mail to Anna", EMPTY, NOT_MADE),
+        ("Ich habe das Ticket OPS-12 angelegt.", EMPTY, NOT_MADE),
+        ("Ich habe die E-Mail an Anna gesendet.", sent(), []),
+        ("Ticket OPS-12 angelegt.", EMPTY, NOT_MADE),
+        ("I scheduled the meeting for Monday.", EMPTY, NOT_MADE),
+        ("I created `app.py`.", sent(), []),
+        *[(answer, EMPTY, []) for answer in (
+            "You can open a ticket.", "I have not created a ticket.", "I created a class for tickets.",
+            "I would have opened an issue.", "Anna opened PR #4 last week.", "The ticket OPS-12 was closed.",
+            "I opened the door to messages.", "Shall I create a ticket?", "Ich lege kein Ticket an.",
+            "I updated the error message.", "I plan to send an e-mail.",
+        )],
+    ],
+)  # fmt: skip
+def test_a_statement_about_a_record_elsewhere_needs_a_call_that_may_have_made_it(
+    answer: str, log: ToolCallLog, expected: list[str]
+) -> None:
+    assert codes(answer, log) == expected
+
+
+def test_what_the_gateway_saw_replaces_the_agents_own_word_however_the_agent_names_the_tool() -> None:
+    names = ("mcp__helix__jira__create_issue", "jira__create_issue", "helix_jira_create_issue", "mcp__other__write")
+    own = ToolCallLog(calls=tuple(ToolCall(kind="other", what=name, ok=True) for name in names))
+    seen = ToolCallLog(calls=(ToolCall(kind="sent", what="jira.create_issue", ok=True, names=("OPS-1",)),))
+    joined = own.with_observed(seen)
+    assert [call.what for call in joined.calls] == ["mcp__other__write", "jira.create_issue"]
+    assert ToolCallLog.read(joined.to_dict()) == joined
