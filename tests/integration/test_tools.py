@@ -16,7 +16,7 @@ from api_client.contract.event_kinds import AttemptTool
 from api_client.contract.turn import Outcome
 from tests.installation import Installation
 from tests.ports import free_port
-from tests.support import processes_with, wait_for, wait_until
+from tests.support import wait_for, wait_until
 from tests.tools.running import HERE, PYTHON, block, call, counting, equip, gateways, rows, told
 
 PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
@@ -172,23 +172,6 @@ async def test_results_that_are_too_large_servers_that_die_and_names_that_nobody
         "There is no tool 'counter__nothing' here.",
     )
     assert "nothing" not in counts.read_text()
-
-
-async def test_a_credential_reaches_the_server_and_nothing_that_is_stored(installation: Installation) -> None:
-    root, canary = installation.settings.root, "canary-7f3a9"
-    folder = root / ".helix" / "tool-credentials"
-    folder.mkdir(parents=True)
-    (folder / "count.json").write_text(f'{{"environment": {{"COUNT_TOKEN": "{canary}"}}}}')
-    (folder / "count.json").chmod(0o600)
-    counts = equip(installation, counting(root, writes="allow", credentials="count"))
-    installation.worker()
-    turn = await installation.result(await call(installation, ("counter__write", {"note": "a"})))
-    assert (turn.outcome, counts.read_text()) == (Outcome.PASSED, "a\n")
-    assert processes_with(f"COUNT_TOKEN={canary}"), "the server has it"
-    for key in installation.store.scan_iter("*"):
-        assert canary.encode() not in (installation.store.dump(key) or b"")
-    held = [path for path in root.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()]
-    assert held == [folder / "count.json"]
 
 
 async def test_the_first_tool_of_the_page_works_as_it_is_written(

@@ -21,7 +21,7 @@ def test_what_a_capability_declares_is_in_the_catalogues() -> None:
     assert collect_declarations("PLUGINS")["commands"] == {
         "data.backup": "backup", "data.restore": "backup", "notifications": "notifications",
         "policy.compare": "analysis", "policy.replay": "analysis", "run.mcp": "mcp", "run.traces": "traces",
-        "turn.calls": "tools", "worker.certify": "certification",
+        "secrets": "tools", "turn.calls": "tools", "worker.certify": "certification",
     }  # fmt: skip
 
 

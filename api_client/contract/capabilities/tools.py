@@ -19,6 +19,6 @@ COUNTERS = {
 }
 PLUGINS = {
     "equipment": {"tools": "tools"},
-    "commands": {"turn.calls": "tools"},
-    "checks": {"tools": "tools"},
+    "commands": {"secrets": "tools", "turn.calls": "tools"},
+    "checks": {"secrets": "tools", "tools": "tools"},
 }

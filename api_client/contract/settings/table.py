@@ -106,6 +106,11 @@ class Settings(
         return Path(self.keys_file).expanduser() if self.keys_file else self.root / STATE_DIR / "keys.json"
 
     @property
+    def secrets_key_path(self) -> Path:
+        """Return the path of the file with the keys that encrypt secrets."""
+        return Path(self.secrets_key_file) if self.secrets_key_file else self.root / STATE_DIR / "secrets.key"
+
+    @property
     def token_path(self) -> Path:
         """Return the path of the file with the operator's token, for an installation without API keys."""
         return self.root / STATE_DIR / "operator-token"

@@ -9,8 +9,8 @@ from typing import Any
 
 from api_client.contract.interruption import MAX_WAIT_SECONDS, Answerer
 from api_client.contract.plugins import EQUIPMENT, why_missing
-from api_client.contract.settings.declaration import SettingsGroup, declare_file_value
-from api_client.contract.settings.setting_values import parse_web_address
+from api_client.contract.settings.declaration import SettingsGroup, declare_file_value, declare_setting
+from api_client.contract.settings.setting_values import parse_path, parse_web_address
 from api_client.contract.value_kinds import Kind, choice_kind, integer_kind, list_kind, read_bool, record_kind
 
 #: What the gateway does with a call.
@@ -21,8 +21,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,23}", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSettings(SettingsGroup):
-    """The MCP servers that agents may use, by name."""
+    """The MCP servers that agents may use, by name, and the key of their credentials."""
 
+    secrets_key_file: str = declare_setting(
+        "", parse_path, "The keys that encrypt `turns secrets`; none: HELIX_ROOT/.helix/secrets.key."
+    )
     tools_settings: dict[str, dict[str, Any]] = declare_file_value(dict)
 
     def find_problems(self) -> Iterator[str]:

@@ -20,6 +20,8 @@ from worker.plugins.backup.keyspace import explain_missing_server
 from worker.plugins.backup.snapshot import take_snapshot
 
 STORE, KEYS, STATE, ROOT = "store.rdb", "keys.json", "state", "root"
+#: What an MCP server wrote to standard error, in its own folder: it may hold the server's credentials.
+SERVER_LOG = "stderr.log"
 #: Entries of HELIX_ROOT/.helix that belong to running processes and are created again.
 NOT_KEPT = {"broker", "logs", "run.json", "operator-token", "restoring", "flower"}
 
@@ -94,7 +96,7 @@ def _save_files(archive: ArchiveWriter, settings: Settings, wanted: BackupParts)
             archive,
             state,
             STATE,
-            lambda path: path == settings.keys_path or (path.parent == state and _is_runtime_file(path)),
+            lambda path: _is_left_out(settings, path),
         )
     if (projects := root / "projects").is_dir():
         odd += save_folder(archive, projects, f"{ROOT}/projects", _is_temporary)
@@ -105,6 +107,14 @@ def _save_files(archive: ArchiveWriter, settings: Settings, wanted: BackupParts)
         if path.is_file() and name not in archive.entries:
             save_file(archive, path, name)
     return odd
+
+
+def _is_left_out(settings: Settings, path: Path) -> bool:
+    """Return True for files of running processes, and for files that would tell the secrets of the store's dump."""
+    state = settings.root / STATE_DIR
+    if path in {settings.keys_path, settings.secrets_key_path}:
+        return True
+    return (path.parent == state and _is_runtime_file(path)) or path.match(f"{STATE_DIR}/tools/*/{SERVER_LOG}")
 
 
 def _is_runtime_file(path: Path) -> bool:

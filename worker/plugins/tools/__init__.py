@@ -2,7 +2,10 @@
 
 ``equipment`` gives a run its gateway; ``gateway_process`` serves all runs of a worker in one process of its own, which
 ``gateway_client`` starts. A call passes ``call_policy`` and ``call_matching`` (pure), is written by ``call_store``, and
-leaves through ``upstream``, with the credentials that ``credentials`` reads.
+leaves through ``upstream``, with the credentials that ``credentials`` reads and ``secrets_command`` stores.
 """
 
-COMMANDS = {"turn.calls": ("worker.plugins.tools.calls_command:calls", "Show the tool calls of a turn.")}
+COMMANDS = {
+    "secrets": ("worker.plugins.tools.secrets_command:secrets", "Keep credentials of MCP servers, encrypted."),
+    "turn.calls": ("worker.plugins.tools.calls_command:calls", "Show the tool calls of a turn."),
+}

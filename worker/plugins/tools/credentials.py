@@ -1,23 +1,16 @@
-"""Credentials of MCP servers, which the gateway adds and agents never see.
-
-Without an implementation of ``CredentialStore`` of their own, installations keep them as files:
-``.helix/tool-credentials/NAME.json``, or ``NAME/OWNER.json`` for one owner.
-"""
+"""Credentials of MCP servers, which the gateway adds and agents never see."""
 
 from __future__ import annotations
 
-import json
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.settings import STATE_DIR, Settings
+from api_client.secrets.secret_store import SecretPlace, SecretStore
 
-_FOLDER = "tool-credentials"
-_MAX_BYTES = 65_536
+#: What a stored credential consists of, each a mapping of names to texts.
+PARTS = ("headers", "environment")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,37 +22,45 @@ class Credential:
     #: Whether it belongs to one owner, so that the server's process serves nobody else.
     personal: bool = False
 
+    @classmethod
+    def from_value(cls, value: Any, *, personal: bool = False) -> Credential:
+        """Create a credential from its JSON object. Raises ``ValueError`` without saying what the value is."""
+        shaped = isinstance(value, dict) and value and set(value) <= set(PARTS)
+        if not shaped or not all(isinstance(part, dict) for part in value.values()):
+            raise ValueError('must look like {"headers": {"NAME": "VALUE"}, "environment": {"NAME": "VALUE"}}')
+        if not all(isinstance(text, str) and text for part in value.values() for text in part.values()):
+            raise ValueError("names and values must be texts")
+        return cls(**value, personal=personal)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Return the secret texts, and of an authorization header also the part after its scheme; longest first."""
+        texts = {*self.headers.values(), *self.environment.values()}
+        texts |= {text.split(" ", 1)[1] for text in texts if " " in text}
+        return tuple(sorted(texts, key=len, reverse=True))
+
 
 class CredentialStore(Protocol):
     """Interface of the places where credentials are kept."""
 
-    def read_credential(self, name: str, owner: str) -> Credential:
+    async def read_credential(self, name: str, owner: str) -> Credential:
         """Return the owner's credential of this name, or the installation's. Raises ``SettingsError`` for none."""
         ...
 
 
-class CredentialFiles:
-    """Reads credentials from files that only their owner can read: ``{"headers": {...}, "environment": {...}}``."""
+class StoredCredentials:
+    """Reads credentials that ``turns secrets`` stored."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._folder = settings.root / STATE_DIR / _FOLDER
+    def __init__(self, secrets: SecretStore) -> None:
+        self._secrets = secrets
 
-    def read_credential(self, name: str, owner: str) -> Credential:
-        """Return the owner's credential of this name, or the installation's. Raises ``SettingsError`` for none."""
-        own = self._folder / name / f"{owner}.json"
-        path = own if own.is_file() else self._folder / f"{name}.json"
-        try:
-            return _read_file(path, personal=path == own)
-        except (OSError, ValueError, TypeError) as error:
-            raise SettingsError([f"the credentials {name!r} cannot be read: {type(error).__name__}"]) from None
+    async def read_credential(self, name: str, owner: str) -> Credential:
+        """Return the owner's credential of this name, or the installation's.
 
-
-def _read_file(path: Path, *, personal: bool) -> Credential:
-    with path.open("rb") as file:
-        if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise PermissionError("other users can read it")
-        data = json.loads(file.read(_MAX_BYTES))
-    parts = {name: dict(data.get(name, {})) for name in ("headers", "environment")}
-    if not all(isinstance(each, str) for part in parts.values() for each in part.values()):
-        raise ValueError("names and values must be texts")
-    return Credential(**parts, personal=personal)
+        Raises ``SettingsError`` for none or an unreadable one, and ``StoreUnavailable``.
+        """
+        places = [SecretPlace(name=name, owner=each) for each in dict.fromkeys((owner, ""))]
+        found = await self._secrets.read_secret(*places)
+        if found is None:
+            raise SettingsError([f"there are no credentials {name!r}; `turns secrets set {name}` stores them"])
+        return Credential.from_value(found.value, personal=bool(found.place.owner))

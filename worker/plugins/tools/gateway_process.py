@@ -29,11 +29,12 @@ from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, Pa
 
 from api_client.contract.settings import load_settings
 from api_client.contract.tool_call_row import CallRow
+from api_client.secrets.secret_store import SecretStore
 from api_client.store import Store
 from worker.logs import configure_logging
 from worker.plugins.tools.call_store import CallStore
 from worker.plugins.tools.configuration import ToolServer
-from worker.plugins.tools.credentials import CredentialFiles
+from worker.plugins.tools.credentials import StoredCredentials
 from worker.plugins.tools.gateway import GatewayRun, RunSpec
 from worker.plugins.tools.upstream import UpstreamPool
 from worker.runners.sandbox.destinations import RUN_HEADER
@@ -193,7 +194,8 @@ async def serve_gateways(worker: socket.socket) -> None:
     settings = load_settings()
     configure_logging(settings)
     channel = WorkerChannel(*await asyncio.open_connection(sock=worker, limit=_MOST_LINE))
-    store, upstreams = Store(settings), UpstreamPool(settings, CredentialFiles(settings))
+    store = Store(settings)
+    upstreams = UpstreamPool(settings, StoredCredentials(SecretStore(store)))
     served = GatewayServer(CallStore(store), upstreams, channel)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     path = folder / _SOCKET

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import STATE_DIR, Settings
+from api_client.secrets.secret_store import SecretStore
+from api_client.store import Store
 from worker.cli.checks.finding import Finding
 from worker.cli.output import count_noun
 from worker.plugins.tools.configuration import ToolServer, list_servers
@@ -26,19 +28,21 @@ def tools(settings: Settings) -> Iterator[Finding]:
     servers = list_servers(settings)
     if servers and importlib.util.find_spec("mcp") is None:
         yield Finding("tools", "wrong", "the MCP SDK is not installed", "pip install 'helix-turns[mcp]'")
-    elif servers:
+    elif servers and settings.store_url:
         yield from asyncio.run(_check_servers(settings, servers))
 
 
 async def _check_servers(settings: Settings, servers: list[ToolServer]) -> list[Finding]:
-    from worker.plugins.tools.credentials import CredentialFiles
+    from worker.plugins.tools.credentials import StoredCredentials
     from worker.plugins.tools.upstream import UpstreamPool  # needs the SDK
 
-    pool = UpstreamPool(settings, CredentialFiles(settings))
+    store = Store(settings)
+    pool = UpstreamPool(settings, StoredCredentials(SecretStore(store)))
     try:
         return await asyncio.gather(*(_check_server(pool, server) for server in servers))
     finally:
         await pool.close()
+        await store.close()
 
 
 async def _check_server(pool: UpstreamPool, server: ToolServer) -> Finding:

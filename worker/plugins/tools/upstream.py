@@ -18,8 +18,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult, Tool
 from pydantic import ValidationError
 
-from api_client.contract.errors import SettingsError
+from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.settings import STATE_DIR, Settings
+from api_client.contract.settings.redaction import MASK, redact_value
 from worker.plugins.tools.configuration import ToolServer
 from worker.plugins.tools.credentials import Credential, CredentialStore
 from worker.runners.sandbox import bubblewrap
@@ -30,6 +31,8 @@ log = structlog.get_logger(__name__)
 #: Longest start of a server, in seconds: a package runner may download it first.
 _START_SECONDS = 60.0
 _MOST_TOOLS_PAGES = 50
+#: Shorter credentials would mask half of every result.
+_SHORTEST_SECRET = 6
 #: Limits the memory of a server's processes in KiB; reserved but unused memory, as of Node, does not count.
 _LIMITED = ("/bin/sh", "-c", 'ulimit -d "$1" && shift && exec "$@"', "sh")
 #: Errors that say that a call was not executed, by the server or by the SDK (HTTP 404). After others it may have been.
@@ -57,8 +60,9 @@ class MalformedResult(Exception):
 class UpstreamSession:
     """A session with one MCP server."""
 
-    def __init__(self, server: ToolServer, transport: Any) -> None:
+    def __init__(self, server: ToolServer, transport: Any, secrets: Sequence[str] = ()) -> None:
         self.server = server
+        self._secrets = [text for text in secrets if len(text) >= _SHORTEST_SECRET]
         self.broken = False
         self._client = Client(transport, read_timeout_seconds=float(server.timeout_seconds), cache=None)
         self._tools: dict[str, Tool] = {}
@@ -105,18 +109,31 @@ class UpstreamSession:
             CallRefused, OutcomeUnknown, MalformedResult: there is no result.
         """
         try:
-            return await self._client.call_tool(name, dict(arguments))
+            return self._hide_secrets(await self._client.call_tool(name, dict(arguments)))
         except MCPError as error:
             gone = error.message == _SESSION_GONE
             self.broken = self.broken or gone or error.code == CONNECTION_CLOSED
             if gone or error.code in _NOT_EXECUTED:
-                raise CallRefused(error.message) from error
-            raise OutcomeUnknown(error.message) from error
+                raise CallRefused(self._mask_text(error.message)) from error
+            raise OutcomeUnknown(self._mask_text(error.message)) from error
         except ValidationError as error:
-            raise MalformedResult(_first_words(error)) from error
+            raise MalformedResult(self._mask_text(_first_words(error))) from error
         except Exception as error:
             self.broken = True
-            raise OutcomeUnknown(_first_words(error)) from error
+            raise OutcomeUnknown(self._mask_text(_first_words(error))) from error
+
+    def _hide_secrets(self, result: CallToolResult) -> CallToolResult:
+        """Return the result without the server's own credentials, which an error message of it may repeat."""
+        if not self._secrets:
+            return result
+        said = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        hidden = redact_value(said, self._mask_text)
+        return result if hidden == said else CallToolResult.model_validate(hidden)
+
+    def _mask_text(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, MASK)
+        return text
 
     def end_session(self) -> asyncio.Task[None]:
         """End the session, and with it the server's process. Return the task that ends."""
@@ -132,7 +149,7 @@ class UpstreamSession:
             self.broken = True
             if not self._ready.done():
                 self._ready.set_exception(error if isinstance(error, Exception) else ConnectionError("it was ended"))
-            log.warning("tools.session_ended", server=self.server.name, error=_first_words(error))
+            log.warning("tools.session_ended", server=self.server.name, error=self._mask_text(_first_words(error)))
             if isinstance(error, asyncio.CancelledError):
                 raise
 
@@ -150,7 +167,7 @@ class UpstreamPool:
         try:
             given = Credential()
             if server.credentials:
-                given = await asyncio.to_thread(self._credentials.read_credential, server.credentials, owner)
+                given = await self._credentials.read_credential(server.credentials, owner)
             key = (f"{server!r}{given.headers!r}{given.environment!r}", owner if given.personal else "")
             async with self._opening:
                 session = self._sessions.get(key)
@@ -158,8 +175,8 @@ class UpstreamPool:
                     transport = await asyncio.to_thread(self._build_transport, server, given)
                     if session:
                         session.end_session()
-                    session = self._sessions[key] = UpstreamSession(server, transport)
-        except (SettingsError, SandboxError, OSError) as error:
+                    session = self._sessions[key] = UpstreamSession(server, transport, given.secrets)
+        except (SettingsError, StoreUnavailable, SandboxError, OSError) as error:
             raise ServerUnreachable(str(error)) from error
         try:
             await session.await_start()

@@ -1,0 +1,91 @@
+"""Encrypts secrets with the Fernet keys of a file: the first line encrypts, every line decrypts."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings
+from api_client.private_file import write_private
+
+_SETTING = "HELIX_SECRETS_KEY_FILE"
+#: More than any file of keys.
+_MAX_BYTES = 65_536
+
+
+class UnreadableSecret(SettingsError):
+    """Raised when no key of the file decrypts a secret, or when it was stored for another name or owner."""
+
+
+class SecretCipher:
+    """Encrypts JSON objects for one place in the store, and decrypts them for that same place only."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Read the keys. Raises ``SettingsError`` if there are none."""
+        if importlib.util.find_spec("cryptography") is None:
+            raise SettingsError(["secrets need the package cryptography; pip install 'helix-turns[mcp]'"])
+        from cryptography.fernet import Fernet, MultiFernet
+
+        self._path = settings.secrets_key_path
+        try:
+            self._keys = MultiFernet([Fernet(line) for line in _read_lines(self._path)])
+        except ValueError:
+            said = f"{_SETTING}: {self._path} is not a file of keys; `turns secrets new-key` makes one"
+            raise SettingsError([said]) from None
+
+    def encrypt(self, place: str, value: Mapping[str, Any]) -> bytes:
+        """Return a value encrypted with the first key."""
+        return self._keys.encrypt(json.dumps({"place": place, "value": value}).encode())
+
+    def decrypt(self, place: str, token: bytes) -> dict[str, Any]:
+        """Return the value that was encrypted for this place. Raises ``UnreadableSecret``."""
+        from cryptography.fernet import InvalidToken
+
+        try:
+            data = json.loads(self._keys.decrypt(token))
+        except InvalidToken:
+            said = (
+                f"{_SETTING}: no key in {self._path} decrypts the secret {place}; bring its key back, or set it again"
+            )
+            raise UnreadableSecret([said]) from None
+        if data["place"] != place:
+            raise UnreadableSecret([f"the secret {place} was stored for {data['place']}; set it again"])
+        return dict(data["value"])
+
+    def read_time(self, token: bytes) -> int:
+        """Return when a readable value was encrypted, in seconds since the epoch."""
+        return self._keys.extract_timestamp(token)
+
+    def reencrypt(self, token: bytes) -> bytes:
+        """Return a readable value encrypted with the first key, with its time."""
+        return self._keys.rotate(token)
+
+
+def add_key(settings: Settings) -> int:
+    """Write a new key as the first line of the key file, and return the number of keys in the file."""
+    from cryptography.fernet import Fernet
+
+    path = settings.secrets_key_path
+    earlier = _read_lines(path) if path.exists() else []
+    lines = [Fernet.generate_key().decode(), *earlier]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_private(path, ("\n".join(lines) + "\n").encode())
+    return len(lines)
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(path.stat().st_mode)
+            lines = file.read(_MAX_BYTES).decode("ascii").split()
+    except OSError as error:
+        remedy = "; `turns secrets new-key` makes it" if isinstance(error, FileNotFoundError) else ""
+        raise SettingsError([f"{_SETTING}: {path} cannot be read: {error.strerror}{remedy}"]) from None
+    if mode & 0o077:
+        raise SettingsError([f"{_SETTING}: other users can read {path}; `chmod 600 {path}`"])
+    return lines

@@ -1,0 +1,124 @@
+"""Secrets in the store, by name and owner, each encrypted. They stay until somebody deletes them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.keys import KeyNames, named_key
+from api_client.secrets.cipher import SecretCipher, UnreadableSecret
+from api_client.store import Store
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
+#: Replaces a value that is still the one that was read.
+_SWAP = """\
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+return 1
+"""
+
+
+class SecretKeys(KeyNames):
+    """Names the Redis keys of secrets."""
+
+    #: Hash: the secrets, encrypted, by ``SecretPlace.field``.
+    secrets = named_key("secrets")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretPlace:
+    """The place of a secret in the store.
+
+    Attributes:
+        owner: id of the owner whose secret it is; empty for the installation's.
+        server: name of the server whose OAuth token it is; empty for what an operator set.
+    """
+
+    name: str
+    owner: str = ""
+    server: str = ""
+
+    @property
+    def field(self) -> str:
+        """Return the name of the secret's field in the hash."""
+        return "/".join((self.name, self.owner, self.server)).rstrip("/")
+
+    @classmethod
+    def from_field(cls, field: str) -> SecretPlace:
+        """Create a place from the name of its field."""
+        name, owner, server = (*field.split("/"), "", "")[:3]
+        return cls(name=name, owner=owner, server=server)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSecret:
+    """A secret of the store. ``value`` is None, and ``set_at`` 0, if no key decrypts it."""
+
+    place: SecretPlace
+    value: dict[str, Any] | None = field(repr=False)
+    set_at: int
+
+
+class SecretStore:
+    """Writes and reads secrets. Methods raise ``StoreUnavailable``, and ``SettingsError`` without a key."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._settings = store, store.settings
+        self._key = SecretKeys(store.namespace).secrets
+
+    async def write_secret(self, place: SecretPlace, value: Mapping[str, Any]) -> None:
+        """Store a secret in place of an earlier one. Raises ``SettingsError`` for an invalid name."""
+        if not _NAME.fullmatch(place.name):
+            raise SettingsError([f"{place.name!r}: a name has 1 to 64 letters, digits, - and _"])
+        token = (await self._load_cipher()).encrypt(place.field, value)
+        await self._store.send_command("HSET", self._key, place.field, token)
+
+    async def read_secret(self, *places: SecretPlace) -> StoredSecret | None:
+        """Return the secret of the first of these places that has one, or None."""
+        found = await self._store.send_command("HMGET", self._key, *(place.field for place in places))
+        for place, token in zip(places, found, strict=True):
+            if token is not None:
+                cipher = await self._load_cipher()
+                return StoredSecret(
+                    place=place, value=cipher.decrypt(place.field, token), set_at=cipher.read_time(token)
+                )
+        return None
+
+    async def delete_secret(self, name: str, owner: str = "") -> bool:
+        """Delete a secret, and the OAuth tokens got with it. Return False if there was none. Needs no key."""
+        fields = [each.decode() for each in await self._store.read_hash(self._key)]
+        places = map(SecretPlace.from_field, fields)
+        doomed = [place.field for place in places if (place.name, place.owner) == (name, owner)]
+        return bool(doomed) and bool(await self._store.send_command("HDEL", self._key, *doomed))
+
+    async def list_secrets(self) -> list[StoredSecret]:
+        """Return all secrets, those that no key decrypts too."""
+        found = await self._store.read_hash(self._key)
+        cipher = await self._load_cipher() if found else None
+        return [_read_stored(cipher, name.decode(), token) for name, token in sorted(found.items()) if cipher]
+
+    async def reencrypt_secrets(self) -> int:
+        """Encrypt every secret with the first key of the file, and return their number.
+
+        Secrets that change meanwhile are encrypted by whoever changes them. A repeated call does no harm.
+        """
+        found, cipher = await self._store.read_hash(self._key), await self._load_cipher()
+        for name, token in found.items():
+            cipher.decrypt(name.decode(), token)
+            await self._store.send_command("EVAL", _SWAP, 1, self._key, name, token, cipher.reencrypt(token))
+        return len(found)
+
+    async def _load_cipher(self) -> SecretCipher:
+        return await asyncio.to_thread(SecretCipher, self._settings)
+
+
+def _read_stored(cipher: SecretCipher, name: str, token: bytes) -> StoredSecret:
+    place = SecretPlace.from_field(name)
+    try:
+        return StoredSecret(place=place, value=cipher.decrypt(name, token), set_at=cipher.read_time(token))
+    except UnreadableSecret:
+        return StoredSecret(place=place, value=None, set_at=0)
