@@ -54,7 +54,7 @@ async def test_what_is_stored_logged_or_shown_has_no_credential(installation: In
     processes = {each for each in holders if each.startswith("process ")}
     assert processes
     assert all("telling_server.py" in each for each in processes), "only the server's process has the variable"
-    assert holders - processes == {f"file {log}"}
+    assert holders - processes <= {f"file {log}"}, "the bundle starts the server once more, with an empty log"
     key = installation.settings.secrets_key_path
     shown = find_holders(installation, key.read_text().strip(), root, kept)
     assert shown == {f"file {key}"}, "no backup has the key of what it keeps"
