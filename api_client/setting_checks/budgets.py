@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from api_client.contract.errors import SettingsError
 from api_client.contract.owners import LOCAL_OWNER, parse_owner
 from api_client.contract.settings import Settings
-from api_client.setting_checks.registry import SettingFault
+from api_client.contract.settings.setting_faults import SettingFault
 
 
 def unmatched_budgets(settings: Settings) -> dict[str, str]:

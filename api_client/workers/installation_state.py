@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from api_client.contract.errors import BadRequest, StoreUnavailable
 from api_client.contract.keys import keys_for_turn
 from api_client.contract.settings import Settings
+from api_client.contract.settings.setting_faults import find_setting_faults
 from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import Priority, Turn, TurnState
 from api_client.contract.worker_order import WorkerOrder
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
-from api_client.setting_checks.registry import find_setting_faults
 from api_client.store import Store
 from api_client.workers.fleet import (
     SETTINGS,

@@ -27,8 +27,8 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.package_parts import collect_parts
 from api_client.contract.settings import Settings
+from api_client.contract.settings.setting_faults import require_fitting
 from api_client.contract.settings.store_addresses import is_loopback
-from api_client.setting_checks.registry import require_fitting
 from api_client.watcher import TroubleWatcher
 from api_client.web.app.client_connection import HEAD_BYTES, ClientConnection
 from api_client.web.app.middleware import ForwardedHeaders, RequestMiddleware

@@ -11,7 +11,7 @@ import click
 from api_client.build_identity import build_identity
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load_settings
-from api_client.setting_checks.registry import find_setting_faults
+from api_client.contract.settings.setting_faults import find_setting_faults
 from api_client.workers.fleet import SETTINGS
 from worker.cli.checks.finding import Finding, print_findings
 from worker.cli.config import describe_settings

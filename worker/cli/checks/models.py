@@ -64,6 +64,13 @@ def list_model_problems(settings: Settings) -> list[str]:
     return [f"model {model!r}: {problem}" for model, problem in found if problem]
 
 
+def list_obstacles(settings: Settings) -> list[str]:
+    """Return why models cannot run on this machine, such as a missing program."""
+    from worker.agents.model_availability import find_obstacle
+
+    return [why for model in settings.models if (why := find_obstacle(settings, model))]
+
+
 def check_certified_version(settings: Settings, model: str) -> Iterator[Finding]:
     """Yield a warning if the installed version of an agent's program is not the certified version."""
     from worker.agents.model_availability import find_certified_program

@@ -21,6 +21,7 @@ from api_client.contract.settings.file import FILE_NAME
 from api_client.contract.turn import Outcome, Turn
 from api_client.private_file import write_private
 from worker.cli import NO
+from worker.cli.checks.models import list_obstacles
 from worker.cli.installation.relay_binding import CannotStartError, RelayBinding
 from worker.cli.installation.up import lock_installation, plan_installation, require_models
 from worker.cli.output import fit_line, json_option, strip_control, write_json
@@ -176,12 +177,10 @@ def list_next_commands(root: Path, *, webui: bool) -> list[str]:
 
 def _try_agent(settings: Settings, message: str, *, quiet: bool) -> dict[str, Any]:
     """Ask the agent once, and describe what came of it."""
-    from worker.agents.model_availability import find_obstacle
-
     configure_logging(replace(settings, log_level="error"))
     if not quiet:
         click.echo("asking the agent once ...", err=True)
-    if obstacles := [why for model in settings.models if (why := find_obstacle(settings, model))]:
+    if obstacles := list_obstacles(settings):
         return {"answered": False, "said": f"the agent was not asked: {obstacles[0]}; {_DOCTOR}"}
     require_models(settings)
     try:

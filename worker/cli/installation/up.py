@@ -19,10 +19,10 @@ import click
 from api_client.api_keys import make_token
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import RUN_FILE, Settings, load_settings, mask_password, shared_environment
+from api_client.contract.settings.setting_faults import require_fitting
 from api_client.contract.validator_names import offered_validators
 from api_client.policies import PolicyFiles
 from api_client.private_file import write_private
-from api_client.setting_checks.registry import require_fitting
 from api_client.tracing.switch import explain_off, find_endpoint
 from worker.cli.checks.machine import check_active_validators
 from worker.cli.checks.models import list_model_problems

@@ -12,7 +12,7 @@ import click
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load_settings, require_store
-from api_client.setting_checks.registry import require_fitting
+from api_client.contract.settings.setting_faults import require_fitting
 from worker.cli.installation.start_checks import await_store, blame_store, run_in_fork
 from worker.cli.output import count_noun
 from worker.processes import process_tuning, programs

@@ -1,4 +1,4 @@
-"""Runs the setting checks of all modules in this package."""
+"""Finds settings that have a valid form but cannot work, by the modules of ``api_client.setting_checks``."""
 
 from __future__ import annotations
 
