@@ -83,7 +83,7 @@ def plugin_watchers(settings: Settings, polling_loop: SingleConnection) -> Itera
 
 @cache
 def engine() -> Engine:
-    """Return the engine of this process, which the first call creates."""
+    """Return the engine of this process, creating it on the first call."""
     settings = settings_of_process()
     polling_loop = SingleConnection(settings)
     watchers = (*plugin_watchers(settings, polling_loop), ReplicaWatch(settings), ObserverFeed(settings, polling_loop))

@@ -22,7 +22,7 @@ HEARTBEAT_SECONDS = 6.0
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a Celery worker process until a signal stops it, then exit with the worker's exit code."""
+    """Run a Celery worker process until a signal stops it, and exit with the worker's exit code."""
     parser = argparse.ArgumentParser(prog="worker.celery_worker")
     parser.add_argument("-n", dest="name", required=True, help="NAME@%%h")
     parser.add_argument("-c", dest="slots", type=int, required=True)

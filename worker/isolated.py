@@ -16,7 +16,7 @@ from worker.turns.engine import Engine
 
 
 def main() -> None:
-    """Run the task named on the command line. SIGTERM hands the turn over without counting a crash."""
+    """Run the task named on the command line. On SIGTERM, hand the turn over without counting a crash."""
     task, attempt, turn_id, session_id = sys.argv[1:]
     settings = settings_of_process()
     engine = Engine(settings, app, IsolatedTasks(settings), alone=True)

@@ -29,7 +29,7 @@ _OURS = ("structlog.", __name__)
 
 
 def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
-    """Configure this process's logging as set in HELIX_LOG_FORMAT. A second call replaces the first.
+    """Configure this process's logging as HELIX_LOG_FORMAT says. A second call replaces the first configuration.
 
     If Celery is imported, its own logging setup is disabled. ``stream`` defaults to standard error.
     """
@@ -79,7 +79,7 @@ class _StreamLogger:
         self.name = name
 
     def msg(self, line: str) -> None:
-        """Write a log line in one call, because other threads write too. Drop lines that cannot be written."""
+        """Write a log line with a single call, because other threads write too. Drop lines that cannot be written."""
         with contextlib.suppress(Exception):  # a full disk or closed pipe
             self._stream.write(line + "\n")
             self._stream.flush()
@@ -108,7 +108,7 @@ def _build_renderers(settings: Settings, stream: TextIO) -> list[Processor]:
 
 
 def build_plain_renderer(console: Processor) -> Processor:
-    """Return a log renderer that formats lines like ``console``, but faster and without colours."""
+    """Build a log renderer with the format of ``console`` that is faster and uses no colours."""
 
     def render_line(logger: Any, method: str, event: EventDict) -> Any:
         if not _ITS_OWN.isdisjoint(event):
@@ -129,4 +129,4 @@ def _drop_duplicates(_logger: Any, _method: str, event: EventDict) -> EventDict:
 
 
 def _disable_celery_logging(**_: Any) -> None:
-    """Receive Celery's ``setup_logging`` signal and do nothing, which keeps Celery's logging off."""
+    """Handle Celery's ``setup_logging`` signal by doing nothing, so that Celery does not configure logging."""

@@ -32,7 +32,7 @@ _BATCH = 50
 
 
 class Observer(Protocol):
-    """Interface for plug-ins that process finished turns. Created without arguments once per worker process."""
+    """Interface for plug-ins that process finished turns. Created without arguments, once per worker process."""
 
     def observe(self, turn: Turn, events: Sequence[Event]) -> None:
         """Process a finished turn and the complete list of its events.

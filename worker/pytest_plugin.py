@@ -21,7 +21,7 @@ class _Answer:
 
 
 class ScriptedAgent:
-    """A fake agent that gives the listed answers one after another and repeats the last answer.
+    """A fake agent that gives the listed answers one after another and then repeats the last one.
 
     ``prompts`` records the prompts.
     """
@@ -39,7 +39,7 @@ class ScriptedAgent:
 
 
 class RulesUnderTest:
-    """Runs validation rules in a test and makes assertions about their verdicts on answers.
+    """Runs validation rules in a test and asserts their verdicts on answers.
 
     Args:
         rules: validators or names of installed validators.
@@ -121,7 +121,7 @@ class RulesUnderTest:
         return found.text
 
     def run(self, *answers: str, prompt: str = "question", max_retries: int = 2) -> EnforcementResult:
-        """Enforce the rules on an agent that gives these answers in order, and return the result."""
+        """Enforce the rules on a fake agent that gives these answers in order, and return the result."""
         from worker.enforcement import ResponseEnforcer
 
         enforcer = ResponseEnforcer(
@@ -144,7 +144,7 @@ class RulesUnderTest:
             return thread.submit(run_enforcement).result()
 
     def check_corpus(self, folder: str | Path) -> int:
-        """Check that the rules accept all ``accepted/*.md`` and reject all ``rejected/*.md``; return their number.
+        """Check that the rules accept all ``accepted/*.md`` and reject all ``rejected/*.md``. Return the file count.
 
         Raises:
             AssertionError: a file got the wrong verdict, or the folder has no answers.
@@ -165,5 +165,5 @@ def _list_corpus(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 @pytest.fixture
 def helix_turns() -> type[RulesUnderTest]:
-    """Provide ``RulesUnderTest`` as a fixture, called as ``helix_turns(rule, ...)`` or ``helix_turns(policy=...)``."""
+    """Provide a fixture that builds ``RulesUnderTest`` from rules or from a policy."""
     return RulesUnderTest

@@ -24,7 +24,7 @@ _BUILT_IN: dict[str, Callable[[], Runner]] = {
 
 
 def build_runner(spec: str) -> tuple[Runner, str]:
-    """Return the runner that a text such as ``scripted:path.yaml`` names, and the option after the colon.
+    """Return the runner and the option after the colon that a text such as ``scripted:path.yaml`` names.
 
     Raises:
         SettingsError: the runner is unknown or cannot be loaded.

@@ -24,7 +24,7 @@ _LOOK_SECONDS = 15.0
 
 
 class ModelAvailability:
-    """Tracks which models this worker can run, and why other models cannot run here. Thread-safe.
+    """Tracks which models this worker can run, and why it cannot run the others. Thread-safe.
 
     Attributes:
         labels: labels of ``models``, each between line ends, for claim.lua; empty for all models.
@@ -63,7 +63,7 @@ class ModelAvailability:
         return self.unavailable
 
     def check_if_due(self) -> tuple[str, ...]:
-        """Check the models again if the last check is 15 seconds old, and return those that can run."""
+        """Check the models again if the last check was 15 seconds ago, and return those that can run."""
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self.check_models()
         return self.models
@@ -118,7 +118,7 @@ def find_certified_program(settings: Settings, model: str) -> tuple[str, str]:
 
 
 def find_listed_name(settings: Settings, model: str) -> str:
-    """Return the name of a model in its service's model list, or an empty string if there is no list.
+    """Return a model's name in its service's list of models, or an empty string if there is no list.
 
     Raises:
         SettingsError: the runner is unknown.
@@ -128,7 +128,7 @@ def find_listed_name(settings: Settings, model: str) -> str:
 
 
 def find_permanent_obstacle(settings: Settings, model: str) -> str:
-    """Return why no turn of a model can succeed with these settings and files, or an empty string."""
+    """Return why no turn of a model can ever succeed with these settings and files, or an empty string."""
     runner, _, option = settings.models[model].partition(":")
     try:
         built, rest = build_runner(settings.models[model])

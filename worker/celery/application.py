@@ -11,7 +11,7 @@ from api_client.contract.tasks import ALL_QUEUES, own_queue
 
 
 class TurnsApp(Celery):
-    """The Celery application of a worker, which uses our Redis transport.
+    """The Celery application of a worker, with our Redis transport.
 
     The attribute ``engine`` is set when the worker starts.
     """

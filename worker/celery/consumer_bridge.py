@@ -14,7 +14,7 @@ from worker.celery.task_events import TaskEvent
 
 
 class ConsumerBridge:
-    """Gives the engine access to the event loop, the queues and the task events of Celery's consumer.
+    """Gives the engine access to the event loop, queues and task events of Celery's consumer.
 
     Attributes:
         hub: the worker's event loop, in which ``wake`` runs ``on_wake``. None before the first connection.

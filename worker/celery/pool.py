@@ -44,14 +44,14 @@ class TurnPool(BasePool):
             state.task_ready(request)
 
     def terminate_job(self, pid: int, signal: Any = None) -> None:
-        """Do nothing, because other turns run in this process. The signal ``task_revoked`` cancels the turn."""
+        """Do nothing, because other turns run in this process. The ``task_revoked`` signal cancels the turn instead."""
 
     def on_close(self) -> None:
-        """Start the engine's shutdown, as SIGTERM does."""
+        """Start shutting down the engine, as SIGTERM does."""
         self.app.engine.shut_down()
 
     def on_stop(self) -> None:
-        """Wait until the engine has stopped, so that the last task events are still sent."""
+        """Wait until the engine has stopped, so that the last task events are sent."""
         self.app.engine.close()
 
     def grow(self, n: int = 1) -> None:
@@ -82,9 +82,9 @@ class TurnPool(BasePool):
 
 
 class TurnAutoscaler(Autoscaler):
-    """An autoscaler that always keeps one slot free, because a full worker never receives the next message."""
+    """An autoscaler that always keeps one slot free, because a full worker would not receive the next message."""
 
     @property
     def qty(self) -> int:
-        """Return how many slots the worker needs: one more than there are received tasks."""
+        """Return how many slots the worker needs: one more than the number of received tasks."""
         return len(state.reserved_requests) + 1

@@ -29,7 +29,7 @@ def register_tasks(app: Celery) -> None:
         app.task(name=name, base=EngineTask, shared=False)(_body(name, task.purpose))
 
     def probe(*, queue: str, nonce: str) -> None:
-        """Prove that this worker takes messages."""
+        """Show that this worker takes messages."""
 
     app.task(name=tasks.PROBE, send_events=False, ignore_result=True, shared=False)(probe)
 
@@ -37,7 +37,7 @@ def register_tasks(app: Celery) -> None:
 
     @control.control_command(name="revoke", variadic="task_id", signature="[id1 [id2 [... [idN]]]]")
     def revoke(state: Any, task_id: Any, terminate: bool = False, **options: Any) -> Any:
-        """Cancel the turns of these tasks, running or waiting, with or without ``terminate``."""
+        """Cancel the running or waiting turns of these tasks, with or without ``terminate``."""
         return cancel(state, task_id, terminate=True, **options)
 
     @control.control_command(name="time_limit")
@@ -47,7 +47,7 @@ def register_tasks(app: Celery) -> None:
 
     @control.control_command(name="rate_limit")
     def rate_limit(_state: Any, **_: Any) -> Any:
-        """Refuse: a worker would hoard the messages that wait for their rate."""
+        """Refuse Celery's command, because a worker would hoard messages until the rate allows them."""
         return {"error": "turns are limited by slots and by the limits of owners (docs/settings.md)"}
 
 

@@ -112,7 +112,7 @@ class TaskEventBuffer:
 
 
 class TaskEventReport:
-    """Reports the progress of a task, and of the tasks that follow in this process, as Celery events."""
+    """Reports the progress of a task, and of the next tasks in this process, as Celery events."""
 
     def __init__(self, events: TaskEventBuffer, task: Task) -> None:
         self._events = events
@@ -160,7 +160,7 @@ class TaskEventReport:
         self._events.add_failure(self.task.task_id, repr(error))
 
     def next_task_id(self, chain_task: ChainTask | None) -> str:
-        """Return the Celery id that the next task gets if this process continues with it."""
+        """Return the Celery id of the next task if this process continues with it."""
         named = self.task.chain[-1] if self.task.chain else {}
         if chain_task and named.get("task") == chain_task.task and (own := named.get("options", {}).get("task_id")):
             return str(own)
@@ -168,7 +168,7 @@ class TaskEventReport:
         return self._next_id
 
     def start_next(self, chain_task: ChainTask) -> None:
-        """Report that the process continues with the turn's next task, described by ``chain_task``."""
+        """Report that this process continues with the turn's next task ``chain_task``."""
         before = self.task
         kwargs = {**before.kwargs, "attempt": chain_task.attempt}
         self.task = Task(

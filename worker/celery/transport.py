@@ -27,7 +27,7 @@ POP_SECONDS = 10
 
 
 class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
-    """Chooses which queues a channel polls and in which order: only queues with free slots, most urgent first.
+    """Chooses which queues a channel polls: only those with free slots, the most urgent first.
 
     Attributes:
         end_key: a list that only this channel pops, after its queues. An item in it ends the blocking pop.
@@ -59,7 +59,7 @@ class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
             self._slots.took(last_used)
 
     def is_stale(self) -> bool:
-        """Return True if the queues in ``popping`` no longer match the free slots, so that the pop must be repeated."""
+        """Return True if the poll in progress must be repeated, because the free slots no longer match its queues."""
         wanted = self._wanted() if self.popping else []
         return bool(self.popping) and not (wanted and self.popping.issuperset(wanted))
 
@@ -105,18 +105,18 @@ class TurnsChannel(Channel):
 
     @contextlib.contextmanager
     def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
-        """Yield a Redis client to one thread at a time, so that a burst of messages opens one connection."""
+        """Yield a Redis client to one thread at a time, so that a burst of messages opens only one connection."""
         with _ONE_AT_A_TIME, super().conn_or_acquire(client) as used:
             yield used
 
     def basic_cancel(self, consumer_tag: str) -> Any:
-        """Stop consuming from a queue, and interrupt the poll in progress, which may include the queue."""
+        """Stop consuming from a queue, and interrupt the poll in progress because it may include the queue."""
         result = super().basic_cancel(consumer_tag)
         self.end_pop()
         return result
 
     def close(self) -> None:
-        """Interrupt the poll in progress, which would wait for a message, and close the channel."""
+        """Interrupt the poll in progress, which would otherwise wait for a message, and close the channel."""
         self.end_pop()
         super().close()
 
@@ -138,7 +138,7 @@ class TurnsChannel(Channel):
 
 
 class TurnsSentinelChannel(TurnsChannel, SentinelChannel):
-    """A ``TurnsChannel`` to the primary Redis server that Sentinel names."""
+    """A ``TurnsChannel`` to the Redis primary that Sentinel names."""
 
     from_transport_options = (*SentinelChannel.from_transport_options, "slots")
 
@@ -151,13 +151,13 @@ class TurnsTransport(Transport):
     channels: Any
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """Register with the worker's event loop, which from then on interrupts polls of the wrong queues."""
+        """Register with the worker's event loop, so that polls of the wrong queues can be interrupted."""
         super().register_with_event_loop(connection, loop)
         loop.on_tick.add(lambda: [each.end_pop() for each in self.channels if each.order.is_stale()])
 
 
 class TurnsSentinelTransport(TurnsTransport, SentinelTransport):
-    """A ``TurnsTransport`` to the primary Redis server that Sentinel names."""
+    """A ``TurnsTransport`` to the Redis primary that Sentinel names."""
 
     Channel = TurnsSentinelChannel
 
@@ -185,7 +185,7 @@ class TurnsConnectionPool(ConnectionPool):
     """A pool of broker connections that use our transports."""
 
     def new(self) -> Any:
-        """Create a connection with the transport of the connection that the pool was created from."""
+        """Create a connection with the same transport as the pool's original connection."""
         made: Any = super().new()
         made.transport_cls = self.connection.get_transport_cls()
         return made

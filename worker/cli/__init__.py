@@ -33,7 +33,7 @@ INTERRUPTED = 130
 
 
 class CommandGroup(click.Group):
-    """A group of the command table, or its root. It imports a command only when the command runs."""
+    """A group of commands, or the root command. Imports a command only when the command runs."""
 
     def __init__(self, name: str | None = None, **more: Any) -> None:
         super().__init__(name, **more)
@@ -66,7 +66,7 @@ class CommandGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> int:
-        """Run the command. It also succeeds if the reader of its output, such as ``head``, ends first."""
+        """Run the command. Succeed even if the reader of the output, such as ``head``, ends first."""
         try:
             super().invoke(ctx)
         except BrokenPipeError:
@@ -109,7 +109,7 @@ def cli(ctx: click.Context) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit the process. Expected errors are printed on stderr, one line per problem."""
+    """Run the command line and exit the process. Print expected errors on stderr, one line per problem."""
     for stream in (sys.stdout, sys.stderr):  # replace characters that the terminal cannot show
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -95,7 +95,7 @@ def load_plugin_command(name: str) -> tuple[str, str]:
 
 
 def list_children(group: str) -> dict[str, str]:
-    """Return the names below a group (below the root for an empty text), each with its help line."""
+    """Return the names in a group, or at the top level for an empty text, each with its help line."""
     tables = {**COMMANDS, **find_plugin_commands()}
     found = {} if group else {name: line for name, (_, _, line) in TOP.items()}
     for path, (_, line) in tables.items():

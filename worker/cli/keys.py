@@ -125,7 +125,7 @@ def list_keys(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def revoke(name: str, as_json: bool) -> None:
-    """Revoke an API key at once and for good. Its owner's turns stay."""
+    """Revoke an API key immediately and permanently. Its owner's turns are kept."""
     settings = load_settings()
     ring.revoke_key(settings.keys_path, name)
     write_result(as_json, {"name": name, "revoked": True}, f"revoked {fit_line(name)}")

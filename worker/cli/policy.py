@@ -79,7 +79,7 @@ def check(file: str, root: Path, as_json: bool) -> None:
 
 
 def find_unenforced_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) -> Iterator[str]:
-    """Yield a message for each entry of ``tools`` that these models' agents cannot enforce."""
+    """Yield a message for each entry under ``tools`` that these models' agents cannot enforce."""
     for number, rule in enumerate(rules, 1):
         of_models = replace(rule, owners=())
         agents = {find_agent(runner) for model, runner in models.items() if of_models.matches(model, "")}

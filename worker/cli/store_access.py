@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def run_with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
-    """Open a client and run a coroutine with the client. By default the environment supplies the settings."""
+    """Open a client and run a coroutine with it. Settings come from the environment by default."""
     settings = settings or require_store(load_settings())
     configure_logging(replace(settings, log_level="warning"))
 

@@ -26,7 +26,7 @@ def build_root_option(meaning: str) -> Callable[[Any], Any]:
 
 
 def read_text(file: str, encoding: str = "utf-8-sig") -> str:
-    """Return the text of a UTF-8 file, or of standard input for ``-``, by default without byte order mark.
+    """Return the text of a UTF-8 file, or of standard input for ``-``, by default without a byte order mark.
 
     Raises:
         UsageError: the file is unreadable, too long or not UTF-8.

@@ -37,7 +37,7 @@ _EDITED, _EDITED_WORDS = "ANSWER_EDITED", "edited before the rules looked"
 
 
 class ValidatedFile(NamedTuple):
-    """A file with the issues that the rules found, and the edits that its text was given before."""
+    """A validated file, with the issues that were found and the edits made to its text before validation."""
 
     name: str
     issues: Sequence[ValidationIssue]
@@ -200,7 +200,7 @@ def _validate_file(
 
 
 def _find_file_line(line: int, answer: str, text: str) -> int:
-    """Return the line of the file for a line of the edited text; edits at the start move all lines behind them."""
+    """Convert a line number of the edited text to a line number of the file."""
     old, new = (each.replace("\r\n", "\n").split("\n") for each in (text, answer))
     pairs = enumerate(zip(reversed(old), reversed(new), strict=False))
     alike = next((number for number, (before, after) in pairs if before != after), len(new))

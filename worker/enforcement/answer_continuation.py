@@ -44,7 +44,7 @@ class ContinuedText:
 
 
 def find_unfinished_text(history: Sequence[Attempt]) -> str:
-    """Return the truncated text that the agent should continue, or an empty string if a whole new answer is needed."""
+    """Return the truncated text that the agent should continue, or an empty string if a new answer is needed."""
     texts = [attempt.text for attempt in itertools.takewhile(lambda a: not a.complete, reversed(history))]
     broken = [len(trim_partial_marks(text)) for text in texts]
     if not broken or broken[0] < LEAST:
@@ -54,7 +54,7 @@ def find_unfinished_text(history: Sequence[Attempt]) -> str:
 
 
 def trim_partial_marks(text: str) -> str:
-    """Return a truncated text without trailing lines that have no words, such as an incomplete ``#``."""
+    """Return a truncated text without the wordless lines at its end, such as an incomplete ``#``."""
     for _ in range(_MOST_MARKS):
         start = text.rstrip().rfind("\n") + 1
         if _count_letters(text[start:]) >= _LETTERS:
@@ -66,7 +66,7 @@ def trim_partial_marks(text: str) -> str:
 
 
 def quote_last_lines(text: str) -> str:
-    """Return the last lines of a text, or the last words if the last line is long, so that a prompt can quote them."""
+    """Return the last lines of a text, or the last words of a long last line, for quoting in a prompt."""
     lines = text.rstrip().split("\n")
     last = lines[-1]
     if len(last) > _LAST_LINE:

@@ -81,7 +81,7 @@ def _finding_key(one: ValidationIssue) -> tuple[object, ...]:
 
 
 def _limit_issues(found: Sequence[ValidationIssue], name: str, locale: str) -> list[ValidationIssue]:
-    """Return at most ``MAX_ISSUES`` distinct issues, errors first, plus one that counts the omitted issues."""
+    """Return at most ``MAX_ISSUES`` distinct issues, errors first, plus one issue that counts the omitted ones."""
     different = list({_finding_key(one): one for one in reversed(found)}.values())[::-1]
     kept = (
         different if len(different) <= MAX_ISSUES else sorted(different, key=lambda one: not one.is_error)[:MAX_ISSUES]
@@ -101,7 +101,7 @@ def _failure_issue(name: str, problem: str, locale: str) -> list[ValidationIssue
 
 
 def refused_file_issues(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
-    """Return an issue for each file of an answer that was refused.
+    """Return an issue for each refused file of an answer.
 
     ``files`` maps each path to the reason.
     """

@@ -11,7 +11,7 @@ from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """The agent's answer in one attempt of a turn, with the result of its validation.
+    """The agent's answer in one attempt of a turn, with its validation result.
 
     Attributes:
         answer: the validated text: ``text``, or the previous answer with parts of ``text`` put in.
@@ -41,7 +41,7 @@ class Attempt:
 
 
 def find_best_attempt(history: Sequence[Attempt]) -> Attempt | None:
-    """Return the complete attempt whose answer needs the least repair, or None if no attempt is complete.
+    """Return the complete attempt whose answer needs the fewest repairs, or None if no attempt is complete.
 
     Best has the fewest errors that need a whole new answer, then the fewest wrong parts, then the least lost text, then
     the highest number.
@@ -54,7 +54,7 @@ def find_best_attempt(history: Sequence[Attempt]) -> Attempt | None:
 
 
 def latest_attempts(history: Sequence[Attempt]) -> Sequence[Attempt]:
-    """Return the attempts made since a person or another model last asked the agent again."""
+    """Return the attempts made since a person or another model last ordered a new attempt."""
     for at in reversed(range(len(history))):
         if history[at].fresh:
             return history[at:]

@@ -47,7 +47,7 @@ def validate_attempt(
     fresh: bool = False,
     assembled: str | None = None,
 ) -> Attempt:
-    """Assemble, repair and validate the agent's new text, and return the result as an attempt.
+    """Assemble the answer from the agent's new text, repair and validate it, and return the resulting attempt.
 
     Without a policy, nothing is repaired before validation, and an incomplete text is not validated. ``fresh`` means
     that a person or another model asked again. ``assembled`` is the answer, if the text was merged before.
@@ -118,7 +118,7 @@ def _describe_normaliser_edits(said: NormalisedText, locale: str) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class _ExaminedAnswer:
-    """A candidate, repaired if the policy repairs first, with the issues that the validators found."""
+    """A candidate for the answer, possibly repaired, with the issues that the validators found."""
 
     merged: MergedAnswer
     answer: str

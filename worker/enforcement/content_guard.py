@@ -43,7 +43,7 @@ MOST_PARTS = 20
 
 @dataclass(frozen=True, slots=True)
 class RetryRequest:
-    """Request to the agent after a rejected answer: for parts of the answer, or for a whole new answer.
+    """A request to the agent after a rejected answer, for parts of the answer or for a whole new answer.
 
     ``shortens``: the rule of an error wants less text.
     """
@@ -54,7 +54,7 @@ class RetryRequest:
 
 
 def derive_request(answer: str, errors: Iterable[ValidationIssue]) -> RetryRequest:
-    """Return what to ask the agent for when its answer has these errors.
+    """Return what to ask the agent for, given the errors in its answer.
 
     Errors in files are ignored.
     """
@@ -118,7 +118,7 @@ def find_lost_content(
 
 
 def lacks_adr(answer: str, texts: Sequence[str]) -> bool:
-    """Return True if an ADR of an answer is in none of the texts. ADRs are recognised by their numbers."""
+    """Return True if an ADR of an answer is missing from all the texts. ADRs are recognised by their numbers."""
     numbers = {_adr_number(adr) for adr in parse_document(answer).adrs} - {""}
     there = [adr for text in texts for adr in parse_document(text).adrs]
     several = len(numbers) > 1 and not numbers <= set(map(_adr_number, there))
@@ -128,7 +128,7 @@ def lacks_adr(answer: str, texts: Sequence[str]) -> bool:
 def find_unresolved_losses(
     missing: Iterable[ValidationIssue], earlier: Iterable[Attempt], after: str, locale: str, files: Sequence[str] = ()
 ) -> list[ValidationIssue]:
-    """Return those issues about lost content that a later answer does not resolve.
+    """Return the issues about lost content that a later answer does not resolve.
 
     ``earlier`` are the attempts before that attempt.
     """
@@ -181,7 +181,7 @@ class _ContentIndex:
         self._lines = {line.strip() for text in texts for line in text.split("\n")}
 
     def has_section(self, title: str, body: str, least: float = 0.0) -> bool:
-        """Return True if one of the texts has this section with content, or has most of its lines elsewhere.
+        """Return True if one of the texts contains this section, or most of its lines elsewhere.
 
         ``least`` is the least share of its length.
         """

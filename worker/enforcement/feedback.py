@@ -103,7 +103,7 @@ def _describe_place(issue: ValidationIssue, locale: str) -> str:
 
 
 def describe_part(part: str, locale: str) -> str:
-    """Return a description of a part of an answer, in words that the agent understands."""
+    """Describe a part of an answer in words that the agent understands."""
     if fence := parse_fence_part(part):
         return _format_text("part_fence", locale, language=fence[0], number=fence[1])
     if lines := lines_range(part):

@@ -62,11 +62,11 @@ class Policy:
             _parse_actions(tuple(order))
 
     def list_actions(self, validator: str) -> tuple[Action, ...]:
-        """Return the actions for a validator's errors, in the order of use."""
+        """Return the reactions to a validator's errors, in the order in which they are tried."""
         return _parse_actions(tuple(self.order.get(validator, self.default)))
 
     def repairs_first(self, validator: str) -> bool:
-        """Return True if the first action for errors of this validator is to repair the answer."""
+        """Return True if an error of this validator is first answered by repairing the answer."""
         return self.list_actions(validator)[:1] == (Action.REPAIR,)
 
 

@@ -32,7 +32,7 @@ MAX_ROUNDS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
-    """An automatically repaired answer, with the issues that were fixed and those that remain.
+    """An automatically repaired answer, with the issues that were fixed and the issues that remain.
 
     Attributes:
         changes: descriptions of the changes, for the user.
@@ -60,7 +60,7 @@ class RepairResult:
 def repair_answer(
     answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
 ) -> RepairResult:
-    """Repair an answer without the agent, as far as the validators can, and return the validated result.
+    """Repair an answer without the agent as far as possible, and return the validated result.
 
     A fallback counts only if it removes an error, adds none, and loses no content without errors. A fallback that
     raises is skipped.
@@ -141,7 +141,7 @@ class _RepairState:
         self.issues = self.before = run_validators(answer, validators, context)
 
     def try_fallbacks(self, validator: ResponseValidator) -> bool:
-        """Repair the answer and its files with one validator, and return True if anything changed."""
+        """Repair the answer and its files with one validator. Return True if anything changed."""
         mine = [issue for issue in self.issues if issue.is_error and issue.validator == validator.name]
         changed = any(not issue.file for issue in mine) and self._try_fallback(validator, "")
         if validator.mends_files:

@@ -75,7 +75,7 @@ def list_candidates(
     feedback: str = "",
     parts_text: str | None = None,
 ) -> list[MergedAnswer]:
-    """Return the answers that may count after a reply, in order of preference.
+    """Return the possible answers after a reply, in order of preference.
 
     ``errors`` are the errors of the earlier answer, which the reply was asked to correct. ``files`` are texts that the
     agent wrote beside the reply. ``parts_text`` is the reply from which parts are read, if it differs.
@@ -98,7 +98,7 @@ def list_candidates(
 
 
 def _unframe(reply: str, feedback: str) -> str:
-    """Return the text of the only frame of a reply, or the reply itself; an empty text for several frames."""
+    """Return the text in a reply's only frame, the reply itself without frames, or an empty text for several frames."""
     frames = list(find_framed_texts(reply, feedback).values())
     if not frames:
         return reply
@@ -106,7 +106,7 @@ def _unframe(reply: str, feedback: str) -> str:
 
 
 def _cut_remarks(reply: str, answer: str) -> str:
-    """Return a repeated answer without plain remarks before its first line and behind its last one."""
+    """Return a repeated answer without remarks before its first line and after its last line."""
     own = [line for line in strip_marker(answer).split("\n") if line.strip()]
     lines = reply.split("\n")
     if not own or own[0] not in lines or _PLAIN.fullmatch(own[0]):
@@ -145,7 +145,7 @@ def _may_replace(reply: str, answer: str, request: RetryRequest, files: Iterable
 
 
 def _keeps_headings(answer: str, parts: Sequence[str], reply: str) -> bool:
-    """Return True if a reply has half of the headings that an answer has outside of some of its parts."""
+    """Return True if a reply has at least half of the answer's headings outside the given parts."""
     others = _list_structure(_text_outside(answer, parts)) - {section_key(section_title(part) or "") for part in parts}
     return 2 * len(others & _list_structure(reply)) >= len(others)
 
@@ -175,7 +175,7 @@ def _list_structure(text: str) -> set[str]:
 
 
 def _repeats_less(merged: str, answer: str, parts: Sequence[str], reply: str) -> bool:
-    """Return True if a reply keeps all lines outside the requested parts, and has fewer lines than the merged answer.
+    """Return True if a reply keeps all lines outside the requested parts but is shorter than the merged answer.
 
     Then the answer was malformed: parts that were put in stand beside their broken copies.
     """
@@ -222,7 +222,7 @@ def _merge_parts(
 
 
 def _insertion_order(part: str) -> tuple[int, int]:
-    """Return a sort key: lines come first and from the end, because other parts move them."""
+    """Return a sort key that inserts line ranges first, from the last to the first, so that line numbers stay valid."""
     lines = lines_range(part)
     return (0, -lines[0]) if lines else (1, 0)
 
@@ -241,7 +241,7 @@ def _insert_section(answer: str, title: str, body: str) -> str:
 
 
 def _keep_if_safe(before: str, after: str) -> str:
-    """Return the changed text, or the old text if the change would remove an ADR or a section."""
+    """Return the changed text, or the old text if the change removed an ADR or a section."""
     old, new = parse_document(before).adrs, parse_document(after).adrs
     if len(old) != len(new):
         return before

@@ -28,7 +28,7 @@ Found = TypeVar("Found", Attempt, RepairResult)
 
 
 class SessionRunner(Protocol):
-    """Interface of an object that runs an agent.
+    """Interface for running an agent.
 
     A result has ``stdout`` and, where known, ``success``, ``exit_code`` and ``complete``.
     """
@@ -37,12 +37,12 @@ class SessionRunner(Protocol):
         """Start the agent with the user's prompt and return the result of the run."""
 
     async def continue_session(self, *, session_id: str, prompt: str, **_options: Any) -> Any:
-        """Run the agent again in the same session, with feedback as the prompt, and return the result of the run."""
+        """Run the agent again in the same session, with feedback as the prompt, and return the result."""
 
 
 @dataclass(slots=True)
 class EnforcementResult:
-    """The outcome of running an agent with validation, which is true if the answer was accepted.
+    """The outcome of running an agent with validation. It is true if the answer was accepted.
 
     Attributes:
         success: every active validator accepted the answer, as written or after a fallback.
@@ -70,7 +70,7 @@ class EnforcementResult:
 
 
 class ResponseEnforcer:
-    """Runs an agent until every active validator accepts its answer, and repairs the answer if retries do not help."""
+    """Runs an agent until all active validators accept its answer, and repairs the answer if retries do not help."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class ResponseEnforcer:
 
     @property
     def max_retries(self) -> int:
-        """Return how often the agent may run again after its first answer."""
+        """Return how many times the agent may run again after its first answer."""
         return self.policy.max_attempts - 1
 
     def add_validator(self, validator: ResponseValidator) -> None:
@@ -187,7 +187,7 @@ class ResponseEnforcer:
         context: Mapping[str, Any],
         work: Callable[..., Found],
     ) -> Found:
-        """Run a validation or a repair and return its result, in a thread if the event loop might block."""
+        """Run a validation or repair and return its result. Use a thread if the event loop might block."""
         texts = [*texts, *(context.get("files") or {}).values()]
         if not self.validation_seconds or all(runs_in_place(validator, texts) for validator in active):
             return work(validators=active)

@@ -86,7 +86,7 @@ class ToolCallLog:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> ToolCallLog | None:
-        """Return the log that was stored as a dict, or None if the dict is empty or its form is unknown."""
+        """Return the log from its stored dict, or None if the dict is empty or has an unknown form."""
         try:
             calls = [
                 ToolCall(
@@ -117,7 +117,7 @@ class ToolCallRecorder:
         return ToolCallLog(calls=tuple(self._calls.values()), whole=self._whole)
 
     def begin(self, name: str, kind: CallKind, what: str) -> None:
-        """Record that a tool call started. ``name`` is the unique id that the agent gave to the call."""
+        """Record that a tool call started. ``name`` is the agent's unique id for the call."""
         said = _HEREDOC.sub("<<", what) if kind == "run" else what
         tests = kind == "run" and runs_tests(said)
         self._calls[name] = ToolCall(kind=kind, what=said[:MOST_CHARS], tests=tests)
@@ -186,7 +186,7 @@ _RUNS_NONE = re.compile(r"\s(?:install|add|--version|--help|--collect-only|--co|
 
 
 def runs_tests(command: str) -> bool:
-    """Return True if the words of a command suggest that the command runs tests."""
+    """Return True if a command probably runs tests."""
     for segment in _SEGMENT.split(command):
         program = next((word for word in segment.split() if "=" not in word), "")
         looks = program.rpartition("/")[2] in _LOOKS

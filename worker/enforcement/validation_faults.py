@@ -16,7 +16,7 @@ Found = TypeVar("Found")
 
 
 def describe_exception(error: BaseException) -> str:
-    """Return the type and message of an exception, or the type alone if the message cannot be formatted."""
+    """Return the type and message of an exception, or only the type if the message cannot be formatted."""
     try:
         return f"{type(error).__name__}: {error}"[:200]
     except Exception:
@@ -24,7 +24,7 @@ def describe_exception(error: BaseException) -> str:
 
 
 def describe_fault(error: Exception) -> str:
-    """Return a description of an exception that also lists the calls that led to it, innermost first."""
+    """Return a description of an exception that also lists the calls leading to it, innermost first."""
     calls = traceback.extract_tb(error.__traceback__)[:-7:-1]
     return f"{describe_exception(error)}; " + " < ".join(
         f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in calls
@@ -33,7 +33,7 @@ def describe_fault(error: Exception) -> str:
 
 @dataclass
 class ValidationFaults:
-    """Runs steps of a validation and turns the exceptions that they raise into issues."""
+    """Runs the steps of a validation, and turns exceptions into issues."""
 
     locale: str
     issues: list[ValidationIssue] = field(default_factory=list)

@@ -28,7 +28,7 @@ MOST_CHARACTERS = 64 * 1024
 
 
 def runs_in_place(validator: ResponseValidator, texts: Collection[str]) -> bool:
-    """Return True if the validator may check these texts in this process instead of in a child process."""
+    """Return True if the validator may check these texts in this process, without a child process."""
     if _stays_in_process(validator):
         return True
     return sum(map(len, texts)) <= MOST_CHARACTERS and validator.bounded_on(texts)
@@ -42,7 +42,7 @@ def _stays_in_process(validator: ResponseValidator) -> bool:
 def isolate_validators(
     validators: Sequence[ResponseValidator], *, seconds: float | None = None, memory_mb: int | None = None
 ) -> Iterator[tuple[ResponseValidator, ...]]:
-    """Yield validators whose risky calls run in a child process, which ends with the block.
+    """Yield validators whose risky calls run in a child process, until the block ends.
 
     Risky are long texts and validators without a known bound. ``seconds`` and ``memory_mb`` limit each call; 0 seconds
     disables the child.
@@ -58,7 +58,7 @@ def isolate_validators(
 
 
 class _ValidatorProxy(ResponseValidator):
-    """Replaces a validator, and sends risky calls to the same validator in a child process."""
+    """Stands in for a validator, and sends risky calls to the validator in a child process."""
 
     def __init__(self, validator: ResponseValidator, child: ValidatorProcess, place: int) -> None:
         self._validator, self._child, self._place = validator, child, place
@@ -102,7 +102,7 @@ class ValidatorFailure(Exception):
 
 
 class ValidatorProcess:
-    """Runs validators in a child process, one call at a time, so that a crash does not harm this process.
+    """Runs validators in a child process, one call at a time, so that crashes do not harm this process.
 
     The child process is forked at the first call. Threads may share an instance.
     """
@@ -230,7 +230,7 @@ _before: list[tuple[int, int]] = []
 
 @contextmanager
 def limit_memory(megabytes: int) -> Iterator[None]:
-    """Limit how many MiB of memory this process may still allocate within the block; more raises ``MemoryError``."""
+    """Limit the memory in MiB that this process may still allocate within the block; more raises ``MemoryError``."""
     old, hard = resource.getrlimit(resource.RLIMIT_DATA)
     bounds = [bound for bound in (old, hard) if bound != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([_read_private_memory() + megabytes * 2**20, *bounds]), hard))
@@ -243,7 +243,7 @@ def limit_memory(megabytes: int) -> Iterator[None]:
 
 @contextmanager
 def lift_memory_limit() -> Iterator[None]:
-    """Suspend the memory limit within the block, because programs started there have separate limits."""
+    """Suspend the memory limit within the block, because programs started there have limits of their own."""
     if not _before:
         yield
         return

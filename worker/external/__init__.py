@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 class LocalServices:
-    """Runs programs and asks models on this machine for validation rules. Thread-safe."""
+    """Runs programs and asks models on this machine on behalf of validation rules. Thread-safe."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._given = settings
@@ -78,7 +78,7 @@ class LocalServices:
         return ProgramResult(ran.code, ran.lines)
 
     def ask_model(self, question: ModelPrompt) -> ModelReply:
-        """Ask a configured model once, without write access to files, and return the model's reply.
+        """Ask a configured model once, without write access to files, and return the reply.
 
         Raises:
             CannotRun: the model is not configured or did not finish in time.
@@ -135,7 +135,7 @@ def _build_reply(ran: RunResult) -> ModelReply:
 
 
 def _write_input(folder: Path, path: str, text: str) -> None:
-    """Write an input file below a folder. Skip paths that lead outside the folder or are invalid."""
+    """Write an input file below a folder. Skip invalid paths and paths that lead outside the folder."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         return

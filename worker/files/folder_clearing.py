@@ -54,7 +54,7 @@ def find_old_folders(
 
 
 def remove_folder(old: OldFolder, live: Callable[[str], bool]) -> bool:
-    """Delete an old folder. Return False and keep the folder if its session has become active again."""
+    """Delete an old folder. If its session has become active again, keep the folder and return False."""
     if old.what == "gone":
         shutil.rmtree(old.path)
         return True

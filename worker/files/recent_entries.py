@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class RecentEntries(Generic[K, V]):
-    """A mapping that keeps the ``most`` keys stored last and drops older keys. Thread-safe."""
+    """A mapping that keeps only the ``most`` most recently stored keys. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -36,7 +36,7 @@ _SPLICE_F_NONBLOCK = 2
 
 
 class RunRecording:
-    """Records the standard output of a running agent in a file, so that another worker can use a finished run."""
+    """Records a running agent's standard output in a file, so that another worker can use the finished run."""
 
     def __init__(self, folder: Path, head: bytes = b"") -> None:
         """Create the recording's file and write ``head`` to it, before any output of the agent."""
@@ -49,7 +49,7 @@ class RunRecording:
             raise
 
     def record_piece(self, pipe: int) -> bytes | None:
-        """Record the agent's next output and return it: empty at the end, None if recording failed.
+        """Record and return the agent's next output: empty at the end, None if recording failed.
 
         Raises:
             BlockingIOError: the pipe is empty for now.
@@ -133,7 +133,7 @@ def _copy_pipe(pipe: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """The complete output of a run, with the facts that the guard recorded at the end of the run."""
+    """The complete output of a run, with the facts that the supervising process recorded at its end."""
 
     output: bytes
     facts: dict[str, Any]

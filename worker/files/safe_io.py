@@ -36,7 +36,7 @@ def open_folder(path: Path | str, parent: int | None = None) -> Iterator[int]:
 
 
 def try_open_folder(name: Path | str, parent: int | None = None) -> int | None:
-    """Open a folder and return its descriptor, or return None if the folder is missing.
+    """Open a folder and return its descriptor, or None if the folder is missing.
 
     Raises:
         OSError: the path is a link.
@@ -93,7 +93,7 @@ def read_file(name: str, parent: int, limit: int) -> bytes:
 
 
 def read_below(path: str, folder: int, limit: int) -> bytes:
-    """Return the content of a regular file below an open folder, without following links on its path."""
+    """Return the content of a regular file below an open folder, without following links."""
     *folders, name = Path(path).parts
     with contextlib.ExitStack() as stack:
         for step in folders:

@@ -39,7 +39,7 @@ _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
 def prepare_session(holder: FencedSessionFolder, turn: Turn, root: Path, template: str, *, tools: bool = True) -> None:
-    """Write the files that an agent needs in a session's folder, such as CLAUDE.md, the history and images.
+    """Write the files that an agent needs into a session's folder, such as CLAUDE.md, the history and images.
 
     Writes nothing if this process prepared the folder for the same turn and no file changed since.
 
@@ -173,7 +173,7 @@ def digest_conversation(messages: Sequence[Mapping[str, str]]) -> str:
 
 
 def read_status(workdir: Path) -> dict[str, Any]:
-    """Return the content of a session's status.json, or an empty dict if it is missing or damaged."""
+    """Return the content of a session's status.json, or an empty dict if the file is missing or damaged."""
     try:
         with open_folder(workdir) as session:
             return _read_status(session)

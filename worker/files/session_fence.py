@@ -46,7 +46,7 @@ class SessionFolder:
 
     @contextlib.contextmanager
     def create_folder(self, name: str) -> Iterator[int]:
-        """Yield a new folder, which becomes the session's folder ``name`` when the block ends.
+        """Yield a new folder, which becomes the session's folder ``name`` at the end of the block.
 
         Nothing else may be written afterwards.
 
@@ -71,7 +71,7 @@ class SessionFolder:
 
 @dataclass(frozen=True, slots=True)
 class FencedSessionFolder(SessionFolder):
-    """A session's folder in which a worker may write until another worker takes the session over."""
+    """A session's folder in which a worker may write until another worker takes over the session."""
 
     _all: int
     _name: str
@@ -90,7 +90,7 @@ class FencedSessionFolder(SessionFolder):
 
     @contextlib.contextmanager
     def create_folder(self, name: str) -> Iterator[int]:
-        """Yield a new folder, which becomes the session's folder ``name`` when the block ends.
+        """Yield a new folder, which becomes the session's folder ``name`` at the end of the block.
 
         Reuses the holder's own folder if nothing else is in it.
         """
@@ -102,7 +102,7 @@ class FencedSessionFolder(SessionFolder):
         os.rename(self._name, name, src_dir_fd=self._all, dst_dir_fd=self.session)
 
     def replace_folder(self, name: str, fill: Callable[[Path], None]) -> None:
-        """Replace the session's folder ``name`` by a new folder that ``fill`` writes.
+        """Replace the session's folder ``name`` by a new folder, filled by ``fill``.
 
         A crash may leave neither the old nor the new folder; publishing again repairs this.
 
@@ -149,7 +149,7 @@ def open_for_publishing(session: Path, token: str = "") -> Iterator[SessionFolde
 
 @contextlib.contextmanager
 def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Iterator[FencedSessionFolder]:
-    """Yield a session's folder, opened for the session's new holder. Create the folder if it is missing.
+    """Open a session's folder for the session's new holder. Create the folder if it is missing.
 
     No other holder is revoked until ``revoke_earlier_holders``. A folder kept for the same token is found again.
     With ``stays`` the holder's folder is kept after the block, unless the block fails.

@@ -62,7 +62,7 @@ def has_skills(root: Path) -> bool:
 
 
 def read_template(name: str, locale: str) -> str:
-    """Return the text of a CLAUDE.md template, given a path or a language; an empty name means the locale.
+    """Return the text of a CLAUDE.md template, by its path or language. An empty name selects the locale's template.
 
     Raises:
         SettingsError: the file cannot be read.
@@ -93,7 +93,7 @@ def check_template(name: str) -> None:
 
 
 def fence_text(text: str) -> str:
-    """Return a text as a fenced code block, with a fence that the text cannot close."""
+    """Return a text in a code fence that the text itself cannot close."""
     fence = "`" * (max(map(len, re.findall(r"`{3,}", text)), default=2) + 1)
     return f"{fence}text\n{text.rstrip()}\n{fence}"
 

@@ -46,7 +46,7 @@ _ANSWER_FILE = re.compile(r"response\.md|ADR-[A-Za-z0-9._-]{1,100}\.md", re.ASCI
 
 
 class DeliveryTakenError(HelixError):
-    """Raised when a delivery already has a folder, because another worker has started the delivery."""
+    """Raised when a delivery's folder exists already, because another worker has started the delivery."""
 
     code = "delivery_taken"
 
@@ -84,7 +84,7 @@ def has_answer(session: Path) -> bool:
 
 
 def withdraw_answer(holder: SessionFolder) -> None:
-    """Remove the ``.done`` file that marks the session's answer as accepted. The answer itself stays."""
+    """Remove the ``.done`` file that marks the session's answer as accepted. The answer itself is kept."""
     with contextlib.suppress(FileNotFoundError), open_folder("output", holder.session) as output:
         holder.remove_entry(DONE, output)
 
@@ -193,7 +193,7 @@ def publish_answer(
 
 
 def _publish_first(holder: SessionFolder, files: Mapping[str, bytes], durable: bool) -> bool:
-    """Create the session's first ``output/`` folder with these files. Return False if the folder exists."""
+    """Create the session's first ``output/`` folder with these files. Return False if the folder already exists."""
     try:
         with holder.create_folder("output") as output:
             for name, content in files.items():

@@ -115,7 +115,7 @@ def _transition_after_stop(turn: Turn, chain_task: ChainTask, stop: str) -> Tran
 
 
 def cancel_unreached_phase(turn: Turn, chain_task: ChainTask, before: str, outcome: str) -> Transition:
-    """Return a transition that cancels a phase because the phase before it did not pass."""
+    """Return a transition that cancels a phase because the previous phase did not pass."""
     german = turn.request.locale == "de"
     text = (
         f"Nicht ausgeführt: die Phase davor ({before}) endete als {outcome}."

@@ -50,7 +50,7 @@ _OUTPUT, _STATUS = "output", "status.json"
 
 
 class PhaseTurns(TurnWork):
-    """Runs turns whose task is a phase: the agent works in the phase's folder, and verified output is published."""
+    """Runs turns that carry out a phase: the agent works in the phase's folder, and verified output is published."""
 
     def locate_folder(self, settings: Settings, turn: Turn) -> Path:
         """Return the path of the folder in which the phase's agent works.
@@ -65,7 +65,7 @@ class PhaseTurns(TurnWork):
         return root / PhaseWork().locate_folder(turn.request)
 
     async def start(self, parts: EngineParts, lease: Lease) -> Transition | None:
-        """Return a transition that cancels the turn if the phase before it did not pass, else None."""
+        """Return a transition that cancels the turn if the previous phase did not pass, or else None."""
         turn = lease.claim.turn
         if not (before := str(turn.request.work_data.get(AFTER, ""))):
             return None
@@ -76,7 +76,7 @@ class PhaseTurns(TurnWork):
         return cancel_unreached_phase(turn, lease.claim.chain_task, before, ended)
 
     def write_prompt(self, settings: Settings, turn: Turn, history: History) -> str:
-        """Return the prompt for the agent: the description of the phase, feedback on its last attempt, or both.
+        """Return the prompt for the agent: the phase's description, the feedback on its last attempt, or both.
 
         Raises:
             SettingsError: an input file is missing or not a plain file, or gates may not run programs here.
@@ -109,7 +109,7 @@ class PhaseTurns(TurnWork):
     def prepare(
         self, holder: FencedSessionFolder, directory: Path, turn: Turn, history: History, rules: SessionSetUp
     ) -> None:
-        """Prepare an attempt: copy the files that it starts with, and write the feedback for the agent.
+        """Prepare an attempt: copy its initial files, and write the feedback for the agent.
 
         Raises:
             OSError: files cannot be copied, or are too many.

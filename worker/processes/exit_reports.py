@@ -24,7 +24,7 @@ _PATIENCE_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
 
 
 class ExitReporter:
-    """Reports exits of worker processes to the store from a thread, in order, for at most a minute each."""
+    """Reports exits of worker processes to the store in order, from a thread, trying each for at most a minute."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 
 class IsolatedTasks:
-    """Runs tasks in separate processes, so that a crashing task does not take down the worker."""
+    """Runs tasks in separate processes, so that a crash does not take down the worker."""
 
     def __init__(self, settings: Settings) -> None:
         self._exits = ExitReporter(settings)
@@ -28,7 +28,7 @@ class IsolatedTasks:
         self._lock = threading.Lock()
 
     def run_task(self, chain_task: ChainTask, turn_id: str, session_id: str) -> None:
-        """Run a task in a separate process, and wait until that process ends."""
+        """Run a task in a separate process, and wait until the process ends."""
         arguments = [chain_task.task, str(chain_task.attempt), turn_id, session_id]
         with self._lock:
             if self._leaving:

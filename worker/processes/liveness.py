@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class LivenessProbe:
-    """Checks regularly in a thread whether a process still answers.
+    """Checks regularly from a thread whether a process still answers.
 
     The process counts as lost after ``misses`` failed checks in a row. ``answers`` does one check and must return
     within seconds.

@@ -13,7 +13,7 @@ _UNUSED = ("rich", "opentelemetry")
 
 
 def block_unused_packages() -> None:
-    """Make imports of packages that this process does not need fail, which saves memory and CPU time.
+    """Block imports of packages that this process does not need, to save memory and CPU time.
 
     Must run before other imports.
     """
@@ -23,7 +23,7 @@ def block_unused_packages() -> None:
 
 @contextlib.contextmanager
 def import_without_unused() -> Iterator[None]:
-    """Block imports of unneeded packages within the ``with`` block, and allow them again afterwards.
+    """Block imports of unneeded packages within the ``with`` block.
 
     Garbage collection is off meanwhile, because it would take a sixth of the import time.
     """

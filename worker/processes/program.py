@@ -51,7 +51,7 @@ os.execvp(command[0], command)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A command for the supervisor to run, with the checks that show its readiness and health.
+    """A command that the supervisor runs, with the checks for its readiness and health.
 
     Attributes:
         environ: the whole environment; None inherits ours.
@@ -110,14 +110,14 @@ def spawn_program(program: Program, log_file: Path | None = None) -> subprocess.
 
 
 def has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Return True if the process has ended. The process is not reaped, so that its group id stays reserved."""
+    """Return True if the process has ended, without reaping it, so that its group id stays reserved."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def reap_process(process: subprocess.Popen[bytes]) -> int:
-    """Kill the rest of the process's group, reap the process and return its exit code."""
+    """Kill the remaining processes of the group, reap the process and return its exit code."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -125,7 +125,7 @@ def reap_process(process: subprocess.Popen[bytes]) -> int:
 
 
 def request_stop(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM to the process if it still runs."""
+    """Send SIGTERM to the process if it is still running."""
     if not has_exited(process):
         os.kill(process.pid, signal.SIGTERM)
 
@@ -137,7 +137,7 @@ def stop_process(process: subprocess.Popen[bytes], grace_seconds: float, hurry: 
 
 
 def wait_or_kill(process: subprocess.Popen[bytes], until: float, hurry: threading.Event | None = None) -> int:
-    """Wait for a process that got SIGTERM, then kill the rest of its group; return the exit code.
+    """Wait for a process that got SIGTERM, kill the rest of its group, and return the exit code.
 
     The kill comes at ``until`` (``time.monotonic()``), or at once when ``hurry`` is set.
     """

@@ -35,7 +35,7 @@ def ensure_state_dir(settings: Settings) -> Path:
 
 
 def ensure_ready_dir() -> Path:
-    """Return a private folder for the files that show that programs are ready.
+    """Return a private folder for the files with which programs report that they are ready.
 
     The folder is in memory, so that a slow disk does not make a worker look dead.
 
@@ -53,7 +53,7 @@ def ensure_ready_dir() -> Path:
 
 
 def build_environ(settings: Settings, **more: str) -> dict[str, str]:
-    """Return environment variables for a new process: those of this process, with exactly the given settings."""
+    """Return the environment variables for a new process: this process's variables, with exactly the given settings."""
     kept = {k: v for k, v in os.environ.items() if k.startswith("HELIX_AGENT_") or not k.startswith("HELIX_")}
     kept.pop("REDIS_URL", None)
     return kept | settings.to_environment() | more
@@ -61,14 +61,14 @@ def build_environ(settings: Settings, **more: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSlots:
-    """The share of a worker's slots that one of its processes gets, for running agents and validating answers."""
+    """The slots of one worker process for running agents and for validating answers."""
 
     run_slots: int
     check_slots: int
 
 
 def share_slots(settings: Settings, processes: int | None = None) -> list[ProcessSlots]:
-    """Distribute a worker's slots over its processes, and return each process's share.
+    """Distribute a worker's slots among its processes, and return each process's share.
 
     By default there is one process per CPU.
     """
@@ -88,7 +88,7 @@ _START = "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(4))
 
 
 def worker_command(run_slots: int, number: int) -> list[str]:
-    """Return the command line of the worker process ``number``, which runs up to ``run_slots`` agents."""
+    """Return the command line of worker process ``number``, which runs up to ``run_slots`` agents."""
     # -P keeps the working directory, where agents may write, off the import path.
     return [
         *(sys.executable, "-P", "-m", "worker.celery_worker"),
@@ -97,12 +97,12 @@ def worker_command(run_slots: int, number: int) -> list[str]:
 
 
 def worker_name(number: int) -> str:
-    """Return the unique name of the worker process ``number``, used in Flower, logs, pages and records."""
+    """Return the unique name of worker process ``number``, as used in Flower, logs, pages and records."""
     return f"worker-{os.getpid()}-{_START}-{number}@{socket.gethostname()}"
 
 
 def build_exit_handler(settings: Settings) -> Callable[[Program, int, int], None]:
-    """Return a supervisor callback that reports the exits of worker processes to the store."""
+    """Build a supervisor callback that reports the exits of worker processes to the store."""
     notes = ExitReporter(settings)
 
     def note(program: Program, pid: int, code: int) -> None:
@@ -113,7 +113,7 @@ def build_exit_handler(settings: Settings) -> Callable[[Program, int, int], None
 
 
 def worker_programs(settings: Settings, processes: int | None = None) -> list[Program]:
-    """Return the programs that run a worker's processes, by default one process per CPU."""
+    """Return the programs for a worker's processes, by default one process per CPU."""
     state, marks = ensure_state_dir(settings), ensure_ready_dir()
     started: list[Program] = []
     for number, share in enumerate(share_slots(settings, processes), 1):
@@ -189,7 +189,7 @@ def flower_program(settings: Settings, port: int, password: str) -> Program:
 
 
 def fetch_status(host: str, port: int, path: str, *, seconds: float = 2.0) -> int:
-    """Request a path from an HTTP server and return the status code, or 0 without an answer in time."""
+    """Request a path from an HTTP server and return the status code, or 0 if no answer comes in time."""
     connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=seconds)  # noqa: S104
     try:
         connection.request("GET", path)

@@ -12,6 +12,6 @@ MARK = "restoring"
 
 
 def require_complete_restore(root: Path) -> None:
-    """Raise ``RestoreRefused`` if restoring a backup into this installation was begun but not finished."""
+    """Raise ``RestoreRefused`` if a restore into this installation was begun but not finished."""
     if (root / STATE_DIR / MARK).exists():
         raise RestoreRefused(f"{root} is half restored: run the same `turns data restore` again, then start")

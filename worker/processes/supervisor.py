@@ -173,7 +173,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def pid(self, name: str) -> int:
-        """Return the process id of the program with this name, or 0 if it does not run."""
+        """Return the process id of the program with this name, or 0 if the program is not running."""
         process = self._children[name].process
         return process.pid if process else 0
 

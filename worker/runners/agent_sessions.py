@@ -87,7 +87,7 @@ def keep_session(order: Order, ending: str, content: Callable[[], bytes]) -> str
 
 
 def discard_session(file: Path) -> None:
-    """Rename a session file that the agent rejects, so that the next run starts a new session."""
+    """Rename a session file that the agent rejected, so that the next run starts a new session."""
     if file.is_file():
         file.rename(file.with_suffix(".refused"))
 

@@ -38,7 +38,7 @@ _MOST_BYTES, _TO_ARRIVE = 32 * 2**20, 5.0
 
 
 def digest_call(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
-    """Return a hash of a tool call that does not depend on the path of the run's folder."""
+    """Return a hash of a tool call that is independent of the path of the run's folder."""
     said = json.dumps([tool, arguments], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(said.replace(folder, ".").encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -69,7 +69,7 @@ def find_question(order: Order, tool: str, given: Mapping[str, Any], call: str =
 
 
 def build_tool_orders(order: Order, *, sandboxed: bool) -> dict[str, Any]:
-    """Return the JSON data that tells an agent's tool hook the rules of this run.
+    """Return the JSON data with which an agent's tool hook enforces the rules of this run.
 
     ``sandboxed`` is True if the agent runs in a sandbox.
     """
@@ -84,7 +84,7 @@ def build_tool_orders(order: Order, *, sandboxed: bool) -> dict[str, Any]:
 
 
 class ApprovalServer:
-    """Tells the tool hooks of a run whether a call may run, after a person's decision on one call.
+    """Tells the tool hooks of a run which calls may run, according to a person's decision on one call.
 
     ``use_up`` marks the approval as used in the turn's record, and returns False if it already was.
     """
@@ -111,7 +111,7 @@ class ApprovalServer:
         shutil.rmtree(self._place, ignore_errors=True)
 
     def answer_call(self, call: Mapping[str, Any]) -> str:
-        """Return the decision on a tool call: ``YES``, ``NO``, ``LATER``, or ``GO`` if none concerns it."""
+        """Return the decision on a tool call: ``YES``, ``NO``, ``LATER``, or ``GO`` if no decision applies to it."""
         tool, arguments, asks = str(call["tool"]), dict(call["arguments"]), bool(call["asks"])
         digest = digest_call(tool, arguments, str(self._folder))
         same = digest == self._question.digest

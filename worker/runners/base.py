@@ -41,7 +41,7 @@ class ToolOrders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAccess:
-    """The way from a run to its tool gateway, an MCP server outside of the sandbox.
+    """The connection from a run to its tool gateway, an MCP server outside the sandbox.
 
     ``secret`` names the run to the gateway. The model proxy adds the secret; the agent never has it.
     """
@@ -55,7 +55,7 @@ AgentEventKind = Literal["output", "reset", "tool", "note"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
-    """An event that a running agent reports: a piece of its answer, a reset of the answer, a tool call or a note.
+    """An event reported by a running agent: a piece or a reset of its answer, a tool call or a note.
 
     ``server`` and ``result_bytes`` describe a call that went through the tool gateway.
     """
@@ -148,18 +148,18 @@ class RunResult:
 
 
 def not_begun(reason: str, *, host: bool) -> RunResult:
-    """Return an error result for a run that could not start. ``host`` blames this machine."""
+    """Return an error result for a run that could not start. ``host`` says that this machine is to blame."""
     kind = ErrorKind.HOST if host else ErrorKind.TRANSIENT
     return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=reason))
 
 
 def config_error(reason: str) -> RunResult:
-    """Return an error result for a run whose configuration or script is wrong."""
+    """Return an error result for a run whose configuration or script is invalid."""
     return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.CONFIG, reason=reason))
 
 
 class Stop(Protocol):
-    """Interface that tells a runner when and why to end a running agent. Runners check it every 0.2 s."""
+    """Interface that tells a runner when and why to end an agent. Runners check it every 0.2 s."""
 
     @property
     def reason(self) -> str:
@@ -168,7 +168,7 @@ class Stop(Protocol):
 
     @property
     def lease_ends(self) -> float:
-        """Return the ``time.monotonic()`` value at which this worker's lease ends. The agent must end before."""
+        """Return the ``time.monotonic()`` value at which this worker's lease ends. The agent must end earlier."""
         ...
 
 
@@ -206,7 +206,7 @@ class Runner(Protocol):
         ...
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once and return its result, after all processes of the run have ended.
+        """Run the agent once and return its result after all processes of the run have ended.
 
         A failed agent is a verdict, never an exception.
         """
@@ -215,7 +215,7 @@ class Runner(Protocol):
 
 @runtime_checkable
 class Adopts(Protocol):
-    """Interface of runners that can read the result of a finished run from the files that the run left."""
+    """Interface of runners that can read a finished run's result from the files that the run left behind."""
 
     def adopt(self, order: Order) -> RunResult | None:
         """Return the result of an earlier complete run from its folder, or None if the agent must run again."""

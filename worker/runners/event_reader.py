@@ -34,7 +34,7 @@ def json_object(line: bytes) -> dict[str, Any] | None:
 
 
 def find_kill_reason(code: int | None, who: str) -> tuple[IncompleteReason, str] | None:
-    """Return the reason if an agent was killed or ended with an unknown exit code, otherwise None."""
+    """Return why an agent was killed or ended with an unknown exit code, or else None."""
     if code is None:
         return IncompleteReason.BROKE_OFF, f"nobody knows how {who} ended"
     return (IncompleteReason.KILLED, f"{who} was killed by signal {-code}") if code < 0 else None
@@ -56,12 +56,12 @@ class EventReader:
 
     @property
     def text(self) -> str:
-        """Return the answer so far, without pieces that the agent withdrew."""
+        """Return the answer so far, without pieces that the agent has withdrawn."""
         return "".join(self._pieces)
 
     @property
     def tool_calls(self) -> ToolCallLog | None:
-        """Return the tool calls that the agent reported, or None if it reported none."""
+        """Return the agent's reported tool calls, or None if it reported none."""
         found = self._tool_calls.log
         return found if found.calls else None
 
@@ -71,7 +71,7 @@ class EventReader:
         return {**self.facts, "result": self.result, "skipped_lines": self.skipped}
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Read one line of output and return its events. Count and skip lines without a JSON object."""
+        """Read one line of output and return its events. Count and skip lines that are no JSON object."""
         event = json_object(line)
         if event is None:
             self.skipped += 1
@@ -156,7 +156,7 @@ def judge_transcript(transcript: EventReader, code: int | None, evidence: dict[s
 
 
 def refusal_verdict(said: str, evidence: dict[str, Any], *, filtered: bool) -> Completion:
-    """Return the verdict on a run in which the model refused to answer, or a filter stopped the answer."""
+    """Return the verdict on a run in which the model refused to answer or a filter stopped the answer."""
     by = "the service's filter stopped the answer" if filtered else "the model refused"
     reason = f"{by}: {said}" if said.strip() else by
     why = IncompleteReason.FILTERED if filtered else IncompleteReason.REFUSED

@@ -24,7 +24,7 @@ _OURS = frozenset({"marks"})
 
 
 def digest_named_files(arguments: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Return a hash for each file or folder named in a tool call's arguments, by its path.
+    """Return a hash for each file or folder named in a tool call's arguments, by path.
 
     The folder itself is named ``.``, so digests of two deliveries can be compared.
     """

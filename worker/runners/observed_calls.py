@@ -141,7 +141,7 @@ class ObservedCalls:
         return None
 
     def is_aside(self, text: str) -> bool:
-        """Return True if a text came from a call without tools, which agents make for titles and summaries."""
+        """Return True if a text came from a call without tools, as agents make for titles and summaries."""
         own = digest_sequences(text, cut=False)
         asides = [call.digests for call in self.calls if call.digests and not call.tools and call.end in WENT_ON]
         return any(own == each or (len(each) == MOST and find_digests(each, text) == {*each}) for each in asides)
@@ -165,7 +165,7 @@ class ObservedCalls:
 
 
 def find_objection(observed: ObservedCalls, *, ends_by_tool: bool = False) -> str:
-    """Return the reason why the observed calls contradict a complete run, or an empty string.
+    """Return why the observed calls contradict a complete run, or an empty string.
 
     Runs without observed calls are not contradicted. ``ends_by_tool``: the agent gives its answer by calling a tool.
     """
@@ -198,7 +198,7 @@ def check_observed_calls(
     ends_by_tool: bool = False,
     required: bool = False,
 ) -> Completion:
-    """Return a run's verdict, corrected if the model calls that the proxy observed contradict it.
+    """Return a run's verdict, corrected if the observed model calls contradict it.
 
     ``complete`` needs a deciding call that ended well, and no failed call whose text is in ``answer``
     (``ObservedCalls.find_broken``). A broken-off or silent run gets the error that the provider reported. ``required``:
@@ -231,7 +231,7 @@ def check_observed_calls(
 
 
 def explain_stop(completion: Completion, observed: ObservedCalls | None) -> Completion:
-    """Return the verdict on a stopped run, with the failure of its last model call added if there was one."""
+    """Return the verdict on a stopped run, including the failure of its last model call, if any."""
     ended = [call for call in observed.loop_calls if call.end is not ModelCallEnd.CUT] if observed else []
     if not ended or ended[-1].end not in {ModelCallEnd.ERROR, ModelCallEnd.LIMIT, ModelCallEnd.REFUSED}:
         return completion

@@ -38,7 +38,7 @@ class Tokens:
         return Tokens(**{name: getattr(self, name) + getattr(other, name) for name in TOKENS})
 
     def compute_cost(self, prices: Prices) -> float:
-        """Return the cost of these tokens in US dollars."""
+        """Compute the cost of these tokens in US dollars."""
         price = {name: float(prices.get(name, 0.0)) for name in ("input", "output")}
         read = float(prices.get("cache_read", price["input"]))
         write = float(prices.get("cache_write", _WRITE * price["input"]))
@@ -57,7 +57,7 @@ def matches_name(name: str, pattern: str) -> bool:
 
 
 def find_prices(model: str, prices: Prices) -> Prices:
-    """Return the prices of a model: those of the closest matching name, or the general prices."""
+    """Return the prices of a model: those of the most specific matching name, or the general prices."""
     fitting = [name for name, each in prices.items() if isinstance(each, Mapping) and matches_name(model, name)]
     return prices[max(fitting, key=lambda name: len(name.replace("*", "")))] if fitting else prices
 
@@ -84,7 +84,7 @@ def _tokens_of(said: Mapping[str, Any]) -> Tokens:
 
 
 def sum_tokens(calls: Iterable[tuple[str, Tokens]], before: Mapping[str, Tokens]) -> dict[str, Tokens]:
-    """Add the tokens of model calls to ``before`` and return the sums, each by model."""
+    """Add the tokens of model calls to ``before`` and return the totals by model."""
     found = dict(before)
     for model, tokens in calls:
         found[model] = found.get(model, Tokens()) + tokens

@@ -12,7 +12,7 @@ MOST_CHARS = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentInput:
-    """The input that one run sent to its agent, kept for later inspection by users.
+    """The input that a run sent to its agent, kept so that users can inspect it.
 
     Attributes:
         system: instructions besides the messages: the session's CLAUDE.md, or a service's system message.
@@ -25,7 +25,7 @@ class SentInput:
     continues: str = ""
 
     def to_dict(self, redact: Callable[[str], str]) -> dict[str, Any]:
-        """Return the input as JSON-ready data. Mask secrets, and shorten long texts, oldest messages first."""
+        """Return the input as JSON-ready data, with secrets masked and long texts shortened, oldest messages first."""
         left = MOST_CHARS
         kept: list[dict[str, str]] = []
         for message in reversed(self.messages):

@@ -41,7 +41,7 @@ _UNITS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def classify_fault(status: int, said: str) -> str:
-    """Classify a model service's error: limit, auth, context_length or overloaded, or "" for other errors.
+    """Classify a model service's error as limit, auth, context_length or overloaded, or "" for other errors.
 
     ``status`` is the HTTP status; 0 without a response.
     """
@@ -55,7 +55,7 @@ def classify_fault(status: int, said: str) -> str:
 
 
 def is_spent(status: int, said: str) -> bool:
-    """Return True if the error of a model service means that the account has no credit left."""
+    """Return True if a model service's error means that the account has no credit left."""
     return status == 402 or SPENT.search(said) is not None
 
 
@@ -66,7 +66,7 @@ def is_temporary(status: int, said: str = "") -> bool:
 
 
 def find_status(error: object, http: int = 0) -> int:
-    """Return the HTTP status that an error's content names, or otherwise ``http``, the response's status.
+    """Return the HTTP status in an error's content, or else the response's status ``http``.
 
     A status in the content counts even inside a gateway's 5xx response.
     """
@@ -102,7 +102,7 @@ def plain_words(said: str) -> str:
 
 
 def find_wait(headers: Mapping[str, str], error: object = None) -> float:
-    """Return how many seconds a service's headers or error ask the client to wait, or 0."""
+    """Return how many seconds a service asks the client to wait, in its headers or error, or 0."""
     named = dict(headers)
     for layer in _nested_errors(error):
         named |= {str(name).lower(): str(value) for name, value in layer.items()}

@@ -40,7 +40,7 @@ _NETWORK_TOOLS = re.compile(r"web|fetch|browser|http|^mcp__", re.IGNORECASE)
 
 
 def find_rule(rules: Sequence[Rule], tool: str, arguments: Mapping[str, Any], *, root: str, folder: str) -> Rule:
-    """Return the first rule that matches a tool call, or an empty mapping if no rule matches.
+    """Return the first rule that matches a tool call, or an empty mapping.
 
     Without a rule, the agent's own permissions decide. Each command of a line is checked by itself, and the strictest
     result counts. ``root`` is HELIX_ROOT; relative paths in ``arguments`` start at ``folder``, where the agent works.
@@ -87,7 +87,7 @@ class _RuledCall:
         return find_folders(self.commands, self.folder)
 
     def paths(self, command: ShellCommand | None, *, named: bool) -> Iterator[str | None]:
-        """Yield the paths that the call, or one of its commands, reads or writes; None means any path."""
+        """Yield the paths that the call, or one of its commands, reads or writes. None means any path."""
         yield from paths_of_tool(self.tool, {**self.arguments, "command": ""}, self.folder, named=named)
         if command:
             yield from paths_of_command(command, self.folders)
@@ -117,7 +117,7 @@ def _match_rule(rule: Rule, call: _RuledCall, command: ShellCommand | None) -> M
 
 
 def _match_command(pattern: str, command: ShellCommand, line: str, *, runs: bool) -> Match:
-    """Return how certainly a pattern matches a command. A rule that allows commands must match literally."""
+    """Return how certainly a pattern matches a command. Rules that allow commands must match literally."""
     if runs:
         plain = command.plain and command.words and re.fullmatch(r"[^\s\0\1]+", command.words[0])
         return match_pattern(pattern, " ".join(command.words).replace(GLOB, "*")) if plain else Match.NO

@@ -26,7 +26,7 @@ def digest_sequences(text: str, *, cut: bool) -> tuple[str, ...]:
 
 
 def find_digests(digests: Iterable[str], text: str) -> set[str]:
-    """Return those of the hashes whose word sequences occur in the text."""
+    """Return the hashes whose word sequences occur in the text."""
     wanted, words = set(digests), _WORD.findall(text.casefold())
     lengths = {int(digest.partition(":")[0]) for digest in wanted}
     return wanted & {_digest_words(words[at : at + n]) for n in lengths for at in range(len(words) - n + 1)}

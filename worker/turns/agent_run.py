@@ -146,7 +146,7 @@ class AgentRun:
             self.unsent = await writer.close()
 
     async def _adopt_earlier_run(self, runner: Adopts, order: Order, emit: Emit) -> RunResult | None:
-        """Return the finished result that a dead worker left behind, or None. This saves a second paid run."""
+        """Return the finished result of a run whose worker died, or None. Reusing it saves a second paid run."""
         result = await self._parts.threads.do_file_work(self._find_finished_run, runner, order)
         if result:
             emit(AgentEvent(kind="output", text=result.text))
@@ -167,7 +167,7 @@ class AgentRun:
         return None
 
     async def _move_earlier_files(self, order: Order, asked_in: int) -> RunResult | None:
-        """Move files from before a question into the resumed run's folder. Return an error result on failure."""
+        """Move files written before the agent's question into the resumed run's folder. Return any error result."""
         take = self._parts.threads.do_file_work
         try:
             await take(folders.take_over_files, self._parts.settings, self._turn, order.attempt, asked_in)
@@ -176,7 +176,7 @@ class AgentRun:
         return None
 
     async def _run_equipped(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
-        """Run the agent with what plug-ins add to the run, such as a tool gateway, and return the result."""
+        """Run the agent with the additions of plug-ins, such as a tool gateway, and return the result."""
         control = RunControl(self._lease, emit)
         context = EquipmentContext(
             turn=self._turn,
@@ -255,7 +255,7 @@ class AgentRun:
         return order
 
     def _use_up(self) -> bool:
-        """Record that this run uses up a person's answer, and return whether it may. Call from a thread."""
+        """Mark a person's answer as used by this run. Return False if it was already used. Call from a thread."""
         done = self._parts.threads.run_in_loop(self._parts.ledger.use_up(self._lease.claim, self._nonce))
         self.answer_used = self._nonce if done else ""
         return done
@@ -351,7 +351,7 @@ class AgentRun:
 
 
 def _find_rejected_answer(turn: Turn, records: Sequence[AttemptRecord]) -> str:
-    """Return the answer that the feedback after the last attempt is about, or an empty string."""
+    """Return the rejected answer that the feedback in the next prompt refers to, or an empty string."""
     attempts = weigh_attempts(latest_attempts(to_policy_attempts(records)), find_turn_policy(turn))
     kept = find_best_attempt(attempts)
     return kept.answer if kept else ""

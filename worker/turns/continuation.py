@@ -15,7 +15,7 @@ _NO_FIT = "the agent's continuation does not fit the text before the break"
 
 
 class Continuation:
-    """Joins the output of a run that continues an interrupted answer to the text written before.
+    """Appends the output of a run that continues an interrupted answer to the text written before the interruption.
 
     The turn's event log then contains the whole text.
     """
@@ -31,7 +31,7 @@ class Continuation:
         self._send_text(so_far)
 
     def handle_event(self, event: AgentEvent) -> None:
-        """Handle an agent event. Output is held back until it is known to continue the earlier text."""
+        """Handle an agent event. Hold back output until it is known to continue the earlier text."""
         if event.kind == "reset":
             self._held.clear()
             self._length, self._seen, self._flows = 0, False, False
@@ -74,7 +74,7 @@ class Continuation:
         return replace(result, completion=replace(completion, evidence=evidence), text=continued.text)
 
     def _show_text(self, text: str, reason: str = "") -> None:
-        """Emit events until the log contains ``text``: the missing end, or a reset and the whole text."""
+        """Emit the events that bring the log to ``text``: only the missing end, or a reset and the whole text."""
         so_far = "".join(self._sent)
         if not text.startswith(so_far):
             self._emit(AgentEvent(kind="reset", text=reason))
@@ -89,7 +89,7 @@ class Continuation:
 
 
 class ResumedOutput:
-    """Puts the text that an agent wrote before its question in front of the output of the resumed run."""
+    """Puts the text that an agent wrote before asking a question in front of the resumed run's output."""
 
     def __init__(self, before: str, emit: Emit) -> None:
         self._before = f"{before.rstrip()}{PARAGRAPH}" if before.strip() else ""

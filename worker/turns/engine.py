@@ -68,7 +68,7 @@ _TASK: ContextVar[TaskEventReport | None] = ContextVar("task", default=None)
 
 
 class IsolatedRunner(Protocol):
-    """Interface for carrying out tasks in processes of their own."""
+    """Interface for carrying out tasks in separate processes."""
 
     def run_task(self, chain_task: ChainTask, turn_id: str, session_id: str) -> None:
         """Carry out one task of a turn in a separate process, and wait until the process ends."""
@@ -155,7 +155,7 @@ class Engine:
         )
 
     def start(self) -> None:
-        """Start the engine's threads, its event loop and the process that guards the agents."""
+        """Start the engine's threads, its event loop and the process that supervises the agents."""
         threading.Thread(target=self._wait_for_shut_down, name="shutdown", daemon=True).start()
         processes.shared_processes().start_guard()
         self._ability.check_models()
@@ -188,7 +188,7 @@ class Engine:
         return True
 
     async def leave_task(self, name: str, kwargs: Mapping[str, Any]) -> None:
-        """Leave the turn of a message to other workers, because no package here has the message's task."""
+        """Leave a turn to other workers, because no package installed here can carry out the task."""
         unknown = UnknownTask(ChainTask(name, int(kwargs["attempt"])))
         await self._ledger.leave_turn(str(kwargs["turn_id"]), str(kwargs["session_id"]), unknown)
 
@@ -235,7 +235,7 @@ class Engine:
         self.loop.run_and_wait(carry_out())
 
     def takes_messages(self) -> bool:
-        """Return True unless the machine is sick or this process was told to be quiet or to end."""
+        """Return True unless the machine is unhealthy or this process was told to pause or to shut down."""
         return not (self.host.sick or self._quiet_ordered or self._ends)
 
     def _obey_order(self, order: str) -> bool:
@@ -262,7 +262,7 @@ class Engine:
         self._was_sick = sick
 
     def start_heartbeat(self, consumer: Any, ready_file: Path | None) -> None:
-        """Start the heartbeat that tells the supervisor and the operators that this worker takes messages."""
+        """Start the heartbeat, which tells the supervisor and the operators that this worker accepts messages."""
         self.bridge.consumer = consumer
         work = WorkerActivity(
             name=self.name,
@@ -332,7 +332,7 @@ class Engine:
         return True
 
     def shut_down(self) -> None:
-        """Start the shutdown: waiting turns are handed over at once, running agents get some time to finish.
+        """Start the shutdown: hand over waiting turns at once, and give running agents some time to finish.
 
         Safe in signal handlers: takes no lock, because a second signal may interrupt the first handler.
         """

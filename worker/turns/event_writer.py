@@ -87,7 +87,7 @@ class EventWriter:
             self._writing = self._loop.create_task(self._append_waiting())
 
     async def close(self) -> list[Body]:
-        """Wait for the append in progress, and return the events that are not in the log yet.
+        """Wait for the append in progress, and return the events that are not yet in the log.
 
         The caller must store the returned events before any other event. Raises unexpected errors of an append,
         but neither a lost lease nor an unavailable store.

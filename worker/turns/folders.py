@@ -58,13 +58,13 @@ def locate_turn_folder(settings: Settings, turn: Turn) -> Path:
 
 
 def may_write_files(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
-    """Return True if the agents of a turn may have written files, or if this worker cannot tell."""
+    """Return True if the agents of a turn may have written files, or if this worker does not know."""
     runner = _find_runner(settings, turn, runners)
     return runner is None or needs_folder(runner)
 
 
 def may_be_recorded(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
-    """Return True if agent runs of a turn may be recorded on disk, or if this worker cannot tell."""
+    """Return True if agent runs of a turn may be recorded on disk, or if this worker does not know."""
     runner = _find_runner(settings, turn, runners)
     return runner is None or is_recorded(runner)
 
@@ -75,7 +75,7 @@ def is_recorded(runner: AnyRunner) -> bool:
 
 
 def _find_runner(settings: Settings, turn: Turn, runners: BuildRunner) -> AnyRunner | None:
-    """Return the runner of a turn's agents. Return None if it is unknown here or may change between attempts."""
+    """Return the runner of a turn's agents, or None if the runner is unknown here or may change between attempts."""
     model = settings.models.get(turn.request.model)
     if model is None or not find_work(turn.request).in_session or turn.stage:
         return None
@@ -133,17 +133,17 @@ def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
 
 
 def locate_own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
-    """Return the folder of the current delivery of an attempt; the folder may not exist yet."""
+    """Return the folder of the current delivery of an attempt, even if the folder does not exist yet."""
     return Path(f"{locate_turn_folder(settings, turn)}/attempts/{delivery_name(turn.turn_id, attempt, turn.delivery)}")
 
 
 def locate_other_delivery(directory: Path, turn: Turn, attempt: int, delivery: int) -> Path:
-    """Return the folder of another delivery of the same turn; ``directory`` is any delivery's folder."""
+    """Return the folder of another delivery of the same turn, given any delivery's folder as ``directory``."""
     return directory.with_name(delivery_name(turn.turn_id, attempt, delivery))
 
 
 def take_over_files(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> None:
-    """Move the files that earlier deliveries wrote since a question into the current delivery's folder.
+    """Move the files written since the agent's question from earlier folders into the current delivery's folder.
 
     ``asked_in`` is the delivery that asked the question. Each entry is moved as a whole; if the worker dies in
     between, the next worker moves the rest.
@@ -180,7 +180,7 @@ def find_recorded_attempts(settings: Settings, claim: LeaseClaim, runners: Build
 
 
 def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
-    """Delete the recorded runs of the given attempts, whose results are stored."""
+    """Delete the recorded runs of the given attempts, because their results are stored."""
     try:
         folder = locate_turn_folder(settings, turn)
     except SettingsError:
@@ -191,12 +191,12 @@ def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
 
 
 def last_delivery_name(turn: Turn, record: AttemptRecord) -> str:
-    """Return the name of the folder in which the attempt's last delivery worked."""
+    """Return the name of the folder that the attempt's last delivery used."""
     return delivery_name(turn.turn_id, record.number, record.last_delivery)
 
 
 def locate_last_delivery(settings: Settings, turn: Turn, record: AttemptRecord) -> Path:
-    """Return the folder in which the attempt's last delivery worked. Raises ``SettingsError``."""
+    """Return the folder that the attempt's last delivery used. Raises ``SettingsError``."""
     return locate_turn_folder(settings, turn) / "attempts" / last_delivery_name(turn, record)
 
 
@@ -216,7 +216,7 @@ _wrote_nothing = RecentEntries[str, bool](most=256)
 
 
 def _read_delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> WrittenFiles:
-    """Read the answer files that an attempt's agent wrote. Cache the agents that wrote none."""
+    """Read the answer files that an attempt's agent wrote. Remember attempts without files."""
     name = last_delivery_name(turn, record)
     if _wrote_nothing.get(name):
         return _NOTHING

@@ -15,7 +15,7 @@ PREFERRED_IN_A_ROW = 3
 
 
 class NextQueue:
-    """Decides which queue a worker polls first: turns in progress before new turns, without starving these."""
+    """Decides the order in which a worker polls queues: turns in progress first, without starving new turns."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
@@ -32,7 +32,7 @@ class NextQueue:
         return [*first, *others, tasks.PREFERRED_QUEUE]
 
     def note_taken(self, queue: str) -> None:
-        """Record that a message was taken from a queue, because this affects the next polling order."""
+        """Record that a message was taken from a queue, which affects the next polling order."""
         if queue == tasks.PREFERRED_QUEUE:
             self._in_a_row += 1
         elif queue == tasks.RUN_QUEUE:

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 
 class RunControl:
-    """Tells a runner when its agent must end: by the lease, or because equipment suspends or aborts the run.
+    """Tells a runner when its agent must end: when the lease ends, or when equipment suspends or aborts the run.
 
     All methods may be called from any thread. Equipment puts evidence about the run into ``evidence``, and the agent's
     calls that it observed into ``observed``.
@@ -61,7 +61,7 @@ class RunControl:
         self._asked = self._asked or asked
 
     def abort_run(self, reason: str) -> None:
-        """End the agent because of a passing error, after which the attempt is delivered again."""
+        """End the agent because of a temporary error. The attempt is then delivered again."""
         self._aborted = self._aborted or reason
 
     def report_event(self, event: AgentEvent) -> None:
@@ -69,7 +69,7 @@ class RunControl:
         self._loop.call_soon_threadsafe(self._emit, event)
 
     def apply_to(self, result: RunResult) -> RunResult:
-        """Return the result of the run with the evidence, and with the question or the error that ended the run."""
+        """Return the run's result, extended by the evidence and by the question or error that ended the run."""
         ended = result.completion
         if self.observed and result.tool_calls:
             result = replace(result, tool_calls=result.tool_calls.with_observed(self.observed))
@@ -85,7 +85,7 @@ class RunControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EquipmentContext:
-    """The facts and functions about a run that equipment may use.
+    """The facts and functions about a run that run equipment may use.
 
     Attributes:
         token: the lease's fencing token; commands to the store must compare it.
@@ -101,10 +101,10 @@ class EquipmentContext:
 
 
 class RunEquipment:
-    """Base class for equipment of runs."""
+    """Base class for plug-ins that equip agent runs, for example with tools."""
 
     def equip_run(self, order: Order, context: EquipmentContext) -> AbstractAsyncContextManager[Order] | None:
-        """Return a context manager that gives the equipped order and ends with the run, or None to leave the run.
+        """Return a context manager that yields the equipped order and exits with the run, or None to change nothing.
 
         Entering it may raise ``SettingsError`` or ``OSError``, which become the run's result.
         """
@@ -112,13 +112,13 @@ class RunEquipment:
 
 
 def is_equipment_loaded() -> bool:
-    """Return True if ``load_equipment`` imports nothing any more, so that the event loop may call it."""
+    """Return True if ``load_equipment`` has nothing left to import, so that the event loop may call it."""
     return bool(load_equipment.cache_info().currsize)
 
 
 @functools.cache
 def load_equipment() -> tuple[RunEquipment, ...]:
-    """Return the equipment of all installed plug-ins."""
+    """Return the run equipment of all installed plug-ins."""
     found = []
     for name in find_plugins(EQUIPMENT):
         try:

@@ -51,7 +51,7 @@ class TaskReport(Protocol):
 
     @property
     def task_id(self) -> str:
-        """Return the id of the Celery task, or an empty string if nobody watches."""
+        """Return the id of the Celery task, or an empty string if nobody watches the task."""
         return ""
 
     def start_task(self, words: str) -> None:
@@ -63,7 +63,7 @@ class TaskReport(Protocol):
         return
 
     def next_task_id(self, _link: ChainTask | None) -> str:
-        """Return the Celery id of the next task if this process continues with it; empty if nobody watches."""
+        """Return the Celery id of the turn's next task if this process continues with it, or an empty string."""
         return ""
 
     def start_next(self, chain_task: ChainTask) -> None:
@@ -77,7 +77,7 @@ class NoTaskReport(TaskReport):
 
 @dataclass(frozen=True, slots=True)
 class _TurnContext:
-    """A process's state while working on a turn; ``alone`` means that the process has no other task."""
+    """The state of this process while it works on a turn. ``alone`` means that the process has no other task."""
 
     slot_hold: SlotHold
     report: TaskReport
@@ -132,7 +132,7 @@ class TurnService:
                 context.report.start_next(following.chain_task)
 
     async def _carry_out_claimed(self, lease: Lease, context: _TurnContext) -> LeaseClaim | None:
-        """Carry out the claimed task. Return the claim of the next task, or None if this process stops here."""
+        """Carry out the claimed task. Return the claim of the next task, or None if this process must not continue."""
         claim, report = lease.claim, context.report
         chain_task, turn = claim.chain_task, claim.turn
         try:
@@ -170,7 +170,7 @@ class TurnService:
     async def _store_result(
         self, lease: Lease, attempts: list[AttemptRecord], transition: Transition, context: _TurnContext
     ) -> tuple[ChainTask, Transition, LeaseClaim | CommitResult]:
-        """Store a task's transition, together with the verdict if the answer can be validated at once.
+        """Store a task's transition, together with the verdict if the answer can be validated immediately.
 
         Return the last task carried out, its transition, and the store's reply.
         """
@@ -222,7 +222,7 @@ class TurnService:
         return retry_without_files(turn, chain_task, str(error))
 
     def _runs_in_place(self, lease: Lease, transition: Transition, context: _TurnContext) -> bool:
-        """Take a free slot for the next task, and return True if this process continues with that task.
+        """Take a free slot for the next task. Return True if this process continues with that task.
 
         A repeated task may go to another process, and the delivery before the last strike needs a process of its own.
         """
@@ -266,7 +266,7 @@ class TurnService:
     async def _request_claim(
         self, chain_task: ChainTask, turn_id: str, session_id: str, context: _TurnContext
     ) -> LeaseClaim | ClaimRefusal:
-        """Ask the store for the turn. A worker with an idle agent of the session may claim the turn first.
+        """Ask the store for a claim on the turn. A worker with an idle agent of the session gets precedence.
 
         That worker has ``affinity_patience`` seconds for this.
         """
@@ -292,7 +292,7 @@ class TurnService:
             wait += _FIRST_WAIT
 
     async def _find_lack(self, turn_id: str, chain_task: ChainTask) -> str:
-        """Return why this worker cannot carry out the task of an installed kind of work; empty if it can."""
+        """Return why this worker cannot carry out a task of the turn's kind of work, or an empty string."""
         turn = await self.parts.ledger.read_turn(turn_id)
         try:
             if turn:
@@ -317,7 +317,7 @@ class TurnService:
         ]
 
     async def _handle_wrong_setup(self, lease: Lease, transition: Transition, failing: PendingFailure) -> Transition:
-        """Hand a task over to other workers if only this worker's configuration makes the task fail.
+        """Hand a task over to other workers if the task fails only because of this worker's configuration.
 
         Each capable worker tries once; after that the turn itself or the whole installation is to blame. Turns wait for
         a worker if none offers the model, has the folder, or knows a rule.

@@ -56,7 +56,7 @@ class SharedFolder:
 
 
 def create_session_files(settings: Settings, ledger: Ledger, threads: Threads) -> SessionFiles:
-    """Create the session file storage selected in the settings. Raises ``SettingsError``."""
+    """Create the storage for session files that the settings select. Raises ``SettingsError``."""
     plugin = find_session_files(settings.files)
     files: SessionFiles = plugin.work(settings, ledger, threads) if plugin else SharedFolder()
     return files

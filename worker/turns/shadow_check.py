@@ -31,7 +31,7 @@ class ShadowResult:
 
 
 class ShadowCheck:
-    """Base class for additional checks of answers; their results are stored but never change the decision."""
+    """Base class for additional checks of answers, whose results are stored but never change the decision."""
 
     def applies_to(self, turn: Turn) -> bool:
         """Return True if this check should run on the answers of the given turn."""
@@ -40,5 +40,5 @@ class ShadowCheck:
     async def check_answer(
         self, parts: EngineParts, turn: Turn, case: ValidationCase, attempt: Attempt, seconds_left: float
     ) -> ShadowResult:
-        """Check an answer within ``seconds_left`` of the turn and return the result. Must not raise."""
+        """Check an answer within ``seconds_left`` and return the result. Must not raise."""
         raise NotImplementedError

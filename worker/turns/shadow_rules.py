@@ -27,7 +27,7 @@ SHADOW_SECONDS = 120.0
 
 
 class ShadowRules(ShadowCheck):
-    """Checks answers by a policy's shadow rules: their verdicts are counted but never reject an answer."""
+    """Checks answers against a policy's shadow rules, whose verdicts are counted but never reject an answer."""
 
     def applies_to(self, turn: Turn) -> bool:
         """Return True if the turn's policy has shadow rules."""
@@ -37,7 +37,7 @@ class ShadowRules(ShadowCheck):
     async def check_answer(
         self, parts: EngineParts, turn: Turn, case: ValidationCase, attempt: Attempt, seconds_left: float
     ) -> ShadowResult:
-        """Check an answer by the shadow rules, within two minutes and half of the turn's remaining time."""
+        """Check an answer by the shadow rules, within two minutes and half of the time that the turn has left."""
         applied = AppliedPolicy.from_request(turn.request)
         names = applied.shadow if applied else ()
         policy = replace(case.policy, order={}, caps={})
@@ -57,7 +57,7 @@ class ShadowRules(ShadowCheck):
 def summarise_findings(
     turn: Turn, names: Sequence[str], issues: Sequence[ValidationIssue], spent: ValidationCost
 ) -> ShadowResult:
-    """Return the counters, issues and costs of shadow rules that checked an answer."""
+    """Return the counters, issues and costs of a check by shadow rules."""
     rejecting = {issue.validator for issue in issues if issue.is_error}
     counted = {counter_field("shadow.judged", name, model_label(turn)): 1 for name in names}
     counted |= {counter_field("shadow.rejected", name, model_label(turn)): 1 for name in names if name in rejecting}

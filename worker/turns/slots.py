@@ -52,7 +52,7 @@ class Slots:
         return self._next.order_queues(list(filter(self.count_free, queues)))
 
     def queues_to_poll(self, queues: Sequence[str]) -> list[str]:
-        """Return the queues to poll now. Validation is not polled alone right after agent slots fill up.
+        """Return the queues to poll now: none for a moment if only the validation queue has free slots.
 
         Such a poll must be interrupted when an agent slot becomes free, which costs more than a short turn.
         """
@@ -96,7 +96,7 @@ class Slots:
 
 
 class SlotHold:
-    """The slots that one turn holds while a process works on several of the turn's tasks in a row.
+    """The slots that a turn holds while a process works on several of the turn's tasks in a row.
 
     A turn keeps its agent slot during validation, so that its agent can run again at once. The validation pool
     limits concurrent validations itself.
@@ -116,7 +116,7 @@ class SlotHold:
         return False
 
     def keep_needed(self, queue: str) -> None:
-        """Return all slots that a task of ``queue`` does not need."""
+        """Return all held slots except those that a task of ``queue`` needs."""
         for other in self._held - {queue, RUN_QUEUE}:
             self._held.discard(other)
             self._slots.give_back(other)

@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 
 async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
-    """Validate the answer of an attempt, and return the transition that the policy decides on."""
+    """Validate the answer of an attempt, and return the transition that the policy chooses."""
     turn, chain_task = lease.claim.turn, lease.claim.chain_task
     *before, this = attempts
     if this.number != chain_task.attempt:
@@ -87,7 +87,7 @@ async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[Attem
 async def validate_at_once(
     parts: EngineParts, lease: Lease, run: Transition, attempts: Sequence[AttemptRecord]
 ) -> ValidatedRun | None:
-    """Validate a run's answer before the run is stored. Return one transition for both, or None if impossible.
+    """Validate a run's answer before the run is stored. Return one transition for both, or None if that is impossible.
 
     ``attempts`` are the earlier attempts and what is known of this attempt. An accepted answer is published, and the
     recordings of finished runs are removed.

@@ -55,7 +55,7 @@ _START_SECONDS = 30.0
 
 @checked_frozen(kw_only=True)
 class ValidationCase:
-    """An answer with everything needed to validate or repair it in another process.
+    """An answer with everything that another process needs to validate or repair it.
 
     Attributes:
         text: the raw answer of a new attempt, or the validated answer to repair.
@@ -78,7 +78,7 @@ class ValidationCase:
 
     @functools.cached_property
     def rules(self) -> tuple[str, ...]:
-        """Return the names of the rules behind the active validators. A policy file may rename rules."""
+        """Return the names of the rules behind the active validators, because a policy file may rename rules."""
         if self.file is None:
             return self.names
         called = {entry.name: entry.rule for entry in self.file.rules}
@@ -86,7 +86,7 @@ class ValidationCase:
 
     @functools.cached_property
     def bounded(self) -> bool:
-        """Return True if validating this answer is so quick that no child process is needed.
+        """Return True if validation is so quick that it needs no child process.
 
         All validators must be ours, declare their time bounded by these texts, and not touch the file system;
         the texts must be short.
@@ -105,7 +105,7 @@ class ValidationCase:
 
 
 class ValidatorsUnavailable(Exception):
-    """Raised when validators cannot be built: a name is unknown here, or a plug-in cannot be loaded."""
+    """Raised when validators cannot be built, because a name is unknown or a plug-in cannot be loaded."""
 
 
 def _build_case_validators(case: ValidationCase) -> tuple[ResponseValidator, ...]:
@@ -126,7 +126,7 @@ def _build_case_validators(case: ValidationCase) -> tuple[ResponseValidator, ...
 
 @checked_frozen(slots=True)
 class _ValidatorRecipe:
-    """Cache key for the validators of a policy file; compares the file by its hash."""
+    """Cache key for the validators of a policy file. The file is compared by its hash."""
 
     hash: str
     names: tuple[str, ...]
@@ -192,7 +192,7 @@ class ValidationPool:
     def _isolate_blamed(
         self, work: Callable[[ValidationCase], Found], case: ValidationCase
     ) -> tuple[Found | None, list[ValidationIssue]]:
-        """Find validators that take too long or crash. Return the others' result and an issue for each."""
+        """Find validators that crash or take too long. Return the other validators' result and an issue for each."""
         sound = tuple(name for name in case.names if self._try_work(work, replace(case, names=(name,))) is not None)
         blamed = [name for name in case.names if name not in sound]
         log.error("validators.overran", validators=blamed, seconds=self._seconds)
@@ -204,7 +204,7 @@ class ValidationPool:
         return self._try_work(work, replace(case, names=sound)), errors
 
     def _try_work(self, work: Callable[[ValidationCase], Found], case: ValidationCase) -> Found | None:
-        """Validate or repair an answer. Return None if the validators raise, take too long or crash."""
+        """Validate or repair an answer. Return None if a validator raises, crashes or takes too long."""
         if case.bounded:
             try:
                 return work(case)
@@ -232,7 +232,7 @@ class _ChildPool:
     def run_case(
         self, work: Callable[[ValidationCase], Found], case: ValidationCase, seconds: float
     ) -> Found | ValidatorsUnavailable | None:
-        """Run ``work`` in a child process and return its result, or None if the child is too slow or dies."""
+        """Run ``work`` in a child process and return the result, or None if the child dies or takes too long."""
         with self._places:
             child = self._acquire_child()
             answer = child.run_case(work, case, seconds)

@@ -24,7 +24,7 @@ _TO_NOTE = 2.0
 
 
 def can_keep_agents(settings: Settings) -> bool:
-    """Return True if agents of some model may stay running between messages, to answer the next one faster."""
+    """Return True if any model's agents may stay running between messages, to answer the next message faster."""
     return any(isinstance(runner, WarmRunner) for runner in _list_runners(settings))
 
 
@@ -60,7 +60,7 @@ class WarmAgents:
         return [runner for runner in _list_runners(self._settings) if isinstance(runner, SpareRunner)]
 
     async def poll(self) -> None:
-        """Delete the store's records of exited agents, and stop agents whose session moved to another worker.
+        """Delete the store's records of exited agents, and stop agents whose session has moved to another worker.
 
         While this process ``takes`` turns, spare agents are started for the sessions likely to continue here.
         """

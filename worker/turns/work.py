@@ -29,7 +29,7 @@ Files = Mapping[str, str] | None
 
 
 class SessionSetUp(NamedTuple):
-    """The settings for writing the CLAUDE.md file of a session."""
+    """The settings for writing a session's CLAUDE.md file."""
 
     root: Path
     template: str
@@ -37,7 +37,7 @@ class SessionSetUp(NamedTuple):
 
 
 class TurnWork:
-    """Base class for what a worker does for a kind of work. The base class itself handles chat messages."""
+    """Base class for how a worker carries out a kind of work. The base class itself handles chat messages."""
 
     def locate_folder(self, settings: Settings, turn: Turn) -> Path:
         """Return the folder for the turn's files, by default the folder of the session.
@@ -70,7 +70,7 @@ class TurnWork:
         session.prepare_session(holder, turn, rules.root, rules.template, tools=rules.tools)
 
     async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
-        """Carry out a task that only this kind of work has and that runs no agent. Return the transition.
+        """Carry out a task that is specific to this kind of work and runs no agent. Return the transition.
 
         Raises:
             LeaseLost: another worker has the turn.
@@ -97,7 +97,7 @@ class TurnWork:
         workspace.publish_answer(holder, answer.response, attempt_id=accepted.delivery, files=files, durable=durable)
 
     def give_up(self, settings: Settings, turn: Turn) -> None:
-        """Delete data of a failing turn that only another attempt would need."""
+        """Delete data of a failing turn that only further attempts would need."""
 
 
 _CHAT = TurnWork()
@@ -109,7 +109,7 @@ def find_turn_work(turn: Turn) -> TurnWork:
 
 
 def is_work_installed(turn: Turn) -> bool:
-    """Return True if this worker has the package of the turn's kind of work."""
+    """Return True if this worker has the package for the turn's kind of work."""
     try:
         find_turn_work(turn)
     except SettingsError:

@@ -37,7 +37,7 @@ class FeedbackChannel:
         return self.session_dir / self.FEEDBACK_FILE
 
     def write(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
-        """Write the feedback to the file, replacing earlier feedback, and return the text of the file.
+        """Write the feedback to the file, replacing earlier feedback, and return the file's text.
 
         Raises:
             ValueError: ``attempt``, counted from 1, exceeds the limit.
@@ -48,7 +48,7 @@ class FeedbackChannel:
         return text
 
     async def send(self, message: str, attempt: int, max_attempts: int | None = None) -> bool:
-        """Write the feedback to the file. Log the reason and return False if the file cannot be written.
+        """Write the feedback to the file. If that fails, log the reason and return False.
 
         Raises:
             ValueError: ``attempt``, counted from 1, exceeds the limit.
@@ -61,7 +61,7 @@ class FeedbackChannel:
         return True
 
     def text(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
-        """Return the text of the feedback file for a message and the number of the attempt.
+        """Return the text of the feedback file for a message and an attempt number.
 
         Raises:
             ValueError: ``attempt``, counted from 1, exceeds the limit.
@@ -95,7 +95,7 @@ class FeedbackChannel:
             return None
 
     def archive(self, name: str = "") -> Path | None:
-        """Move the feedback file to the folder ``logs/``. Return its new path, or None if there is no file.
+        """Move the feedback file to the folder ``logs/`` and return its new path, or None if there is no file.
 
         ``name`` is the file name without extension; the default is the current time.
         """

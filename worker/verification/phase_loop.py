@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class PhaseVerificationFailed(HelixError):
-    """Raised when no run of a phase passed its verification. ``errors`` lists the reasons and is never empty."""
+    """Raised when no run of a phase passed verification. ``errors`` lists the reasons and is never empty."""
 
     code = "phase_not_verified"
 
@@ -106,7 +106,7 @@ async def _verify_run(
 
 
 def compose_feedback(result: VerificationResult) -> str:
-    """Return the feedback for an agent: the errors of a verification as a list, then the verifier's advice."""
+    """Return the feedback for an agent: a list of a verification's errors, followed by the verifier's advice."""
     advice = (result.feedback or "").strip()
     if advice in result.errors:
         advice = ""

@@ -145,7 +145,7 @@ class _PhaseRuns:
             self._on_output(event.text)
 
     def publish_output(self) -> None:
-        """Replace the phase's ``output`` folder by the verified output. The run's own folder keeps a copy."""
+        """Replace the phase's ``output`` folder by the verified output, keeping a copy in the run's own folder."""
         output, fresh = self._phase_dir / "output", self._phase_dir / f".output-{self.name}"
         old = fresh.with_name(f"{fresh.name}-old")
         copy_files(scan_tree(self.latest / "output"), fresh)

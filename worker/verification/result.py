@@ -11,7 +11,7 @@ from worker.verification.gates import GateReport
 
 
 class ResultGround(StrEnum):
-    """The reason for the result of a verification, such as a failed quality gate or a verdict."""
+    """The reason for a verification's result, such as a failed quality gate or a verdict."""
 
     #: A deterministic gate failed, or the gates passed and no verifier was needed.
     GATES = "gates"
@@ -49,7 +49,7 @@ class VerificationResult:
 
     @property
     def has_verdict(self) -> bool:
-        """Return True if the output was assessed, and False if the verification itself did not finish."""
+        """Return True if the output was assessed, or False if the verification did not finish."""
         return self.ground in {ResultGround.GATES, ResultGround.VERDICT}
 
     def to_dict(self) -> dict[str, Any]:

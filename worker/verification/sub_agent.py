@@ -34,7 +34,7 @@ _PLAIN = "Produce the expected files so that the quality gate is met."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationScope:
-    """Identifies the run of a phase that is verified, and limits the verification.
+    """Identifies the phase's run to verify, and limits the verification.
 
     Attributes:
         model: the phase's model, used if ``HELIX_VERIFIER_MODEL`` is empty.
@@ -56,7 +56,7 @@ class VerificationScope:
     fence: GateSandbox | None = None
 
     def gate_settings(self, fence: GateSandbox) -> GateSettings:
-        """Return the settings with which the quality gates of the phase run in a sandbox."""
+        """Return the settings for running the phase's quality gates in a sandbox."""
         return GateSettings(
             stop=self.stop,
             deadline=self.deadline,

@@ -24,7 +24,7 @@ class VerdictError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class VerifierVerdict:
-    """The verdict of a verifying agent. ``errors`` is empty only on success."""
+    """The verdict of a verifying agent. ``errors`` is empty only for a successful output."""
 
     success: bool
     feedback: str | None = None

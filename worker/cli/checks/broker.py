@@ -114,13 +114,13 @@ def _read_server_setting(redis: Any, name: str) -> str | None:
 
 
 def report_unread_settings(name: str, asked: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Yield a finding about settings that could not be read because the server refuses CONFIG GET."""
+    """Yield a finding about settings that cannot be checked, because the server refuses CONFIG GET."""
     if silent := [each for each, value in asked.items() if value is None]:
         yield Finding(f"{name} settings", "ok", f"not read, CONFIG GET is refused: {', '.join(silent)}")
 
 
 def check_submit(settings: Settings) -> Iterator[Finding]:
-    """Check that the store accepts turns by running the commands that a submit uses."""
+    """Check that the store accepts turns by running the commands that submitting a turn uses."""
 
     async def try_submit(client: TurnsClient) -> dict[str, str]:
         cancel, of_none = client.store.load_command(CANCEL), client.submitter.create_turn_id()
@@ -166,7 +166,7 @@ def check_append_only_files(name: str, directory: str | None, info: Info) -> Ite
 
 
 def check_mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
-    """Check that a node of a Redis Cluster is also configured as a cluster here."""
+    """Check that a node of a Redis Cluster is configured as a cluster here, too."""
     if not (info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0))):
         return
     if settings.store_is_cluster:
@@ -291,7 +291,7 @@ def check_power(name: str, synced: str | None, settings: Settings) -> Iterator[F
 
 
 def check_memory(name: str, info: Info) -> Finding:
-    """Check whether the server may evict data or is about to refuse writes."""
+    """Check whether the server may evict data or will soon refuse writes."""
     check, policy = f"{name} memory", info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         fix = "start it with --maxmemory-policy noeviction"

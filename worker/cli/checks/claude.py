@@ -50,7 +50,7 @@ def check_version(program: str) -> Finding:
 
 
 def check_key(settings: Settings) -> Finding:
-    """Check whether the settings give agents credentials for the Claude CLI."""
+    """Check whether the settings give the agents credentials for the Claude CLI."""
     if settings.claude_api_key:
         return Finding("claude key", "ok", "HELIX_CLAUDE_API_KEY, or the key of the model's block, is set")
     if given := [name for name in settings.claude_env if os.environ.get(name)]:
@@ -74,7 +74,7 @@ def check_other_service(settings: Settings) -> Iterator[Finding]:
 
 
 def check_hooks(settings: Settings) -> Finding:
-    """Run the Claude CLI once and check that its hooks work. Without hooks no run counts as complete."""
+    """Run the Claude CLI once and check that its hooks work, because without hooks no run counts as complete."""
     from worker.runners.base import Order
     from worker.runners.claude.runner import ClaudeCliRunner
     from worker.runners.sandbox.bubblewrap import find_obstacle
@@ -112,7 +112,7 @@ def check_hooks(settings: Settings) -> Finding:
 
 
 def report_hooks(ran: list[str], reason: str) -> Finding:
-    """Return the finding about a test run of the Claude CLI in which the hooks of the events ``ran``."""
+    """Return the finding about a test run of the Claude CLI. ``ran`` are the events whose hooks were called."""
     missing = [event for event in ("SessionStart", "SessionEnd") if event not in ran]
     if not missing:
         return Finding("claude hooks", "ok", "SessionStart and SessionEnd in our run left their marks")

@@ -60,7 +60,7 @@ def group_models(
 
 
 def check_sessions(settings: Settings) -> Finding:
-    """Check that sessions can be written, by writing a file to their folder or its nearest existing parent."""
+    """Check that session files can be written to their folder or to its nearest existing parent."""
     folder = _nearest_existing(settings.sessions_dir)
     draft, name = (folder / f".doctor-{secrets.token_hex(6)}{end}" for end in (".draft", ""))
     try:

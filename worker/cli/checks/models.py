@@ -24,7 +24,7 @@ _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the
 
 
 def check_models(settings: Settings) -> Iterator[Finding]:
-    """Check whether each model's runner works, and yield findings. Each model service is asked only once."""
+    """Check whether each model's runner works, and yield findings. Ask each model service only once."""
     from worker.agents import list_runner_names
     from worker.agents.model_availability import (
         find_listed_name,
@@ -104,7 +104,7 @@ def _suggest_fix(runner: str, known: tuple[str, ...]) -> str:
 
 
 def list_service_models(url: str, key: str) -> Finding | frozenset[str] | None:
-    """Return the models that a model service lists, None if it has no list, or a finding about an error."""
+    """Return the models that a model service lists, None if the service has no list, or a finding about an error."""
     request = urllib.request.Request(f"{url.rstrip('/')}/models")  # noqa: S310 - the operator's own address
     if key:
         request.add_header("Authorization", f"Bearer {key}")

@@ -14,7 +14,7 @@ _FIX = "install the package again, or remove it"
 
 
 def check_plugins() -> Iterator[Finding]:
-    """Report each plug-in that cannot be imported, then list the others in one finding."""
+    """Report each plug-in that cannot be imported, and list the working plug-ins in one finding."""
     said = []
     for group, noun in GROUPS.items():
         problems = {name: _find_problem(group, name) for name in sorted(find_plugins(group))}
@@ -29,7 +29,7 @@ def check_plugins() -> Iterator[Finding]:
 
 
 def run_plugin_checks(settings: Settings) -> Iterator[Finding]:
-    """Run the checks that plug-ins add, and yield their findings. A check that crashes becomes a finding."""
+    """Run the checks that plug-ins add, and yield their findings. Turn a crash of a check into a finding."""
     for name in sorted(find_plugins(CHECK)):
         try:
             yield from load_plugin(CHECK, name)(settings)

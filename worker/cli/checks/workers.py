@@ -32,7 +32,7 @@ _SLOTS: dict[str, Callable[[WorkerReport], tuple[int, int]]] = {
 
 
 def check_workers(settings: Settings) -> Iterator[Finding]:
-    """Check the workers, also by sending a probe message through the broker, and yield findings."""
+    """Check the workers, also with a probe message through the broker, and yield findings."""
     if not settings.store_url:
         return
     try:
@@ -103,7 +103,7 @@ def report_alerts(installation: InstallationState) -> Iterator[Finding]:
 
 
 def check_presence(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
-    """Check that all workers of the last day still run. ``now`` is a Unix time."""
+    """Check that all workers of the last day are still running. ``now`` is a Unix time."""
     if not reports:
         return
     lost, there = missing_workers(reports, now), sum(now - each.at < HEARD_SECONDS for each in reports)
@@ -117,7 +117,7 @@ def check_presence(reports: Sequence[WorkerReport], now: float) -> Iterator[Find
 
 
 def check_leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) -> Iterator[Finding]:
-    """Check that each worker renews the leases on its turns in time."""
+    """Check that each worker renews its leases in time."""
     rounds = {each.name: each.lease_round for each in reports if now - each.at < HEARD_SECONDS}
     slow = sorted(f"{name} took {took:.1f} s" for name, took in rounds.items() if took > lease_seconds * SLOW_SHARE)
     if slow:
@@ -128,7 +128,7 @@ def check_leases(reports: Sequence[WorkerReport], now: float, lease_seconds: flo
 
 
 def check_shared_sessions(installation: InstallationState) -> Iterator[Finding]:
-    """Report that all workers use the same session folder, unless an alert reports the contrary."""
+    """Report that all workers use the same session folder, unless an alert says otherwise."""
     if any(each.sessions for each in installation.reports) and "sessions shared" not in installation.why:
         yield Finding("sessions shared", "ok", "all workers see the same session folder")
 
@@ -183,7 +183,7 @@ def check_backlog(installation: InstallationState, messages: dict[str, int]) -> 
 
 
 def check_traces(untraced: int | None) -> Iterator[Finding]:
-    """Report how many finished turns wait to be sent as traces; nothing if tracing was never started."""
+    """Report how many finished turns are waiting to be sent as traces. Report nothing if tracing was never started."""
     if untraced:
         fix = "is `turns run traces` running, and its receiver? its log says; turns themselves are not concerned"
         yield Finding("traces", "warning", f"{untraced} finished turns wait to be sent", fix)

@@ -15,7 +15,7 @@ from worker.cli.store_access import describe_caller, run_with_client
 @click.command(epilog="Example: turns policy versions")
 @json_option
 def versions(as_json: bool) -> None:
-    """Show each version: its share of sessions, its policy, and whether it was rolled back."""
+    """Show each version of the flow: its share of sessions, its policy, and whether it was rolled back."""
 
     async def read_versions(client: TurnsClient) -> list[dict[str, object]]:
         active, gone = await client.flows.read_active(), await client.flows.read_rolled_back()
@@ -66,7 +66,7 @@ def _version_row(each: Mapping[str, object]) -> tuple[str, ...]:
 @click.option("--why", default="", help="Shown beside the version.")
 @json_option
 def rollback(version: str, why: str, as_json: bool) -> None:
-    """Give VERSION no more turns, on all relays within a second and without a restart.
+    """Stop giving turns to VERSION, on all relays within a second and without a restart.
 
     Its sessions continue with other versions. Running turns keep VERSION until they end.
     """
@@ -82,7 +82,7 @@ def rollback(version: str, why: str, as_json: bool) -> None:
 @click.argument("version")
 @json_option
 def resume(version: str, as_json: bool) -> None:
-    """Give VERSION its share of turns again. Earlier failures no longer count for its limit."""
+    """Give VERSION its share of turns again. Earlier failures no longer count towards its limit."""
 
     async def resume_version(client: TurnsClient) -> Mapping[str, int]:
         async with client.orders.place_order("flow.resume", by=describe_caller(), detail=version):

@@ -35,7 +35,7 @@ _COLUMNS = 5
 @click.option("--every", type=click.Choice(list(BUCKETS)), help="Show how it went: a line for each.")
 @json_option
 def retry_rate(since: float, by: str | None, model: str, every: str | None, as_json: bool) -> None:
-    """Show the share of finished turns with at least one retry after validation.
+    """Show the share of finished turns that were retried after validation at least once.
 
     By validator or code: the share of validated attempts that were rejected. Attempts lost to crashes do not count.
     """
@@ -97,7 +97,7 @@ _RULES_HEAD = ("rejected", "of validated", "rate", *_REACTIONS_HEAD, "gave up")
 )
 @json_option
 def summary(since: float, by: str | None, against: float, as_json: bool) -> None:
-    """Show how turns ended and what agents used.
+    """Show how many turns ended in each way, and how many tokens and dollars agents used.
 
     Turns and agent runs count when they end. "failed" tokens and money belong to runs whose answer was rejected.
     """

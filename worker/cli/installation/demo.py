@@ -46,7 +46,7 @@ _PIECES_BEFORE_KILL = 10
 )
 @json_option
 def demo(locale: str, as_json: bool) -> None:
-    """Start an installation in a temporary folder, run turns that go wrong in every way, and stop everything.
+    """Start a temporary installation, run turns that go wrong in every way, and stop everything.
 
     Needs no key, no Docker, no Redis. Exit code 0 only if every turn ended as expected.
     """

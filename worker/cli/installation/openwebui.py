@@ -55,7 +55,7 @@ _key_option = click.option("--key", help="The API key Open WebUI uses; else the 
 @_url_option
 @_key_option
 def print_settings(what: str, url: str | None, key: str | None) -> None:
-    """Print the settings of an Open WebUI in front of this installation.
+    """Print the settings for an Open WebUI that uses this installation.
 
     `env` is its environment for a shell, `docker` for `docker run --env-file`, `compose` a file for Docker Compose to
     go beside compose/compose.yaml, `models` one for Workspace > Models > Import.
@@ -79,7 +79,7 @@ def print_settings(what: str, url: str | None, key: str | None) -> None:
 @click.option("--timeout", type=click.FloatRange(1, 86_400), default=120.0, show_default=True, help="Seconds to wait.")
 @json_option
 def check(url: str | None, key: str | None, model: str | None, no_turn: bool, timeout: float, as_json: bool) -> None:
-    """Send the relay requests like Open WebUI's, and report misconfigurations on both sides. Runs the agent once.
+    """Send requests like Open WebUI's to the relay, and report misconfigurations on both sides. Runs the agent once.
 
     Exit code 1 if something is wrong.
     """
@@ -96,7 +96,7 @@ def add_version(url: str) -> str:
 
 
 def find_relay_address(settings: Settings) -> str:
-    """Return the URL of the relay on this machine: of a running `turns up` if possible, else the default."""
+    """Return the URL of the relay on this machine: that of a running `turns up`, or else the default."""
     installation = read_running_installation(settings.root)
     if "web_url" in installation and installation.get("redis_url") == settings.store_url:
         return f"{installation['web_url']}/v1"
@@ -104,7 +104,7 @@ def find_relay_address(settings: Settings) -> str:
 
 
 def find_key(settings: Settings) -> str:
-    """Return an API key for Open WebUI. Without keys return a placeholder, or Open WebUI would hide the models."""
+    """Return an API key for Open WebUI, or a placeholder, because without a key Open WebUI hides the models."""
     if settings.forwarding_keys or settings.api_keys:
         return (*settings.forwarding_keys, *settings.api_keys)[0]
     return NO_KEY if settings.keys_path.exists() else "none-is-asked-for"
@@ -198,7 +198,7 @@ def build_model_entry(model: str, settings: Settings) -> dict[str, Any]:
 
 
 def draw_icon(model: str, size: int = 64) -> bytes:
-    """Return a PNG icon in a colour derived from the model's name, because Open WebUI accepts no SVG here."""
+    """Draw a PNG icon in a colour derived from the model's name. Open WebUI accepts no SVG here."""
     red, green, blue = (64 + part % 128 for part in zlib.crc32(model.encode()).to_bytes(4, "big")[:3])
     middle = (size - 1) / 2
 

@@ -103,7 +103,7 @@ def background(relay: RelayAddress, model: str) -> Finding:
 
 
 def turn(relay: RelayAddress, model: str) -> Finding:
-    """Check that a chat message gets an answer with progress, text and an end, and return the finding."""
+    """Check that a chat message gets a complete answer with progress and text, and return the finding."""
     name = secrets.token_hex(6)
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Say hello in one sentence."}]}
     head = {
@@ -137,7 +137,7 @@ class StreamView:
         self.done = False
 
     def read_line(self, line: str) -> None:
-        """Take over what a line of the response (server-sent events) shows to the user."""
+        """Process a line of the response (server-sent events)."""
         data = line.removeprefix("data: ").strip()
         if data == "[DONE]":
             self.done = True

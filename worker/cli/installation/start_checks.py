@@ -84,7 +84,7 @@ def await_server(name: str, settings: Settings, stopping: threading.Event) -> No
 
 
 def require_version(name: str, server: Any) -> None:
-    """Raise ``SettingsError`` if a server is too old. Accept a server that does not tell its version."""
+    """Raise ``SettingsError`` if a server is too old. Accept a server that does not report its version."""
     from redis.exceptions import ResponseError
 
     from worker.cli.checks.broker import check_version
@@ -99,7 +99,7 @@ def require_version(name: str, server: Any) -> None:
 
 @contextlib.contextmanager
 def blame_store(settings: Settings) -> Iterator[None]:
-    """Run a block. If it raises ``NotReady`` because of the store, raise the store's own error instead.
+    """Run a block. If the block raises ``NotReady`` because of the store, raise the store's own error instead.
 
     Raises:
         SettingsError, StoreUnavailable: the store is the cause.
@@ -113,7 +113,7 @@ def blame_store(settings: Settings) -> Iterator[None]:
 
 
 class _ParentExit(threading.Event):
-    """An event for a forked child that counts as set once the parent process has ended."""
+    """An event for a forked child that is set once the parent process has ended."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class _ParentExit(threading.Event):
 
 
 def run_in_fork(work: Callable[[threading.Event], None]) -> Callable[[threading.Event], None]:
-    """Start ``work`` in a forked process, and return a function that waits for the end of the work.
+    """Start ``work`` in a forked process, and return a function that waits until the work ends.
 
     The fork keeps the imports of the work out of this process. The returned function kills the process when its event
     is set, and raises the error of the work.

@@ -21,7 +21,7 @@ _FRESH_SECONDS = 10.0
 
 
 def announce_stop(settings: Settings) -> None:
-    """Print on stderr how many agents a stopping worker waits for, and for how long."""
+    """Print on stderr how many agents a stopping worker is waiting for, and for how long."""
     working = _count_running_agents(settings)
     if working == 0:
         click.echo("stopping: no agent is at work", err=True)
@@ -32,7 +32,7 @@ def announce_stop(settings: Settings) -> None:
 
 
 def announce_stop_from_environment() -> None:
-    """Print how many agents a stopping worker waits for. Read the settings from the environment."""
+    """Print how many agents a stopping worker is waiting for, with settings from the environment."""
     announce_stop(load_settings())
 
 

@@ -45,7 +45,7 @@ _FLOWER_PORT = 5555
 
 @dataclass(frozen=True)
 class Installation:
-    """The plan of an installation for ``turns up``: the programs, and texts that describe the programs."""
+    """The plan of an installation for ``turns up``: the programs, with texts that describe them."""
 
     settings: Settings
     programs: list[Program]
@@ -57,7 +57,7 @@ class Installation:
 
     @property
     def keyless(self) -> bool:
-        """Return True if the relay works without API keys, so that an operator needs the token."""
+        """Return True if the relay needs no API keys, so that an operator needs the token."""
         return not (self.settings.api_keys or self.settings.forwarding_keys or self.settings.keys_path.exists())
 
     @property
@@ -143,7 +143,7 @@ def require_models(settings: Settings) -> None:
 def plan_installation(
     settings: Settings, relay: RelayBinding, processes: int | None = None, *, flower: bool = False
 ) -> Installation:
-    """Choose the programs that ``turns up`` starts: a broker if none is set, workers, relay, Flower, traces.
+    """Choose the programs that ``turns up`` starts: broker (if none is configured), workers, relay, Flower and traces.
 
     Raises:
         BrokerError: no broker is set and none can be started.

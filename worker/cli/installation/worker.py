@@ -20,7 +20,7 @@ from worker.runners.claude.cli_program import missing_programs
 
 
 def describe_capacity(settings: Settings, processes: int | None = None) -> str:
-    """Describe in words how many agents and validations a worker with these settings runs at once."""
+    """Describe how many agents and validations a worker with these settings runs at the same time."""
     shares = programs.share_slots(settings, processes)
     runs, checks = sum(share.run_slots for share in shares), sum(share.check_slots for share in shares)
     shown = "1 process" if len(shares) == 1 else f"{len(shares)} processes"
@@ -57,7 +57,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     look_at_the_store = run_in_fork(lambda stops: await_store(settings, stops))  # meanwhile the worker processes start
 
     def announce_stop_from_child() -> None:
-        """Announce the stop from a child process, so that this process needs no further imports."""
+        """Announce the stop from a child process, so that this process need not import anything."""
         announce = "announce_stop_from_environment"
         asks = f"from worker.cli.installation.stop_announcement import {announce}; {announce}()"
         with contextlib.suppress(OSError, subprocess.SubprocessError):  # a machine short of resources still stops
@@ -66,7 +66,7 @@ def worker(processes: int | None, foreground: bool) -> None:
             )
 
     def touch_ready_file() -> None:
-        """Touch the file that the container's liveness check reads, while all processes accept messages."""
+        """Touch the file that the container's liveness check reads, as long as all processes accept messages."""
         if ready := os.environ.get(programs.READY_VARIABLE):
             with contextlib.suppress(OSError):  # a full disk must not stop the worker
                 Path(ready).touch()

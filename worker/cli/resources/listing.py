@@ -42,7 +42,7 @@ def make_list_command(
 
 
 def write_rows(columns: Sequence[Column[Any]], rows: Sequence[Any], now: float = 0.0) -> None:
-    """Print the rows of a resource as a table. ``now`` is a Unix time, 0 for the current time."""
+    """Print the rows of a resource as a table. ``now`` is a Unix time, or 0 for the current time."""
     context = CellContext(now or time.time(), make_owner_namer(load_settings().keys_path))
     cells = [tuple(_format_cell(column, row, context) for column in columns) for row in rows]
     write_table([tuple(column.head for column in columns), *cells])

@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.5
 
 
 def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    """Parse a time of day (14:30) or a date with time, and return it in Unix seconds; 0 for an empty text."""
+    """Parse a time of day (14:30) or a date with time, and return Unix seconds, or 0 for an empty text."""
     if not value:
         return 0.0
     try:
@@ -53,7 +53,7 @@ def _resolve_name(what: str, name: str) -> str:
 @click.option("--wait", is_flag=True, help="Return when its agents have ended; of the intake: all turns.")
 @json_option
 def start(what: str, name: str, reason: str, seconds: float, until: float, wait: bool, as_json: bool) -> None:
-    """Keep turns from starting: all of them (intake), or those of a model, queue, key or owner NAME.
+    """Keep turns from starting: all turns (intake), or those of the model, queue, key or owner NAME.
 
     Running agents finish. Other turns wait, without losing time of their deadline, until the pause ends. A paused
     intake refuses new turns (503 with Retry-After) and lets stored turns run.
@@ -95,7 +95,7 @@ async def _has_running_turns(client: TurnsClient, begun: Pause) -> bool:
 @click.option("--all", "everything", is_flag=True, help="End every pause, and close every breaker.")
 @json_option
 def end(what: str | None, name: str, everything: bool, as_json: bool) -> None:
-    """End a pause or a service's limit; for a model, also close its breaker. Exit code 1 if there was none."""
+    """End a pause or a service's limit; for a model, also close its circuit breaker. Exit code 1 if there was none."""
     if everything == bool(what):
         raise click.UsageError("name what to resume, or --all")
     ended: list[str]

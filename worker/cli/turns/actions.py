@@ -31,7 +31,7 @@ from worker.cli.turns.listing import add_turn_argument, build_search, filter_opt
 
 
 def act_on_turn(action: TurnAction, turn_id: str, as_json: bool) -> None:
-    """Apply an action to one turn and print the result; exit with code 1 if the action was not possible."""
+    """Apply an action to one turn and print the result. Exit with code 1 if the action was not possible."""
 
     async def act_and_read(client: TurnsClient) -> tuple[ActionResult, Turn]:
         done = await carry_out_action(client, action, turn_id, by=describe_caller())

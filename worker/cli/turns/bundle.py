@@ -131,7 +131,7 @@ def build_contents(settings: Settings, found: dict[str, Any], *, with_prompts: b
 
 
 def hide_texts(value: Any, key: str = "") -> Any:
-    """Return a copy of a JSON value in which every text of users and agents is replaced by its length."""
+    """Return a copy of a JSON value in which each text of a user or agent is replaced by its length."""
     match value:
         case dict():  # callers choose the names of their metadata
             return {name: hide_texts(item, "" if key == "metadata" else name) for name, item in value.items()}

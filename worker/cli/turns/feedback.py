@@ -51,7 +51,7 @@ class Thumb:
 
 @dataclass(slots=True)
 class JoinedFeedback:
-    """The result of assigning ratings to turns, with the ratings that fit no turn."""
+    """The ratings assigned to turns, and the ratings that match no turn."""
 
     turns: dict[str, dict[str, Any]] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
@@ -121,7 +121,7 @@ def parse_export(text: str, name: str) -> tuple[list[Thumb], int]:
 
 
 def assign_thumbs(thumbs: Iterable[Thumb], turn_of: dict[str, str], settings: Settings, now: float) -> JoinedFeedback:
-    """Assign ratings to turns by the message ids of Open WebUI. A message's last rating counts."""
+    """Assign ratings to turns by the message ids of Open WebUI. Only the last rating of a message counts."""
     joined = JoinedFeedback()
     for thumb in thumbs:
         if turn_id := turn_of.get(thumb.message_id):

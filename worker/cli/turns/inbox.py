@@ -68,7 +68,7 @@ def _describe_turn(turn: Turn) -> str:
 @add_turn_argument()
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
-    """Show the result that an approval would accept, and its issues."""
+    """Show the result that an approval would accept, with its issues."""
 
     async def read_turn(client: TurnsClient) -> tuple[Turn, list[AttemptRecord]]:
         return await client.reader.read_turn(turn_id), await client.reader.read_attempts(turn_id)
@@ -123,7 +123,7 @@ def approve(turn_id: str, note: str, as_json: bool) -> None:
 @click.option("--note", default="", help="Why; kept in the turn's record.")
 @json_option
 def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
-    """Accept your own result: the text of a file, or the files that you edited.
+    """Accept your own version of the result: the text of a file, or the files that you edited.
 
     `turns inbox show` says where such files are. The turn ends as passed_by_human.
     """

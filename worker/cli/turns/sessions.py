@@ -14,7 +14,7 @@ from worker.cli.store_access import describe_caller, run_with_client
 @click.argument("session_id")
 @json_option
 def close_agent(session_id: str, as_json: bool) -> None:
-    """Stop the idle warm agent of a session; its next message starts a new one.
+    """Stop the idle agent that is kept running for a session; the session's next message starts a new agent.
 
     Exit code 1 if there is none, or it is running a turn.
     """

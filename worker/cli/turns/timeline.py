@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 
 def describe_event(event: Event) -> list[Line]:
-    """Return terminal lines that describe an event. Pieces of the answer and unknown events have no lines."""
+    """Return terminal lines that describe an event. Answer pieces and unknown events have no lines."""
     match event.body:
         case event_kinds.UnknownEvent():
             return []
@@ -181,7 +181,7 @@ def _describe_end(body: event_kinds.TurnFinished) -> list[Line]:
 
 
 def format_error(error: TurnError | None) -> list[str]:
-    """Return the error of a turn as lines of text; no error gives no lines."""
+    """Return the lines of text that describe a turn's error, or no lines without an error."""
     if error is None:
         return []
     lines = [fit_line(line) for line in strip_control(error.message or error.code).splitlines() if line.strip()]
@@ -260,7 +260,7 @@ class Timeline:
         self._stream.flush()
 
     def show_progress(self) -> None:
-        """Show the current activity and its duration on a line that the next event replaces."""
+        """Show the current activity and its duration on a line that the next event overwrites."""
         if self._live and self._doing:
             self._clear_progress()
             wrote = f", {self._written} characters" if self._written else ""

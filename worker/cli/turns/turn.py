@@ -123,7 +123,7 @@ async def follow_turn(client: TurnsClient, turn_id: str, *, after: int = 0, as_j
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only events after this number.")
 @json_option
 def watch(turn_id: str, after: int, as_json: bool) -> None:
-    """Print every event of a turn until it ends. Ctrl-C stops watching; the turn continues.
+    """Print every event of a turn until the turn ends. Ctrl-C stops watching; the turn continues.
 
     With --json each line is an event as in docs/events.md; `--after SEQ` continues after the last event seen.
     """
@@ -183,7 +183,7 @@ def show(turn_id: str, as_json: bool) -> None:
 @click.option("--full", is_flag=True, help="With the whole prompt, answer and feedback of each.")
 @json_option
 def attempts(turn_id: str, full: bool, as_json: bool) -> None:
-    """Show each attempt of a turn: the prompt, how the agent's run ended, and the issues."""
+    """Show each attempt of a turn: its prompt, the end of the agent's run, and its issues."""
     found = run_with_client(lambda client: client.reader.read_attempts(turn_id))
     if as_json:
         write_json([attempt.to_dict() for attempt in found])

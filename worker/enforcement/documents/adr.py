@@ -80,7 +80,7 @@ class Adr:
 
     @property
     def header_lines(self) -> tuple[int, int]:
-        """Return the range of lines that the header takes up, including its ``---`` lines."""
+        """Return the range of lines of the header, including its ``---`` lines."""
         if self.header is None:
             return self.start, self.start
         return self.header[0] - 1, self.header[1] + self.closed
@@ -98,7 +98,7 @@ class Adr:
 
     @property
     def name(self) -> str:
-        """Return the ADR's number, or the title if the header has no number, cut to 60 characters."""
+        """Return the ADR's number, or its title (at most 60 characters) if the header has no number."""
         node = self.root.find_value("adr_id") if self.root is not None and self.root.kind == "mapping" else None
         if node is not None and node.kind == "scalar" and node.value.strip():
             return f"ADR-{node.value.strip().removeprefix('ADR-')}"[:_NAME_CHARS]
@@ -163,7 +163,7 @@ def _is_heading(line: str) -> bool:
 
 
 def is_title(title: str) -> bool:
-    """Return True if a heading is the title of an ADR, and not the title of a summary or review of an ADR."""
+    """Return True if a heading is the title of an ADR, rather than of a summary or review of an ADR."""
     found = _TITLE.match(title)
     return found is not None and found[1].strip(" \t:–—-.").casefold() not in _ABOUT
 
@@ -234,7 +234,7 @@ def _find_sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
 
 
 def is_excerpt(adr: Adr) -> bool:
-    """Return True if an ADR in a code fence has no real content, for example if it is a template."""
+    """Return True if an ADR in a code fence has no real content, for example because it is a template."""
     if not adr.fenced:
         return False
     body = adr.header_lines[1] if adr.header else adr.start

@@ -17,7 +17,7 @@ _INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 
 
 def visible_lines(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
-    """Yield the number and the visible text of each line that a reader would see in a range of lines.
+    """Yield the number and the text of each line that a reader of the rendered Markdown would see.
 
     Lines count from 0. Lines in fenced code stay unchanged.
     """

@@ -25,7 +25,7 @@ _TICKS = re.compile(r"\\`|`+|<!--")
 
 
 def are_surely_outside(text: str, found: Sequence[Marker]) -> bool:
-    """Return True if the text cannot have any of these step markers inside code or a quote.
+    """Return True if the given step markers certainly stand outside code and quotes.
 
     That is certain if the text has no fence and each marker begins a line (CommonMark, HTML block 2).
     """
@@ -89,16 +89,16 @@ class Document:
 
     @cached_property
     def out(self) -> Outline:
-        """Return the Markdown outline of the text, which leaves out the headers of ADRs."""
+        """Return the Markdown outline of the text, without the headers of ADRs."""
         return parse_outline(self.text, find_header_end)
 
     def position_of(self, line: int) -> int:
-        """Return the character position at which a line begins, or the text's length for a line after the last."""
+        """Return the character position at which a line begins, or the text's length for a line past the end."""
         return min(self.out.starts[min(line, len(self.out.lines))], len(self.text))
 
     @cached_property
     def markers(self) -> list[Marker]:
-        """Return the step markers of the text in order, without those in code or quotes."""
+        """Return the step markers of the text in order, without markers in code or quotes."""
         found = find_markers(self.text)
         if not found or ("out" not in self.__dict__ and are_surely_outside(self.text, found)):
             return found
@@ -106,7 +106,7 @@ class Document:
 
     @cached_property
     def adrs(self) -> list[Adr]:
-        """Return the architecture decision records (ADRs) in the text, without templates and other ``excerpts``."""
+        """Return the architecture decision records (ADRs) in the text, without those in ``excerpts``."""
         return self._found[0]
 
     @cached_property

@@ -61,7 +61,7 @@ class Node:
 
     @property
     def is_null(self) -> bool:
-        """Return True if the value is missing, which YAML writes as nothing, ``~`` or ``null``."""
+        """Return True if the value is missing, written in YAML as nothing, ``~`` or ``null``."""
         return self.kind == "scalar" and self.plain and self.value in _NULLS
 
     def find_value(self, key: str) -> Node | None:

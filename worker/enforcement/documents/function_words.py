@@ -27,7 +27,7 @@ def detect_language(text: str) -> str:
 
 
 def most_frequent_language(counts: Mapping[str | None, int]) -> str:
-    """Return the language with the highest count of words, or an empty string if every count is too low."""
+    """Return the language with the most words, or an empty string if every count is too low."""
     best = max(FUNCTION_WORDS, key=counts.__getitem__)
     return best if counts[best] >= _LEAST else ""
 

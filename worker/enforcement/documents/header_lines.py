@@ -24,7 +24,7 @@ _KEY = re.compile(r"[\"']?([A-Za-z_][\w.-]{0,60})[\"']?\s{0,20}:(?=\s|$)")
 
 @dataclass(frozen=True, slots=True)
 class HeaderEntry:
-    """A top-level key of a YAML header and the lines of its value. The line ``end`` is excluded."""
+    """A top-level key of a YAML header and the lines of its value, up to but excluding the line ``end``."""
 
     key: str
     start: int
@@ -55,7 +55,7 @@ def parse_mapping(yaml_text: str) -> Node | None:
 
 
 def is_editable_by_lines(yaml_text: str) -> bool:
-    """Return True if each top-level key of the header has separate lines, so that a key can be replaced."""
+    """Return True if each top-level key of the header has lines of its own, so that a key can be replaced."""
     root = parse_mapping(yaml_text)
     return (
         root is not None
@@ -173,7 +173,7 @@ def _trim_end(lines: list[str], start: int, end: int) -> int:
 
 
 def _fingerprint_value(node: Node | None) -> object:
-    """Return a summary of a YAML value for comparisons, without following nested values.
+    """Return a summary of a YAML value for comparisons, without its nested values.
 
     Aliases could make a deep summary explode.
     """

@@ -43,7 +43,7 @@ _MOST_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class TextEdit:
-    """An automatic edit of an answer, with the number of changed pieces and of affected lines."""
+    """An automatic edit of an answer, with the number of replaced pieces and affected lines."""
 
     name: str
     count: int
@@ -52,21 +52,21 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True)
 class NormalisedText:
-    """A text after normalisation, with the edits that changed it."""
+    """A text after normalisation, with the edits that were made."""
 
     text: str
     edits: tuple[TextEdit, ...] = ()
 
 
 def describe_edit(edit: TextEdit, locale: str) -> str:
-    """Return an edit's name and its description for a person, in the language of the locale."""
+    """Return the name and a readable description of an edit, in the language of the locale."""
     german = locale.lower().startswith("de")
     lines = ("Zeile" if edit.lines == 1 else "Zeilen") if german else ("line" if edit.lines == 1 else "lines")
     return f"{edit.name}: {_WORDS[edit.name]['de' if german else 'en']} ({edit.count}×, {edit.lines} {lines})"
 
 
 def normalise_answer(text: str) -> NormalisedText:
-    """Apply the edits that fit the text until none fits, and return the new text with the edits."""
+    """Apply edits until none applies any more, and return the new text with the edits."""
     done: Counter[str] = Counter()
     lines: Counter[str] = Counter()
     now = text
@@ -125,7 +125,7 @@ def _remove_fence(text: str) -> tuple[str, int]:
 
 
 def _is_document(inside: str, language: str) -> bool:
-    """Return True if the content of a fence is a document, and not code with comments that look like headings."""
+    """Return True if a fence contains a document, rather than code whose comments look like headings."""
     lines = inside.split("\n")
     first = _next_filled_line(lines, 0)
     end = _find_header_end(lines, first)

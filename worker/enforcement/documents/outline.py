@@ -75,14 +75,14 @@ class CodeFence:
 
     @property
     def language(self) -> str:
-        """Return the usual name of the fence's language in lower case, or an empty string if the fence names none."""
+        """Return the normalised name of the fence's language, or an empty string if the fence names none."""
         words = self.info.split(maxsplit=1)
         word = words[0].lower() if words else ""
         return _ALSO.get(word, word)
 
 
 class CodeBlock(NamedTuple):
-    """A closed code block that names its language, with the code to be checked.
+    """A closed code block that names its language, with its code.
 
     ``line`` is the line of the opening fence, and ``number`` counts the blocks of the language, both from 1.
     """
@@ -119,7 +119,7 @@ class Outline:
 
     @cached_property
     def starts(self) -> list[int]:
-        """Return the character position at which each line begins, and the position behind the last line's end."""
+        """Return the character position at which each line begins, and the position after the last line."""
         return [0, *accumulate(len(line) + 1 for line in self.lines)]
 
     def inner_text(self, fence: CodeFence) -> str:
@@ -132,7 +132,7 @@ class Outline:
         return "\n".join(line for number, line in enumerate(self.lines) if number not in gone)
 
     def section_ends(self) -> list[int]:
-        """Return for each heading the number of the line at which its section ends."""
+        """Return for each heading the number of the line where its section ends."""
         ends, open_ = [len(self.lines)] * len(self.headings), list[int]()
         for place, each in enumerate(self.headings):
             while open_ and self.headings[open_[-1]].level >= each.level:
@@ -205,7 +205,7 @@ _MASK = "\0header"
 
 
 class _RuleState:
-    """Keeps what the Markdown rules of this module know about the text that is being parsed."""
+    """The state of this module's Markdown rules while a text is parsed."""
 
     def __init__(self, out: Outline, header: HeaderEnd | None) -> None:
         self.out, self.lines, self.documents = out, out.lines, header is not None
@@ -272,7 +272,7 @@ def _heading_rule(state: StateBlock, start: int, _end: int, silent: bool) -> boo
 
 
 def _text_rule(state: StateBlock, start: int, end: int) -> None:
-    """Parse a paragraph or an underlined heading. Both end before a blank line and before another block."""
+    """Parse a paragraph or an underlined heading, which ends before a blank line or another block."""
     before, state.parentType = state.parentType, "paragraph"
     endings, level, line = state.md.block.ruler.getRules("paragraph"), 0, start + 1
     while not level and line < end and not state.isEmpty(line):
@@ -330,7 +330,7 @@ _ALWAYS_BLOCK = re.compile(r"^ {0,3}[\0`~#]", re.MULTILINE)
 
 
 def _first_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Parse a block by trying only the rules that fit the first character of the line, to save time."""
+    """Parse a block quickly, by trying only the rules that suit the first character of the line."""
     if state.is_code_block(start):
         return not silent and code(state, start, end, silent)
     place = state.bMarks[start] + state.tShift[start]
@@ -365,7 +365,7 @@ _MARKDOWN = _build_parser()
 
 
 def find_document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int:
-    """Return the line after the fence that closes a fenced document, even if the document contains other fences.
+    """Return the line after the closing fence of a fenced document, even if the document contains other fences.
 
     Agents wrap whole documents in three backticks although these have code blocks; CommonMark would end the document at
     the first inner fence. If all fences pair up, the last one closes the document; else a fence with words opens and a

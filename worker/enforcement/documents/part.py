@@ -20,32 +20,32 @@ _KEY = YAML_HEADER + "."
 
 
 def section_part(title: str) -> str:
-    """Return the name with which feedback asks for the section with this title."""
+    """Return the part name that feedback uses for the section with this title."""
     return _SECTION + title
 
 
 def section_title(part: str) -> str | None:
-    """Return the title of the section that a part name means, or None if the part is not a section."""
+    """Return the title of the section that a part name denotes, or None if the part is not a section."""
     return part.removeprefix(_SECTION) if part.startswith(_SECTION) else None
 
 
 def field_part(key: str) -> str:
-    """Return the name with which feedback asks for a key of the YAML header."""
+    """Return the part name that feedback uses for a key of the YAML header."""
     return _KEY + key
 
 
 def header_key(part: str) -> str | None:
-    """Return the header key that a part name means, or None if the part is not a header key."""
+    """Return the header key that a part name denotes, or None if the part is not a header key."""
     return part.removeprefix(_KEY) if part.startswith(_KEY) else None
 
 
 def in_header(part: str) -> bool:
-    """Return True if a part name means the YAML header or one of its keys."""
+    """Return True if a part name denotes the YAML header or one of its keys."""
     return part == YAML_HEADER or part.startswith(_KEY)
 
 
 def fence_part(language: str, number: int) -> str:
-    """Return the name with which feedback asks for a code block of the answer.
+    """Return the part name that feedback uses for a code block of the answer.
 
     ``number`` counts the blocks of the language from 1.
     """
@@ -53,13 +53,13 @@ def fence_part(language: str, number: int) -> str:
 
 
 def parse_fence_part(part: str) -> tuple[str, int] | None:
-    """Return the language and number of the code block that a part name means, or None for other parts."""
+    """Return the language and number of the code block that a part name denotes, or None for other parts."""
     found = _FENCE_NAME.fullmatch(part)
     return (found[1], int(found[2])) if found else None
 
 
 def lines_part(first: int, last: int) -> str:
-    """Return the name with which feedback asks for a range of lines.
+    """Return the part name that feedback uses for a range of lines.
 
     Both lines are included and count from 1.
     """
@@ -67,6 +67,6 @@ def lines_part(first: int, last: int) -> str:
 
 
 def lines_range(part: str) -> tuple[int, int] | None:
-    """Return the first and last line of the range that a part name means, or None for other parts."""
+    """Return the first and last line of the range that a part name denotes, or None for other parts."""
     found = _LINES_NAME.fullmatch(part)
     return (int(found[1]), int(found[2])) if found else None

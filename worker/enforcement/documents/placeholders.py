@@ -56,7 +56,7 @@ _MOST = 300
 
 
 def is_placeholder(line: str, *, state: bool = False) -> bool:
-    """Return True if a line is only a placeholder for text, such as "TBD" or "[Insert …]".
+    """Return True if a line is only a placeholder, such as "TBD" or "[Insert …]".
 
     ``state`` means that the line may be a status, such as "Pending".
     """
@@ -73,10 +73,10 @@ def is_placeholder(line: str, *, state: bool = False) -> bool:
 
 
 def remove_placeholders(text: str) -> str:
-    """Return the text without the lines that are placeholders. Blank lines stay."""
+    """Return the text without placeholder lines. Blank lines are kept."""
     return "\n".join(line for line in text.split("\n") if not line.strip() or not is_placeholder(line))
 
 
 def omits_text(text: str) -> bool:
-    """Return True if a line of the text says that other text is omitted, such as "(unchanged)"."""
+    """Return True if a line of the text says that text was omitted, such as "(unchanged)"."""
     return any(_OMISSION.match(line) for line in text.split("\n") if len(line) <= _MOST)

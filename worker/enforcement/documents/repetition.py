@@ -21,7 +21,7 @@ _COUNTER = re.compile(r"\s{0,20}\d{1,9}[.)]\s")
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """The result of measuring how much a text repeats itself.
+    """Measures of how much a text repeats itself.
 
     ``share`` is the repeated share of ``words``, from 0 to 1; ``line`` is where the longest repetition begins.
     ``loops`` means that a part of the text says the same again and again.
@@ -33,7 +33,7 @@ class Repetition:
     loops: bool = False
 
     def exceeds(self, percent: int, words: int = MIN_WORDS) -> bool:
-        """Return True if a text of at least ``words`` words loops, or repeats more of itself than ``percent``."""
+        """Return True if a text of at least ``words`` words loops, or if more than ``percent`` of it is repeated."""
         return self.words >= words and (self.loops or round(100 * self.share) > percent)
 
 
@@ -66,6 +66,6 @@ def measure_repetition(text: str) -> Repetition:
 
 
 def repeated_percent(text: str) -> int:
-    """Return the repeated share of a text in per cent, or 0 if the text repeats no more than ordinary texts do."""
+    """Return the repeated share of a text in per cent, or 0 if the share is normal."""
     found = measure_repetition(text)
     return round(100 * found.share) if found.exceeds(MOST_PERCENT) else 0

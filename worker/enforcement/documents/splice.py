@@ -34,23 +34,23 @@ _FENCE_MARK = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of an answer that can be replaced alone: a section, a header field, a code block or some lines."""
+    """A replaceable part of an answer: a section, a header field, a code block or a range of lines."""
 
     name: str
 
     @classmethod
     def section(cls, title: str) -> Part:
-        """Return the part that consists of the text below the heading with this title."""
+        """Return the part that denotes the text below the heading with this title."""
         return cls(section_part(title))
 
     @classmethod
     def field(cls, name: str) -> Part:
-        """Return the part that consists of one key of the answer's YAML header and its value."""
+        """Return the part that denotes one key of the answer's YAML header and its value."""
         return cls(field_part(name))
 
     @classmethod
     def fence(cls, language: str, number: int = 1) -> Part:
-        """Return the part that consists of the code in a closed code block.
+        """Return the part that denotes the code in a closed code block.
 
         ``number`` counts the blocks of the language from 1; an empty language means any. Raises ``ValueError`` for a
         number below 1.
@@ -61,7 +61,7 @@ class Part:
 
     @classmethod
     def lines(cls, first: int, last: int | None = None) -> Part:
-        """Return the part that consists of a range of lines, or of a single line if ``last`` is missing.
+        """Return the part that denotes a range of lines, or a single line without ``last``.
 
         Raises ``ValueError`` for an invalid range.
         """
@@ -95,7 +95,7 @@ class Part:
         return None if found is None else answer[slice(*found)]
 
     def put(self, answer: str, text: str) -> str:
-        """Return the answer with the text of this part replaced, or unchanged if that is not possible.
+        """Return the answer with this part's text replaced, or the unchanged answer if that is impossible.
 
         A missing section is inserted where ADRs have it, else at the end. The answer stays unchanged if the part has
         no place, or if its surroundings would change.
@@ -142,7 +142,7 @@ class Part:
 
 
 def can_replace_directly(part: str, answer: str) -> bool:
-    """Return True if a part of the answer can be replaced as plain text, without knowing the structure of ADRs.
+    """Return True if a part can be replaced as plain text, without regard to the structure of ADRs.
 
     Such parts are fenced blocks, lines, and sections outside ADRs.
     """
@@ -160,7 +160,7 @@ def only_adr(answer: str) -> Adr | None:
 
 
 def remove_copies(answer: str, title: str) -> str:
-    """Return the answer without further sections of this title beside the first one."""
+    """Return the answer with only the first section of this title."""
     document, own, end_of_text = parse_document(answer), 0, _marker_line(answer)
     pieces, past = list[str](), 0
     for heading, end in zip(document.out.headings, document.out.section_ends(), strict=True):
@@ -176,7 +176,7 @@ def remove_copies(answer: str, title: str) -> str:
 
 
 def put_marker(answer: str, step: str) -> str:
-    """Return the answer with a step marker at its end, which replaces an earlier marker."""
+    """Return the answer with a step marker at its end, replacing any earlier marker."""
     document = parse_document(answer)
     last = document.markers[-1] if document.markers else None
     if last and not answer[last.end :].strip():
@@ -220,7 +220,7 @@ def put_header(answer: str, header: str) -> str:
 
 
 def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> str:
-    """Return the answer with the lines of one header key replaced, or unchanged if that is not safe.
+    """Return the answer with the lines of one header key replaced, or the unchanged answer if that is unsafe.
 
     ``named`` are lines of the old ``files`` value, from 0, that issues named; all other paths must stay.
     """
@@ -310,7 +310,7 @@ def _body_range(answer: str, adr: Adr, section: Section) -> tuple[int, int]:
 
 
 def _find_section_position(answer: str, adr: Adr, title: str) -> int:
-    """Return the position at which to insert a missing section, so that sections keep their usual order."""
+    """Return the position where a missing section belongs in the usual order of sections."""
     own = section_rank(title)
     for present in adr.sections:
         other = section_rank(present.title)
@@ -335,7 +335,7 @@ def _with_eol(piece: str, text: str) -> str:
 
 
 def closed_fences(answer: str, language: str) -> list[CodeFence]:
-    """Return the closed code blocks of a language, or of all languages if ``language`` is empty."""
+    """Return the closed code blocks in a language, or all closed code blocks if ``language`` is empty."""
     found = parse_document(answer).out.fences if may_hold_fences(answer) else []
     fences = (fence for fence in found if fence.closed)
     return [fence for fence in fences if not language or fence.language == language]

@@ -50,7 +50,7 @@ def marker_spans(text: str) -> tuple[Span, ...]:
 
 
 def strip_marker(text: str) -> str:
-    """Return the answer as shown to users, without the step markers at its end."""
+    """Return the answer without the step markers at its end, as shown to users."""
     return strip_own_marker(text, marker_spans(text))
 
 

@@ -42,7 +42,7 @@ _HEAD = 4_000
 
 
 def plain_title(title: str) -> str:
-    """Return the words of a heading without its formatting, links, comments, number and emoji."""
+    """Return the words of a heading without formatting, links, comments, number and emoji."""
     if len(title) > _MAX_TITLE or _WORDS.fullmatch(title):
         return title
     words = _BLANKS.sub(" ", _MARKS.sub("", _LINK.sub(r"\1", _COMMENT.sub(" ", title)))).strip()
@@ -53,7 +53,7 @@ def plain_title(title: str) -> str:
 
 
 def title_forms(title: str) -> tuple[str, ...]:
-    """Return the names that a title may mean, in lower case: whole, without a remark, and without a second subject."""
+    """Return the names that a title may stand for, in lower case: whole, without a remark, without a second subject."""
     words = plain_title(title)
     label = _LABEL.match(words)
     words = (words[label.end() :] if label else words).casefold()
@@ -62,7 +62,7 @@ def title_forms(title: str) -> tuple[str, ...]:
 
 
 def find_required_section(title: str) -> str | None:
-    """Return the required section that a title names in any language, or None if the title names another section."""
+    """Return the required section that a title denotes in any language, or None if there is no such section."""
     return next((_CANONICAL[form] for form in title_forms(title) if form in _CANONICAL), None)
 
 
@@ -77,12 +77,12 @@ def _cached_key(title: str) -> str:
 
 
 def section_rank(title: str) -> int | None:
-    """Return the usual position of a section in an ADR, or None for an unusual title."""
+    """Return a section's usual position in an ADR, or None for an unusual title."""
     return _RANKS.get(section_key(title))
 
 
 def choose_section_title(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
-    """Return the title under which to ask for a missing section, in the language and template of the ADR.
+    """Return the title under which to request a missing section, in the language and style of the ADR.
 
     The existing ``titles`` decide, else the ``prose``, else the ``locale`` of the feedback.
     """

@@ -79,7 +79,7 @@ def _build_rule(entry: PolicyRule, root: Path, locale: str) -> ResponseValidator
 
 
 def meets_condition(condition: AppliesTo, answer: str) -> bool:
-    """Return True if an answer meets the condition of a rule, such as a language."""
+    """Return True if an answer meets a rule's condition, such as being in a certain language."""
     if condition.languages and detect_language(answer) not in condition.languages:
         return False
     return not condition.content or any(_has_content(answer, what) for what in condition.content)
@@ -97,7 +97,7 @@ def _has_content(answer: str, what: Content) -> bool:
 
 
 class _ConditionalValidator(ResponseValidator):
-    """Wraps a validator so that it checks only answers that meet a condition of the policy file."""
+    """Wraps a validator so that it checks only answers that meet a condition."""
 
     def __init__(self, inner: ResponseValidator, name: str, applies_to: AppliesTo) -> None:
         self._inner, self._name, self._applies_to = inner, name, applies_to

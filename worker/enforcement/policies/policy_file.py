@@ -160,7 +160,7 @@ def _options_kind(rule: str) -> Kind:
 
 @cache
 def _standalone_rules() -> tuple[str, ...]:
-    """Return the names of the rules that a request may add, because they need no options and no services.
+    """Return the rules that a request may add, because they need no options and no services.
 
     A request may add these rules.
     """

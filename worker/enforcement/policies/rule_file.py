@@ -45,7 +45,7 @@ def default_rule_name(rule: str) -> str:
 
 
 def load_rule(rule: str, *, name: str, root: Path, locale: str, options: Mapping[str, Any]) -> ResponseValidator:
-    """Load the Python file that a policy names, and return the rule that the file defines.
+    """Load the Python file that a policy names, and return the rule that it defines.
 
     ``options`` are fields of a ``Rule``, or arguments of the class. Raises ``ValueError``, ``TypeError`` or
     ``ImportError`` if the file or its options are invalid.

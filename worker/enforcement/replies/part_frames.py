@@ -23,17 +23,17 @@ class FramedText:
 
 
 def derive_nonce(answer: str, attempt: int) -> str:
-    """Return the identifier for the frames of a retry. It is the same if the retry is delivered again."""
+    """Return the identifier for the frames of a retry, which stays the same when the retry is delivered again."""
     return hashlib.sha256(f"{attempt}\n{answer}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
 
 
 def opening_tag(nonce: str, number: int, count: int) -> str:
-    """Return the opening tag of a frame: one of ``count`` frames, counted from 1."""
+    """Return the opening tag of frame ``number`` of ``count``, counted from 1."""
     return f'<part id="{nonce}-{number}">' if count > 1 else f'<part id="{nonce}">'
 
 
 def find_framed_texts(reply: str, feedback: str) -> dict[int, FramedText]:
-    """Return the texts in the frames that the feedback asked for, by the number of the part.
+    """Return the texts in the frames that the feedback asked for, by part number.
 
     Frames with another identifier are ordinary text, and so are tags within a line ("between <part …> and …") if others
     begin theirs. If a number occurs twice, the last frame counts.

@@ -74,7 +74,7 @@ _WORD = re.compile(r"[^\W\d_]{4,}")
 
 
 def read_step(reply: str) -> str | None:
-    """Return the step of the last valid marker in a reply, or of the only one in code."""
+    """Return the step in the last valid marker of a reply, or in its only marker if that stands in code."""
     outside = next((m.step for m in reversed(parse_document(reply).markers) if m.step), None)
     steps = {marker.step for marker in find_markers(reply) if marker.step}
     return outside or (steps.pop() if len(steps) == 1 else None)
@@ -107,7 +107,7 @@ class _PartReader:
         return self.titles | set(map(section_key, present))
 
     def read_frames(self, frames: Mapping[int, FramedText]) -> dict[str, str]:
-        """Return the requested parts' texts, each from the frame of the part's number, otherwise from any frame."""
+        """Return the requested parts' texts, each from the frame with the part's number or else from any frame."""
         found: dict[str, str] = {}
         for number, part in enumerate(self.parts, 1):
             own = frames.get(number)
@@ -119,7 +119,7 @@ class _PartReader:
         return {part: text for part, text in found.items() if text}
 
     def find_bare_text(self, text: str) -> tuple[str, bool]:
-        """Return the text of a reply without frames that may be read, and whether its end is certain."""
+        """Return the usable text of a reply without frames, and whether the end of the text is certain."""
         body = strip_marker(text).strip("\n")
         fence = find_only_fence(body)
         if fence and self._begins_with_part(fence[0]):
@@ -147,7 +147,7 @@ class _PartReader:
         return f"{glued[1]} {text[glued.end() :]}" if glued else text
 
     def read_part(self, part: str, text: str, *, named: bool, clear: bool) -> str:
-        """Return the text of one part. ``named``: the text surely is this part; ``clear``: its end is certain."""
+        """Return the text of one part. ``named``: the text is certainly this part; ``clear``: its end is certain."""
         if title := section_title(part):
             return self._read_section(_BLANK_LINES.sub("", text), section_key(title), named=named, clear=clear)
         if part == YAML_HEADER:
@@ -212,7 +212,7 @@ class _PartReader:
 
 
 def may_end_in_remark(body: str, answer: str) -> bool:
-    """Return True if the last paragraph of a text may be a remark to the reader instead of a part of the text.
+    """Return True if the last paragraph of a text may be a remark to the reader that is not part of the text.
 
     Nothing marks the end of a text without a frame. A short last paragraph is uncertain if it speaks to somebody, or
     about the reply and in no word about the subject of the text or of the answer.
@@ -229,7 +229,7 @@ def may_end_in_remark(body: str, answer: str) -> bool:
 
 
 def _may_be_remark(text: str, subject: str, signs: re.Pattern[str]) -> bool:
-    """Return True if a short paragraph speaks to somebody or has a sign, and has no word about the subject."""
+    """Return True if a short paragraph addresses a reader or contains a sign, without any word about the subject."""
     if not _is_short_paragraph(text) or not (_SPEAKS.search(text) or signs.search(text)):
         return False
     about = {word.casefold() for word in _WORD.findall(_ABOUT_REPLY.sub(" ", text))}
@@ -241,7 +241,7 @@ def _is_short_paragraph(text: str) -> bool:
 
 
 def _drop_last_rules(text: str) -> str:
-    """Return a text without the horizontal rules and blank lines at its end."""
+    """Return a text without trailing horizontal rules and blank lines."""
     lines = text.rstrip().split("\n")
     while len(lines) > 1 and (not lines[-1].strip() or _RULE.fullmatch(lines[-1])):
         lines.pop()
@@ -249,7 +249,7 @@ def _drop_last_rules(text: str) -> str:
 
 
 def find_only_fence(text: str, *, json: bool = False) -> tuple[str, bool] | None:
-    """Return the text inside the only code fence of a text, and whether there is text around the fence.
+    """Return the text inside a text's only code fence, and whether other text surrounds the fence.
 
     Fences inside that fence belong to its text. Return None for several fences and for fences of code (``json`` allows
     JSON).

@@ -52,7 +52,7 @@ _MOST_LINES = 400
 
 @dataclass(frozen=True, slots=True)
 class AdrPart:
-    """A part of an ADR, with its line (from 0), the title of its heading, and whether the part has content."""
+    """A part of an ADR: its line (from 0), the title of its heading, and whether it has content."""
 
     line: int
     filled: bool
@@ -60,7 +60,7 @@ class AdrPart:
 
 
 def find_adr_parts(document: Document, preset: str) -> dict[str, list[AdrPart]]:
-    """Return the places of each part of a preset: headings, labelled lines, a key of the YAML header.
+    """Return the places of each part of a preset: headings, labelled lines or a key of the YAML header.
 
     A Y-statement is context and decision in one sentence, for the preset that takes every form.
     """
@@ -77,13 +77,13 @@ def find_adr_parts(document: Document, preset: str) -> dict[str, list[AdrPart]]:
 
 
 def is_adr(document: Document) -> bool:
-    """Return True if a text is an ADR in any of the forms: it has a decision, and a status or a context."""
+    """Return True if a text is an ADR of any format: it has a decision, and a status or a context."""
     found = find_adr_parts(document, ANY_FORM)
     return DECISION in found and not found.keys().isdisjoint((STATUS, CONTEXT))
 
 
 def requested_title(preset: str, name: str, document: Document) -> str:
-    """Return the title under which to ask for a missing part, in the language of the document's other titles."""
+    """Return the title under which to request a missing part, in the language of the document's other titles."""
     forms = [title_forms(heading.title) for heading in document.out.headings]
     known = {
         language: sum(any(form in titles for form in each) for each in forms) for language, titles in _PART_OF.items()

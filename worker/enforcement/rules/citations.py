@@ -40,14 +40,14 @@ class CitedFile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CitationsRule(Rule):
-    """Requires that the files and lines which an answer cites exist. Fenced code is ignored."""
+    """Requires that the files and lines cited in an answer exist. Fenced code is ignored."""
 
     kind: ClassVar[str] = "citations"
 
     paths: bool = option(True, "Also check paths in back quotes that name no line.")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Return an issue for each cited file that does not exist, and for each cited line beyond a file's end.
+        """Return an issue for each cited file that does not exist and each cited line past a file's end.
 
         Files that the agent wrote itself are not checked. The codes are CITED_FILE_NOT_FOUND and
         CITED_LINES_NOT_FOUND.

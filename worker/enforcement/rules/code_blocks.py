@@ -68,7 +68,7 @@ class CodeBlocksRule(Rule):
 
     @property
     def reaches_out(self) -> bool:  # type: ignore[override]
-        """Return True if shell code is checked, which takes an external program."""
+        """Return True if shell code is checked, because that needs an external program."""
         return SHELL in self.languages
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
@@ -103,7 +103,7 @@ class CodeBlocksRule(Rule):
         ]
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Return the answer without trailing commas in JSON blocks, or None if that repairs nothing."""
+        """Return the answer without trailing commas in JSON blocks, or None if that does not repair the answer."""
         lines = response.split("\n")
         for block in parse_document(response).out.find_code_blocks():
             if (
@@ -125,7 +125,7 @@ class CodeBlocksRule(Rule):
         return None if after == response else after
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Return a sentence which says that trailing commas were removed from JSON."""
+        """Return a sentence saying that trailing commas were removed from JSON."""
         return [
             choose_text(
                 self.find_locale(context), "Überzählige Kommas im JSON entfernt", "Trailing commas in JSON removed"
@@ -184,7 +184,7 @@ _PARSERS: Mapping[str, Callable[[str], Problem | None]] = {
 
 
 def _shell_problems(scripts: Sequence[str]) -> list[tuple[int, int, str]]:
-    """Return the first syntax error of each script as the script's index, the line and the message.
+    """Return the first syntax error of each script: the script's index, the line and the message.
 
     Raises ``CannotRun`` if the syntax cannot be checked.
     """

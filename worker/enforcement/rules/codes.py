@@ -13,7 +13,7 @@ RULE_CODES = load_codes(__file__)
 def rule_issue(
     code: str, locale: str, /, *, line: int = 0, file: str = "", part: str = "", **values: Any
 ) -> ValidationIssue:
-    """Return a new issue with the texts of an issue code, whose templates are filled with ``values``.
+    """Return a new issue for an issue code, with ``values`` filled into the code's texts.
 
     Raises ``KeyError`` if the code or a value is missing.
     """

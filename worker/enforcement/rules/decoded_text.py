@@ -24,7 +24,7 @@ _PASSES = 4
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """A decoded text. ``replaced`` has for each pass where a piece begins, its length, and its source."""
+    """A decoded text. For each pass, ``replaced`` lists each replaced piece: its position, length and source range."""
 
     text: str
     replaced: tuple[list[tuple[int, int, int, int]], ...] = field(default=())
@@ -43,7 +43,7 @@ class DecodedText:
         return DecodedText("".join((*pieces, self.text[done:])), (*self.replaced, made))
 
     def find_source(self, start: int, end: int) -> tuple[int, int]:
-        """Return where a non-empty range of the decoded text begins and ends in the source."""
+        """Return the start and end in the source for a non-empty range of the decoded text."""
         first, last = start, end - 1
         for made in reversed(self.replaced):
             first, last = _step_back(made, first)[0], _step_back(made, last)[1]
@@ -61,7 +61,7 @@ def _step_back(made: list[tuple[int, int, int, int]], place: int) -> tuple[int, 
 
 @lru_cache(maxsize=2)
 def decode_text(text: str) -> DecodedText:
-    """Return a text without tags and invisible characters, with the escapes of JSON, Python, URLs and HTML decoded."""
+    """Decode the escapes of JSON, Python, URLs and HTML in a text, and remove tags and invisible characters."""
     decoded = DecodedText(text)
     for _ in range(_PASSES):
         before, decoded = decoded, decoded.substitute(_CODED, _decode)

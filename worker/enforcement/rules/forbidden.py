@@ -27,7 +27,7 @@ def _fold(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ForbiddenRule(Rule):
-    """Forbids certain words in an answer, in any letter case, and secrets in well-known forms."""
+    """Forbids certain words in an answer, regardless of case, and secrets in well-known forms."""
 
     kind: ClassVar[str] = "forbidden"
     bounded: ClassVar[bool] = True

@@ -29,7 +29,7 @@ class JsonBlock(NamedTuple):
 
 
 def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationIssue:
-    """Parse the JSON in an answer and return it, or return an issue if the JSON is missing or invalid.
+    """Parse the JSON in an answer. Return its values, or an issue if the JSON is missing or invalid.
 
     ``where`` is ``fence`` (the last closed ```json fence), ``whole`` (the answer without its marker), or ``any``.
     """
@@ -56,14 +56,14 @@ def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationI
 
 
 def unfence_json(response: str) -> str:
-    """Return an answer without the code fence that encloses all of it; the answer's marker stays."""
+    """Return an answer without the code fence that encloses all of it. A step marker is kept."""
     body = strip_marker(response)
     fenced = _FENCED.fullmatch(body)
     return fenced[2] + response[len(body) :] if fenced else response
 
 
 def json_mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> ValidationIssue:
-    """Return an issue for a JSON value that does not match the requirements (JSON_MISMATCH).
+    """Return an issue for a JSON value that does not meet the requirements (JSON_MISMATCH).
 
     An answer that is nothing but JSON may become shorter.
     """
@@ -72,6 +72,6 @@ def json_mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> Va
 
 
 def check_where(where: str) -> None:
-    """Raise ``ValueError`` if ``where`` is not a known place of JSON in an answer."""
+    """Raise ``ValueError`` if ``where`` does not name a place where an answer may have JSON."""
     if where not in WHERE:
         raise ValueError(f"where must be one of {', '.join(WHERE)}, not {where!r}")

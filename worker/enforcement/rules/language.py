@@ -36,7 +36,7 @@ class LanguageRule(Rule):
             raise ValueError(f"expect must be one of {', '.join(FUNCTION_WORDS)}, not {self.expect!r}")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Return an issue if the answer is clearly more likely to be in another language (WRONG_LANGUAGE)."""
+        """Return an issue if the answer is clearly in another language (WRONG_LANGUAGE)."""
         counts = count_function_words(response)
         found = most_frequent_language(counts)
         if found in ("", self.expect) or counts[found] < _CLEARLY * counts[self.expect]:

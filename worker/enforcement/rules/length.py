@@ -36,7 +36,7 @@ class LengthRule(Rule):
                 raise ValueError(f"{least} is above {most}")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Return an issue for each limit on characters or words that the answer does not keep.
+        """Return an issue for each limit on characters or words that the answer violates.
 
         The codes are ANSWER_TOO_SHORT and ANSWER_OVER_LENGTH.
         """

@@ -35,14 +35,14 @@ _PROMPT = str(load_word_table(__file__)["judge"]["en"])
 
 @dataclass(frozen=True, slots=True)
 class JudgeVerdict:
-    """The verdict of a model on an answer. ``errors`` is empty only if the model accepts the answer."""
+    """A model's verdict on an answer. ``errors`` is empty only if the model accepts the answer."""
 
     success: bool
     errors: tuple[str, ...] = ()
 
 
 class _VerdictCache:
-    """Caches verdicts of models by a hash of the judged content. A full cache drops the verdict used least recently."""
+    """Caches models' verdicts by a hash of the judged content, and drops the least recently used verdicts."""
 
     def __init__(self) -> None:
         self._by_hash: OrderedDict[str, JudgeVerdict] = OrderedDict()
@@ -70,7 +70,7 @@ verdicts = _VerdictCache()
 
 @dataclass(frozen=True, kw_only=True)
 class LlmJudgeRule(Rule):
-    """Asks a model to judge the answer by criteria in plain words, and charges the cost to the turn."""
+    """Asks a model to judge the answer by criteria in plain language, and charges the cost to the turn."""
 
     kind: ClassVar[str] = "llm_judge"
     reaches_out: ClassVar[bool] = True

@@ -56,7 +56,7 @@ class CommandRule(Rule):
 
     @property
     def patience(self) -> float:  # type: ignore[override]
-        """Return the time limit for all runs of the program together, in seconds."""
+        """Return the time limit in seconds for all runs of the program together."""
         return float(self.seconds)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:

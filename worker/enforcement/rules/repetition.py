@@ -14,7 +14,7 @@ from worker.enforcement.rules.rule import Rule, option
 
 @dataclass(frozen=True, kw_only=True)
 class RepetitionRule(Rule):
-    """Rejects the answer of a model that was caught in a loop of words, sentences or paragraphs."""
+    """Rejects answers in which the model repeats words, sentences or paragraphs in a loop."""
 
     kind: ClassVar[str] = "repetition"
     bounded: ClassVar[bool] = True

@@ -16,7 +16,7 @@ EVIDENCE = "evidence"
 
 
 def option(default: Any, what: str) -> Any:
-    """Return a dataclass field for an option of a rule. ``what`` describes the option in one sentence for users."""
+    """Return a dataclass field for an option of a rule. ``what`` describes the option to users in one sentence."""
     return field(default=default, metadata={"what": what})
 
 
@@ -72,12 +72,12 @@ class Rule(ResponseValidator):
             object.__setattr__(self, "name", self.kind)
 
     def find_locale(self, context: Mapping[str, Any]) -> str:
-        """Return the locale for messages: the context's locale, otherwise the rule's locale."""
+        """Return the locale for messages: the context's locale, or else the rule's locale."""
         return str(context.get("locale", self.locale))
 
     @classmethod
     def collect(cls, run: ObservedRun) -> dict[str, Any]:
-        """Return what this kind of rule must know about a finished run of the agent, as a dict for JSON.
+        """Return what the rule needs to know about a finished agent run, as a dict for JSON.
 
         May block.
         """

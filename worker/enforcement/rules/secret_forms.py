@@ -82,7 +82,7 @@ class FoundSecret(NamedTuple):
 
 
 def find_secrets(text: str) -> list[FoundSecret]:
-    """Return all secrets in a text; secrets of the same kind are in order of position."""
+    """Return all secrets in a text. Secrets of the same kind are in order of position."""
     plain = decode_text(text)
     found = [_found("private key", plain, *span, near=_NEAR) for span in _find_keys(plain.text)]
     kinds = [what for what, (signs, _) in _TOKENS.items() if any(sign in plain.text for sign in signs)]
@@ -130,7 +130,7 @@ def remove_secrets(text: str, mark: str) -> str:
 
 
 def find_remains(secrets: list[FoundSecret], text: str) -> bool:
-    """Return True if a text contains a secret, or a part of one of these secrets, in any form."""
+    """Return True if a text contains any secret, or a part of one of these secrets, in any form."""
     plain = decode_text(text)
     left = plain.substitute(_BREAK, lambda _: "").text
     runs = {run for secret in secrets for run in secret.pieces}

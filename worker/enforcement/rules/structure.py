@@ -19,7 +19,7 @@ from worker.enforcement.rules.rule import Rule, option
 
 @dataclass(frozen=True, kw_only=True)
 class StructureRule(Rule):
-    """Requires that an answer has the sections of a template, whatever the formatting of the headings."""
+    """Requires that an answer has the sections of a template, however the headings are formatted."""
 
     kind: ClassVar[str] = "structure"
     bounded: ClassVar[bool] = True
@@ -66,7 +66,7 @@ class StructureRule(Rule):
         return issues
 
     def _find_wanted(self, document: Document) -> Iterator[tuple[str, int, Sequence[AdrPart], bool]]:
-        """Yield title, level and places of each wanted section, and whether it may be missing.
+        """Yield the title, level and places of each wanted section, and whether the section is optional.
 
         A preset's sections may have any level.
         """

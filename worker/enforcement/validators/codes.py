@@ -55,14 +55,14 @@ CODES = load_codes(__file__)
 
 
 def choose_text(locale: str, german: str, english: str) -> str:
-    """Return the German text for a German locale, else the English text."""
+    """Return the German text for a German locale, and the English text otherwise."""
     return german if locale.lower().startswith("de") else english
 
 
 def make_issue(
     code: str, locale: str, /, *, file: str = "", line: int = 0, part: str = "", **values: object
 ) -> ValidationIssue:
-    """Return a new issue with the texts of an issue code, whose templates are filled with ``values``.
+    """Return a new issue for an issue code, with ``values`` filled into the code's texts.
 
     Raises ``KeyError`` if the code or a value is missing.
     """
@@ -72,7 +72,7 @@ def make_issue(
 def build_issue(
     entry: Code, code: str, locale: str, /, *, file: str = "", line: int = 0, part: str = "", **values: object
 ) -> ValidationIssue:
-    """Return a new issue with the texts of a table entry, whose templates are filled with ``values``.
+    """Return a new issue for a table entry, with ``values`` filled into the entry's texts.
 
     Raises ``KeyError`` if a value is missing.
     """
@@ -86,7 +86,7 @@ def build_issue(
 
 
 def clip_text(text: str, limit: int = QUOTE_LIMIT) -> str:
-    """Return a text as one short line of printable characters, safe for messages, logs and prompts."""
+    """Return a text as one short, printable line that is safe for messages, logs and prompts."""
     head = text[: limit + 1]
     flat = head if head.isprintable() else "".join([char if char.isprintable() else " " for char in head])
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"

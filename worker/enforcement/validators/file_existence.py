@@ -28,7 +28,7 @@ Report = Callable[..., ValidationIssue]
 
 
 def may_look_at_files(texts: Iterable[str]) -> bool:
-    """Return True if a validation of these texts may access the file system, which can be slow."""
+    """Return True if validating these texts may access the file system, which can be slow."""
     adr = files = False
     for text in texts:
         adr = adr or "adr_id" in text or "ADR-" in text
@@ -47,7 +47,7 @@ class FileExistenceValidator(ResponseValidator):
         self.locale = locale
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Return True if the validation of these texts does not access the file system."""
+        """Return True if validating these texts does not access the file system."""
         return not may_look_at_files(texts)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
@@ -112,7 +112,7 @@ def _file_issue(
 
 
 def _find_target(root: Root, path: str) -> PathTarget:
-    """Return what kind of thing a path leads to, ignoring a line number or remark after the path."""
+    """Return what kind of thing is at a path, ignoring a line number or remark after the path."""
     found = root.find(path)
     return root.find(strip_suffix(path)) if found is PathTarget.MISSING and strip_suffix(path) != path else found
 

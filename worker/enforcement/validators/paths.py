@@ -25,7 +25,7 @@ _SUFFIX = re.compile(r"(?::\d[\d:,-]*|#L\d[\dL-]*|\s+\([^()]*\)|\s+(?:#|//|->|â€
 
 
 class PathTarget(Enum):
-    """The kinds of things that a path can lead to, such as a file or a place outside the root."""
+    """The kinds of things that a path can point to, such as a file or a place outside the root."""
 
     FILE = "file"
     MISSING = "missing"
@@ -36,7 +36,7 @@ class PathTarget(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A directory below which the paths in an answer are looked up. ``real`` has all symbolic links resolved."""
+    """The directory below which the paths in an answer are looked up. ``real`` is its path without symbolic links."""
 
     real: str
     _entries: dict[str, list[str]] = field(default_factory=dict, compare=False, repr=False)
@@ -48,7 +48,7 @@ class Root:
         return cls(os.path.realpath(root))
 
     def find(self, path: str) -> PathTarget:
-        """Return what kind of thing a path leads to. Nothing outside the root is looked at."""
+        """Return what kind of thing a path points to, without accessing anything outside the root."""
         if _is_impossible(path):
             return PathTarget.UNUSABLE
         if self.is_outside(path):
@@ -65,14 +65,14 @@ class Root:
 
     @staticmethod
     def is_outside(path: str) -> bool:
-        """Return True if a path leaves the root, judged by its text alone."""
+        """Return True if a path leads out of the root, judging only by its text."""
         plain = path.replace("%2e", ".").replace("%2E", ".").replace("%2f", "/").replace("%2F", "/").replace("\\", "/")
         if _ELSEWHERE.match(path.strip()) or plain.startswith("/"):
             return True
         return os.path.normpath(plain).split("/", 1)[0] == ".."
 
     def suggest_path(self, path: str) -> str:
-        """Return the most similar path of an existing file, or an empty string if no path is similar."""
+        """Return the path of the existing file with the most similar path, or an empty string without a similar one."""
         here = self.real
         chosen: list[str] = []
         for part in (part for part in path.split("/") if part not in ("", ".")):

@@ -30,7 +30,7 @@ _BUILT_IN: Mapping[str, Factory] = {
 
 
 class UnknownValidatorError(ValueError):
-    """Raised if no validator has a given name. The message lists the known names and the most similar name."""
+    """Raised if no validator has a given name. The message lists the known names and suggests a similar one."""
 
     def __init__(self, name: str, offered: Sequence[str]) -> None:
         super().__init__(describe_unknown_validator(name, offered))

@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 
 class CannotRun(Exception):
-    """Raised if a program or a model gives no verdict, for example because it did not start or was stopped."""
+    """Raised if a program or model gives no verdict, for example because it did not start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +79,10 @@ class ModelReply:
 
 
 class RuleServices(Protocol):
-    """Interface with which rules run programs and ask models."""
+    """Interface for running programs and asking models in rules."""
 
     def run_program(self, program: ValidationProgram) -> ProgramResult:
-        """Run a program and return its result. Raises ``CannotRun`` without a sandbox, or if a limit is exceeded."""
+        """Run a program and return its result. Raises ``CannotRun`` if there is no sandbox or a limit is exceeded."""
 
     def ask_model(self, question: ModelPrompt) -> ModelReply:
         """Ask a model once and return its reply.
@@ -105,12 +105,12 @@ _counting: ContextVar[CostMeter | None] = ContextVar("counting", default=None)
 
 
 def provide_services(services: RuleServices) -> None:
-    """Set the services with which rules in this process run programs and ask models."""
+    """Set the services that rules in this process use to run programs and ask models."""
     _provided[0] = services
 
 
 def get_services() -> RuleServices:
-    """Return the services with which rules in this process run programs and ask models.
+    """Return the services that rules in this process use to run programs and ask models.
 
     Unless they were set, every call raises ``CannotRun``.
     """

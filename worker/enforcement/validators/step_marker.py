@@ -19,7 +19,7 @@ FALLBACK_STEP = "fallback_step"
 
 
 class StepMarkerValidator(ResponseValidator):
-    """Checks that an answer ends with a step marker, a comment which names the step of the conversation."""
+    """Checks that an answer ends with a step marker, a comment that names the step of the conversation."""
 
     name = "step_marker"
     bounded: ClassVar[bool] = True
@@ -48,7 +48,7 @@ class StepMarkerValidator(ResponseValidator):
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Return the answer with a marker for the step that its content suggests, or None after a valid marker.
+        """Return the answer with a marker for the step that its content suggests, or None if it has a valid marker.
 
         Without any sign of a step, the marker is ``unknown``: better an honest gap than an invented ``done``.
         """

@@ -41,7 +41,7 @@ class ResponseValidator(ABC):
     patience: ClassVar[float] = 0.0
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Return True if validating these texts takes bounded time. By default this is the attribute ``bounded``."""
+        """Return True if validating these texts takes bounded time. The default is the attribute ``bounded``."""
         return self.bounded
 
     @property
@@ -59,7 +59,7 @@ class ResponseValidator(ABC):
         """
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Return the answer repaired without the agent, or None if this validator can repair nothing."""
+        """Return the repaired answer, or None if this validator cannot repair anything without the agent."""
         return None
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:

@@ -74,13 +74,13 @@ class RequestFailed(Exception):
 
 
 def _list_servers(can: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the run's tool gateway as an MCP server for the agent, or no server if the agent cannot use it."""
+    """Return the run's tool gateway as an MCP server for the agent, or no server if the agent cannot use the gateway."""
     url = os.environ.get("HELIX_TOOLS_URL")
     return [{"type": "http", "name": "helix", "url": url, "headers": []}] if url and can.get("http") else []
 
 
 def _is_gateway_call(call: Mapping[str, Any]) -> bool:
-    """Return True for a call of the tool gateway, which decides about it by itself."""
+    """Return True if a tool call goes to the tool gateway, which decides about its calls itself."""
     named = re.fullmatch(r"mcp__helix__\w+", str(call.get("title") or ""), re.ASCII)
     return bool(named and tool_name(call) == "other" and os.environ.get("HELIX_TOOLS_URL"))
 
@@ -120,7 +120,7 @@ class EventPrinter:
         self._out.flush()
 
     def print_text(self, text: str, message: str = "") -> None:
-        """Print a piece of the answer. A piece after a tool call or in a new message starts a new paragraph.
+        """Print a piece of the answer. Start a new paragraph after a tool call or for a new message.
 
         A complete message that repeats its own pieces is not printed.
         """
@@ -141,7 +141,7 @@ class EventPrinter:
         self.print_event("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])
 
     def print_tool_end(self, name: str, call: Mapping[str, Any]) -> None:
-        """Print an event for a tool call that has ended, which the worker adds to the log of tool calls."""
+        """Print an event for a finished tool call, which the worker adds to the log of tool calls."""
         given, kind = _as_mapping(call.get("rawInput")), _KINDS.get(str(call.get("kind")), "other")
         content = [part for part in _as_list(call.get("content")) if isinstance(part, dict)]
         if kind == "write":
@@ -165,7 +165,7 @@ class EventPrinter:
         )
 
     def print_sign_of_life(self) -> None:
-        """Print an event that only shows activity, while the agent works without writing its answer."""
+        """Print an event that shows activity while the agent is working but not writing its answer."""
         if time.monotonic() - self._beat > _BEAT_SECONDS:
             self._beat = time.monotonic()
             self.print_event("evidence", facts={})
@@ -336,7 +336,7 @@ class AcpClient:
         return call
 
     def _report_tool_end(self, update: Mapping[str, Any]) -> None:
-        """Report a finished tool call once. A call that never asked for permission counts as executed."""
+        """Report a finished tool call once. Count a call that never asked for permission as executed."""
         name = str(update.get("toolCallId"))
         if update.get("status") not in {"completed", "failed"} or name in self._logged:
             return
@@ -383,7 +383,7 @@ class AcpClient:
         return bool(said == approval_client.YES)
 
     def _ask_approval_server(self, call: Mapping[str, Any], *, asks: bool, ended: bool = False) -> str:
-        """Ask the approval server about a tool call and return its answer. Deny the call if the server fails."""
+        """Ask the approval server about a tool call and return its answer. If the server fails, deny the call."""
         try:
             given, server = call_arguments(call) or paths_by_name(call), self._given["approval_server"]
             return str(
@@ -437,7 +437,7 @@ class AcpClient:
             self._lock.release()
 
     def _interrupt_agent(self) -> None:
-        """Ask the agent to stop because a person must decide. Terminate the agent after a time limit."""
+        """Ask the agent to stop, because a person must decide. Terminate the agent after a time limit."""
         timer = threading.Timer(_LEAVE_SECONDS, self._agent.terminate)
         timer.daemon = True
         timer.start()
@@ -496,7 +496,7 @@ def main() -> int:
 
 
 def _exit_like_agent(code: int | None, reports: EventPrinter) -> int:
-    """Return the agent's exit code, or 1 instead of 0.
+    """Return the agent's exit code, or 1 if the agent exited with 0.
 
     If a signal killed the agent, this process ends by the same signal.
     """

@@ -11,7 +11,7 @@ from worker.runners.tool_rules.patterns import match_pattern
 
 
 def is_allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> bool:
-    """Return True if the settings allow a tool call by its kind or its paths. Policy rules come first."""
+    """Return True if the settings allow a tool call by its kind or its paths. Policy rules take precedence."""
     if call.get("kind") in kinds:
         return True
     if folder is None:
@@ -50,7 +50,7 @@ def apply_rules(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], roo
 
 
 def tool_name(call: Mapping[str, Any]) -> str:
-    """Return the name by which policy rules know the tool of a call."""
+    """Return the tool name of a call as used in policy rules."""
     return str(call.get("kind") or "other")
 
 
@@ -65,7 +65,7 @@ def _call_paths(call: Mapping[str, Any]) -> list[Any]:
 
 
 def choose_option(options: object, *, yes: bool) -> dict[str, Any]:
-    """Return the answer to a permission request: allow or reject once, or cancelled if that is not offered."""
+    """Return the reply to a permission request: allow once, reject once, or cancelled if that option is missing."""
     wanted = ("allow_once",) if yes else ("reject_once", "reject_always")
     for kind in wanted:
         for option in options if isinstance(options, list) else ():

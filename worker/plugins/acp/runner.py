@@ -39,7 +39,7 @@ _KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcpAgent:
-    """An agent that speaks ACP, as declared by a file, with the session mode to use."""
+    """The declaration of an agent that speaks ACP, with the session mode to use."""
 
     program: AgentProgram
     mode: str = ""
@@ -82,7 +82,7 @@ class AcpEventReader(ChildEventReader):
         return None
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Judge by the agent's own events if the run was complete, asked a person or failed."""
+        """Judge from the agent's own events whether the run was complete, asked a person or failed."""
         if self.asks and not self.error and ending.exit.code == 0:
             reason = f"a person is asked about a call of {self.asks.get('tool')}"[:200]
             return Completion(verdict=Verdict.ASKS, reason=reason, evidence={**evidence, **self.evidence})
@@ -109,7 +109,7 @@ class AcpRunner(ProgramRunner):
         return AcpEventReader()
 
     def extract_answer(self, run: ProgramRun, reader: OutputReader, observed: ObservedCalls | None) -> str:
-        """Return the agent's answer without texts from side calls, such as a title for the session."""
+        """Return the agent's answer without the texts of auxiliary calls, such as a title for the session."""
         if not (
             isinstance(reader, AcpEventReader)
             and observed

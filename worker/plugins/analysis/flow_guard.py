@@ -34,7 +34,7 @@ _SIGMA = 3.0
 
 
 def lower_failure_bound(failed: int, turns: int) -> float:
-    """Return the lower confidence bound of a failure rate, by Wilson's formula at ``_SIGMA``."""
+    """Return the lower confidence bound of a failure rate, computed with Wilson's formula."""
     if not turns:
         return 0.0
     rate, z2 = failed / turns, _SIGMA**2
@@ -43,7 +43,7 @@ def lower_failure_bound(failed: int, turns: int) -> float:
 
 
 def count_finished(counters: Mapping[str, int], version: str) -> tuple[int, int]:
-    """Return how many turns of a flow version failed, and how many finished. Cancelled turns do not count."""
+    """Return how many turns of a flow version failed and how many finished. Cancelled turns do not count."""
     failed = turns = 0
     for field, value in counters.items():
         name, labels = parse_field(field)
@@ -55,7 +55,7 @@ def count_finished(counters: Mapping[str, int], version: str) -> tuple[int, int]
 
 
 class FlowGuard:
-    """Rolls back a flow version when too many of its turns fail. Polled in a worker process."""
+    """Polls in a worker process and rolls back a flow version when too many of its turns fail."""
 
     def __init__(self, settings: Settings, connection: SingleConnection | None = None) -> None:
         bounds = {flow: block.get("max_failure_rate") for flow, block in settings.flow_settings.items()}
@@ -70,7 +70,7 @@ class FlowGuard:
         """Do nothing, because another process takes over within seconds."""
 
     async def poll(self) -> None:
-        """Check the failure rate of every flow version once, and roll back versions above their limit."""
+        """Check the failure rate of every flow version, and roll back versions above their limit."""
         if not await self._acquire_role():
             return
         said = await self._flows.read_all()

@@ -55,7 +55,7 @@ class MeasuredFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureDifference:
-    """A figure measured for both flow versions. ``real`` is True if the difference is significant."""
+    """The difference of a figure between two flow versions. ``real`` is True if the difference is significant."""
 
     name: str
     old: MeasuredFigure
@@ -135,7 +135,7 @@ def _ratio(sums: _Sums) -> float:
 
 
 def _variance(sums: _Sums, ratio: float) -> float:
-    """Return the variance of an average per turn, over sessions because turns of a session are dependent."""
+    """Return the variance of a mean per turn, computed over sessions because turns of a session are correlated."""
     sessions, turns = len(sums), sum(count for count, _ in sums.values())
     if sessions < 2:
         return 0.0

@@ -72,7 +72,7 @@ class Manifest:
 
 
 class ArchiveWriter:
-    """Writes a backup archive to a temporary file, which gets its final name when the archive is complete.
+    """Writes a backup archive to a temporary file, which is renamed when the archive is complete.
 
     Raises:
         BackupError: the target exists.
@@ -96,7 +96,7 @@ class ArchiveWriter:
         self._draft.unlink(missing_ok=True)
 
     def add_file(self, name: str, content: IO[bytes], size: int, *, mode: int = 0o600, mtime_ns: int = 0) -> None:
-        """Add a file of exactly ``size`` bytes, which are read from ``content``."""
+        """Add a file of exactly ``size`` bytes, read from ``content``."""
         info = tarfile.TarInfo(name)
         info.size, info.mode, info.mtime = size, mode & 0o7777, mtime_ns // 10**9
         reading = _HashingReader(content)
@@ -111,12 +111,12 @@ class ArchiveWriter:
         self.entries[name] = ArchiveEntry("", 0, mode & 0o7777, mtime_ns)
 
     def drop_entry(self, name: str) -> None:
-        """Remove an entry, and all entries below the entry, from the table of contents."""
+        """Remove an entry and everything below it from the table of contents."""
         for known in [known for known in self.entries if known == name or known.startswith(f"{name}/")]:
             del self.entries[known]
 
     def write_manifest(self, facts: Mapping[str, Any]) -> str:
-        """Complete the archive with its table of contents, give the file its name, and return the checksum.
+        """Complete the archive with its table of contents, rename it to its final name, and return the checksum.
 
         Raises:
             BackupError: the archive has too many files.
@@ -156,7 +156,7 @@ class _HashingReader:
 
 
 class _LimitedHeader(tarfile.TarInfo):
-    """A tar header with limited size and types, so that a damaged archive cannot exhaust the memory."""
+    """A tar header with limited size and types, so that a damaged archive cannot exhaust memory."""
 
     @classmethod
     def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:

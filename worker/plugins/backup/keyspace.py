@@ -31,7 +31,7 @@ def require_empty_store(settings: Settings, digest: str) -> None:
 
 
 def find_restore_server(settings: Settings, head: bytes) -> ServerBinary:
-    """Find an installed Redis server that can read the backup's dump and write keys that the store can read.
+    """Find an installed Redis server that can read the backup's dump and write a format that the store can read.
 
     Raises:
         RestoreRefused: no server fits; lists what each lacks.
@@ -56,7 +56,7 @@ def find_restore_server(settings: Settings, head: bytes) -> ServerBinary:
 
 
 def explain_missing_server(settings: Settings, head: bytes) -> str:
-    """Return why no server on this machine could restore such a dump, or an empty string if one could.
+    """Return why no server on this machine can restore such a dump, or an empty string if one can.
 
     Writes only a mark that expires after a minute.
     """
@@ -72,7 +72,7 @@ def explain_missing_server(settings: Settings, head: bytes) -> str:
 
 
 def _try_servers(head: bytes) -> Iterator[tuple[ServerBinary, str, bytes]]:
-    """Yield each installed server, its name, and a sample key that it wrote; empty if it cannot read the dump."""
+    """Yield each installed server with its name and a sample key, which is empty if the server cannot read the dump."""
     for server in find_servers():
         with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
             (empty := Path(folder) / "empty.rdb").write_bytes(head + _END)

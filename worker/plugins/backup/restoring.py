@@ -32,7 +32,7 @@ _DUMP = "restoring.rdb"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """The numbers of restored keys and files. ``left_alone`` lists existing settings files that were kept."""
+    """The numbers of restored keys and files. ``left_alone`` lists settings files that existed and were kept."""
 
     keys: int
     files: int
@@ -42,7 +42,7 @@ class RestoreResult:
 def restore_archive(
     settings: Settings, archive: Path, alone: Callable[[], contextlib.AbstractContextManager[object]]
 ) -> tuple[Manifest, RestoreResult]:
-    """Restore a backup into an empty installation, after verifying both. Return what was restored.
+    """Verify a backup, restore it into an empty installation, and return what was restored.
 
     A refused archive changes nothing: all checks come before the first write.
 

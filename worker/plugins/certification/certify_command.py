@@ -30,7 +30,7 @@ _NEEDED = {
 @click.option("--jobs", type=click.IntRange(1, 16), default=3, show_default=True, help="Situations at a time.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; the table goes to stderr.")
 def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> None:
-    """Drive a runner's real program through situations that end well or badly, and print what its verdicts are worth.
+    """Test a runner's real program in situations that end well or badly, and show how reliable its verdicts are.
 
     NAME is a model of HELIX_MODELS, or a runner with its option as it would be written there, such as
     openai_http:stub. No real service is asked: the model proxy leads to a stub, whatever the settings say. Exit code 1:

@@ -108,7 +108,7 @@ class StubService:
 
     @property
     def is_repaired(self) -> bool:
-        """Return True if a later model call repeated the failed call or continued its shortened answer."""
+        """Return True if a later model call repeated the failed call or continued its truncated answer."""
         first, *later = self._since_part or [{}]
         goes_on = self._limited and any(PART in json.dumps(each) for each in later)
         return goes_on or any(_question_of(each) == _question_of(first) for each in later)

@@ -17,7 +17,7 @@ Around = Literal["", "junk", "exit-zero", "exit-one", "close-stdout", "lose-last
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """A test situation for an agent, such as a broken connection, and the verdict that would be right.
+    """A test situation for an agent, such as a broken connection, with the verdict that would be right.
 
     Attributes:
         truth: which verdict is honest.

@@ -67,7 +67,7 @@ class Trial:
 
     @property
     def complete_without_log(self) -> bool:
-        """Return True if the runner would have judged "complete" without the model proxy's log of calls."""
+        """Return True if the runner would have judged the answer as complete without the model proxy's call log."""
         return self.ours or self.evidence.get("overruled") == Verdict.COMPLETE
 
     @property
@@ -82,21 +82,21 @@ class Trial:
 
     @property
     def verdict_word(self) -> str:
-        """Return the runner's verdict as a word, or the kind of error."""
+        """Return the runner's verdict, or the kind of error, as one word."""
         completion = self.result.completion
         return completion.kind.value if completion.kind else completion.verdict.value
 
     def is_falsely_complete(self, complete: bool) -> bool:
-        """Return True if a verdict of "complete" is wrong, because the answer is broken or not whole."""
+        """Return True if a verdict of "complete" would be wrong, because the answer is damaged or truncated."""
         return complete and (self.situation.truth == "broken" or not self.is_whole)
 
     def is_lost(self, complete: bool) -> bool:
-        """Return True if a verdict wrongly rejects a whole answer."""
+        """Return True if a verdict would wrongly reject a complete answer."""
         return self.situation.truth == "whole" and self.applies and not complete
 
     @property
     def has_true_end(self) -> bool:
-        """Return True if the agent really finished with the whole answer, without being disturbed."""
+        """Return True if the agent really finished with the whole answer, undisturbed."""
         here = self.situation
         return self.applies and (here.truth == "whole" or (here.truth == "open" and self.is_whole and not here.around))
 

@@ -28,7 +28,7 @@ class Contradiction:
 
 
 def contradiction(statement: WorkStatement, log: ToolCallLog, tests: Sequence[str] = ()) -> Contradiction | None:
-    """Return how the log of tool calls contradicts a statement, or None if it does not.
+    """Return how the log of tool calls contradicts a statement, or None if there is no contradiction.
 
     ``tests`` are prefixes of further commands that run tests.
     """

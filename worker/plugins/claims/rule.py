@@ -29,7 +29,7 @@ class ClaimsRule(Rule):
 
     @classmethod
     def collect(cls, run: ObservedRun) -> dict[str, Any]:
-        """Return the log of a run's tool calls with the states of the files that were written or named."""
+        """Return the log of a run's tool calls, with the states of the files that the agent wrote or named."""
         log, earlier = run.tool_calls, None if run.earlier is None else ToolCallLog.read(run.earlier)
         if log is None or (run.earlier is not None and earlier is None):
             return {}
@@ -52,7 +52,7 @@ class ClaimsRule(Rule):
 
 
 def join_logs(context: Mapping[str, Any]) -> ToolCallLog | None:
-    """Join the tool call logs of all runs that the answer may describe. Return None if a run has no log."""
+    """Join the tool call logs of all runs that the answer may describe. Return None if any run has no log."""
     joined: ToolCallLog | None = None
     for evidence in context.get(EVIDENCE) or ():
         log = ToolCallLog.read(evidence.get(ClaimsRule.kind, {}))

@@ -237,7 +237,7 @@ _HINT = re.compile(
 
 
 def find_statements(answer: str) -> list[WorkStatement]:
-    """Return the statements about the agent's work in an answer, in order, at most ``MOST_STATEMENTS``."""
+    """Return the statements about the agent's work in an answer, in order, up to ``MOST_STATEMENTS``."""
     found: list[WorkStatement] = []
     for text, first in _paragraphs(parse_document(strip_marker(answer)).out):
         found += _claims(_Paragraph(text, first))
@@ -252,7 +252,7 @@ def find_named_paths(answer: str) -> list[str]:
 
 
 def _paragraphs(out: Outline) -> Iterator[tuple[str, int]]:
-    """Yield text and first line of each paragraph that may describe finished work: no quotes, code or plans."""
+    """Yield text and first line of each paragraph that may describe finished work, without quotes, code and plans."""
     hidden, ends = lines_in_spans(out.quotes, out.fenced, out.indented, out.headers, out.html), out.section_ends()
     for heading, end in zip(out.headings, ends, strict=True):
         if _AHEAD.search(heading.title):
@@ -393,7 +393,7 @@ _PROGRAMS = frozenset({
 
 
 def _is_command(text: str, *, surely: bool) -> bool:
-    """Return True if inline code is a command. ``surely``: the surrounding text says that the code ran."""
+    """Return True if inline code is a command. ``surely`` means that the text says that it was run."""
     words = text.split()
     first = next((word for word in words if "=" not in word), "")
     known = first.rpartition("/")[2] in _PROGRAMS or first.startswith("./")

@@ -42,7 +42,7 @@ def call_arguments(call: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def find_objection(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
-    """Return why the policy blocks a tool call, or an empty string if the call may run."""
+    """Return why the policy blocks a tool call, or an empty string if the policy allows the call."""
     question = Path(order["question"])
     tool, folder = call["tool_name"], order["folder"]
     given = call_arguments(call, folder)
@@ -73,7 +73,7 @@ def find_objection(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
 
 
 def interrupt_codex() -> None:
-    """Send an interrupt to the Codex process above this process, so that Codex stops working."""
+    """Interrupt the Codex process that started this process, so that Codex stops working."""
     process = os.getppid()
     while process > 1:
         name, _, rest = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")

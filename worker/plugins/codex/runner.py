@@ -39,7 +39,7 @@ _TOOLS = {"command_execution": "command", "mcp_tool_call": "tool", "web_search":
 
 
 class CodexEventReader:
-    """Reads the JSON events of a Codex process and judges the end of the run.
+    """Reads the JSON events of a Codex process and judges how the run ended.
 
     ``continues``: the run continues an earlier session. ``hooked``: folder with the hook's files; None without a hook.
     """
@@ -64,7 +64,7 @@ class CodexEventReader:
 
     @property
     def tool_calls(self) -> ToolCallLog:
-        """Return the log of the commands that Codex ran and the files that Codex changed."""
+        """Return the log of the commands that Codex ran and the files that it changed."""
         return self._tool_calls.log
 
     @property
@@ -149,7 +149,7 @@ class CodexEventReader:
                 self._tool_calls.end(name, ok=ok)
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Judge by Codex's own events and exit code whether the run was complete."""
+        """Judge from Codex's own events and exit code whether the run was complete."""
         code, why, kind = ending.exit.code, IncompleteReason.BROKE_OFF, None
         if self._continues and not self._begun and code not in {None, 0} and "no rollout found" in ending.stderr:
             kind, reason = ErrorKind.SESSION_LOST, "Codex does not know the session that it was to continue"
@@ -178,7 +178,7 @@ class CodexEventReader:
 
 
 def _strip_shell(command: str) -> str:
-    """Return the command inside a shell call such as ``/bin/bash -lc 'pytest -q'``; keep other commands."""
+    """Return the command inside a shell call such as ``/bin/bash -lc 'pytest -q'``. Return other commands unchanged."""
     found = _SHELL.match(command)
     try:
         inside = shlex.split(command[found.end() :]) if found else []

@@ -34,7 +34,7 @@ PROMPTS = ("stdin", "argument", "file")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteRule:
-    """The conditions under which the run of a command counts as complete. All of them must hold.
+    """The conditions under which a command's run counts as complete. All of them must hold.
 
     Attributes:
         last_line: required values by path in the last line, a JSON object; empty accepts any line.
@@ -48,7 +48,7 @@ class CompleteRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRule:
-    """Declares where a command leaves its answer: in its output, in a field of JSON lines, or in a file.
+    """The declared place of a command's answer: its output, a field of JSON lines, or a file.
 
     Attributes:
         path: path of the text in each JSON line with the values of ``where``; the texts are joined.
@@ -61,7 +61,7 @@ class AnswerRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredCommand:
-    """The declaration of a command that serves as an agent: program, prompt, end and answer."""
+    """The declaration of a command that serves as an agent: its program, prompt, end and answer."""
 
     program: AgentProgram
     prompt: str
@@ -135,7 +135,7 @@ def has_values(line: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 
 
 class CommandOutputReader:
-    """Reads the output of a declared command, and judges by declared rules whether the run is complete."""
+    """Reads the output of a declared command, and judges by the declared conditions whether the run is complete."""
 
     usage: Mapping[str, Any] = {}
     tool_calls = None
@@ -150,18 +150,18 @@ class CommandOutputReader:
 
     @property
     def text(self) -> str:
-        """Return the part of the answer that the command has given so far."""
+        """Return the part of the answer that the command has written so far."""
         rule = self._command.answer
         return (self._read_file(rule.file) or "").strip() if rule.file else "".join(self._pieces).strip()
 
     @property
     def session(self) -> str:
-        """Return a constant, because a command's session is simply its state folder."""
+        """Return a constant, because the session of a command is its state folder."""
         return "kept"
 
     @property
     def finished(self) -> bool:
-        """Return False, because only the exit code and the declared rules show the end."""
+        """Return False, because only the exit code and the declared conditions show the end."""
         return False
 
     @property
@@ -212,7 +212,7 @@ def _format_values(values: Sequence[int] | Mapping[str, Any]) -> str:
 
 
 class CommandRunner(ProgramRunner):
-    """Runs a command that a file declares. Relative paths start at ``HELIX_ROOT``."""
+    """Runs a command that is declared in a file. Relative paths start at ``HELIX_ROOT``."""
 
     name = "command"
     #: The output may be plain text, in which empty lines count.
@@ -230,7 +230,7 @@ class CommandRunner(ProgramRunner):
         return self.load_command(option, settings).program
 
     def build_arguments(self, run: ProgramRun) -> Sequence[str]:
-        """Return the command's arguments. Some declarations demand the prompt as the last argument."""
+        """Return the command's arguments, with the prompt as the last argument if the declaration demands that."""
         found = super().build_arguments(run)
         return [*found, run.prompt] if self.load_command(run.order.option, run.settings).prompt == "argument" else found
 

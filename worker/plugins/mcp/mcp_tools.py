@@ -29,7 +29,7 @@ _CALL_ID = "claudecode/toolUseId"
 
 
 class TurnTask(TypedDict):
-    """The result of an MCP tool about a turn.
+    """A turn as MCP tools return it to the agent.
 
     ``status`` is working, input_required, completed, failed or cancelled.
     """
@@ -97,7 +97,7 @@ def _read_response(answer: Any) -> Any:
 
 
 def _quote_turn_id(turn_id: str) -> str:
-    """Return a turn id for use in a URL path. Raises ``RelayError`` for texts that are not turn ids."""
+    """Return a turn id for use in a URL path. Raises ``RelayError`` if the text is not a turn id."""
     try:
         check_turn_id(turn_id)
     except ValueError as error:
@@ -106,7 +106,7 @@ def _quote_turn_id(turn_id: str) -> str:
 
 
 def build_turn_task(turn: Mapping[str, Any]) -> TurnTask:
-    """Build the result of an MCP tool from a turn's record."""
+    """Build the tool result that describes a turn from the turn's record."""
     word = turn.get("outcome") or turn["state"]
     status = _STATUS.get(word, "failed" if turn.get("outcome") else "working")
     error = (turn.get("error") or {}).get("message", "")
@@ -130,7 +130,7 @@ class TurnTools:
         self._process = secrets.token_hex(16)
 
     def idempotency_key(self, request: Any) -> str:
-        """Return the same key for every repetition of a tool call, so that no turn is created twice."""
+        """Return the same key for every repetition of a tool call, so that a repetition creates no second turn."""
         meta = request.meta if isinstance(request.meta, Mapping) else {}
         named = str(meta.get(_CALL_ID) or f"{self._process}:{request.request_id}")
         return f"mcp-{hashlib.sha256(named.encode()).hexdigest()[:40]}"
@@ -156,7 +156,7 @@ class TurnTools:
         return found
 
     async def await_turn(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
-        """Wait until a turn ends, needs a person, or ``wait`` seconds pass, and return its state.
+        """Wait until a turn ends or needs a person, for ``wait`` seconds at most, and return its state.
 
         ``progress`` is called meanwhile.
         """

@@ -26,7 +26,7 @@ _FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
 
 
 async def gather_notifications(settings: Settings, store: Store, outbox: NotificationOutbox) -> None:
-    """Find events worth a notification, and put new notifications into the outbox."""
+    """Find events that users want to be notified of, and put new notifications into the outbox."""
     await _gather_turns(settings, outbox, suspended=False)
     await _gather_turns(settings, outbox, suspended=True)
     seconds, _ = await store.await_reply(store.redis.time())  # workers report by the store's clock
@@ -101,7 +101,7 @@ def find_rollbacks(settings: Settings, said: dict[str, Rollback], now: float) ->
 
 
 def find_gone_workers(reports: Iterable[WorkerReport], now: float) -> Iterator[Notification]:
-    """Yield notifications about workers that have been missing for a while."""
+    """Yield notifications about workers that have not reported for a while."""
     for each in missing_workers(reports, now):
         if _GONE_SECONDS < now - each.at < _OLD_SECONDS:
             queues = ",".join(each.queues)

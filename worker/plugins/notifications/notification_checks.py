@@ -43,7 +43,7 @@ def notifications(settings: Settings) -> Iterator[Finding]:
 
 
 def report_outbox(waiting: list[OutboxEntry], dead: list[OutboxEntry]) -> Finding:
-    """Return the finding about notifications that wait or could not be delivered."""
+    """Return the finding about notifications that are waiting or could not be delivered."""
     failing = [entry for entry in waiting if entry.error]
     if dead:
         said = f"{count_noun(len(dead), 'notification')} given up after a day, the last one: {dead[0].error}"

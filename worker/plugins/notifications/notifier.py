@@ -31,7 +31,7 @@ _AT_ONCE, _DUE_AT_ONCE = 8, 64
 
 
 class Notifier:
-    """Finds events worth a notification, and sends notifications to the configured targets."""
+    """Finds events that users want to be notified of, and sends notifications to the configured targets."""
 
     def __init__(self, settings: Settings, connection: SingleConnection | None = None) -> None:
         self._settings = settings

@@ -42,7 +42,7 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class _Seen(NamedTuple):
-    """The facts that identify a version of a file, including the change time, which programs cannot set."""
+    """The facts that identify a version of a file, including its change time, which programs cannot set."""
 
     inode: int
     size: int
@@ -91,7 +91,7 @@ def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
 
 
 def _walk(folder: int, above: str) -> Iterator[tuple[str, os.stat_result, int]]:
-    """Yield path, status and open parent folder of every entry; a folder comes before its content."""
+    """Yield the path, status and open parent folder of every entry. A folder comes before its content."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries)
     for name in names:
@@ -121,7 +121,7 @@ def _digest(name: str, folder: int) -> str:
 
 
 def bring(holder: FencedSessionFolder, manifest: SnapshotManifest, objects: ObjectStoreClient) -> int:
-    """Make a session's folder equal to a snapshot. Return the number of downloaded files.
+    """Make a session's folder match a snapshot. Return the number of downloaded files.
 
     Deliveries missing from the snapshot stay, since a finished run of this machine may be adopted.
 

@@ -25,7 +25,7 @@ end
 
 
 def unneeded(found: Iterable[StoredObject], current: Snapshot, *, now: float, grace: float) -> Iterator[StoredObject]:
-    """Yield the objects of a session that no snapshot needs any more. All times are in seconds."""
+    """Yield the objects of a session that no snapshot needs any longer. All times are in seconds."""
     manifest, pointer = current.manifest, current.pointer
     needed = manifest.packs | {name for name, since in manifest.retired.items() if now - since < grace}
     for each in found:

@@ -87,7 +87,7 @@ class ObjectStoreClient:
                 yield StoredObject(each["path"], each["size"], each["last_modified"].timestamp())
 
     def remove_object(self, name: str) -> None:
-        """Delete the object with this name, if there is one."""
+        """Delete the object with this name, if it exists."""
         self._call_store(lambda: self._api.delete(self._store, name))
 
     def probe_store(self) -> float:
@@ -118,7 +118,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def load_snapshot(objects: ObjectStoreClient, text: str) -> Snapshot:
-    """Load the snapshot to which a pointer refers. An empty pointer yields an empty snapshot.
+    """Load the snapshot that a pointer refers to. Return an empty snapshot for an empty pointer.
 
     Raises:
         SessionFilesGone: the snapshot is missing or damaged.

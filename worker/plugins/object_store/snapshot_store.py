@@ -39,7 +39,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 5.0
 
 
 class SnapshotStore:
-    """Keeps the files of sessions as snapshots in an object store, so that workers share no folder."""
+    """Keeps the files of sessions as snapshots in an object store, so that workers need no shared folder."""
 
     def __init__(
         self, settings: Settings, ledger: Ledger, threads: Threads, objects: ObjectStoreClient | None = None
@@ -56,7 +56,7 @@ class SnapshotStore:
         self._away = False
 
     async def restore_files(self, lease: Lease) -> None:
-        """Download the session's files that this machine lacks. Raises what ``SessionFiles.restore_files`` does."""
+        """Download the session's files that this machine lacks. Raises what ``SessionFiles.restore_files`` raises."""
         if lease.continued or not find_work(lease.claim.turn.request).in_session:
             return
         with self._note_outage():
@@ -86,7 +86,7 @@ class SnapshotStore:
         pass_failpoint("files.restored")
 
     async def save_files(self, lease: Lease, *, bounded: bool = True) -> str:
-        """Upload changed files and return a reference to the snapshot. Raises what ``SessionFiles.save_files`` does."""
+        """Upload changed files and return a snapshot reference. Raises what ``SessionFiles.save_files`` raises."""
         if lease.stored is None:  # the work is outside a session, or the local folder is not the session's
             return ""
         most_bytes = self._settings.files_max_bytes if bounded else 0
@@ -120,7 +120,7 @@ class SnapshotStore:
             raise
 
     def find_trouble(self) -> str:
-        """Return why the object store is unavailable, or "". Tests the object store only after a failed transfer."""
+        """Return why the object store is unavailable, or "". Test it only if a transfer failed before."""
         if self._away:
             try:
                 self._short.probe_store()

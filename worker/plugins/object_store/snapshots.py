@@ -121,7 +121,7 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A saved state of a session's folder. Without a pointer, nothing has been saved yet."""
+    """A saved state of a session's folder. A snapshot without a pointer is empty, because nothing was saved yet."""
 
     pointer: Pointer | None = None
     manifest: SnapshotManifest = field(default_factory=SnapshotManifest)
@@ -135,7 +135,7 @@ def hash_content(content: bytes) -> str:
 def build_snapshot(
     name: str, found: FolderState, base: Snapshot, read: Callable[[str], bytes | None], *, now: float, grace: float
 ) -> tuple[Snapshot, bytes]:
-    """Create a snapshot of a folder. Return the snapshot and the bytes of the object with its new content.
+    """Create a snapshot of a folder. Return the snapshot and the bytes of the object with the new content.
 
     Args:
         read: returns the current content of a file by path, or None if the file is gone.

@@ -47,14 +47,14 @@ class KeptSession:
 
 
 def find_kept_session(order: Order) -> KeptSession:
-    """Return the saved agent session that a run continues, or an empty session for a fresh start."""
+    """Return the saved agent session that a run continues, or an empty session to start afresh."""
     if found := find_continued_session(order, _ENDING, MAX_STATE, _unpack_notes):
         return replace(found[2], agent_session=found[0], knows=found[1])
     return KeptSession()
 
 
 def _unpack_notes(content: bytes) -> KeptSession:
-    """Read our notes in the archive of a saved session. Raises ``ValueError`` if the archive is damaged."""
+    """Read our metadata from the archive of a saved session. Raises ``ValueError`` if the archive is damaged."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             notes = json.loads(packed.read(_NOTES))
@@ -64,7 +64,7 @@ def _unpack_notes(content: bytes) -> KeptSession:
 
 
 def create_home(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None:
-    """Create the HOME folder of a run from the saved state and from our own files, which take precedence.
+    """Create a run's HOME folder from the saved state and from our own files, which take precedence.
 
     Raises:
         OSError: HOME cannot be written, or the archive is damaged.
@@ -83,12 +83,12 @@ def create_home(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None
 
 
 def keep_state(order: Order, home: Path, state: Sequence[str], session: str, spent: float) -> str:
-    """Save the agent session of a complete run, and return its name; empty if saving failed."""
+    """Save the agent session of a complete run and return its name, or an empty string if saving failed."""
     return keep_session(order, _ENDING, lambda: _pack_state(home, state, {"session": session, "spent": spent}))
 
 
 def forget_session(order: Order, kept: KeptSession) -> None:
-    """Discard a saved session that the agent rejects, so that the next run starts afresh."""
+    """Discard a saved session that the agent rejected, so that the next run starts afresh."""
     if kept.agent_session:
         discard_session(session_file(order, kept.agent_session, _ENDING))
 

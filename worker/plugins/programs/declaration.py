@@ -53,7 +53,7 @@ class DeclarationError(HelixError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProgram:
-    """Declares a program that serves as an agent: how to start the program, and which state to keep.
+    """The declaration of a program that serves as an agent: how to start it, and which state to keep.
 
     Attributes:
         program: a path, or a name on PATH.
@@ -106,7 +106,7 @@ def parse_template(value: Any) -> str:
 
 
 def parse_relative_path(value: Any) -> str:
-    """Return a path after checking that it is relative and does not leave its folder."""
+    """Return a path after checking that it is relative and stays within its folder."""
     path = PurePosixPath(read_word(value))
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError("must be a path below its folder, such as .agent/sessions")

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def load_declaration(path: Path, read: Callable[[str, str], T]) -> T:
-    """Read a declaration file and parse its text with ``read``. The result is cached until the file changes.
+    """Read a declaration file and parse it with ``read``. Cache the result until the file changes.
 
     Raises:
         DeclarationError: the file is unreadable or invalid.

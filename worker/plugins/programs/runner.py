@@ -51,7 +51,7 @@ class OutputReader(Protocol):
 
     @property
     def usage(self) -> Mapping[str, Any]:
-        """Return the tokens and the cost that the agent reported, as in ``RunResult.usage``."""
+        """Return the tokens and cost that the agent reported, in the form of ``RunResult.usage``."""
         ...
 
     @property
@@ -79,13 +79,13 @@ class OutputReader(Protocol):
         ...
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Judge by the agent's reports whether the run was complete. May read the agent's folder."""
+        """Judge from the agent's reports whether the run was complete. May read the agent's folder."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRun:
-    """A single run of an agent program, with the order, the settings and the saved session."""
+    """A single run of an agent program, with its order, settings and saved session."""
 
     order: Order
     settings: Settings
@@ -160,7 +160,7 @@ class ProgramRunner(ProcessRunner):
         raise NotImplementedError
 
     def find_config_problem(self, option: str, settings: Settings) -> str:
-        """Return why no run of this model can succeed with these settings, or an empty string."""
+        """Return why a run of this model can never succeed with these settings, or an empty string."""
         try:
             program = self.load_program(option, settings)
         except DeclarationError as error:
@@ -185,7 +185,7 @@ class ProgramRunner(ProcessRunner):
         return find_program(program, settings), program.version
 
     def listed_name(self, option: str, settings: Settings) -> str:
-        """Return the model's name in the service's list of models; empty if there is no list to check."""
+        """Return the model's name in the service's list of models, or an empty string if there is no list to check."""
         program = self.load_program(option, settings)
         return self.requested_model(option) if program.uses_model_proxy and program.api in {"chat", "responses"} else ""
 
@@ -198,7 +198,7 @@ class ProgramRunner(ProcessRunner):
         return reader.text
 
     def find_interruption(self, run: ProgramRun, reader: OutputReader) -> Interruption | None:
-        """Return the question with which the run ended, or None if nothing was asked."""
+        """Return the question that ended the run, or None if the agent asked nothing."""
         return None
 
     def build_arguments(self, run: ProgramRun) -> Sequence[str]:
@@ -346,7 +346,7 @@ def find_program(program: AgentProgram, settings: Settings) -> str:
 
 
 def allowed_destinations(run: ProgramRun) -> AllowedDestinations:
-    """Return the network destinations that the agent may reach: its model service and configured hosts."""
+    """Return the network destinations that the agent may reach: its model service and the configured hosts."""
     settings = run.settings
     upstream = None
     if run.program.uses_model_proxy:
@@ -363,7 +363,7 @@ def allowed_destinations(run: ProgramRun) -> AllowedDestinations:
 
 
 def sandbox_binds(run: ProgramRun) -> list[SandboxMount]:
-    """Return the files and folders to mount in the agent's sandbox. Later mounts cover earlier mounts."""
+    """Return the files and folders to mount in the agent's sandbox. Later mounts hide earlier mounts."""
     order, settings = run.order, run.settings
     found = [SandboxMount(path) for path in _program_files(Path(run.path))]
     if not order.read_only:
@@ -410,5 +410,5 @@ class ChildEventReader(EventReader):
         return self.evidence
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Judge by the agent's own events and exit code whether the run was complete."""
+        """Judge from the agent's own events and exit code whether the run was complete."""
         return judge_transcript(self, ending.exit.code, evidence)

@@ -23,7 +23,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class AgentContext:
-    """The input that a Python function gets when it serves as an agent.
+    """The input of a Python function that serves as an agent.
 
     Attributes:
         prompt: the user's message, or feedback on the last answer.
@@ -56,7 +56,7 @@ class AgentContext:
         self._say("tool", text=str(name), detail=str(detail))
 
     def usage(self, *, input_tokens: int = 0, output_tokens: int = 0, cost_usd: float = 0.0) -> None:
-        """Report how much the run has used so far in total; ``cost_usd`` is in US dollars."""
+        """Report the total usage of the run so far. ``cost_usd`` is in US dollars."""
         named = {"input_tokens": input_tokens, "output_tokens": output_tokens, "cost_usd": cost_usd}
         self._say("usage", usage={name: value for name, value in named.items() if value})
 

@@ -12,7 +12,7 @@ from api_client.contract.tool_call_row import CallRow, CallState
 
 
 def _may_be_executed(row: CallRow) -> bool:
-    """Return whether a call was or may have been executed, rather than answered by an earlier call's row."""
+    """Return True if a call was or may have been executed. A call answered from an earlier row was not."""
     return row.state in {CallState.BEGUN, CallState.DONE} or (row.state is CallState.UNKNOWN and not row.earlier)
 
 
@@ -33,7 +33,7 @@ def find_recorded_call(rows: Sequence[CallRow], call: CallRow, known_until: int)
 
 
 def was_unknown(rows: Sequence[CallRow], call: CallRow) -> bool:
-    """Return whether this run was told that the outcome of an equal call is unknown."""
+    """Return True if the agent has learned in this run that the outcome of an equal call is unknown."""
     return any(row.state is CallState.UNKNOWN and row.digest == call.digest and _same_run(row, call) for row in rows)
 
 
@@ -42,7 +42,7 @@ def _same_run(row: CallRow, call: CallRow) -> bool:
 
 
 def _is_lost(row: CallRow, call: CallRow) -> bool:
-    """Return whether the agent may not know this row's result: a delivery or a gateway ended before it."""
+    """Return True if the agent may not know the result, because the row's delivery or gateway has ended."""
     if row.delivery != call.delivery:
         return row.delivery < call.delivery
     return row.gateway != call.gateway and row.state is CallState.BEGUN

@@ -17,7 +17,7 @@ from api_client.contract.owners import parse_owner
 
 
 class CallReaction(StrEnum):
-    """The treatment of a call."""
+    """The possible reactions to a tool call."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -26,7 +26,7 @@ class CallReaction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRule:
-    """A rule about the calls of one server. The first rule that matches decides.
+    """A rule about tool calls to one server. The first matching rule decides.
 
     Attributes:
         tool: pattern of the tool's name.
@@ -48,7 +48,7 @@ class CallRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayCall:
-    """A call that an agent makes, with what the server says about the tool.
+    """An agent's tool call, with what the server declares about the tool.
 
     Attributes:
         read_only, destructive: MCP annotations; a server that says nothing has tools that write and destroy.
@@ -64,7 +64,7 @@ class GatewayCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDecision:
-    """The treatment of one call, and the people a question goes to."""
+    """The decision about a tool call, and the people who are asked about it if necessary."""
 
     reaction: CallReaction
     who: str = Answerer.OWNER.value
@@ -72,7 +72,7 @@ class CallDecision:
 
 
 def decide_call(call: GatewayCall, rules: Sequence[CallRule], writes: str) -> CallDecision:
-    """Return what happens to a call.
+    """Decide what happens to a tool call.
 
     A rule that denies or asks also matches a call that lacks an argument the rule names: only a rule that allows must
     match completely. Without a rule, read-only tools run, and ``writes`` says what happens to others.
@@ -100,7 +100,7 @@ _MISSING = object()
 
 
 def _value_at(path: str, arguments: Any) -> Any:
-    """Return the value at a path such as ``to.0.address``, or a marker if there is none."""
+    """Return the value at a path such as ``to.0.address``, or a marker if the value is missing."""
     found = arguments
     for step in path.split("."):
         if isinstance(found, Mapping) and step in found:
@@ -113,7 +113,7 @@ def _value_at(path: str, arguments: Any) -> Any:
 
 
 def _fits(value: Any, wanted: Any, allows: bool) -> bool:
-    """Return whether a value meets a rule's condition. A value of another kind meets only rules that restrict."""
+    """Return True if a value meets a rule's condition. Values of other types meet only restrictive rules."""
     if isinstance(wanted, Mapping):
         if not _is_number(value):
             return not allows

@@ -18,11 +18,11 @@ _WRITE = load_plain_script(Path(__file__).with_name("write_call.lua"))
 
 
 class RunFenced(Exception):
-    """Raised when another worker holds the turn, so that this run may make no more calls."""
+    """Raised when another worker holds the turn, so that this run must make no more calls."""
 
 
 class CallStore(GatewayCalls):
-    """Reads and writes the call log of turns."""
+    """Reads and writes the log of tool calls of turns."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -30,7 +30,7 @@ class CallStore(GatewayCalls):
         self._kept_ms = int((store.settings.retention_seconds + MAX_WAIT_SECONDS) * 1000)
 
     async def write_call(self, turn_id: str, token: str, row: CallRow, result: Mapping[str, Any] | None = None) -> None:
-        """Write a row, and the call's result if it is known.
+        """Write the row of a tool call, and the call's result if it is known.
 
         Raises:
             RunFenced: another worker holds the turn.

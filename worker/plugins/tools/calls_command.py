@@ -15,7 +15,7 @@ from worker.cli.turns.listing import add_turn_argument
 @add_turn_argument()
 @json_option
 def calls(turn_id: str, as_json: bool) -> None:
-    """Show the tool calls of a turn, of all its deliveries."""
+    """Show the tool calls of a turn, over all its deliveries."""
     rows = run_with_client(lambda client: GatewayCalls(client.store).read_calls(turn_id))
     data = [row.to_dict() for row in rows]
     write_list(as_json, data, "no tool calls", _TITLES, map(_describe_row, rows))

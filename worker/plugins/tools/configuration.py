@@ -61,7 +61,7 @@ class ToolServer:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolServer:
-        """Create a server from its dictionary, or from a block of the settings file with its name."""
+        """Create a server from its dictionary, or from a block of the settings file and its name."""
         rules = tuple(CallRule(**rule) for rule in data.get("rules", ()))
         lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list | tuple)}
         return cls(**{**data, **lists, "rules": rules})

@@ -68,7 +68,7 @@ async def _open_gateway(order: Order, context: EquipmentContext, servers: list[T
 
 
 class _RunHandler:
-    """Handles what the gateway says about one run, in threads of the gateway's client."""
+    """Handles the gateway's messages about one run, in threads of the gateway client."""
 
     def __init__(self, context: EquipmentContext) -> None:
         self._context = context
@@ -102,7 +102,7 @@ class _RunHandler:
         )
 
     def summarise_calls(self) -> list[dict[str, Any]]:
-        """Return the calls of the run as evidence, without arguments and results."""
+        """Return the tool calls of the run as evidence, without arguments and results."""
         rows = [row.to_dict() for row in self._rows[:_MOST_SHOWN]]
         return [{name: row[name] for name in _EVIDENCE if row[name] not in (False, 0)} for row in rows]
 
@@ -150,7 +150,7 @@ def _find_answered(order: Order) -> Interruption | None:
 
 
 def _add_answer(order: Order) -> Order:
-    """Return the order with what a person decided on the call that the run waited for, as a part of its prompt."""
+    """Return the order with a person's decision on the pending tool call added to the prompt."""
     asked = _find_answered(order)
     if asked is None:
         return order

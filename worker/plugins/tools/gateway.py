@@ -48,7 +48,7 @@ _AGAIN_SECONDS, _TRIES = 1.0, 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """The run that a gateway serves.
+    """The facts about a run that its tool gateway needs.
 
     Attributes:
         token: the lease's fencing token.
@@ -75,23 +75,23 @@ class RunSpec:
 
 
 class RunOwner(Protocol):
-    """Interface to the worker whose run it is."""
+    """Interface to the worker that owns a run."""
 
     async def use_up_approval(self) -> bool:
-        """Record that the person's approval is used up, and return whether the call may run."""
+        """Mark the person's approval as used, and return True if the call may be executed."""
         ...
 
     async def suspend_run(self, question: Mapping[str, Any]) -> None:
-        """End the run, and ask a person this question (``Interruption.to_dict``)."""
+        """End the run and ask a person the given question (``Interruption.to_dict``)."""
         ...
 
     async def report_call(self, row: CallRow) -> None:
-        """Report a call that has ended."""
+        """Report a finished tool call."""
         ...
 
 
 class GatewayRun:
-    """Answers the requests of one run."""
+    """Answers the MCP requests of one agent run."""
 
     def __init__(
         self,
@@ -115,11 +115,11 @@ class GatewayRun:
         self.under_way = set[asyncio.Task[Any]]()
 
     def end_run(self) -> None:
-        """Begin no more calls."""
+        """Start no more tool calls."""
         self._ended.set()
 
     async def list_tools(self) -> list[Tool]:
-        """Return the tools of all servers, named ``SERVER__TOOL``. Servers that cannot be reached are left out."""
+        """Return the tools of all servers, named ``SERVER__TOOL``. Unreachable servers are left out."""
         lists = await asyncio.gather(*map(self._list_tools_of, self.spec.servers))
         return [tool for tools in lists for tool in tools]
 
@@ -135,7 +135,7 @@ class GatewayRun:
         return [tool.model_copy(update={**own, "name": f"{server.name}{_OF}{tool.name}"}) for tool in tools]
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Make a call for the agent, unless policy, a person or the call log answer it."""
+        """Carry out an agent's tool call, unless the policy, a person or the call log already decides the result."""
         if task := asyncio.current_task():
             self.under_way.add(task)
             task.add_done_callback(self.under_way.discard)
@@ -199,7 +199,7 @@ class GatewayRun:
     async def _answer_without_call(
         self, call: GatewayCall, row: CallRow, server: ToolServer
     ) -> CallToolResult | CallRow:
-        """Return the answer to a call that is not made, or the row of a call that has to be made now."""
+        """Return the result of a call that need not be made, or the row of a call that must be made now."""
         rows = list(self._rows.values())
         decision = decide_call(call, server.rules, server.writes)
         if decision.reaction is CallReaction.DENY:
@@ -284,7 +284,7 @@ class GatewayRun:
         return self._say(word)
 
     async def _end(self, row: CallRow, result: Mapping[str, Any] | None, tries: int = 1) -> None:
-        """Write the row of an ended call, before its result reaches the agent, and report the call."""
+        """Record a finished call before the agent gets its result, and report the call."""
         for left in reversed(range(tries)):
             try:
                 await self._write(row, result)

@@ -29,7 +29,7 @@ Handle = Callable[[Mapping[str, Any]], Any]
 
 
 class GatewayProcess:
-    """The connection to the process that serves the tool gateways of this worker. Thread-safe."""
+    """The connection to the process that serves this worker's tool gateways. Thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self.owner, self.gone = os.getpid(), False
@@ -68,7 +68,7 @@ class GatewayProcess:
             self._send_request({"do": "close", "run": secret})
 
     def close(self) -> None:
-        """End the process, after the calls under way."""
+        """End the process after the calls in progress."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -139,7 +139,7 @@ _current: list[GatewayProcess] = []
 
 
 def shared_gateway(settings: Settings) -> GatewayProcess:
-    """Return the gateway process of this worker; start it if there is none. May block."""
+    """Return the gateway process of this worker, starting it if necessary. May block."""
     with _lock:
         if not _current or _current[0].gone or _current[0].owner != os.getpid():
             _current[:] = [GatewayProcess(settings)]

@@ -49,7 +49,7 @@ _run: ContextVar[GatewayRun] = ContextVar("run")
 
 
 class WorkerChannel:
-    """The connection to the worker: JSON lines, each a request, a reply or a report."""
+    """The gateway process's connection to the worker, with one JSON request, reply or report per line."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self._writer = reader, writer
@@ -70,7 +70,7 @@ class WorkerChannel:
         return await reply
 
     def take_reply(self, message: Mapping[str, Any]) -> None:
-        """Pass a reply of the worker to the request that waits for it."""
+        """Pass a reply of the worker to the request that is waiting for it."""
         if waiting := self._waiting.pop(message["reply"], None):
             waiting.set_result(message["value"])
 
@@ -82,7 +82,7 @@ class WorkerChannel:
 
 
 class _WorkerRun:
-    """The worker as the owner of one run (``gateway.RunOwner``)."""
+    """Represents the worker as the owner of one run (``gateway.RunOwner``)."""
 
     def __init__(self, channel: WorkerChannel, secret: str) -> None:
         self._channel, self._secret = channel, secret
@@ -98,7 +98,7 @@ class _WorkerRun:
 
 
 class GatewayServer:
-    """Serves MCP requests of all runs, each named by its secret."""
+    """Serves the MCP requests of all runs. Each run is identified by its secret."""
 
     def __init__(self, calls: CallStore, upstreams: UpstreamPool, channel: WorkerChannel) -> None:
         self._calls, self._upstreams, self._channel = calls, upstreams, channel
@@ -108,7 +108,7 @@ class GatewayServer:
         self._manager = StreamableHTTPSessionManager(server, stateless=True, json_response=True)
 
     async def open_run(self, data: Mapping[str, Any]) -> str:
-        """Begin to serve a run, and return its secret. Raises ``StoreUnavailable``."""
+        """Start serving a run, and return its secret. Raises ``StoreUnavailable``."""
         lists = {name: tuple(data[name]) for name in ("secrets",)}
         servers = tuple(map(ToolServer.from_dict, data["servers"]))
         spec = RunSpec(**{**data, **lists, "servers": servers})
@@ -119,12 +119,12 @@ class GatewayServer:
         return secret
 
     def close_run(self, secret: str) -> None:
-        """Serve a run no longer."""
+        """Stop serving a run."""
         if run := self._runs.pop(secret, None):
             run.end_run()
 
     async def serve_requests(self, listener: socket.socket) -> None:
-        """Serve requests until cancelled."""
+        """Accept and serve MCP requests until cancelled."""
         config = uvicorn.Config(
             self._handle_request,
             interface="asgi3",
@@ -138,7 +138,7 @@ class GatewayServer:
             await server.serve(sockets=[listener])
 
     async def end_calls(self) -> None:
-        """Begin no more calls, and wait for those under way."""
+        """Start no more calls, and wait for the calls in progress."""
         for run in self._runs.values():
             run.end_run()
         if under_way := {task for run in self._runs.values() for task in run.under_way}:
@@ -165,7 +165,7 @@ class GatewayServer:
 
 
 async def _serve_worker(served: GatewayServer, channel: WorkerChannel, path: Path) -> None:
-    """Carry out the worker's requests until the worker is gone."""
+    """Carry out the worker's requests until the worker disconnects."""
     carried_out = set[asyncio.Task[None]]()
 
     async def carry_out(message: Mapping[str, Any]) -> None:
@@ -190,7 +190,7 @@ async def _serve_worker(served: GatewayServer, channel: WorkerChannel, path: Pat
 
 
 async def serve_gateways(worker: socket.socket) -> None:
-    """Serve the gateways of one worker until the worker is gone and its calls have ended."""
+    """Serve the gateways of one worker until the worker disconnects and its calls have ended."""
     settings = load_settings()
     configure_logging(settings)
     channel = WorkerChannel(*await asyncio.open_connection(sock=worker, limit=_MOST_LINE))
@@ -216,7 +216,7 @@ async def serve_gateways(worker: socket.socket) -> None:
 
 
 def main() -> None:
-    """Serve the worker that started this process."""
+    """Serve tool gateways for the worker that started this process."""
     # Only the worker ends this process, by closing the socket; uvicorn handles signals once more.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -8,7 +8,7 @@ _WORDS = load_word_table(__file__)
 
 
 def say_to_agent(word: str, locale: str, **values: object) -> str:
-    """Return the text called ``word`` in German or English."""
+    """Return the message to the agent with the key ``word``, in German or English."""
     language = "de" if locale.lower().startswith("de") else "en"
     text: str = _WORDS[language][word]
     return text.format(**values)

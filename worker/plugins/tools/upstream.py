@@ -42,7 +42,7 @@ _SEEN = [mount.path for mount in bubblewrap.LISTENER_MOUNTS]
 
 
 class ServerUnreachable(Exception):
-    """Raised when a call could not leave for its server, so nothing was changed."""
+    """Raised when a call could not be sent to its server, so that it changed nothing."""
 
 
 class CallRefused(Exception):
@@ -50,11 +50,11 @@ class CallRefused(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """Raised when a call left for its server and no result came."""
+    """Raised when a call was sent to its server but no result arrived."""
 
 
 class MalformedResult(Exception):
-    """Raised when the server's result of a call cannot be read; the call was made."""
+    """Raised when the call was made but the server's result is unreadable."""
 
 
 class UpstreamSession:
@@ -97,7 +97,7 @@ class UpstreamSession:
         return list(found.values())
 
     async def find_tool(self, name: str) -> Tool | None:
-        """Return a tool by its name, or None. The list is read again for an unknown name."""
+        """Return the tool with this name, or None. For an unknown name, read the server's list again."""
         if name not in self._tools:
             await self.list_tools()
         return self._tools.get(name)
@@ -136,7 +136,7 @@ class UpstreamSession:
         return text
 
     def end_session(self) -> asyncio.Task[None]:
-        """End the session, and with it the server's process. Return the task that ends."""
+        """End the session and the server's process. Return the task that does this."""
         self._ending.set()
         return self._task
 
@@ -155,7 +155,7 @@ class UpstreamSession:
 
 
 class UpstreamPool:
-    """Opens sessions when they are first needed. A server with personal credentials has a session for each owner."""
+    """Opens sessions on first use. A server with personal credentials has one session per owner."""
 
     def __init__(self, settings: Settings, credentials: CredentialStore) -> None:
         self._settings, self._credentials = settings, credentials

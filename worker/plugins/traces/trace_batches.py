@@ -21,7 +21,7 @@ _PROVIDERS = {"claude_cli": "anthropic", "openai_http": "openai", "codex": "open
 
 
 class ReceiverUnavailableError(HelixError):
-    """Raised when the receiver of traces does not answer or accepts nothing; the traces are sent later."""
+    """Raised when the receiver of traces does not answer or accepts nothing. The traces are sent later."""
 
     code = "traces_not_taken"
 

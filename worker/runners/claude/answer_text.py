@@ -30,7 +30,7 @@ def clean_text(text: object) -> str:
 
 
 def content_blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the content blocks of a message. A plain text becomes a single block."""
+    """Return the content blocks of a message. Plain text becomes a single block."""
     message = record.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
@@ -39,7 +39,7 @@ def content_blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def gap_after(record: Mapping[str, Any]) -> str:
-    """Return the separator between the answer's texts before and after a ``user`` message.
+    """Return the separator between the parts of an answer before and after a ``user`` message.
 
     A blank line in general; nothing if the model was cut off and asked to continue.
     """
@@ -59,13 +59,13 @@ def ends_with(text: str, last: str) -> bool:
 
 
 def find_cut_reason(stop_reason: object) -> str:
-    """Return the reason why the model stopped early, or an empty string if the answer is complete."""
+    """Return why the model stopped early, or an empty string if the answer is complete."""
     reason = str(stop_reason or "")
     return "" if reason in _WHOLE else reason
 
 
 def longest_text(*known: str) -> str:
-    """Return the longest of the given texts, not counting white space around them."""
+    """Return the longest of the given texts, ignoring surrounding white space."""
     return max(known, key=lambda text: len(trim_text(text)))
 
 

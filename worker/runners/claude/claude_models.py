@@ -19,7 +19,7 @@ _DEAREST = max(_PRICES.values(), key=lambda prices: prices["output"])
 
 
 def allowed_models(option: str, settings: Settings) -> tuple[str, ...]:
-    """Return patterns for the models that the CLI may request if ``option`` is the configured model.
+    """Return patterns for the models that the CLI may request if the configured model is ``option``.
 
     Without patterns, the CLI may request any model.
     """
@@ -31,6 +31,6 @@ def allowed_models(option: str, settings: Settings) -> tuple[str, ...]:
 
 
 def model_prices(own: Prices) -> Prices:
-    """Return the configured prices of a model, together with Anthropic's prices for more expensive models."""
+    """Return a model's configured prices, together with Anthropic's prices for more expensive models."""
     listed = {n: each for n, each in _PRICES.items() if not own or each["input"] > own.get("input", 0.0)}
     return {**listed, **(own or _DEAREST)}

@@ -76,7 +76,7 @@ def allowed_destinations(settings: Settings, option: str) -> AllowedDestinations
 
 
 def proxy_environment(settings: Settings) -> dict[str, str]:
-    """Return variables that make the CLI use the model proxy, with a placeholder for the API key."""
+    """Return variables that make the CLI use the model proxy, with a placeholder as the API key."""
     key = settings.claude_api_key
     # The CLI requires a key, and derives its type from the prefix.
     placeholder = (
@@ -86,7 +86,7 @@ def proxy_environment(settings: Settings) -> dict[str, str]:
 
 
 def _key_name(key: str) -> str:
-    """Return the environment variable for a key. Subscription tokens need another variable than API keys."""
+    """Return the environment variable for a key, because subscription tokens and API keys use different variables."""
     return "CLAUDE_CODE_OAUTH_TOKEN" if key.startswith("sk-ant-oat") else _API_KEY
 
 
@@ -123,7 +123,7 @@ def build_launch(
     stdin: bytes | None,
     more: Sequence[str] = (),
 ) -> Launch:
-    """Return the launch that starts the CLI for an order whose folders are prepared."""
+    """Return the launch description that starts the CLI for an order whose folders are prepared."""
     file = home / _SETTINGS
     return Launch(
         argv=[program, *build_cli_arguments(settings, order, file, session, base), *more],
@@ -159,7 +159,7 @@ def prepare_files(order: Order, home: Path, settings: Settings) -> Path:
 
 
 def copy_instructions(order: Order, home: Path) -> None:
-    """Copy the session's CLAUDE.md, if there is one, into the HOME of the CLI."""
+    """Copy the session's CLAUDE.md, if it exists, into the HOME of the CLI."""
     memory = order.workdir / "CLAUDE.md"
     if memory.is_file() and not memory.is_symlink():
         shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
@@ -190,7 +190,7 @@ def find_deferred_question(order: Order, result: Mapping[str, Any]) -> Interrupt
 
 
 def adapt_base(order: Order, base: BaseSession, home: Path) -> BaseSession:
-    """Return the session to continue. Its transcript names this run's folder instead of the earlier run's.
+    """Return the session to continue, with its transcript adapted to this run's folder.
 
     The waiting call may name files in that folder, whose content was moved here.
 
@@ -226,7 +226,7 @@ def read_instructions(home: Path) -> str:
 def sandbox_binds(
     settings: Settings, order: Order, program: Path, settings_file: Path, base: BaseSession
 ) -> list[SandboxMount]:
-    """Return the files and folders to mount in the CLI's sandbox. Later mounts cover earlier mounts.
+    """Return the files and folders to mount in the CLI's sandbox. Later mounts hide earlier mounts.
 
     Of a program only its file is mounted, because its folder may contain anything.
     """

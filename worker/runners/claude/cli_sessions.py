@@ -60,7 +60,7 @@ def keep_transcript(order: Order, transcript: str, home: Path, *, of: str = "") 
 
 
 def discard_base(base: BaseSession) -> None:
-    """Rename a transcript that the CLI rejects, so that the next run starts a new agent session."""
+    """Rename a transcript that the CLI rejected, so that the next run starts a new agent session."""
     if base.transcript is not None:
         discard_session(base.transcript)
 

@@ -40,7 +40,7 @@ class ClaudeStream:
     """
 
     def __init__(self, answered: Interruption | None = None) -> None:
-        """Start with an empty answer. ``answered``: the question about a tool call answered before this run."""
+        """Create a stream with an empty answer. ``answered`` is the tool question that was answered before this run."""
         self.result: dict[str, Any] = {}
         self.error = ""
         self.retries = 0
@@ -75,7 +75,7 @@ class ClaudeStream:
         return bool(self.result) and not self._torn and not self.skipped
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Parse one line of output and return its events. Count and skip lines without a JSON object."""
+        """Parse one line of output and return its events. Count and skip lines that are no JSON object."""
         record = json_object(line)
         if record is None:
             self.skipped += 1
@@ -102,7 +102,7 @@ class ClaudeStream:
         return []
 
     def report_usage(self, spent_before: float = 0.0) -> dict[str, Any]:
-        """Return this run's tokens and cost. The cost of the earlier session, ``spent_before``, is subtracted.
+        """Return this run's tokens and cost, without the cost of the earlier session, ``spent_before``.
 
         Without a result there is no cost, and the tokens are those of the messages seen.
         """

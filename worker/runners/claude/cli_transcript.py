@@ -32,7 +32,7 @@ class RecordedRun:
     stop_reason: str = ""
 
     def lacks_message(self, message: str) -> bool:
-        """Return True if this answer does not end with the text that the CLI passed to the Stop hook."""
+        """Return True if the answer lacks the last message that the CLI passed to the Stop hook."""
         return not ends_with(self.text, message) or bool(trim_text(message)) is not bool(trim_text(self.last))
 
 
@@ -90,7 +90,7 @@ def extract_run(content: bytes, session: str, prompt: bytes, before: bytes = b""
 
 
 def _read_records(content: bytes, session: str) -> Iterator[dict[str, Any]]:
-    """Yield the messages of the user and the model in order, without the messages of subagents."""
+    """Yield the messages of user and model in order, without the messages of subagents."""
     for number, line in enumerate(filter(bytes.strip, content.split(b"\n")), 1):
         try:
             record = json.loads(line)

@@ -41,7 +41,7 @@ _QUOTED = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvidence:
-    """The evidence about a run of the CLI from which the completion gate decides the verdict.
+    """The evidence about a run of the CLI from which the completion gate derives the verdict.
 
     Attributes:
         run, session: process tag and agent session of the run.
@@ -68,7 +68,7 @@ class RunEvidence:
 
     @property
     def own_events(self) -> tuple[str, ...]:
-        """Return the hook events that were reported by this run and session."""
+        """Return the hook events that belong to this run and session."""
         return tuple(e for e, mark in self.marks.items() if (mark.run, mark.session) == (self.run, self.session))
 
     def to_facts(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ _HEAD = "helix_message"
 
 @dataclass(slots=True)
 class Exchange:
-    """Follows one message to a running CLI process, to decide when its answer is complete.
+    """Follows one message to a running CLI process, to tell when its answer is complete.
 
     Attributes:
         taken_at: when the CLI confirmed the start; 0 before.
@@ -73,7 +73,7 @@ class Exchange:
 
     @property
     def uuid(self) -> str:
-        """Return the id by which the CLI refers to this message."""
+        """Return the CLI's id for this message."""
         return agent_session_id(self.order)
 
     def to_packet(self) -> bytes:
@@ -160,7 +160,7 @@ class ProcessFiles:
 
     @property
     def was_there(self) -> bool:
-        """Return True if the process was already running before its current message."""
+        """Return True if the process was already running before the current message."""
         return self.spare or self.asked > 1
 
     def start_recording(self, order: Order) -> RunRecording | None:
@@ -189,7 +189,7 @@ class ProcessFiles:
     def prove_message(
         self, folder: Path, message: Exchange, ending: RunEnding
     ) -> tuple[Completion, RunLeftovers, int] | None:
-        """Return verdict, answer and transcript size if a message's answer is certainly complete, else None."""
+        """Return verdict, answer and transcript size if a message's answer is certainly complete, or else None."""
         stream = message.stream
         if not message.over or message.after or message.late or message.compacted or not stream.is_whole:
             return None
@@ -207,7 +207,7 @@ class ProcessFiles:
     def build_result(
         self, message: Exchange, completion: Completion, left: RunLeftovers, ending: RunEnding, emit: Emit
     ) -> RunResult:
-        """Return the result of a message, and emit the events that correct the text shown so far."""
+        """Build the result of a message, and emit the events that correct the text shown so far."""
         order, stream = message.order, message.stream
         if completion.verdict is not Verdict.CANCELLED:
             for event in stream.replace_answer(left.text, f"the answer is in the {left.origin}"):
@@ -233,7 +233,7 @@ class ProcessFiles:
         return facts | ({"start_ms": round(1000 * (taken - message.began))} if taken and message.began else {})
 
     def move_to_delivery(self, order: Order) -> None:
-        """Move the files that belong to a message into the folder of its run. Raises ``OSError``."""
+        """Move the files of a message into the folder of its run. Raises ``OSError``."""
         for path in [path for path in self.work_folder.iterdir() if path.name != "marks"]:
             if path.name == "output" and not path.is_symlink() and not any(path.iterdir()):
                 continue
@@ -257,7 +257,7 @@ def build_message_prompt(order: Order, base: BaseSession) -> bytes:
 
 
 def read_process_files(found: FinishedRun | None) -> ProcessFiles | None:
-    """Return a CLI process's state from its recording, or None if the recording is of another kind."""
+    """Return a CLI process's state from its recording, or None for another kind of recording."""
     try:
         head: list[Any] = json.loads(found.output.partition(b"\n")[0])[_HEAD] if found else []
         top, kind, cut, *facts = head
@@ -268,7 +268,7 @@ def read_process_files(found: FinishedRun | None) -> ProcessFiles | None:
 
 
 def adopt_message(order: Order, files: ProcessFiles, found: FinishedRun, prices: Prices) -> RunResult | None:
-    """Return the result of a recorded message that had ended before its worker died, otherwise None."""
+    """Return the result of a recorded message that had ended before its worker died, or else None."""
     process_tags.kill_tagged(files.mark)  # left by a guard that died with its worker
     base = cli_sessions.find_base(order)
     message = Exchange(order, base, build_message_prompt(order, base), 0.0, begun=files.asked == 1)

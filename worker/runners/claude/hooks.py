@@ -90,7 +90,7 @@ def build_settings(
 
 
 def edit_rules(folders: Iterable[Path]) -> list[str]:
-    """Return permission rules that allow or deny writing below each folder."""
+    """Return permission rules that allow or deny writing in each folder."""
     return [f"Edit(/{_escape_path(folder)}/**)" for folder in folders]
 
 
@@ -128,7 +128,7 @@ def read_marks(directory: Path) -> dict[str, HookMark]:
 
 
 def has_ended(directory: Path) -> bool:
-    """Return True if all hooks of a run have written their reports, including the hook at the end."""
+    """Return True if all hooks of a run, including the final one, have written their reports."""
     return {START, STOP, END} <= read_marks(directory).keys()
 
 

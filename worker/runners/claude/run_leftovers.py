@@ -42,7 +42,7 @@ class RunLeftovers:
 
     @property
     def transcript(self) -> str:
-        """Return the path of the run's transcript, as reported by the CLI to its hooks."""
+        """Return the path of the run's transcript, as the CLI reported it to its hooks."""
         return next((mark.transcript for mark in reversed([*self.marks.values()]) if mark.transcript), "")
 
 
@@ -93,7 +93,7 @@ def build_evidence(
     *,
     lives: bool = False,
 ) -> RunEvidence:
-    """Collect the facts from which the completion gate decides whether a run is complete."""
+    """Collect the facts from which the completion gate derives the verdict on a run."""
     asked = max(stream.retry_after, stream.resets_at - time.time() if stream.resets_at else 0.0)
     return RunEvidence(
         run=run,

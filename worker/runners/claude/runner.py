@@ -38,12 +38,12 @@ from worker.runners.warm import agent_lifecycle, idle_agents
 
 
 class ClaudeCliRunner(ProcessRunner):
-    """Runs agents with the Claude CLI. An option, as in ``claude_cli:opus``, names the model."""
+    """Runs agents with the Claude CLI. The option names the model, as in ``claude_cli:opus``."""
 
     name = "claude_cli"
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once, in the session's idle process if there is one, and return the result."""
+        """Run the agent once, in the session's idle process if possible, and return the result."""
         limits = agent_lifecycle.WarmLimits.from_settings(self._settings)
         if not (order.owner and limits.seconds):
             return await super().run_async(order, emit, stop)
@@ -54,7 +54,7 @@ class ClaudeCliRunner(ProcessRunner):
         return await super().run_async(order, emit, stop)
 
     def compute_launch_key(self, order: Order) -> str:
-        """Return a digest of the options that a process fixes at its start, or "" if none can be kept."""
+        """Return a digest of the options that are fixed when a process starts, or "" if no process can be kept."""
         settings = self._settings.for_model(order.model)
         try:
             return warm_agent.compute_launch_key(settings, find_program(settings), order)
@@ -62,7 +62,7 @@ class ClaudeCliRunner(ProcessRunner):
             return ""  # a run alone reports the reason
 
     def adopt(self, order: Order) -> RunResult | None:
-        """Return the result of a run that had ended before its worker died, otherwise None."""
+        """Return the result of a run that had ended before its worker died, or else None."""
         found = recording.read_recording(order.directory)
         files = exchange.read_process_files(found)
         if found is None or files is None:
@@ -76,7 +76,7 @@ class ClaudeCliRunner(ProcessRunner):
         return warm_agent.open_agent(self._agents, settings, find_program(settings), order, launch_key, stop)
 
     def compute_spare_key(self, order: Order) -> str:
-        """Return a digest of the options that a spare process must have in common with the run."""
+        """Return a digest of the options that a spare process and the run must have in common."""
         settings = self._settings.for_model(order.model)
         try:
             return spare_agent.compute_spare_key(settings, find_program(settings), order)
@@ -91,7 +91,7 @@ class ClaudeCliRunner(ProcessRunner):
             return []
 
     def open_spare(self, order: Order, part: str, until: float) -> spare_agent.ClaudeSpare | None:
-        """Start a spare process for runs like this one. Return None if that is impossible. May block."""
+        """Return an order and the time of the request for each kind of spare process requested after ``since``."""
         settings = self._settings.for_model(order.model)
         try:
             return spare_agent.open_spare(self._agents, settings, find_program(settings), order, part, until)
@@ -99,7 +99,7 @@ class ClaudeCliRunner(ProcessRunner):
             return None
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Prepare the run's folders and command. Return an error result if the CLI is missing, for example."""
+        """Start a spare process for similar runs. Return None if that is impossible. May block."""
         settings = self._settings.for_model(order.model)
         try:
             program = find_program(settings)

@@ -92,7 +92,7 @@ def _note_demand(settings: Settings, order: Order) -> None:
 
 
 def wanted_kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
-    """Yield an order and a time for each kind of spare process requested after ``since``.
+    """Yield an order and the time of the request for each kind of spare process requested after ``since``.
 
     Raises:
         OSError: the folder cannot be read.
@@ -119,7 +119,7 @@ class _NeverStop:
 def open_spare(
     agents: AgentProcesses, settings: Settings, program: str, order: Order, part: str, until: float
 ) -> ClaudeSpare | None:
-    """Start a spare process for runs like this one. Return None if that is impossible. May block."""
+    """Start a spare process for similar runs. Return None if that is impossible. May block."""
     mark = f"spare-{secrets.token_hex(8)}"
     top = settings.sessions_dir / SPARES / mark
     own = _anonymous_order(order.model, order.option, mark, top)
@@ -157,7 +157,7 @@ def open_spare(
 
 
 def _wait_for_sandbox(process: AgentProcess) -> bool:
-    """Wait until the sandbox of a process is complete, because it is made of folders that a claim renames."""
+    """Wait until a process's sandbox is complete, because binding a session renames the sandbox's folders."""
     give_up = time.monotonic() + _TO_START
     with contextlib.suppress(OSError):
         while process.wait_for_end(_PAUSE) is None and time.monotonic() < give_up:
@@ -180,7 +180,7 @@ def _sweep_spares(place: Path) -> None:
 
 
 class ClaudeSpare(ClaudeAgent):
-    """A process of the Claude CLI that was started in advance and waits for its session."""
+    """A process of the Claude CLI that was started in advance and is waiting for its session."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class ClaudeSpare(ClaudeAgent):
         return claimed
 
     def _show_session(self, order: Order, top: Path) -> bool:
-        """Mount the process's folder under its new name, and the session's files, into the waiting sandbox."""
+        """Mount the process's renamed folder and the session's files into the waiting sandbox."""
         mounts = [(str(top / "work"), True), *((str(path), False) for path in readable_files(order))]
         return not self._process.add_mounts(mounts, _TO_MOUNT)
 

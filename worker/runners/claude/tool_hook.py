@@ -24,7 +24,7 @@ except Exception as error:
 
 
 def decide_call(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the decision on a tool call and its reason. Without a decision the CLI's permissions decide.
+    """Return the decision on a tool call with its reason, or no decision to use the CLI's permissions.
 
     ``call`` is the CLI's description; ``order`` is the content of the rules file.
     """
@@ -56,7 +56,7 @@ def decide_call(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str,
 
 
 def main() -> int:
-    """Print the decision on the tool call on standard input. Return 0, or 2 to block the call after a failure."""
+    """Decide on the tool call on standard input. Return 0, or 2 to block the call after a failure."""
     try:
         order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
         word, why = decide_call(json.load(sys.stdin), order)

@@ -60,7 +60,7 @@ _TO_DIE = 12.0
 
 
 def compute_launch_key(settings: Settings, program: str, order: Order) -> str:
-    """Return a digest of all options that a CLI process fixes at its start.
+    """Return a digest of all options that are fixed when a CLI process starts.
 
     The digest is empty if a process must end with its message: for read-only runs, tool rules, tools that start
     processes, or if a required sandbox cannot be made. Raises ``OSError`` if an input file cannot be read.
@@ -124,14 +124,14 @@ def open_agent(
 
 
 def new_process_folder(order: Order) -> Path:
-    """Delete the folders of the session's earlier processes, and return the path for a new process's folder."""
+    """Delete the folders of the session's earlier processes, and return the path of a new process's folder."""
     top = order.workdir / TRANSCRIPTS / KEPT / order.directory.name
     shutil.rmtree(top.parent, ignore_errors=True)
     return top
 
 
 def order_inside(order: Order, top: Path) -> Order:
-    """Return a copy of the order whose working folder is inside the folder ``top`` of a process."""
+    """Return a copy of the order whose working folder lies in the process folder ``top``."""
     return replace(order, directory=top / "work", recorded=False)
 
 
@@ -157,7 +157,7 @@ def start_process(
 
 
 class ClaudeAgent:
-    """A process of the Claude CLI that answers several messages, one after the other."""
+    """A process of the Claude CLI that answers several messages one after the other."""
 
     def __init__(
         self, begun: StartedAgent, held: contextlib.ExitStack, files: ProcessFiles, bounds: ResourceLimits
@@ -171,18 +171,18 @@ class ClaudeAgent:
         self._sent = 0.0
 
     def assign_session(self, order: Order, launch_key: str, base: BaseSession, began: float) -> None:
-        """Assign the process to the session of its first message. ``began`` is the start of the run."""
+        """Assign the process to the session of its first message. ``began`` is the start time of the run."""
         self.session, self.launch_key = (order.owner, order.session_id), launch_key
         self._base, self._began = base, began
 
     def continues(self, order: Order) -> bool:
-        """Return True if the process lives and knows exactly the conversation that this run continues."""
+        """Return True if the process is alive and knows exactly the conversation that this run continues."""
         self._base = cli_sessions.find_base(order)
         transcript = self._base.transcript
         return self._is_alive and self._process.is_silent and transcript is not None and transcript.stem == self._tip
 
     async def answer_message(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
-        """Answer this run's message and return the result, or None if the process certainly did not read it."""
+        """Answer this run's message and return the result, or None if the process certainly did not read the message."""
         loop, files = asyncio.get_running_loop(), self._files
         began = time.monotonic() if files.asked else self._began
         message = Exchange(order, self._base, build_message_prompt(order, self._base), began, begun=not files.asked)
@@ -293,7 +293,7 @@ class ClaudeAgent:
         return self._process.wait_for_end(0) is not None or self._process.known_end is not None
 
     def _wait_until_alone(self, message: Exchange) -> bool:
-        """Wait up to 0.1 s until the process is silent and has no children. Return True if it is."""
+        """Wait up to 0.1 s for the process to be silent and without children. Return True if it is."""
         give_up = time.monotonic() + _TO_BE_ALONE
         while not (alone := self._is_alone(message)) and not self._is_gone and time.monotonic() < give_up:
             time.sleep(_TO_BE_ALONE / 5)
@@ -326,7 +326,7 @@ class ClaudeAgent:
         return files.build_result(message, completion, left, ending, emit)
 
     def mark_idle(self, until: float) -> None:
-        """Mark the process as idle. The guard kills an idle process at ``until`` (by ``time.monotonic()``)."""
+        """Mark the process as idle, so that it is killed at ``until`` (``time.monotonic()``)."""
         self._process.extend_lease(until)
         self._process.call_at_end(functools.partial(idle_agents.shared_idle_agents().remove_ended, self))
 

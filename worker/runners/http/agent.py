@@ -38,7 +38,7 @@ _FIELDS = frozenset({b"data", b"event", b"id", b"retry"})
 
 
 def main() -> None:
-    """Send the request that arrives on standard input to the service, and print the events of its answer."""
+    """Send the request on standard input to the service, and print the events of its answer."""
     asked = json.load(sys.stdin)
     timeouts = Timeouts(asked["timeouts"])
     try:
@@ -63,11 +63,11 @@ class Timeouts:
         self.connection: socket.socket | None = None
 
     def restart_timer(self) -> None:
-        """Restart the time limit, because an event has arrived."""
+        """Restart the timer because an event has arrived."""
         self.seconds, self._due = self._next, time.monotonic() + self._next
 
     def apply_timeout(self) -> None:
-        """Set the socket's timeout to the time that is left for the next event."""
+        """Set the socket's timeout to the time left for the next event."""
         if self.connection:
             self.connection.settimeout(max(0.001, self._due - time.monotonic()) if self.seconds else None)
 

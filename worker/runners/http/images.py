@@ -15,7 +15,7 @@ from worker.files.safe_io import open_folder, read_file
 
 
 def attach_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[str, Any]]:
-    """Return the messages with the images that users named attached, at most ``MAX_IMAGES``, newest first."""
+    """Return the messages with the images that users named attached, newest first, up to ``MAX_IMAGES``."""
     left, found = MAX_IMAGES, list[dict[str, Any]]()
     for message in reversed(messages):
         names = find_image_names(message.get("content", "")) if message.get("role") == "user" else []

@@ -40,7 +40,7 @@ class OpenAiHttpRunner(ProcessRunner):
     reads_files = False
 
     def find_config_problem(self, option: str, settings: Settings) -> str:
-        """Return why the settings make every turn of this model fail, or an empty string if they do not."""
+        """Return why every turn of this model would fail with these settings, or an empty string."""
         if not settings.openai_url:
             return "HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file"
         return "" if option else "the service's model is not named: write model=openai_http:MODEL in HELIX_MODELS"
@@ -50,7 +50,7 @@ class OpenAiHttpRunner(ProcessRunner):
         return option
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Build the request and return the prepared run, or an error result if address or model is missing."""
+        """Build the request and return the prepared run, or an error result if the address or model is missing."""
         settings = self._settings.for_model(order.model)
         if problem := self.find_config_problem(order.option, settings):
             return config_error(problem)
@@ -104,7 +104,7 @@ def _allowed_destinations(settings: Settings, model: str) -> AllowedDestinations
 
 
 def build_messages(order: Order) -> list[Message]:
-    """Return the messages for the service: the conversation, and any answer that the new prompt criticizes."""
+    """Return the messages for the service: the conversation, and the answer that the new prompt criticises, if any."""
     feedback: list[Message] = [{"role": "user", "content": order.prompt}]
     if order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.so_far})

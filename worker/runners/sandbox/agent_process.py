@@ -41,7 +41,7 @@ class AgentExit:
 
 
 class AgentProcess:
-    """An agent process that the guard has started, with its input, its output and its end.
+    """An agent process that the guard has started, with its input and output.
 
     Its owner is one thread that calls ``read_output``, or, after ``attach_loop``, an event loop.
     """
@@ -107,7 +107,7 @@ class AgentProcess:
         return data
 
     def set_recording(self, recording: RunRecording | None) -> None:
-        """Record the standard output in another file from now on. Nobody may be reading the output.
+        """Record the standard output in another file from now on. Nobody may be reading the output meanwhile.
 
         The call may block.
         """
@@ -195,7 +195,7 @@ class AgentProcess:
         return len(self._fds) == 2 and not self._poll.poll(0)
 
     def call_at_end(self, report: Callable[[], object]) -> None:
-        """Call ``report`` when the process has ended. The call may come from any thread."""
+        """Call ``report`` from any thread when the process has ended."""
         with self._lock:
             if not self._ended.is_set():
                 self._on_end = report
@@ -203,7 +203,7 @@ class AgentProcess:
         report()
 
     def read_stderr(self) -> str:
-        """Return the last 4 kB of standard error. Call this method after the process has ended."""
+        """Return the last 4 kB of standard error. Call only after the process has ended."""
         with contextlib.suppress(BlockingIOError):
             for fd in self._fds - {self._stdout}:
                 while data := os.read(fd, 65_536):
@@ -211,11 +211,11 @@ class AgentProcess:
         return self._tail.decode("utf-8", "replace")
 
     def wait_for_end(self, seconds: float) -> AgentExit | None:
-        """Wait up to ``seconds`` for all processes to end, and return how they ended, or None if they still run."""
+        """Wait up to ``seconds`` for all processes to end. Return how they ended, or None if some are still running."""
         return self._exit if self._ended.wait(seconds) else None
 
     def extend_lease(self, lease_ends: float) -> None:
-        """Extend the lease, so that the guard kills the agent only at the ``time.monotonic()`` value ``lease_ends``."""
+        """Extend the lease, so that the guard does not kill the agent before ``lease_ends`` (``time.monotonic()``)."""
         self._send({"do": "extend", "mark": self.mark, "lease_ends": lease_ends})
 
     def add_mounts(self, mounts: Sequence[tuple[str, bool]], seconds: float) -> str:
@@ -230,7 +230,7 @@ class AgentProcess:
             return "the guard does not answer"
 
     def report_mounts(self, error: str) -> None:
-        """Record that the guard has mounted the files and folders, or why the guard has not."""
+        """Record that the guard has mounted the files and folders, or the error that prevented this."""
         self._mounted.put(error)
 
     def terminate_agent(self, grace: float) -> None:
@@ -251,7 +251,7 @@ class AgentProcess:
             self._close_output(fd)
 
     def report_end(self, report: AgentExit) -> None:
-        """Record the process's end as reported by the guard, and wake up all waiting callers."""
+        """Record the process's end as reported by the guard, and wake all waiting callers."""
         with self._lock:
             self._exit = report
             self._ended.set()

@@ -12,7 +12,7 @@ class BrokenFraming(ConnectionError):
 
 
 class BodyFraming:
-    """Finds the end of one HTTP response body while the bytes of the response arrive."""
+    """Finds the end of an HTTP response body while the response arrives."""
 
     def __init__(self, headers: Mapping[bytes, bytes], *, bodyless: bool) -> None:
         self._chunked = headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
@@ -30,7 +30,7 @@ class BodyFraming:
         return self._left is None
 
     def read_body(self, raw: bytes) -> bytes:
-        """Return the bytes of the body that a raw piece of the response contains. Raises ``BrokenFraming``."""
+        """Return the bytes of the body in a raw piece of the response. Raises ``BrokenFraming``."""
         if self._chunked:
             return b"".join(self._read_chunks(raw))
         if self._left is None:

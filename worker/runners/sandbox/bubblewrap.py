@@ -45,7 +45,7 @@ class SandboxError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SandboxMount:
-    """A file or folder that appears in the sandbox under its own path. Later mounts cover earlier ones."""
+    """A file or folder that appears in the sandbox under its own path. Later mounts hide earlier ones."""
 
     path: Path
     writable: bool = False
@@ -77,7 +77,7 @@ def choose_isolation(mode: str, *, wanted: bool) -> Isolation:
 
 
 def uses_sandbox(mode: str) -> bool:
-    """Return whether agents whose model chooses their actions run in a sandbox in this mode of ``HELIX_SANDBOX``."""
+    """Return whether this mode of ``HELIX_SANDBOX`` sandboxes agents whose model chooses their actions."""
     try:
         return choose_isolation(mode, wanted=True).kind != "none"
     except SandboxError:
@@ -97,7 +97,7 @@ def find_network_obstacle() -> str:
 
 
 def _try_sandbox(program: str, what: str, *, cut: bool) -> str:
-    """Return why this machine cannot create a sandbox. What has worked once is not tried again by this process."""
+    """Return why this machine cannot create a sandbox. A successful test is not repeated."""
     if (key := (program, str(cut))) in _proven:
         return ""
     problem = _try_command(sandbox_command(["true"], Path("/usr"), (), cut=cut), what)
@@ -106,7 +106,7 @@ def _try_sandbox(program: str, what: str, *, cut: bool) -> str:
 
 
 def find_weakness() -> str:
-    """Return a description of the protections that a sandbox on this machine lacks, or an empty string."""
+    """Describe the protections that a sandbox on this machine lacks, or return an empty string."""
     lacking = [] if filter_path() else [f"no filter of system calls is known for {platform.machine()}"]
     program, best = shutil.which("bwrap") or "bwrap", _OWN_USERS[0]
     if (options := user_namespace_options(program)) != best:
@@ -220,7 +220,7 @@ def start_command(argv: Sequence[str], proxy_socket: Path | None, processes: int
 
 
 def own_process_ids(made: Isolation) -> frozenset[int]:
-    """Return the ids, inside a sandbox, of the processes that belong to the sandbox itself or are the agent."""
+    """Return the ids, inside a sandbox, of the agent and of the sandbox's own processes."""
     return frozenset({1, 2, 4} if made.cut else {1, 2})
 
 
@@ -228,7 +228,7 @@ LISTENER_MOUNTS = tuple(SandboxMount(Path(path)) for path in dict.fromkeys((sys.
 
 
 def insert_mount(own: SandboxMount, others: Sequence[SandboxMount]) -> list[SandboxMount]:
-    """Return the mounts with ``own`` added in a position where no mount of a parent folder covers it."""
+    """Return the mounts with ``own`` inserted where no mount of a parent folder hides it."""
     around = [bind for bind in others if own.path.is_relative_to(bind.path)]
     return [*around, own, *(bind for bind in others if bind not in around)]
 

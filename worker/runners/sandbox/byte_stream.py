@@ -50,7 +50,7 @@ class ByteStream(asyncio.BufferedProtocol):
         return piece
 
     async def read_head(self, most: int) -> bytes:
-        """Return the received data up to the first blank line. ``read_piece`` returns the data after the blank line.
+        """Return the received data up to the first blank line, and leave the rest to ``read_piece``.
 
         Raises:
             OSError: the connection ended first.
@@ -75,12 +75,12 @@ class ByteStream(asyncio.BufferedProtocol):
             raise ConnectionError("the connection is closed") from self._broke
 
     def send_data(self, data: bytes) -> None:
-        """Send data without waiting. If the peer is too slow, the connection ``source`` stops receiving."""
+        """Send data without waiting. While the peer is too slow, the connection ``source`` stops receiving."""
         if data and self._transport and not self._transport.is_closing():
             self._transport.write(data)
 
     def forward_to(self, take: Callable[[bytes], object]) -> None:
-        """Pass all received data to the callback ``take`` from now on. An empty piece marks the end."""
+        """From now on, pass all received data to the callback ``take``. An empty piece marks the end."""
         self._take = take
         if self._came:
             piece, self._came = bytes(self._came), bytearray()
@@ -111,7 +111,7 @@ class ByteStream(asyncio.BufferedProtocol):
         return True
 
     def reuse(self) -> ByteStream:
-        """Return this idle connection for a new request. ``read_piece`` returns its data again."""
+        """Take this idle connection for a new request, so that ``read_piece`` returns its data again."""
         self._take = None
         return self
 

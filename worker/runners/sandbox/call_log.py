@@ -95,7 +95,7 @@ class CallLog:
                 lines.write(json.dumps({_NUMBER: number, **call.to_dict()}) + "\n")
 
     def count_calls(self) -> int:
-        """Return how many calls have begun so far. ``observed_calls`` accepts this number as ``since``."""
+        """Return how many calls have begun so far, for use as ``since`` in ``observed_calls``."""
         with self._lock:
             self._since, self._left_out, self._sums = self._begun, 0, {}
             return self._begun
@@ -109,7 +109,7 @@ class CallLog:
 
 
 def call_log_path(directory: Path) -> Path:
-    """Return the path of a run's call log, which is next to the run's folder."""
+    """Return the path of a run's call log, which lies next to the run's folder."""
     return directory.with_name(f"{directory.name}{CALLS}")
 
 
@@ -119,7 +119,7 @@ def read_adopted_calls(directory: Path, since: int = 0) -> ObservedCalls | None:
 
 
 def read_call_log(path: Path, since: int = 0) -> ObservedCalls | None:
-    """Return the model calls in a log file without the first ``since`` calls, or None if the file is missing."""
+    """Return the model calls in a log file without the first ``since`` calls, or None if there is no file."""
     try:
         lines = path.read_text("ascii").splitlines()
     except (OSError, ValueError):

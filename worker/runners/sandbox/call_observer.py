@@ -60,7 +60,7 @@ class CallObserver:
         self._unreadable = ""
 
     def observe_request(self, body: bytes, model: str, *, tools: bool) -> None:
-        """Record a request's body, its model, and whether the request offers tools to the model."""
+        """Record a request's body, its model, and whether it offers tools to the model."""
         self._body, self._sent = bytearray(body), len(body)
         self._call = replace(self._call, model=clean_word(model), tools=tools)
         self._report(self, self.current_call())
@@ -127,7 +127,7 @@ class CallObserver:
         self._parse_events(lines)
 
     def _buffer_event(self, rest: bytes) -> None:
-        """Keep the beginning of an incomplete event. If the event is too long, keep only its end."""
+        """Keep the beginning of an incomplete event, or only its end if the event is too long."""
         self._kept += rest
         if len(self._kept) > _MOST_KEPT:
             self._too_long = True
@@ -139,7 +139,7 @@ class CallObserver:
             self._parse_event(event)
 
     def _parse_event(self, event: bytes) -> None:
-        """Parse one server-sent event. Some services omit the blank line between two events."""
+        """Parse one server-sent event, even if the service omits the blank lines between events."""
         data = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
         if not self._merge_facts(b"\n".join(data)) and len(data) > 1:
             for each in data:
@@ -157,7 +157,7 @@ class CallObserver:
         return True
 
     def end_call(self, *, whole: bool, why: str = "") -> None:
-        """Record the end of the call. The response is ``whole``, or was cut off for the reason ``why``.
+        """Record the end of the call: a ``whole`` response, or a response cut off for the reason ``why``.
 
         Only the first end counts.
         """
@@ -174,17 +174,17 @@ class CallObserver:
         self._kept, self._beginning, self._body = bytearray(), bytearray(), bytearray()
 
     def current_call(self) -> ModelCall:
-        """Return the call with all facts known so far. Thread-safe."""
+        """Return the call with everything known so far. Thread-safe."""
         return replace(self._call, **self._known_facts(whole=False, why=""))
 
     @functools.cached_property
     def request(self) -> CallRequest:
-        """Return the parsed request. The whole request must have been observed before."""
+        """Return the parsed request. Requires that the whole request was observed."""
         return parse_request(bytes(self._body))
 
     @property
     def text(self) -> str:
-        """Return the beginning of the text that the model has written."""
+        """Return the beginning of the model's text."""
         return extract_answer(bytes(self._beginning if self._streamed else self._kept), streamed=self._streamed)
 
     def _known_facts(self, whole: bool, why: str) -> Facts:

@@ -27,7 +27,7 @@ _ASKS_ON = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """The parts of a model call's request that show whether another call repeats or continues the call.
+    """The parts of a model request that show whether another request repeats or continues it.
 
     Attributes:
         pieces: hashes of the texts in the last message.
@@ -44,7 +44,7 @@ class CallRequest:
     text: str = ""
 
     def repeats_request(self, earlier: CallRequest) -> bool:
-        """Return whether this request repeats an earlier request, or asks the model to continue its earlier answer."""
+        """Return whether this request repeats an earlier request, or asks the model to continue its answer."""
         if not earlier.messages:
             return False
         if earlier.pieces and self.pieces[: len(earlier.pieces)] == earlier.pieces != self.pieces:
@@ -57,7 +57,7 @@ class CallRequest:
 
 
 def parse_request(body: bytes) -> CallRequest:
-    """Parse the body of a model call. An unreadable body gives an empty request."""
+    """Parse the body of a model request. An unreadable body gives an empty request."""
     try:
         asked: Any = json.loads(body)
         opening = " ".join(text for name in _OPENINGS for text in find_texts(asked.get(name)))
@@ -83,7 +83,7 @@ def extract_answer(body: bytes, *, streamed: bool) -> str:
 
 
 def find_texts(value: object) -> Iterator[str]:
-    """Yield the texts in a part of a request's or a response's JSON."""
+    """Yield the texts in a part of the JSON of a request or response."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

@@ -68,7 +68,7 @@ class Upstream:
 
     @classmethod
     def of_tools(cls, access: ToolAccess) -> Upstream:
-        """Return the tool gateway of a run as a service."""
+        """Return the tool gateway of a run as an upstream service."""
         paths = frozenset({TOOLS_PATH})
         ours = {RUN_HEADER: access.secret}
         return cls(url="http://tools.invalid", paths=paths, reads=paths, ours=ours, socket=str(access.socket))
@@ -91,7 +91,7 @@ class Upstream:
 
     @property
     def path(self) -> str:
-        """Return the path in the service's URL, to which the paths of requests are appended."""
+        """Return the path in the service's URL, to which request paths are appended."""
         return urlsplit(self.url).path.rstrip("/")
 
     @property
@@ -165,7 +165,7 @@ class AllowedDestinations:
         return await self._open_connection(address, int(port), None, proxy=self.proxy)
 
     async def _resolve_host(self, host: str, port: str) -> str:
-        """Return the address of a host. A private address is returned only if the settings allow it."""
+        """Return the address of a host. Private addresses are returned only if the settings allow them."""
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
         except OSError as error:
@@ -217,7 +217,7 @@ def build_tls_context(ca: str) -> ssl.SSLContext:
 
 @functools.lru_cache(maxsize=8)
 def _cached_tls_context(ca: str, _: float) -> ssl.SSLContext:
-    """Return a TLS context, cached by file and modification time, because loading certificates takes 20 ms."""
+    """Return a TLS context, cached by file and modification time because loading certificates takes 20 ms."""
     return build_tls_context(ca)
 
 

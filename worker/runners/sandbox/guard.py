@@ -180,7 +180,7 @@ class Guard:
                 os.close(fd)
 
     def _add_mounts(self, mark: str, mounts: list[tuple[str, bool]]) -> None:
-        """Start a child process that mounts files and folders into the sandbox of a waiting agent."""
+        """Start a child process that mounts files and folders into a waiting agent's sandbox."""
         agent = self._agents.get(mark)
         if agent is None or not agent.is_running:
             self._queue_report(mark, event="mounted", error=os.strerror(errno.ESRCH))
@@ -314,7 +314,7 @@ class Guard:
         agent.seen.update(found)
 
     def _find_leftovers(self, mark: str) -> dict[int, str]:
-        """Return the remaining processes of a run, and orphans of no running agent, each with its process tag.
+        """Return the remaining processes of a run and orphaned agent processes, each with its process tag.
 
         These orphans cleared their environment, which no honest program does; they must belong to some agent.
         """
@@ -358,7 +358,7 @@ class Guard:
         self._outbox.append(json.dumps({"mark": mark, **facts}).encode())
 
     def _send_reports(self) -> None:
-        """Send the waiting reports to the worker without blocking, because the worker may be frozen."""
+        """Send queued reports to the worker without blocking, because the worker may be frozen."""
         while self._outbox and self._worker_lives:
             try:
                 self._sock.send(self._outbox[0], socket.MSG_DONTWAIT)

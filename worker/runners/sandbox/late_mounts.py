@@ -60,7 +60,7 @@ def add_mounts(bubblewrap: int, mounts: Iterable[tuple[str, bool]]) -> None:
 
 
 def find_agent(bubblewrap: int) -> int:
-    """Return the id of the program in a sandbox, or 0 while the sandbox is not complete: the program comes last.
+    """Return the process id of the program in a sandbox, or 0 while the sandbox is incomplete.
 
     Raises:
         OSError: the process has ended.
@@ -71,7 +71,7 @@ def find_agent(bubblewrap: int) -> int:
 
 
 def _make_mount_point(path: Path, *, is_folder: bool) -> None:
-    """Create an empty folder or file in the sandbox, whose processes keep seeing a read-only file system."""
+    """Create an empty folder or file in the sandbox. Its processes continue to see a read-only file system."""
     around = next(parent for parent in [path, *path.parents] if parent.exists())
     if around == path:
         return

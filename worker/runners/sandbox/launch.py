@@ -74,7 +74,7 @@ class Launch:
 
 
 def build_environment(home: Path, names: Iterable[str], more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment variables for an agent. Of the worker's variables, only those in ``names`` are copied."""
+    """Return the environment variables for an agent. Of the worker's variables, only ``names`` are copied."""
     env = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home),
@@ -89,7 +89,7 @@ def build_environment(home: Path, names: Iterable[str], more: Mapping[str, str] 
 
 @dataclass(frozen=True, slots=True)
 class CertificationStage:
-    """Changes to a run while an agent is being certified: its service, a wrapper command and mounts."""
+    """Changes to runs while an agent is being certified: the service, a wrapper command and mounts."""
 
     service: str
     around: Sequence[str] = ()
@@ -101,7 +101,7 @@ _staged: ContextVar[CertificationStage | None] = ContextVar("staged", default=No
 
 @contextlib.contextmanager
 def use_stage(what: CertificationStage) -> Iterator[None]:
-    """Apply these changes for certification to all runs that start inside the ``with`` block."""
+    """Apply these changes for certification to all runs that start within the ``with`` block."""
     token = _staged.set(what)
     try:
         yield
@@ -123,7 +123,7 @@ Hear = Callable[[bytes], Iterable[AgentEvent]]
 
 @dataclass(frozen=True, slots=True)
 class StartedAgent:
-    """An agent process that is running, with everything needed to watch the process and to describe its end."""
+    """A running agent process, with everything needed to watch it and to describe its end."""
 
     supervision: Supervision
     level: Isolation
@@ -132,11 +132,11 @@ class StartedAgent:
 
     @property
     def observed_calls(self) -> ObservedCalls | None:
-        """Return the model calls that the proxy observed in this run, or None without a proxy. The call may block."""
+        """Return the model calls that the proxy observed in this run, or None without a proxy. May block."""
         return self.proxy.observed_calls(self.since) if self.proxy else None
 
     def build_ending(self, report: AgentExit) -> RunEnding:
-        """Return how the run ended, together with its isolation and its model calls. The call may block."""
+        """Return how the run ended, with its isolation and its model calls. May block."""
         ending = self.supervision.build_ending(report)
         pass_failpoint("agent.ended")
         ending = replace(ending, sandbox=self.level, observed_calls=self.observed_calls)
@@ -156,7 +156,7 @@ def start_agent(
     *,
     noted: bool = False,
 ) -> StartedAgent | RunEnding:
-    """Start an agent in its sandbox and return it, or return the reason why it cannot start. The call may block.
+    """Start an agent in its sandbox and return it, or return the reason why it cannot start. May block.
 
     Close ``held`` after the agent's end. ``noted`` keeps a call log even without a recording.
     """

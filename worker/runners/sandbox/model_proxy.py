@@ -69,7 +69,7 @@ class ProxyServer:
 
     @contextlib.contextmanager
     def open_socket_proxy(self, outbound: AllowedDestinations, record: CallLog | None = None) -> Iterator[Path]:
-        """Open a model proxy for one run, and yield the path of the proxy's unix socket."""
+        """Open a model proxy for one run, and yield the path of its unix socket."""
         path = self._folder / f"{next(self._numbers)}.sock"
         with self._open_proxy(_RunProxy(outbound, record or CallLog()), self._listen_at(path)):
             try:
@@ -98,7 +98,7 @@ class ProxyServer:
                 self._run_in_loop(run_proxy.close())
 
     def close(self) -> None:
-        """Stop the server and delete the folder of its sockets. All proxies must be closed before."""
+        """Stop the server and delete its folder of sockets. Close all proxies first."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -118,7 +118,7 @@ class ProxyServer:
 
 
 def sweep_folders() -> int:
-    """Delete the socket folders that dead workers have left, and return the number of deleted folders."""
+    """Delete the socket folders that dead workers left behind, and return their number."""
     swept = 0
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -420,7 +420,7 @@ async def _copy_stream(source: ByteStream, target: ByteStream) -> None:
 
 
 class _ProxyRequests:
-    """Handles the requests that a worker sends to its proxy process. Each public method is one request."""
+    """Handles the worker's requests to the proxy process. Each public method is one request."""
 
     def __init__(self) -> None:
         self._forwarder = ProxyServer()
@@ -454,7 +454,7 @@ class _ProxyRequests:
 
 
 def main() -> None:
-    """Serve requests of the worker that started this process, until the worker is gone."""
+    """Serve the requests of the worker that started this process, until the worker is gone."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # only the worker may stop this process
         signal.signal(number, signal.SIG_IGN)
     served, worker = _ProxyRequests(), Connection(int(sys.argv[1]))

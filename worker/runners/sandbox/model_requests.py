@@ -36,7 +36,7 @@ _SAID = frozenset({"citations", "annotations", "args", "response", "arguments"})
 
 
 class CallNotAllowed(Exception):
-    """Raised when the model proxy refuses a call. The setting ``proxy_allows`` can allow the call by ``word``."""
+    """Raised when the model proxy refuses a call. Adding ``word`` to the setting ``proxy_allows`` permits the call."""
 
     def __init__(self, message: str, word: str = "") -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class CallNotAllowed(Exception):
 def check_request(
     target: str, headers: Iterable[tuple[bytes, bytes]], body: bytes, models: Iterable[str], allows: Iterable[str]
 ) -> tuple[str, bool]:
-    """Check a model call, and return the model's name and whether the call offers tools. Raises ``CallNotAllowed``.
+    """Check a model call, and return its model and whether it offers tools. Raises ``CallNotAllowed``.
 
     ``models`` are the allowed model names (``*`` matches any text; empty allows all). ``allows`` lists further content.
     """
@@ -142,7 +142,7 @@ class _BodyRules:
             self._check_tool(inner)
 
     def _check_content(self, value: object, *, item: bool = False) -> None:
-        """Raise ``CallNotAllowed`` if content for the model refers to external sources that are not allowed."""
+        """Raise ``CallNotAllowed`` if the content for the model refers to external sources that are not allowed."""
         if isinstance(value, list):
             for each in value:
                 if item and isinstance(each, dict) and not (each.get("type") or each.get("role")):

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReader:
-    """The callbacks that turn the output of one run into events and a result.
+    """The callbacks that turn the output of a run into events and a result.
 
     Attributes:
         take_line: makes events from one line; must not block.
@@ -70,19 +70,19 @@ class ProcessRunner:
         return self._given or load_settings()
 
     def find_config_problem(self, option: str, settings: Settings) -> str:
-        """Return why the settings make every run of this model fail, or an empty string if they do not."""
+        """Return why every run of this model would fail with these settings, or an empty string."""
         return ""
 
     def find_missing_program(self, option: str, settings: Settings) -> str:
-        """Return the name of the program that this machine lacks, or an empty string if nothing is missing."""
+        """Return the name of the program that this machine lacks, or an empty string."""
         return ""
 
     def try_agent(self, option: str, settings: Settings) -> str:
-        """Start the agent as a test. Return its error, or an empty string if the agent works. Takes seconds."""
+        """Start the agent as a test, which takes seconds. Return the error, or an empty string if the agent works."""
         return ""
 
     def certified_version(self, option: str, settings: Settings) -> tuple[str, str]:
-        """Return the path of the agent's program, and the version of the program that was certified."""
+        """Return the path of the agent's program, and the certified version of the program."""
         return "", ""
 
     def listed_name(self, option: str, settings: Settings) -> str:
@@ -97,11 +97,11 @@ class ProcessRunner:
         raise NotImplementedError
 
     def read_back(self, order: Order) -> RunReader | RunResult:
-        """Return a reader that turns the recording of an earlier run into a result. The call may block."""
+        """Return a reader that turns the recording of an earlier run into a result. May block."""
         return self.prepare_run(order)
 
     def adopt(self, order: Order) -> RunResult | None:
-        """Return the result of a run that had ended before its worker died, otherwise None.
+        """Return the result of a run that had ended before its worker died, or else None.
 
         Accepts only complete runs and runs that ended with a question; any other run is repeated. The call may block.
         """

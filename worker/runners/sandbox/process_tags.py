@@ -66,12 +66,12 @@ def parent_of(pid: int) -> int:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the ids of the processes that the main thread of a process has started and not yet reaped."""
+    """Return the ids of the processes that a process's main thread has started and not yet reaped."""
     return list(map(int, _read_proc_file(f"/proc/{pid}/task/{pid}/children").split()))
 
 
 def list_family(pid: int) -> set[int]:
-    """Return the ids of a process and of all descendants that were started by main threads."""
+    """Return the ids of a process and of all descendants that main threads started."""
     return {pid}.union(*map(list_family, children_of(pid)))
 
 
@@ -87,7 +87,7 @@ def inner_process_id(pid: int) -> int:
 
 
 def find_agent_processes(first: int, mark: str) -> set[int]:
-    """Return the ids of an agent's processes: the first one, its descendants, and processes with the agent's tag.
+    """Return the ids of an agent's processes: the first process, its descendants, and all processes with its tag.
 
     Untagged children of the guard are included too; they may belong to other agents.
     """
@@ -116,18 +116,18 @@ def suspend_agent(first: int, mark: str) -> list[int]:
 
 
 def send_signal(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process, and ignore the error if the process is gone or belongs to another user."""
+    """Send a signal to a process, ignoring the error if the process is gone or belongs to another user."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
 def kill_tagged(mark: str) -> tuple[int, ...]:
-    """Kill every process with this tag, and return the ids of processes that survived."""
+    """Kill every process with this tag, and return the ids of surviving processes."""
     return _kill_matching(lambda seen: seen == mark)
 
 
 def kill_earlier_deliveries(turn: str, delivery: int) -> tuple[int, ...]:
-    """Kill the processes that earlier runs of a turn have left, and return the ids of processes that survived."""
+    """Kill the processes that earlier runs of a turn left behind, and return the ids of surviving processes."""
 
     def is_earlier(mark: str) -> bool:
         number = mark.rpartition(".")[2]

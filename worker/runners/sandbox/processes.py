@@ -35,7 +35,7 @@ _STOP_SECONDS = 12
 
 
 class AgentProcesses:
-    """Starts and ends the agents of a worker through a guard process, which is replaced if it dies."""
+    """Starts and ends a worker's agents through a guard process, and replaces a dead guard."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -155,7 +155,7 @@ class _GuardConnection:
             return self._agents.get(mark)
 
     def send(self, request: dict[str, Any], fds: Sequence[int] = ()) -> str:
-        """Send a request to the guard, and return an error message, or an empty string on success."""
+        """Send a request to the guard. Return an error message, or an empty string on success."""
         packet = json.dumps(request).encode()
         try:
             try:

@@ -32,7 +32,7 @@ Facts = dict[str, Any]
 
 
 def find_api(path: str) -> Api | None:
-    """Return the kind of API to which a request path belongs, or None if the path is not a model call."""
+    """Return the kind of API that a request path belongs to, or None if the path is not a model call."""
     if path.endswith("/messages"):
         return "messages"
     if path.endswith(("/responses", "/responses/compact")):
@@ -63,7 +63,7 @@ def _parse_error(found: object) -> Facts:
 
 
 def _parse_counts(usage: object, *names: str) -> Facts:
-    """Return the token counts from a provider's usage object, reading the fields in ``names``.
+    """Return the token counts from a provider's usage object, read from the fields ``names``.
 
     In a name, ``+`` adds fields and ``.`` enters an object.
     """
@@ -152,7 +152,7 @@ def _parse_gemini(said: Facts) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class ProviderForm:
-    """Describes the streaming format of one API: which events report the end, an error or tokens.
+    """The streaming format of one API: which events report the end, an error or tokens.
 
     Only the last event that contains ``last`` counts, because many services repeat the tokens so far in each event.
     """
@@ -162,7 +162,7 @@ class ProviderForm:
     last: bytes = b""
 
     def find_events(self, lines: bytes) -> list[bytes]:
-        """Return the events that contain one of the patterns in ``telling``."""
+        """Return the events that contain one of the patterns ``telling``."""
         found: dict[int, int] = {}
         for words in self.telling:
             at = lines.find(words)

@@ -127,7 +127,7 @@ class ModelProxy:
 
 @contextlib.contextmanager
 def open_proxy(outbound: AllowedDestinations, calls: Path | None, *, sandboxed: bool) -> Iterator[ModelProxy]:
-    """Open the model proxy of one run, and close the proxy and its connections at the end of the ``with`` block.
+    """Open the model proxy of one run, and close it with its connections at the end of the ``with`` block.
 
     ``calls`` is the file of the call log. ``sandboxed`` gives a unix socket; otherwise the address is a secret loopback
     URL.

@@ -46,7 +46,7 @@ class ResourceLimits:
 
     @property
     def most_processes(self) -> int:
-        """Return the limit of processes for the kernel, twice our own limit.
+        """Return the kernel's limit of processes, twice our own limit.
 
         Our own limit is reached first, and its violation gets a clear reason.
         """
@@ -54,7 +54,7 @@ class ResourceLimits:
 
     @property
     def most_open_files(self) -> int:
-        """Return the limit of open files per process for the kernel, which is twice our own limit."""
+        """Return the kernel's limit of open files per process, twice our own limit."""
         return 2 * self.open_files
 
     @classmethod
@@ -83,7 +83,7 @@ class ResourceUsage:
         self._next_walk = self._next
 
     def find_exceeded(self, pid: int) -> str:
-        """Return the limit that the run exceeds, or an empty string. Measures at most every half second."""
+        """Return the limit that the run exceeds, or an empty string. Measures at most twice per second."""
         now = time.monotonic()
         if now < self._next:
             return ""
@@ -96,7 +96,7 @@ class ResourceUsage:
         return found
 
     def check_folders(self) -> str:
-        """Measure the size of the run's folders, and return the limit that they exceed, or an empty string."""
+        """Measure the size of the run's folders. Return the limit that they exceed, or an empty string."""
         if not self._bounds.folder_mb:
             return ""
         size = 0
@@ -129,7 +129,7 @@ class ResourceUsage:
 
 @dataclass(slots=True)
 class MemoryMeter:
-    """Measures how much memory would become free if some processes ended. Memory of program files does not count.
+    """Measures how much memory would become free if some processes ended, not counting program files.
 
     An exact measurement costs 5 ms per 100 MiB, so it is repeated only after a minute or some growth.
     """
@@ -139,7 +139,7 @@ class MemoryMeter:
     _at: float = -math.inf
 
     def measure(self, pids: Iterable[int]) -> int:
-        """Return the memory of these processes in bytes, rather too high than too low. The call may block."""
+        """Return the memory of these processes in bytes, never too low. May block."""
         found = [facts[1] for facts in map(_read_stat, map(str, pids)) if facts]
         resident, now = sum(each.resident for each in found), time.monotonic()
         if now - self._at > _WEIGHED_SECONDS or resident - self._resident > _GROWN:
@@ -171,7 +171,7 @@ def _process_tree(pid: int) -> list[ProcessStat]:
 
 
 def _list_processes() -> _Seen:
-    """Return all processes by id, and the children of each process. The result is cached for a quarter of a second."""
+    """Return all processes by id, and each process's children, cached for a quarter of a second."""
     global _seen
     with _lock:
         at, found = _seen

@@ -25,7 +25,7 @@ _SIGNS = {"=": (_EQUAL, True), "!": (_EQUAL, False), "~": (_ANY_BIT, False)}
 
 
 def compile_filter(machine: str) -> bytes:
-    """Compile the filter of system calls for a type of machine and return it, or empty bytes for unknown machines.
+    """Compile the system call filter for a machine type, or return empty bytes for unknown machines.
 
     Unknown calls, and calls of another architecture, fail with ENOSYS, for which the C library has fallbacks.
     """
@@ -67,7 +67,7 @@ def _group_ranges(numbers: list[int]) -> list[list[int]]:
 
 
 def filter_path() -> str:
-    """Return a path to this machine's compiled filter. The path is valid while this process lives."""
+    """Return a path to this machine's compiled filter, valid while this process lives."""
     return _cached_filter_path(os.getpid())
 
 

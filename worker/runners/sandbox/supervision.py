@@ -62,7 +62,7 @@ class LimitReached(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnding:
-    """Describes how a run ended, and why.
+    """Describes how and why a run ended.
 
     Attributes:
         exit: the guard's report.
@@ -174,7 +174,7 @@ class Supervision:
             raise
 
     def build_ending(self, ended: AgentExit) -> RunEnding:
-        """Return how the run ended, from the guard's report and the observed output. The call may block.
+        """Return how the run ended, from the guard's report and the observed output. May block.
 
         Exit code 0 before our order arrived is a normal end: a worker that was frozen finds its lease over before it
         learns of the end, and only the store knows whether it still holds the turn.
@@ -204,7 +204,7 @@ class Supervision:
             self.enforce_limit(self.find_exceeded())
 
     def take_output(self, piece: bytes) -> None:
-        """Pass the complete lines of a piece of output to the callback ``on_line``.
+        """Pass the complete lines in a piece of output to the callback ``on_line``.
 
         Its exceptions are raised, except ``LimitReached``.
         """
@@ -235,7 +235,7 @@ class Supervision:
         return not self._rest and not self._cause
 
     def take_last_line(self) -> None:
-        """Pass the last line of output to the callback, even if the line does not end with a newline."""
+        """Pass the last line of output to the callback, even without a newline at its end."""
         if self._rest:
             self._pass_lines([bytes(self._rest)])
 
@@ -248,7 +248,7 @@ class Supervision:
             self._end_for_limit(str(limit))
 
     def find_exceeded(self) -> str:
-        """Return the limit that the agent exceeds, or an empty string if it exceeds none. The call may block."""
+        """Return the limit that the agent exceeds, or an empty string if it exceeds none. May block."""
         if (now := time.monotonic()) - self._looked >= _CALLS_SECONDS:
             self._looked = now
             if self.failures() > MOST_FAILURES:
@@ -256,7 +256,7 @@ class Supervision:
         return self._footprint.find_exceeded(self.process.pid)
 
     def enforce_limit(self, exceeded: str) -> None:
-        """Kill the agent if ``exceeded`` names a limit. An empty string changes nothing."""
+        """Kill the agent if ``exceeded`` names a limit. Do nothing for an empty string."""
         if exceeded and not self._cause:
             self._end_for_limit(exceeded)
 
@@ -265,7 +265,7 @@ class Supervision:
         self.end_agent("limit", grace=0)
 
     def check_limits(self) -> None:
-        """End the agent if a stop request, a time limit or the lease requires that.
+        """End the agent if a stop request, a time limit or the lease requires it.
 
         Call this every ``PATIENCE`` seconds.
         """

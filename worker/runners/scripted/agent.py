@@ -13,7 +13,7 @@ from worker.runners.scripted.script_player import ActionLog, ScriptPlayer
 
 
 class ProcessPlayer(ScriptPlayer):
-    """Plays a script with steps that need a separate process, such as crashing or forking."""
+    """Plays script steps that need a separate process, such as crashing or forking."""
 
     worker_pid = 0
 
@@ -36,7 +36,7 @@ class ProcessPlayer(ScriptPlayer):
         self.hang()
 
     def fork(self, seconds: float = 600.0, scrub: bool = False) -> None:
-        """Start a child process that survives this agent and keeps the agent's output open."""
+        """Start a child process that outlives this agent and keeps the agent's output open."""
         reader, writer = os.pipe()
         middle = os.fork()
         if middle:
@@ -54,7 +54,7 @@ class ProcessPlayer(ScriptPlayer):
         os._exit(0)
 
     def pour(self, piece: str, kind: str) -> None:
-        """Write one piece of a large output to standard output. The piece need not be JSON."""
+        """Write a piece of a large output to standard output. The piece need not be JSON."""
         if kind == "text":
             super().pour(piece, kind)
         else:

@@ -72,7 +72,7 @@ def find_steps(script: tuple[ScriptRule, ...], message: str, attempt: int, deliv
 
 
 def load_script(path: Path) -> tuple[ScriptRule, ...]:
-    """Read a script file and return its rules. Unchanged files are read only once.
+    """Read a script file and return its rules. Unchanged files are not read again.
 
     Raises:
         ScriptError: the script is unreadable or invalid.
@@ -81,7 +81,7 @@ def load_script(path: Path) -> tuple[ScriptRule, ...]:
 
 
 def load_built_in() -> tuple[ScriptRule, ...]:
-    """Return the rules of the scripts that come with this package."""
+    """Return the rules of the scripts included in this package."""
     return tuple(rule for path in BUILT_IN for rule in load_script(path))
 
 
@@ -193,7 +193,7 @@ def _parse_number(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _StepShape:
-    """The fields of one step in a script. The field ``main`` may be given without its name."""
+    """The fields of one step in a script. ``main`` may be given without its field name."""
 
     main: str
     fields: Mapping[str, Kind]

@@ -31,7 +31,7 @@ class ScriptExit(Exception):
 
 
 class ActionLog:
-    """Logs the scripted agent's actions to a file, one JSON line for each fact."""
+    """Logs the scripted agent's actions to a file, one JSON object per line."""
 
     def __init__(self, path: str, turn: str, attempt: int, delivery: int) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class ActionLog:
 
 
 class ScriptPlayer:
-    """Plays the steps of a script. Each public method is one kind of step."""
+    """Plays the steps of a script. Each public method implements one kind of step."""
 
     def __init__(self, emit: Say, directory: Path, mark: str, prompt: str = "") -> None:
         self.emit = emit
@@ -97,11 +97,11 @@ class ScriptPlayer:
         self.emit({"event": "tool", "text": name, "detail": detail})
 
     def note(self, text: str) -> None:
-        """Report a note to people who watch the run. The note is not part of the answer."""
+        """Report a note to people who are watching the run. The note is not part of the answer."""
         self.emit({"event": "note", "text": text})
 
     def reset(self, reason: str = "") -> None:
-        """Withdraw the text that the answer contains so far."""
+        """Withdraw the answer's text so far."""
         self.emit({"event": "reset", "text": reason})
 
     def verdict(self, success: bool, **said: Any) -> None:
@@ -119,7 +119,7 @@ class ScriptPlayer:
         raise ScriptExit(1)
 
     def refuse(self, text: str = "", filtered: bool = False) -> None:
-        """End the run with a refusal to answer, by the model or by the filter of its service."""
+        """End the run with a refusal, by the model or by its service's filter."""
         self.emit({"event": "refusal", "text": text, "filtered": filtered})
         raise ScriptExit(0)
 
@@ -132,7 +132,7 @@ class ScriptPlayer:
         raise ScriptExit(0)
 
     def flood(self, size: int, kind: str = "text") -> None:
-        """Print ``size`` bytes: as an answer, as meaningless lines, or as one endless line."""
+        """Print ``size`` bytes as an answer, as meaningless lines, or as one endless line."""
         for start in range(0, size, _FLOOD_PIECE):
             self.pour("x" * min(_FLOOD_PIECE, size - start), kind)
 

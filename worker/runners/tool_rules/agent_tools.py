@@ -14,7 +14,7 @@ AGENTS = {agent: (table["asks"].split(), table["silent"].split()) for agent, tab
 
 
 def tool_names(tool: str) -> set[str]:
-    """Return all names, old and new, of the tool that has the name ``tool``."""
+    """Return all names, old and new, of the tool with the name ``tool``."""
     newest = _ALIASES.get(tool, tool)
     return {newest, *(name for name, other in _ALIASES.items() if other == newest)}
 

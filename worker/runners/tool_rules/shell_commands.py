@@ -61,7 +61,7 @@ def program_name(command: ShellCommand) -> str:
 
 
 def matchable_texts(command: ShellCommand) -> Iterator[str]:
-    """Yield the texts of a command to match with patterns, with and without the leading options."""
+    """Yield a command's texts for matching with patterns, with and without its leading options."""
     if command.words:
         program, words = program_name(command), command.words[1:]
         if program.startswith("git-"):
@@ -74,7 +74,7 @@ def matchable_texts(command: ShellCommand) -> Iterator[str]:
 
 
 def _first_operands(words: tuple[str, ...]) -> list[int]:
-    """Return the possible positions of the first operand. Any option may take the next word as its value."""
+    """Return the possible positions of the first operand, because any option may take the next word as its value."""
     places = {0}
     for at, word in enumerate(words):
         if at in places and word.startswith(("-", "+", ANY, GLOB)):

@@ -92,7 +92,7 @@ def _hides_commands(tree: Mapping[str, Any]) -> bool:
 
 
 class _TreeReader:
-    """Collects the simple commands from the syntax tree that shfmt makes of a command line."""
+    """Collects simple commands from shfmt's syntax tree of a command line."""
 
     def __init__(self, line: str) -> None:
         self._line, self._steps = line, itertools.count()

@@ -28,7 +28,7 @@ _MOST_CHARS, _MOST_FOLDERS, _MOST_NAMES, _MOST_PATHS = 4_096, 24, 200, 5_000
 
 
 def match_folder(pattern: str, paths: Iterable[str | None], root: str, *, covers: bool) -> list[Match]:
-    """Match each path with a folder pattern below ``root`` and return the results. None is an unknown path.
+    """Match each path with a folder pattern below ``root`` and return the results. A path of None is unknown.
 
     With ``covers``, a path that ends with a slash matches if anything below it does.
     """
@@ -131,7 +131,7 @@ def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> It
 
 
 def _glob_files(text: str, folder: str) -> Iterator[str | None]:
-    """Yield the files that a shell glob finds, because they may be links, or None for too many files."""
+    """Yield the files that a shell glob matches, because they may be links, or None if there are too many."""
     if text.rpartition("/")[0].count(GLOB) > 1:
         yield None
     elif GLOB in text:
@@ -165,7 +165,7 @@ def _join_path(folder: str, path: str) -> str:
 
 
 def _covered_path(text: str, folder: str, *, deep: bool = True) -> Iterator[str]:
-    """Yield ``text`` as an absolute path. It ends with a slash if the content of the folder counts too."""
+    """Yield ``text`` as an absolute path, with a final slash if the folder's content is included."""
     if not text or len(text) > _MOST_CHARS or "\0" in text:
         return
     path = Path(folder, text)

@@ -11,7 +11,7 @@ from worker.runners.base import Emit, Order, RunResult, Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmLimits:
-    """Limits on the agent processes that a worker keeps running between messages. If ``seconds`` is 0, none is kept.
+    """The limits on the agent processes that a worker keeps between messages. With ``seconds`` 0, none is kept.
 
     ``memory_mb`` 0 means unlimited; ``spares`` counts per kind.
     """
@@ -35,11 +35,11 @@ class WarmLimits:
 
 
 class LivingAgent(Protocol):
-    """An agent process that answers several messages of a session, one after the other."""
+    """An agent process that answers several messages of a session one after the other."""
 
     @property
     def session(self) -> tuple[str, str]:
-        """Return the owner and the session that the process belongs to. They never change."""
+        """Return the owner and session of the process, which never change."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class LivingAgent(Protocol):
 
     @property
     def can_be_kept(self) -> bool:
-        """Return whether the last message was answered completely and no work is left in the background."""
+        """Return whether the last message was answered completely and no background work is left."""
         ...
 
     def continues(self, order: Order) -> bool:
@@ -60,19 +60,19 @@ class LivingAgent(Protocol):
         ...
 
     async def answer_message(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
-        """Answer the message of this run and return the result, or None if the process certainly did not read it."""
+        """Answer this run's message and return the result, or None if the process certainly did not read it."""
         ...
 
     def mark_idle(self, until: float) -> None:
-        """Mark the process as idle. The guard kills an idle process at ``until`` (by ``time.monotonic()``)."""
+        """Mark the process as idle, so that it is killed at ``until`` (``time.monotonic()``)."""
         ...
 
     def measure_memory(self) -> int:
-        """Return how many bytes of memory would become free if the process ended. The call may block."""
+        """Return how many bytes of memory would become free if the process ended. May block."""
         ...
 
     def close(self) -> None:
-        """End the process, remove its files, and wait until the process is gone. Further calls do nothing."""
+        """End the process, remove its files, and wait until it is gone. Further calls do nothing."""
         ...
 
 
@@ -85,14 +85,14 @@ class WarmRunner(Protocol):
         ...
 
     def compute_launch_key(self, order: Order) -> str:
-        """Return a digest of the options that an agent process fixes at its start.
+        """Return a digest of the options that are fixed when an agent process starts.
 
         The digest is empty if no process can be kept. The call may block.
         """
         ...
 
     def open_agent(self, order: Order, launch_key: str, stop: Stop) -> LivingAgent | RunResult:
-        """Start an agent process for the session of this run and return it, or return an error result.
+        """Start an agent process for this run's session and return it, or return an error result.
 
         The call may block.
         """
@@ -115,7 +115,7 @@ class SpareRunner(Protocol):
     """A runner that can start agent processes in advance, before their session is known."""
 
     def compute_spare_key(self, order: Order) -> str:
-        """Return a digest of the options that a spare process must have in common with the run. The call may block."""
+        """Return a digest of the options that a spare process and the run must have in common. May block."""
         ...
 
     def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
@@ -126,7 +126,7 @@ class SpareRunner(Protocol):
         ...
 
     def open_spare(self, order: Order, part: str, until: float) -> SpareAgent | None:
-        """Start a spare process for runs like ``order``. Return the process, or None if none can be started.
+        """Start a spare process for runs like ``order`` and return it, or None if that is impossible.
 
         May block. The guard kills the process at ``until``.
         """

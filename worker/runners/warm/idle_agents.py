@@ -36,7 +36,7 @@ _STILLBORN = 10.0
 
 
 class IdleAgents:
-    """Keeps a worker's idle agent processes, at most one per session, for the sessions' next messages. Thread-safe."""
+    """Keeps a worker's idle agent processes, at most one per session, for the next messages. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -104,7 +104,7 @@ class IdleAgents:
         return None
 
     def start_spares(self, runner: SpareRunner, limits: WarmLimits, order: Order, part: str) -> None:
-        """Start spare processes until as many as wanted are ready, within the limits. The call may block."""
+        """Start spare processes until the wanted number is ready, within the limits. May block."""
         while self._wants_spare(part, limits):
             spare = runner.open_spare(order, part, time.monotonic() + limits.seconds)
             if spare is None:
@@ -114,7 +114,7 @@ class IdleAgents:
             self._store_agent(spare, _SPARE_BYTES, limits)
 
     def foresee_spares(self, runner: SpareRunner, limits: WarmLimits) -> None:
-        """Schedule the start of spare processes that other workers' sessions make likely, and return at once."""
+        """Schedule the start of spare processes that other workers' sessions make likely, without waiting."""
         self._closing.submit(self._start_foreseen, runner, limits)
 
     def _start_foreseen(self, runner: SpareRunner, limits: WarmLimits) -> None:
@@ -161,7 +161,7 @@ class IdleAgents:
         return None
 
     def keep_agent(self, living: LivingAgent, limits: WarmLimits) -> None:
-        """Keep a process for the next message of its session, and end other processes that exceed the limits."""
+        """Keep a process for its session's next message, and end other processes that exceed the limits."""
         self._store_agent(living, living.measure_memory(), limits)
 
     def _store_agent(self, living: LivingAgent, size: int, limits: WarmLimits) -> None:
@@ -173,7 +173,7 @@ class IdleAgents:
         self._schedule_end(ended)
 
     def remove_ended(self, living: LivingAgent) -> None:
-        """Forget an idle process that has ended by itself, and return at once."""
+        """Remove an idle process that has ended by itself, without waiting."""
         with self._lock:
             found, _, since = self._idle.get(living.session, (None, 0, 0.0))
             ours, now = found is living, time.monotonic()
@@ -185,12 +185,12 @@ class IdleAgents:
             self._schedule_end([living])
 
     def idle_sessions(self) -> dict[tuple[str, str], float]:
-        """Return the sessions that have an idle process, each with the ``time.monotonic()`` of its last message."""
+        """Return the sessions with an idle process, each with the ``time.monotonic()`` of its last message."""
         with self._lock:
             return {session: since for session, (_, _, since) in self._idle.items() if session[0]}
 
     def describe_idle(self) -> dict[str, tuple[float, int]]:
-        """Return for each idle process, by session, the time when the process became idle and its memory in bytes.
+        """Return each idle process's memory in bytes and the time when it became idle, by session.
 
         Times are seconds since the epoch. Spare processes are named ``(spare 1)`` and so on.
         """
@@ -202,7 +202,7 @@ class IdleAgents:
             }
 
     def pop_ended_sessions(self) -> set[tuple[str, str]]:
-        """Return the sessions whose idle process has ended since the last call and was not replaced."""
+        """Return the sessions whose idle process has ended since the last call without being replaced."""
         with self._lock:
             ended, self._ended = self._ended - self._idle.keys(), set()
         return {session for session in ended if session[0]}
@@ -260,5 +260,5 @@ def _close_agent(living: LivingAgent) -> None:
 
 @functools.cache
 def shared_idle_agents() -> IdleAgents:
-    """Return the idle agent processes that all runners of this worker share."""
+    """Return the idle agent processes shared by all runners of this worker."""
     return IdleAgents()

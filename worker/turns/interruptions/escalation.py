@@ -33,7 +33,7 @@ class PersonVerdict(InterruptionKind):
     name = VERDICT
 
     def rescue_turn(self, turn: Turn, transition: Transition, failure: FailedTurn) -> Transition | None:
-        """Ask another model or a person instead of failing the turn. Return None if both were asked."""
+        """Ask another model or a person instead of failing the turn. Return None if both have been asked already."""
         escalation = Escalation.from_request(turn.request)
         if escalation is None:
             return None

@@ -98,7 +98,7 @@ class InterruptionKind:
     def end_run(
         self, turn: Turn, transition: Transition, interruption: Interruption, *, used: bool, whole: bool
     ) -> Transition:
-        """Return the transition of a resumed run, without the answered question.
+        """Return the transition that ends a resumed run, with the answered question removed.
 
         A question stays if the run asks again or the same attempt continues. ``used`` says that the run used up
         the answer. Without a ``whole`` answer the agent session is dropped too.
@@ -109,11 +109,11 @@ class InterruptionKind:
         return replace(transition, fields=transition.fields | over)
 
     def rescue_turn(self, turn: Turn, transition: Transition, failure: FailedTurn) -> Transition | None:
-        """Return a transition that asks a person instead of failing the turn, or None to let it fail."""
+        """Return a transition that asks a person instead of failing the turn, or None if the turn should fail."""
         return None
 
     def may_adopt(self, turn: Turn, interruption: Interruption) -> bool:
-        """Return True if another worker may use the finished run of a worker that died."""
+        """Return True if another worker may take over the finished run of a worker that died."""
         return True
 
     def equip_order(self, order: Order, context: RunContext) -> Order:
@@ -127,7 +127,7 @@ def asks_again(transition: Transition) -> bool:
 
 
 def continues_attempt(transition: Transition) -> bool:
-    """Return True if the transition runs the agent again for the same attempt."""
+    """Return True if the transition reruns the agent for the same attempt."""
     return (
         transition.state is TurnState.QUEUED
         and transition.next is not None

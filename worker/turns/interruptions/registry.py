@@ -21,5 +21,5 @@ def list_kinds() -> list[InterruptionKind]:
 
 
 def find_kind(interruption: Interruption) -> InterruptionKind:
-    """Return the kind of an interruption, or a plain kind if the interruption's package is missing."""
+    """Return the kind of an interruption, or a default kind if the interruption's package is not installed."""
     return next((kind for kind in list_kinds() if kind.name == interruption.kind), _PLAIN)

@@ -59,7 +59,7 @@ class ToolApproval(InterruptionKind):
     def resume_turn(
         self, turn: Turn, interruption: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
     ) -> Transition:
-        """Return the transition that runs the agent again. Only a person's explicit approval allows the call."""
+        """Return the transition that reruns the agent. Only a person's explicit approval allows the call."""
         yes = decision.kind is DecisionKind.APPROVE and not decision.timed_out
         kind = DecisionKind.APPROVE if yes else DecisionKind.REJECT
         return super().resume_turn(turn, interruption, replace(decision, kind=kind), number, best)
@@ -67,7 +67,7 @@ class ToolApproval(InterruptionKind):
     def end_run(
         self, turn: Turn, transition: Transition, interruption: Interruption, *, used: bool, whole: bool
     ) -> Transition:
-        """Return the transition that ends a run, without the question that a person answered before the run.
+        """Return the transition that ends a resumed run, with the answered question removed.
 
         An approved call that never ran is counted and noted.
         """
@@ -86,11 +86,11 @@ class ToolApproval(InterruptionKind):
         return replace(transition, fields=fields, events=[*transition.events, unused])
 
     def may_adopt(self, turn: Turn, interruption: Interruption) -> bool:
-        """Return False for a run with an unused approval, because its approval server died with the worker."""
+        """Return False if the run has an unused approval, because its approval server died with the worker."""
         return interruption.answer != _YES or bool(turn.answer_used)
 
     def equip_order(self, order: Order, context: RunContext) -> Order:
-        """Return the order with the policy's tool rules and a socket that tells the run a person's answer."""
+        """Return the order with the policy's tool rules and a socket through which the run learns a person's answer."""
         turn, locale = context.turn, context.turn.request.locale
         try:
             file = context.policy()

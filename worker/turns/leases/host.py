@@ -83,7 +83,7 @@ def read_oom_kills(counter: Path) -> int | None:
 
 
 class Host:
-    """Judges the health of the worker's machine by probes and by how agents end. Thread-safe."""
+    """Judges the health of the worker's machine from probes and from the way agents end. Thread-safe."""
 
     def __init__(self, folder: Path, probe: Callable[[Path], str] = find_obstacle, counter: Path | None = None) -> None:
         self._folder = folder
@@ -110,13 +110,13 @@ class Host:
         return found
 
     def probe_if_due(self) -> str:
-        """Probe the machine if the last probe is old. Return the known problem, or an empty string."""
+        """Probe the machine if the last probe is too old. Return the current problem, or an empty string."""
         due = self.sick or time.monotonic() - self._looked >= _LOOK_SECONDS
         due = due or (self._counter != _VMSTAT and (read_oom_kills(self._counter) or 0) > self._kills)
         return self.probe_now() if due else self.sick
 
     def note_run_end(self, completion: Completion) -> bool:
-        """Record how an agent run ended. Return True if a foreign process killed the agent."""
+        """Record how an agent run ended. Return True if an outside process killed the agent."""
         self._killed = self._killed + 1 if completion.killed_from_outside else 0
         return completion.killed_from_outside
 
@@ -134,7 +134,7 @@ class Host:
         return self._starved if now - self._starved_at < _STARVED_SECONDS else ""
 
     def is_to_blame(self, error: OSError, delivery: int) -> bool:
-        """Probe the machine, and return True if the machine rather than the turn caused the error.
+        """Probe the machine, and return True if the machine and not the turn caused the error.
 
         If the probe succeeds, an error of scarce resources (``SHORT_OF``) is blamed on the machine only during
         the turn's first deliveries, so that a turn that keeps failing ends.
@@ -142,7 +142,7 @@ class Host:
         return bool(self.probe_now()) or (error.errno in SHORT_OF and delivery <= _FORGIVEN)
 
     def reclassify_result(self, result: RunResult, delivery: int) -> RunResult:
-        """Return the result of a run. A host error becomes a transient error if the machine is healthy."""
+        """Return the result of a run, with a host error changed to a temporary error if the machine is healthy."""
         completion = result.completion
         if completion.kind is not ErrorKind.HOST or self.probe_now() or delivery <= _FORGIVEN:
             return result

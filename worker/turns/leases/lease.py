@@ -59,7 +59,7 @@ class Lease:
 
     @property
     def lease_ends(self) -> float:
-        """Return the ``time.monotonic()`` value until which the turn is certainly held."""
+        """Return the ``time.monotonic()`` value until which the lease certainly lasts."""
         return self._acknowledged + self._held_seconds
 
     @property
@@ -113,7 +113,7 @@ class Lease:
 
 
 class LeaseKeeper:
-    """Renews the leases of all turns in this process from a background thread, with one command per round."""
+    """Renews the leases of all turns in this process from a background thread, all with one command at a time."""
 
     def __init__(self, settings: Settings, worker: str) -> None:
         self._settings = settings
@@ -136,11 +136,11 @@ class LeaseKeeper:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop renewing leases, so that held leases expire."""
+        """Stop renewing leases, so that they expire."""
         self._closing.set()
 
     def note_loop_turn(self) -> None:
-        """Record that the event loop is alive. After the first call, leases are renewed only while calls continue."""
+        """Record that the event loop is alive. After the first call, leases are renewed only while the calls continue."""
         self._turned_at = time.monotonic()
 
     @property

@@ -74,7 +74,7 @@ class Reaper:
         """Do nothing, because the reapers of other processes continue."""
 
     async def poll(self) -> None:
-        """Handle all due turns. While all turns are finished, polls are rare: a new turn is not due before the next."""
+        """Handle all due turns. While no turns are unfinished, polls are rare."""
         self._idle = False  # if the store does not answer, the backlog is unknown
         self.seconds = self._settings.reap_seconds
         await self.reap_turns()
@@ -82,7 +82,7 @@ class Reaper:
             self.seconds = max(self.seconds, self._settings.announce_seconds - self.seconds)
 
     async def recall_turns(self) -> None:
-        """Make all unfinished turns due now, so that their tasks are announced again."""
+        """Mark all unfinished turns as due, so that their tasks are announced again."""
         await self._ledger.recall_turns()
 
     async def reap_turns(self) -> None:
@@ -185,5 +185,5 @@ class Reaper:
             self._step_back()
 
     def _step_back(self) -> None:
-        """Pause, so that another worker's reaper takes over: this one could not announce a turn."""
+        """Pause after a failed announcement, so that another worker's reaper takes over."""
         self._steps_back_until = time.monotonic() + _STEPS_BACK * self._settings.reap_seconds

@@ -144,7 +144,8 @@ class WorkerHeartbeat:
         await self._own.sign_off(replace(self._report, at=self._to_store_time(time.time())))
 
     async def poll(self) -> None:
-        """Touch the file that the supervisor watches, obey an operator's order, and report to the store if due.
+        """Touch the file that the supervisor watches, obey an operator's order, and report to the store if a report is
+        due.
 
         Most polls ask the store for orders only, so that thousands of idle workers cost it little.
         """
@@ -168,7 +169,7 @@ class WorkerHeartbeat:
             await self._send_report(free, sick, quiet)
 
     async def _check_queues(self, free: Mapping[str, int]) -> None:
-        """Check whether this worker ignores waiting messages. Publish a probe message if none waits."""
+        """Check whether this worker ignores waiting messages. Publish a probe message if none is waiting."""
         work, waiting = self._work, await self._count_waiting()
         slots = sum(free.values())
         self._stalled = self._liveness.record_look(time.monotonic(), taken=work.taken(), free=slots, waiting=waiting)
@@ -237,7 +238,7 @@ class WorkerHeartbeat:
             log.info("heartbeat.store_away", error=type(error).__name__)
 
     async def _compare_workers(self) -> None:
-        """Warn if other workers use another HELIX_ROOT. Make turns due that only this worker can run."""
+        """Warn if other workers use a different HELIX_ROOT. Mark the turns that only this worker can run as due."""
         self._sessions = self._sessions or await self._threads.run_work(lambda: identify_folder(self._sessions_dir))
         try:
             others = await self._own.read_others()

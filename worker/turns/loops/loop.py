@@ -71,11 +71,11 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(work, self._running).result()
 
     def wait_idle(self, seconds: float | None = None) -> bool:
-        """Wait until all started coroutines have ended. Return False if ``seconds`` pass first."""
+        """Wait until all started coroutines have ended. Return False if they take longer than ``seconds``."""
         return self._idle.wait(seconds)
 
     def close(self) -> None:
-        """Stop the loop and its thread. Coroutines that still run are cancelled."""
+        """Stop the loop and its thread. Cancel coroutines that are still running."""
         if self._thread.is_alive():
             self._running.call_soon_threadsafe(self._ending.set)
             self._thread.join()
@@ -104,7 +104,7 @@ class Loop:
 
     @property
     def worst_block(self) -> float:
-        """Return the longest time in seconds that the loop was blocked in the last minute; 0 for short blocks."""
+        """Return the longest time in seconds that the loop was blocked in the last minute. Short blocks count as 0."""
         return self._blocks.find_worst(time.monotonic())
 
     def _run_loop(self) -> None:
@@ -136,7 +136,7 @@ class Loop:
 
 
 class _TimedSelector(selectors.DefaultSelector):
-    """A selector that reports to ``on_long`` whenever the event loop was busy for too long, in seconds."""
+    """A selector that calls ``on_long`` with the seconds whenever the event loop was busy for too long."""
 
     def __init__(self, on_long: Callable[[float], object]) -> None:
         super().__init__()

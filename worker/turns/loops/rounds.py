@@ -35,7 +35,7 @@ class Rounds:
         return self.slow and not was
 
     def find_worst(self, now: float) -> float:
-        """Return the duration of the longest round in the last minute, in seconds; 0 without any round."""
+        """Return the duration of the longest round in the last minute in seconds, or 0 if there was no round."""
         with self._lock:
             self._drop_old(now)
             return max((seconds for _, seconds in self._rounds), default=0.0)

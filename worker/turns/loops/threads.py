@@ -34,7 +34,7 @@ class Threads:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def do_run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call ``work`` in a thread for agent runs, which may take long, and return the result."""
+        """Call ``work`` in a thread for agent runs, which may take a long time, and return the result."""
         return await self._run_in_pool(self._runs, work, *args, **kwargs)
 
     async def do_check(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -42,7 +42,7 @@ class Threads:
         return await self._run_in_pool(self._checks, work, *args, **kwargs)
 
     async def do_file_work(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call ``work`` in a thread for short access to files or the broker, and return the result."""
+        """Call ``work`` in a thread for short file or broker operations, and return the result."""
         self._loop = asyncio.get_running_loop()
         done: T = await self._files.run_work(functools.partial(work, *args, **kwargs))
         return done

@@ -67,7 +67,7 @@ class _FinishedRun:
     event: AttemptCompleted
 
     def build_transition(self, facts: Facts | None = None, *more: Body, **changes: Any) -> Transition:
-        """Return a transition that stores the finished run, with the events ``more`` after its own event."""
+        """Return a transition that stores the finished run, followed by the events ``more``."""
         return Transition(
             attempt=self.chain_task.attempt,
             facts=self.facts if facts is None else facts,
@@ -237,7 +237,7 @@ def classify_service(completion: Completion) -> str:
 
 
 def _usage_before_run(turn: Turn, adopted: int) -> tuple[int, int]:
-    """Return the tokens and the cost charged to a turn before this run, less the estimates for lost runs.
+    """Return the tokens and cost charged to a turn before this run, without the estimates for lost runs.
 
     The reaper charges lost runs by estimate; these charges are removed once an adopted run reports its real usage.
     Workers that lost the turn after the adopted run started no agent.
@@ -273,7 +273,7 @@ def _hand_over(turn: Turn, chain_task: ChainTask, reason: str, usage: Usage) -> 
 
 
 def _redeliver_stopped_run(ended: _FinishedRun, stop: str, usage: Usage, strikes: int) -> Transition:
-    """Return the transition that repeats an attempt whose run was stopped through no fault of the agent.
+    """Return the transition that repeats an attempt whose run was stopped for a reason outside the agent.
 
     A worker that shuts down hands the turn over at once. After a lost lease or a dead guard each further run waits
     longer. After ``MOST_HAND_OVERS`` hand-overs, or ``strikes`` killed runs, the turn ends as an error.
@@ -326,7 +326,7 @@ def stopped_answer(turn: Turn, outcome: Outcome) -> Answer:
 
 
 def _retry_later(ended: _FinishedRun, delays: Delays) -> Transition:
-    """Return the transition that retries an attempt after a temporary error, or fails if time is too short.
+    """Return the transition that retries an attempt after a temporary error, or fails the turn if time is short.
 
     The retry continues text that the error interrupted. A rate limit does not count as an error.
     """

@@ -12,7 +12,7 @@ MOST_HAND_OVERS, _LONGEST_SECONDS = 8, 60.0
 
 
 def hand_over_delay(number: int) -> float:
-    """Return the seconds to wait before an attempt is handed over for the ``number``-th time.
+    """Return how many seconds to wait before an attempt is handed over for the ``number``-th time.
 
     The delay doubles from 1 second up to 60 seconds, so that an overloaded worker can recover.
     """
@@ -33,7 +33,7 @@ class Delays:
 
 
 def delay_after(completion: Completion, errors_before: int, delays: Delays) -> float | None:
-    """Return the seconds to wait before retrying a run, or None if the service demands more than is left."""
+    """Return how many seconds to wait before retrying a run, or None if the service demands too long a wait."""
     if completion.kind is ErrorKind.SESSION_LOST:
         return 0.0
     asked = completion.retry_after

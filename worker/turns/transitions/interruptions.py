@@ -14,12 +14,12 @@ from worker.turns.transitions.validation_counters import count_gave_up
 
 
 def suspend_turn(turn: Turn, transition: Transition, interruption: Interruption) -> Transition:
-    """Return the transition that suspends a turn until a person has answered the run's question."""
+    """Return the transition that suspends a turn until a person has answered the agent's question."""
     return find_kind(interruption).suspend_turn(turn, transition, interruption)
 
 
 def resume_turn(turn: Turn, number: int, best: AttemptRecord | None) -> Transition:
-    """Return the transition that continues a suspended turn according to a person's decision.
+    """Return the transition that resumes a suspended turn according to a person's decision.
 
     Args:
         best: the attempt proposed for acceptance, if any.
@@ -37,7 +37,7 @@ def resume_turn(turn: Turn, number: int, best: AttemptRecord | None) -> Transiti
 
 
 def settle_question(turn: Turn, transition: Transition, used: str, *, whole: bool) -> Transition:
-    """Return the transition after a run that continued with a person's answer, usually without the question.
+    """Return the transition after a run that a person's answer resumed, usually with the question removed.
 
     ``used`` is the run's nonce if the run used up the answer; ``whole`` says that the run's answer is complete.
     """

@@ -18,7 +18,7 @@ _MOST_USED = 1e12
 
 @checked_frozen(slots=True, kw_only=True)
 class Usage:
-    """The tokens and the US dollars that an agent run used."""
+    """The tokens and US dollars that an agent run used."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -62,7 +62,7 @@ class Usage:
         return {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens, "cost_usd": self.cost_usd}
 
     def count_usage(self, model: str) -> dict[str, int]:
-        """Return the metrics counters for the tokens and cost of a run with this model."""
+        """Return the metrics counters for the tokens and cost of a run with the given model."""
         amounts = {
             "tokens.input": self.input_tokens,
             "tokens.output": self.output_tokens,
@@ -71,7 +71,7 @@ class Usage:
         return {counter_field(name, model): amount for name, amount in amounts.items() if amount}
 
     def count_waste(self, model: str) -> dict[str, int]:
-        """Return the metrics counters for tokens and cost that were spent on a rejected answer."""
+        """Return the metrics counters for the tokens and cost of a rejected answer."""
         amounts = {"tokens.failed": self.tokens, "cost.failed": self.microdollars}
         return {counter_field(name, model): amount for name, amount in amounts.items() if amount}
 

@@ -10,7 +10,7 @@ from api_client.turns.record.transition import Transition
 
 @checked_frozen(slots=True)
 class ValidatedRun:
-    """A run and the verdict on its answer, which are stored in one transition.
+    """A run and the verdict on its answer, stored together in one transition.
 
     Attributes:
         verdict: the transition after validating the answer.

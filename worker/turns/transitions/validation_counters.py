@@ -15,7 +15,7 @@ from worker.turns.transitions.usage import Usage
 
 
 def count_validated(turn: Turn, decision: str) -> dict[str, int]:
-    """Return the metrics counters for an answer that was validated with this decision."""
+    """Return the metrics counters for an answer that was validated and led to this decision."""
     model = model_label(turn)
     validated = {counter_field("attempt.judged", decision, model): 1}
     kind = find_work(turn.request)

@@ -18,7 +18,7 @@ from worker.verification.gates.stop import StopRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateContext:
-    """The input of a quality gate that checks the output of a phase, such as the files and the time limit.
+    """The input of a quality gate that checks the output of a phase, such as its files and the time limit.
 
     Attributes:
         stop: stops running programs when its reason is set.

@@ -29,7 +29,7 @@ TAIL_LINES, TAIL_WIDTH = 400, 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLimits:
-    """Limits on the time, the silence (both in seconds) and the memory (in MiB; 0: unlimited) of a program."""
+    """Limits on a program's time and silence (in seconds) and its memory (in MiB, 0 for unlimited)."""
 
     seconds: float = 300.0
     silence: float = math.inf
@@ -61,7 +61,7 @@ class GateProgramResult:
 
     @property
     def last_line(self) -> str:
-        """Return the last line of the program's output that is not blank, or an empty string."""
+        """Return the last non-blank line of the program's output, or an empty string."""
         return next((line.strip() for line in reversed(self.lines) if line.strip()), "")
 
 

@@ -35,7 +35,7 @@ class GateSandbox:
 
     @classmethod
     def from_settings(cls, settings: Settings, *, operator: bool = True) -> GateSandbox:
-        """Return the sandbox that the settings describe for the programs of quality gates."""
+        """Build the sandbox that the settings describe for the programs of quality gates."""
         return cls(
             mode=settings.sandbox, root=settings.root, operator=operator, bounds=ResourceLimits.from_settings(settings)
         )

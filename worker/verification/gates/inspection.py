@@ -162,7 +162,7 @@ CHECKS: dict[str, Callable[[bytes, str, InspectionOrder], Iterator[Finding]]] = 
 
 
 class InspectionOrder:
-    """A request to check some files of an output folder, which also knows the other files there."""
+    """A request to check some files of an output folder, with the names of all files in the folder."""
 
     def __init__(self, directory: str, files: list[str], inspect: list[str]) -> None:
         self.directory = directory
@@ -170,7 +170,7 @@ class InspectionOrder:
         self._there = {*files, *(str(parent) for file in files for parent in Path(file).parents)}
 
     def read_file(self, file: str) -> bytes:
-        """Return the content of a file. Refuse to follow a symbolic link."""
+        """Return the content of a file. Refuse symbolic links."""
         descriptor = os.open(f"{self.directory}/{file}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as source:
             return source.read()

@@ -98,7 +98,7 @@ def copy_files(tree: OutputTree, target: Path) -> None:
 
 @contextlib.contextmanager
 def temporary_copy(tree: OutputTree, parent: Path | None = None, name: str = "files") -> Iterator[Path]:
-    """Yield a temporary folder that has a copy of the tree's regular files in its subfolder ``name``."""
+    """Yield a temporary folder with a copy of the tree's regular files in its subfolder ``name``."""
     with scratch_folder(parent) as fresh:
         copy_files(tree, fresh / name)
         yield fresh

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class StopRequest:
-    """A request to stop a check, which is made by setting ``reason``."""
+    """A request to stop a check. Setting ``reason`` makes the request."""
 
     reason: str = ""
     lease_ends: float = math.inf

@@ -8,7 +8,7 @@ from api_client.figures import Stats
 
 
 def describe_figures(stats: Stats) -> Iterator[str]:
-    """Yield a sentence if turns were handed on to another model or to a person."""
+    """Yield a sentence about turns that were passed to another model or to a person, if there were any."""
     escalated = stats.others["escalated"]
     if any(escalated.values()):
         decided = ", ".join(f"{kind} {count}" for kind, count in stats.others["decided"].items() if count)

@@ -20,7 +20,7 @@ JUDGED = frozenset({"accept", "retry", "fallback", "fail", HANDED_ON})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedAttempt:
-    """An attempt as recorded in a finished turn, used to try another policy on the turn.
+    """An attempt recorded in a finished turn, to which another policy can be applied.
 
     Attributes:
         decision: one of ``JUDGED``, or another value if the answer was never validated.
@@ -40,7 +40,7 @@ class RecordedAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """A finished turn with its recorded attempts, on which another policy can be tried.
+    """A finished turn with its recorded attempts, to which another policy can be applied.
 
     Attributes:
         context: values for rules: the prompt and the session.
@@ -58,7 +58,7 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ChangedDecision:
-    """An answer on which the new policy and the old policy disagree.
+    """An answer on which the old and the new policy disagree.
 
     ``rules`` are the rules that reject the answer now.
     """
@@ -70,7 +70,7 @@ class ChangedDecision:
 
 @dataclass(frozen=True, slots=True)
 class AnswerDecision:
-    """The decision of a new policy on one recorded answer, beside the recorded decision.
+    """The decision of a new policy on one recorded answer, together with the recorded decision.
 
     Attributes:
         was_accepted, accepted: the recorded decision and the new one.
