@@ -34,7 +34,7 @@ class ActionResult:
 
 
 class NewTurn(NamedTuple):
-    """The turn that an action would submit: its id, model, and the message if it differs from the old turn's."""
+    """A turn that an action would submit: its id, its model, and its message if that differs from the old turn's."""
 
     turn_id: str
     model: str
@@ -42,7 +42,7 @@ class NewTurn(NamedTuple):
 
 
 class TurnAction:
-    """An order of operators about turns. A capability adds its own by a module of ``turn_actions`` with an ``ACTION``.
+    """An operator's action on turns. Capabilities add actions as modules of ``turn_actions`` with an ``ACTION``.
 
     Attributes:
         name: its name in forms and in the audit log; ``past`` is its past participle.
@@ -67,23 +67,23 @@ class TurnAction:
         return ""
 
     def with_model(self, model: str) -> TurnAction:
-        """Return the action for another model, if it submits turns."""
+        """Return the action with another model, or unchanged if the action submits no turns."""
         return self
 
     def fit_to(self, turn: Turn) -> TurnAction:
-        """Return the action without parameters that change nothing for this turn."""
+        """Return the action without parameters that would change nothing for this turn."""
         return self
 
     def new_turn(self, turn: Turn) -> NewTurn:
-        """Return the turn that the action submits, if it submits any."""
+        """Return the turn that the action would submit, or None if it submits none."""
         raise NotImplementedError
 
     async def apply(self, client: TurnsClient, turn: Turn, *, owner: str | None) -> ActionResult:
-        """Carry the action out. Idempotent. Raises ``TurnNotFinished`` or ``BadRequest`` if it does not fit."""
+        """Carry out the action. Idempotent. Raises ``TurnNotFinished`` or ``BadRequest`` if it does not apply."""
         raise NotImplementedError
 
     def result_data(self, done: ActionResult, turn: Turn) -> dict[str, Any]:
-        """Return a result as a JSON-ready dict; ``turn`` is the turn afterwards."""
+        """Return an action's result as a JSON-ready dict. ``turn`` is the turn's record after the action."""
         return done.to_dict()
 
 
@@ -136,7 +136,7 @@ async def act_on_all(
     detail: str,
     owner: str | None = None,
 ) -> AsyncGenerator[ActionResult]:
-    """Apply an action to each turn in sequence and yield each result; a turn that changed meanwhile is skipped.
+    """Apply an action to each turn in sequence and yield the results, skipping turns that have changed meanwhile.
 
     May be killed and repeated. If ``StoreUnavailable`` is raised, the yielded actions are done.
     """
@@ -148,7 +148,7 @@ async def act_on_all(
 
 
 def count_by_status(turns: list[FoundTurn]) -> list[dict[str, Any]]:
-    """Count turns by status and model, most frequent first, so that an operator can review a bulk action."""
+    """Count turns by status and model, most frequent first, for an operator to review before a bulk action."""
     found: dict[tuple[str, str], int] = {}
     for turn in turns:
         what = (turn.status, turn.model)

@@ -33,7 +33,7 @@ _OWNER = re.compile(r"\b(owner[: ]|key:)([0-9a-f]{32}|[0-9a-f]{12})\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """An API key as stored in the keys file: name, hash, owner and rights. The secret itself is not stored.
+    """An API key as stored in the keys file: its name, hash, owner and rights, but not its secret.
 
     Keys of one owner see the same turns, so that a key can be exchanged. ``right`` is ``user``, ``metrics`` (may also
     read statistics of all owners) or ``operator``. ``models`` is empty for all models, ``per_minute`` is 0 for the
@@ -110,7 +110,7 @@ def _read_key(entry: dict[str, Any]) -> ApiKey:
 
 
 def make_owner_namer(path: Path) -> Callable[[str], str]:
-    """Return a function that replaces owner hashes in a text by owner names from the keys file.
+    """Return a function that replaces owner hashes in a text by the owner names from the keys file.
 
     Hashes are replaced in ``owner:HASH``, ``owner HASH`` and ``key:HASH``.
     """
@@ -136,7 +136,7 @@ def read_sound_keys(path: Path) -> tuple[ApiKey, ...]:
 
 
 def explain_contradiction(key: ApiKey) -> str:
-    """Return why the rights of an API key contradict each other, or an empty string if they do not."""
+    """Return why the rights of an API key contradict each other, or an empty string if they are consistent."""
     if key.right == "operator" and key.forwards_users and key.in_force:
         return "an operator's key cannot speak for users: each of them would see and decide everybody's turns"
     return ""
@@ -198,7 +198,7 @@ class ApiKeyring:
 
     @property
     def requires_key(self) -> bool:
-        """Return True if requests need an API key, which is the case as long as the keys file exists."""
+        """Return True if requests need an API key, which is the case once the keys file exists."""
         return self._read_stamp() is not None
 
     def valid_keys(self) -> tuple[ApiKey, ...]:
@@ -222,7 +222,7 @@ class ApiKeyring:
 
 
 def make_token(path: Path) -> str:
-    """Return the operator's token of this installation, creating the token file if necessary.
+    """Return the operator's token of this installation, creating its file if necessary.
 
     Safe for concurrent processes. Raises ``OSError`` if the token can be neither read nor created.
     """

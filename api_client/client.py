@@ -54,7 +54,7 @@ from api_client.workers.stuck_turns import StuckTurns
 
 
 class TurnsClient:
-    """Client of an installation, which submits, reads and cancels turns over one connection to the store.
+    """Submits, reads and cancels turns of an installation, over one connection to the store.
 
     One client serves many tasks of one event loop. Close it, or use it as ``async with TurnsClient(settings)``.
     """
@@ -98,7 +98,7 @@ class TurnsClient:
         self.openwebui_seen = OpenWebUIRequests(self.store)
 
     def _make_admissions(self) -> list[Admission]:
-        """Return the checks that a turn must pass before it is stored, in the order in which they run.
+        """Return the checks that a turn must pass before it is stored, in order.
 
         Raises ``SettingsError`` if an installed admission does not load.
         """
@@ -119,13 +119,13 @@ class TurnsClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the client's connections; submitted turns continue to run."""
+        """Close the client's connections. Submitted turns continue to run."""
         await self.reader.close()
         await self.store.close()
         self._announcer.close()
 
     async def complete_request(self, request: TurnRequest, named: Collection[str]) -> TurnRequest:
-        """Return the request with its flow version, and the policy file's values for fields not in ``named``.
+        """Return the request with its flow version, and with the policy file's values for fields not in ``named``.
 
         Raises ``BadRequest``, and ``SettingsError`` if a file of the settings was never usable.
         """

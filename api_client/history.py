@@ -18,7 +18,7 @@ FORMAT = "helix-turns.export/1"
 
 @dataclass(frozen=True, slots=True)
 class WorkerDeath:
-    """A worker process that died or froze while it worked on a turn.
+    """The death or freeze of a worker process while it was working on a turn.
 
     ``at`` is the time of the detection, in seconds since the epoch. ``cause`` is what the worker's supervisor saw,
     empty if nobody saw the exit; ``exit_code`` is then None.
@@ -35,7 +35,7 @@ class WorkerDeath:
 
 
 def find_deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[WorkerDeath]:
-    """Return every death of a worker during a turn, oldest first; planned hand-overs do not count."""
+    """Return every death of a worker during a turn, oldest first, without planned hand-overs."""
     workers: dict[int, str] = {}
     found = []
     for event in events:

@@ -64,7 +64,7 @@ class Overview:
 
     @property
     def retry_rate(self) -> float | None:
-        """Return the share of finished turns whose agent was asked again, or None if no turn has finished."""
+        """Return the share of finished turns whose agent was asked again, or None without finished turns."""
         total = self.figures.whole.total
         return total.asked_again / total.turns if total.turns else None
 
@@ -86,7 +86,7 @@ class Overview:
 
 
 async def read_overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) -> Overview:
-    """Read the data of the overview page for a period from the store; each list has at most ``rows`` turns.
+    """Read the data of the overview page for a period. Each list has at most ``rows`` turns.
 
     Raises ``KeyError`` if ``span`` is not a key of ``SPANS``.
     """

@@ -16,13 +16,13 @@ log = ModuleLog(__name__)
 
 
 class TroubleWatcher:
-    """Runs all monitors periodically and passes the troubles that they find to the reporters."""
+    """Runs all monitors periodically and passes the problems that they find to the reporters."""
 
     def __init__(self, monitors: Sequence[Monitor], reporters: Sequence[TroubleReporter]) -> None:
         self._monitors, self._reporters = monitors, reporters
 
     async def run(self) -> None:
-        """Search for troubles repeatedly until the task is cancelled."""
+        """Look for problems repeatedly until the task is cancelled."""
         away = False
         while True:
             await asyncio.sleep(Monitor.look_seconds)
@@ -37,7 +37,7 @@ class TroubleWatcher:
                 log.exception("watcher.look_failed")
 
     async def find_and_report(self) -> None:
-        """Search for troubles once and report them, unless another relay has just searched.
+        """Look for problems once and report them, unless another relay has just done so.
 
         Raises ``StoreUnavailable`` if the store does not answer; the next search finds the same troubles.
         """

@@ -100,7 +100,7 @@ def build_announcement(
 
 
 class _MessageTemplate(NamedTuple):
-    """A Celery message with placeholders for the values that differ from one message to the next."""
+    """A Celery message with placeholders for the values that differ between messages."""
 
     body: str
     around: str

@@ -22,13 +22,13 @@ _PATIENCE_SECONDS = 0.5
 
 
 def publish_chain(app: Celery, items: Iterable[Mapping[str, Any]], **family: Any) -> None:
-    """Publish tasks as a Celery chain; ``family`` holds the ids of the parent tasks."""
+    """Publish tasks as a Celery chain. ``family`` holds the ids of the parent tasks."""
     tasks = (app.signature(one["name"], kwargs=one["kwargs"], queue=one["queue"], immutable=True) for one in items)
     chain(*tasks).apply_async(retry=False, **family)
 
 
 class Announcer:
-    """Publishes Celery tasks from an event loop; a separate thread does the blocking work."""
+    """Publishes Celery tasks from an event loop, with a separate thread for the blocking work."""
 
     def __init__(self, settings: Settings) -> None:
         self._app = Celery("helix-turns-client", set_as_current=False)
@@ -52,7 +52,7 @@ class Announcer:
             log.warning("turn.announce_slow", turn_id=turn_id, chain_task=str(chain_task), seconds=_PATIENCE_SECONDS)
 
     async def publish_probe(self, queue: str, nonce: str, *, expires: float) -> None:
-        """Publish a probe message that expires after ``expires`` seconds, to find out if a worker reads the queue."""
+        """Publish a probe message that expires after ``expires`` seconds, to test whether a worker reads the queue."""
         publishing = asyncio.get_running_loop().run_in_executor(self._thread, self._send_probe, queue, nonce, expires)
         await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
 
@@ -71,5 +71,5 @@ class Announcer:
             log.warning("turn.announce_failed", turn_id=turn_id, chain_task=str(chain_task), error=type(error).__name__)
 
     def close(self) -> None:
-        """Stop the publishing thread. A worker announces the tasks that were not published yet."""
+        """Stop the publishing thread. Unpublished tasks are announced by a worker."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -43,7 +43,7 @@ class BudgetSpending:
 
     @property
     def share(self) -> float:
-        """Return the spent share of the limit, where 1.0 is the whole limit; reserved amounts do not count."""
+        """Return the spent share of the limit, where 1.0 is the whole limit. Reserved amounts do not count."""
         return self.charged_usd / self.limit_usd if self.limit_usd else 1.0
 
     @property

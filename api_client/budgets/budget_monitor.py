@@ -20,14 +20,14 @@ class BudgetMonitor(Monitor):
         self._ledger = ledger
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return a metric that shows the spent share of each configured budget."""
+        """Return a metric with the spent share of each configured budget."""
         meaning = (
             "Part of today's budget that is spent, the highest of all it is measured for; 1: new turns are refused."
         )
         return [Gauge("helix_budget_spent_ratio", meaning, highest_shares(await self._ledger.read_today()), "budget")]
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return a warning for each budget that is nearly or fully spent, at most one a day for each budget."""
+        """Return a warning for each budget that is nearly or fully spent, at most once a day per budget."""
         names, now = ("scope", "spent_usd", "limit_usd", "resets_at"), time.time()
         return [
             Trouble(

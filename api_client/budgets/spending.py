@@ -44,7 +44,7 @@ _TELLING = {b"passed", b"passed_after_retry", b"passed_by_fallback", b"failed", 
 
 @dataclass(frozen=True, slots=True)
 class _Reservation:
-    """The money reserved for one unfinished turn; ``guessed`` means that the model's price was unknown."""
+    """The money reserved for one unfinished turn. ``guessed`` means that the model's price was unknown."""
 
     turn_id: str
     text: str
@@ -57,7 +57,7 @@ class _Reservation:
 
 
 class BudgetLedger(Admission):
-    """Enforces daily budgets: reserves money when a turn is submitted and charges the real cost when it ends."""
+    """Enforces daily budgets by reserving money when a turn is submitted and charging its real cost when it ends."""
 
     setting = "budgets"
 
@@ -70,7 +70,7 @@ class BudgetLedger(Admission):
         self._at_work: dict[tuple[int, str], int] = {}
 
     async def hold(self, turns: Sequence[Submission]) -> None:
-        """Reserve the highest possible cost of these turns in their budgets, for all of them or for none.
+        """Reserve the highest possible cost of these turns in their budgets, for all turns or for none.
 
         Raises ``BudgetExceeded`` if a budget has no room.
         """
@@ -89,7 +89,7 @@ class BudgetLedger(Admission):
             await self._reserve_turns(aside)
 
     async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
-        """Check that a turn's budgets allow another agent run, based on the real costs so far.
+        """Check that a turn's budgets allow another agent run, given the real costs so far.
 
         A run beyond the submission's reservation is reserved now. ``model`` is about to run. Raises ``BudgetExceeded``.
         """
@@ -115,7 +115,7 @@ class BudgetLedger(Admission):
                 )
 
     async def _reserve_one_more(self, turn_id: str, model: str) -> int:
-        """Reserve money for another run of a turn if its reservation is used up; return the added amount."""
+        """Reserve money for another run of a turn if its reservation is used up. Return the added amount."""
         record = keys_for_turn(self._store.namespace, turn_id).turn(turn_id)
         while text := await self._store.send_command("HGET", self._keys.reservations, turn_id):
             each = _parse_reservation(turn_id, text.decode())

@@ -15,7 +15,7 @@ from api_client.contract.turn import TurnRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A turn that a caller has submitted and that is not stored yet."""
+    """A turn that a caller has submitted but that is not stored yet."""
 
     turn_id: str
     request: TurnRequest
@@ -33,7 +33,7 @@ class Admission:
     setting: ClassVar[str]
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the turn's request, which the check may have completed. Raise a ``HelixError`` to refuse the turn."""
+        """Check a turn and return its request, possibly completed. Raise a ``HelixError`` to refuse the turn."""
         return turn.request
 
     async def hold(self, turns: Sequence[Submission]) -> None:

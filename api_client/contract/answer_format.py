@@ -35,7 +35,7 @@ _STRICT_KEYWORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat:
-    """The JSON that a caller demands as the whole answer.
+    """The JSON format that a caller demands for the whole answer.
 
     ``given`` is the caller's format in the form of the Responses API, which is shown with a response.
     """
@@ -45,7 +45,7 @@ class AnswerFormat:
 
     @classmethod
     def from_request(cls, request: TurnRequest) -> AnswerFormat | None:
-        """Return the format that a request demands, or None if its answer is a text."""
+        """Return the format that a request demands, or None if the answer may be any text."""
         data = request.attached.get(RESPONSE_FORMAT)
         return cls(data["schema"], data["given"]) if data else None
 
@@ -54,7 +54,7 @@ class AnswerFormat:
         return request.with_attachment(RESPONSE_FORMAT, {"schema": self.schema, "given": self.given})
 
     def add_instruction(self, text: str) -> str:
-        """Return the user's message followed by the demand for JSON of this schema."""
+        """Return the user's message, followed by the demand for JSON that matches this schema."""
         schema = json.dumps(self.schema, ensure_ascii=False)
         return (
             f"{text}\n\nAnswer with one JSON value that matches this JSON Schema, and with nothing else: no other text,"
@@ -62,7 +62,7 @@ class AnswerFormat:
         )
 
     def add_rule(self, file: PolicyFile | None) -> PolicyFile:
-        """Return a policy with the rule that checks this format; ``file`` is the turn's policy, if it has one."""
+        """Return a policy with a rule that checks this format. ``file`` is the turn's policy file, if any."""
         options = {"schema": self.schema, "where": "whole"}
         rule = PolicyRule(rule="json_schema", name=RESPONSE_FORMAT, options=options, reactions=FORMAT_ORDER)
         rules = [each for each in file.rules if each.name != RESPONSE_FORMAT] if file else []
@@ -70,7 +70,7 @@ class AnswerFormat:
 
 
 def add_format(request: TurnRequest, prompt: str) -> tuple[str, tuple[dict[str, str], ...]]:
-    """Return the prompt of a run and the conversation, with the demand for JSON behind the user's message.
+    """Return a run's prompt and conversation, with the demand for JSON added to the user's message.
 
     ``prompt`` is the user's message, or feedback to an answer.
     """
@@ -82,7 +82,7 @@ def add_format(request: TurnRequest, prompt: str) -> tuple[str, tuple[dict[str, 
 
 
 class UnusableSchema(ValueError):
-    """Raised for a JSON Schema that cannot be demanded; ``path`` is where, such as ``schema.properties.a``."""
+    """Raised for a JSON Schema that cannot be demanded. ``path`` is the location, such as ``schema.properties.a``."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
@@ -90,7 +90,7 @@ class UnusableSchema(ValueError):
 
 
 def check_schema(schema: Any, *, strict: bool) -> None:
-    """Raise ``UnusableSchema`` if a caller's schema is too large, leads elsewhere, or is no JSON Schema.
+    """Raise ``UnusableSchema`` if a caller's schema is too large, refers to other documents, or is invalid.
 
     ``strict`` allows only the subset of JSON Schema that OpenAI documents for structured outputs.
     """

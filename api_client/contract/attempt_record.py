@@ -11,7 +11,7 @@ from api_client.contract.issue import ValidationIssue
 
 @checked_frozen(slots=True, kw_only=True)
 class AttemptFacts:
-    """Describes one agent run of a turn: prompt, answer, findings, decision and usage.
+    """The facts about one agent run of a turn: prompt, answer, findings, decision and usage.
 
     Attributes:
         prompt: the user's message, or the feedback on the attempt before.

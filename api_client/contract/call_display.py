@@ -26,11 +26,11 @@ _LATIN_WORD = re.compile(r"\w*[A-Za-z]\w*")
 
 
 class CallNotShowable(ValueError):
-    """Raised when a tool call cannot be shown completely; the message is ``too_long`` or ``with_secret``."""
+    """Raised when a tool call cannot be shown completely. The message is ``too_long`` or ``with_secret``."""
 
 
 def display_call(tool: str, arguments: Mapping[str, Any], secrets: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Return a tool's name and the arguments of a call, escaped so that a person can read them safely.
+    """Return a tool call's name and arguments, escaped so that a person can read them safely.
 
     Pass ``secrets`` longest first. Raises ``CallNotShowable`` if the call is too long or contains a secret that cannot
     be masked safely.
@@ -43,7 +43,7 @@ def display_call(tool: str, arguments: Mapping[str, Any], secrets: Sequence[str]
 
 
 def escape_invisible(text: str) -> str:
-    """Replace every invisible or misleading character of a text by a readable escape such as ``⟦U+200B⟧``."""
+    """Replace each invisible or misleading character in a text by a readable escape such as ``⟦U+200B⟧``."""
     alien = {at for word in _LATIN_WORD.finditer(text) for at in range(*word.span()) if _is_foreign_letter(text[at])}
     letters = (_spell_out(each) if at in alien or _is_invisible(each) else each for at, each in enumerate(text))
     return _ROW.sub(lambda row: f"⟦U+{ord(row[1]):04X} ×{len(row[0])}⟧", "".join(letters))

@@ -28,7 +28,7 @@ def collect_declarations(name: str) -> dict[str, Any]:
 
 @cache
 def load_declarations(name: str) -> Mapping[str, Any]:
-    """Import what the mappings called ``name`` point to as ``module:attribute``, and return the objects by entry."""
+    """Import the objects that the mappings called ``name`` refer to as ``module:attribute``. Return them by entry."""
     found = {}
     for entry, place in collect_declarations(name).items():
         module, _, attribute = place.partition(":")

@@ -83,7 +83,7 @@ COUNTERS: dict[str, CounterDeclaration] = {
 
 @lru_cache(maxsize=4096)  # few, and asked for again in each turn
 def counter_field(name: str, *labels: str) -> str:
-    """Return the Redis hash field that stores a counter with these labels, in the declared order.
+    """Return the Redis hash field of a counter with these labels, in the declared order.
 
     Raises ``KeyError`` for an unknown counter and ``ValueError`` for a wrong number of labels.
     """
@@ -94,7 +94,7 @@ def counter_field(name: str, *labels: str) -> str:
 
 
 def count_duration(name: str, ms: int, *labels: str) -> dict[str, int]:
-    """Return the counter increments that add one duration, in milliseconds, to a histogram.
+    """Return the counter increments that add a duration in milliseconds to a histogram.
 
     Raises ``KeyError`` or ``ValueError`` for an unknown counter or wrong labels.
     """
@@ -105,13 +105,13 @@ def count_duration(name: str, ms: int, *labels: str) -> dict[str, int]:
 
 @lru_cache(maxsize=1024)
 def clean_label(text: str) -> str:
-    """Convert a text to a valid metrics label: printable, short, and without the label separator ``|``."""
+    """Convert a text to a valid metrics label: printable, short, and without the separator ``|``."""
     clean = "".join("_" if letter == "|" or not letter.isprintable() else letter for letter in text)
     return clean[:_LONGEST_LABEL] or NONE
 
 
 def read_pending(entry: bytes) -> tuple[float, dict[str, int]]:
-    """Parse a stored list of increments; return its time in seconds since the epoch and the increment of each field."""
+    """Parse a stored list of increments into its time (seconds since the epoch) and the increment of each field."""
     at, *lines = entry.decode().split("\n")
     counted: dict[str, int] = {}
     for line in lines:
@@ -121,11 +121,11 @@ def read_pending(entry: bytes) -> tuple[float, dict[str, int]]:
 
 
 def parse_field(field: str) -> tuple[str, tuple[str, ...]]:
-    """Split a counter's Redis hash field into the counter's name and its labels."""
+    """Split a counter's Redis hash field into the counter's name and labels."""
     name, *labels = field.split("|")
     return name, tuple(labels)
 
 
 def model_label(turn: Turn) -> str:
-    """Return the metrics label for the model that currently works on a turn."""
+    """Return the metrics label for the model that is currently working on a turn."""
     return clean_label(turn.stage_model or turn.request.model)

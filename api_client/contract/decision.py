@@ -23,7 +23,7 @@ _ID = re.compile(rf"[A-Za-z0-9._@:-]{{1,{MAX_ID}}}", re.ASCII)
 
 
 class DecisionKind(OpenEnum):
-    """The decisions that a person can make about a suspended turn. Questions of plug-ins may allow others."""
+    """The decisions that a person can make about a suspended turn. Plug-ins' questions may allow others."""
 
     #: Accept the last good result as it is.
     APPROVE = "approve"
@@ -53,12 +53,12 @@ class TurnDecision:
 
     @property
     def who(self) -> str:
-        """Return who decided, for example ``key:1a2b for alice`` or ``the time-out``."""
+        """Return who decided, such as ``key:1a2b for alice`` or ``the time-out``."""
         return " for ".join(filter(None, ["the time-out" if self.timed_out else self.by, self.for_]))
 
     @property
     def timed_out(self) -> bool:
-        """Return True if nobody decided in time, so that the default decision counts."""
+        """Return True if nobody decided in time, so that the default decision was used."""
         return self.by in {"", "timeout"}
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class TurnDecision:
 
     @classmethod
     def from_json(cls, text: str) -> TurnDecision | None:
-        """Decode a stored decision; return None if nothing is stored. Raises ``ValueError`` for invalid JSON."""
+        """Decode a stored decision, or return None if there is none. Raises ``ValueError`` for invalid JSON."""
         data = json.loads(text or "{}")
         if not data:
             return None
@@ -80,7 +80,7 @@ _TEXTS = {"by": "by", "for_": "for", "note": "note", "text": "text"}
 
 
 def check_decision(kind: str, note: str, text: str, decision_id: str = "") -> None:
-    """Check the format of a decision's parts. Raises ``BadRequest``, which names the invalid part."""
+    """Check the format of a decision's parts. Raises ``BadRequest`` naming the invalid part."""
     if not _WORD.fullmatch(kind):
         raise BadRequest(f"decision must be a word such as {', '.join(DecisionKind)}", param="decision")
     if decision_id and not _ID.fullmatch(decision_id):

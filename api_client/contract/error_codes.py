@@ -32,7 +32,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
 
 
 def error_words(code: str, locale: str) -> tuple[str, str]:
-    """Return two sentences in the language of ``locale``: what happened, and what to do.
+    """Return two sentences in the language of ``locale``: what happened, and what to do about it.
 
     Raises ``KeyError`` for an unknown code.
     """

@@ -13,7 +13,7 @@ from api_client.contract.store_refusals import StoreRefusal
 
 
 class HelixError(Exception):
-    """Base class of all errors that this package raises on purpose.
+    """Base class of all errors that this package raises deliberately.
 
     ``turn_ids`` lists turns that were stored nevertheless.
     """
@@ -23,7 +23,7 @@ class HelixError(Exception):
 
 
 class SettingsError(HelixError):
-    """Raised when settings are invalid. ``problems`` holds one line of text for each problem."""
+    """Raised when settings are invalid. ``problems`` has one line of text for each problem."""
 
     code = "invalid_settings"
 
@@ -45,7 +45,7 @@ class BadRequest(HelixError):
 
 
 class TurnNotFound(HelixError):
-    """Raised when a turn does not exist or belongs to another owner; both cases look the same to the caller."""
+    """Raised when a turn does not exist or belongs to another owner. Callers cannot tell these cases apart."""
 
     code = "turn_not_found"
 
@@ -65,7 +65,7 @@ class IdempotencyConflict(HelixError):
 
 
 class SessionBusy(HelixError):
-    """Raised when a session still works on another turn and the caller asked not to wait for it."""
+    """Raised when a session is still working on another turn and the caller asked not to wait for it."""
 
     code = "session_busy"
 
@@ -76,7 +76,7 @@ class SessionBusy(HelixError):
 
 
 class NotAdmitted(HelixError):
-    """Raised when an admission check refuses a turn. ``seconds`` is the delay before a retry; 0 means never.
+    """Raised when an admission check refuses a turn. ``seconds`` is the delay before a retry, 0 for never.
 
     ``kind`` names what was exhausted, in a word; ``resets_at`` is when there is room again at the latest, in seconds
     since the epoch, 0 if unknown.
@@ -92,7 +92,7 @@ class NotAdmitted(HelixError):
 
 
 class IntakeClosed(HelixError):
-    """Raised while no new turns are taken: ``explain`` says why, in a language; ``retry_after`` is in seconds."""
+    """Raised while no new turns are accepted. ``explain`` says why, in a language; ``retry_after`` is in seconds."""
 
     code = "operation_failed"
     retry_after = 60
@@ -119,7 +119,7 @@ class KeyNotFound(HelixError):
 
 
 class TurnNotSuspended(HelixError):
-    """Raised when a decision arrives for a turn that does not wait for one.
+    """Raised when a decision arrives for a turn that is not waiting for one.
 
     ``why`` describes the turn's state.
     """
@@ -150,6 +150,6 @@ class StoreUnavailable(HelixError):
 
 
 class RestoreRefused(HelixError):
-    """Raised when a backup is incomplete or the target is not empty; the message says what to do."""
+    """Raised when a backup is incomplete or the target is not empty. The message says what to do."""
 
     code = "restore_refused"

@@ -21,7 +21,7 @@ NAME = "escalation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalation:
-    """Describes how to escalate a turn after all its attempts failed: to another model, then to a person.
+    """The steps after all attempts of a turn have failed: ask another model, then ask a person.
 
     An empty ``model`` or 0 ``runs`` skips the other model. A person gets ``timeout_seconds``; then ``default`` (reject
     or approve) is decided.
@@ -41,7 +41,7 @@ class Escalation:
 
     @property
     def attached(self) -> dict[str, Any]:
-        """Return the escalation in the form in which a request carries it."""
+        """Return the escalation in the form in which it is attached to a request."""
         return {NAME: asdict(self)}
 
     @classmethod

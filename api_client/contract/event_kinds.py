@@ -16,7 +16,7 @@ from api_client.contract.turn_error import TurnError
 
 
 class EventKind:
-    """Base class of event kinds: a name, and a version that rises when a field is removed or changes its meaning."""
+    """Base class of event kinds. A kind has a name, and a version that rises with incompatible changes."""
 
     __slots__ = ()
     KIND: ClassVar[str]
@@ -24,7 +24,7 @@ class EventKind:
 
 
 class HoldEvent(EventKind):
-    """Base class of events by which a capability keeps a turn from starting, or lets it go on.
+    """Base class of events that say that a capability holds a turn back or lets it continue.
 
     Faces show such events by these methods and know no such kind by name. ``clean`` makes a text fit for one line.
 
@@ -36,17 +36,17 @@ class HoldEvent(EventKind):
     BAR: ClassVar[tuple[str, str]] = ("", "")
 
     def describe(self, locale: str, clean: Callable[[str], str]) -> str:
-        """Return the sentence that a chat shows."""
+        """Return the sentence that a chat shows for this event."""
         raise NotImplementedError
 
     def describe_for_terminal(self, clean: Callable[[str], str]) -> str:
-        """Return the English line that a terminal shows."""
+        """Return the English line that a terminal shows for this event."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnQueued(EventKind):
-    """The turn is stored; ``position`` counts the turns of this session before it."""
+    """The turn is stored and waits. ``position`` counts the session's turns before it."""
 
     KIND = "turn.queued"
     position: int
@@ -54,7 +54,7 @@ class TurnQueued(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted(EventKind):
-    """An agent starts."""
+    """The agent starts working on an attempt."""
 
     KIND = "attempt.started"
     attempt: int
@@ -65,7 +65,7 @@ class AttemptStarted(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptOutput(EventKind):
-    """A piece of the answer, a draft until the attempt is accepted."""
+    """The agent has written a piece of its answer, which is a draft until the attempt is accepted."""
 
     KIND = "attempt.output"
     attempt: int
@@ -74,7 +74,7 @@ class AttemptOutput(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReset(EventKind):
-    """The draft of this attempt so far is void; the agent begins its text again."""
+    """The attempt's draft so far is void, and the agent starts its text again."""
 
     KIND = "attempt.reset"
     attempt: int
@@ -95,7 +95,7 @@ class AttemptTool(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptNote(EventKind):
-    """Something worth a line in the status."""
+    """A remark about the attempt that is worth showing in a status line."""
 
     KIND = "attempt.note"
     attempt: int
@@ -104,7 +104,7 @@ class AttemptNote(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptCompleted(EventKind):
-    """The agent ended; ``usage``, when it was reported: input_tokens, output_tokens, cost_usd."""
+    """The agent has ended. ``usage``, if reported, has input_tokens, output_tokens and cost_usd."""
 
     KIND = "attempt.completed"
     attempt: int
@@ -115,7 +115,7 @@ class AttemptCompleted(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateChecked(EventKind):
-    """A gate was run; ``skipped`` is why not, or empty."""
+    """A quality gate was run, or was skipped for the reason ``skipped``."""
 
     KIND = "gate.checked"
     attempt: int
@@ -127,7 +127,7 @@ class GateChecked(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierStarted(EventKind):
-    """An independent agent verifies the output."""
+    """An independent agent starts to verify the output."""
 
     KIND = "verifier.started"
     attempt: int
@@ -136,7 +136,7 @@ class VerifierStarted(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierJudged(EventKind):
-    """The independent agent's verdict."""
+    """The independent agent has given its verdict."""
 
     KIND = "verifier.judged"
     attempt: int
@@ -148,7 +148,7 @@ class VerifierJudged(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptAccepted(EventKind):
-    """The answer is accepted by every active validator; ``issues`` are warnings."""
+    """The answer is accepted by all active validators. ``issues`` are warnings."""
 
     KIND = "attempt.accepted"
     attempt: int
@@ -157,7 +157,7 @@ class AttemptAccepted(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRejected(EventKind):
-    """Validators found errors; the draft is taken back."""
+    """Validators found errors, so the draft is withdrawn."""
 
     KIND = "attempt.rejected"
     attempt: int
@@ -166,7 +166,7 @@ class AttemptRejected(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLost(EventKind):
-    """The worker died, froze or handed the attempt over; the draft is taken back."""
+    """The worker died, froze or handed the attempt over, so the draft is withdrawn."""
 
     KIND = "attempt.lost"
     attempt: int
@@ -178,7 +178,7 @@ class AttemptLost(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRetrying(EventKind):
-    """The agent is asked again, by ``reason``: rejected, incomplete, transient, decided, model (another ``model``)."""
+    """The agent runs again for a ``reason``: rejected, incomplete, transient, decided or model (another ``model``)."""
 
     KIND = "turn.retrying"
     attempt: int
@@ -193,7 +193,7 @@ class TurnRetrying(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFallback(EventKind):
-    """A fallback is tried on the best answer."""
+    """A fallback tries to repair the best answer."""
 
     KIND = "turn.fallback"
     attempt: int
@@ -202,7 +202,7 @@ class TurnFallback(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnMended(EventKind):
-    """The fallback changed the answer; ``fixed`` are the issues it repaired."""
+    """The fallback has changed the answer. ``fixed`` lists the issues that it repaired."""
 
     KIND = "turn.mended"
     attempt: int
@@ -214,7 +214,7 @@ class TurnMended(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEscalated(EventKind):
-    """The attempts failed; ``stage`` 1 asks another ``model``, 2 a person."""
+    """The turn's attempts have failed, so another ``model`` (``stage`` 1) or a person (``stage`` 2) is asked."""
 
     KIND = "turn.escalated"
     attempt: int
@@ -226,7 +226,7 @@ class TurnEscalated(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSuspended(EventKind):
-    """The turn waits for an answer to ``interruption``: question, who may answer, time limit, meaning of silence."""
+    """The turn waits for an answer to ``interruption``: a question, who may answer, a time limit, a default."""
 
     KIND = "turn.suspended"
     attempt: int
@@ -237,7 +237,7 @@ class TurnSuspended(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnDecided(EventKind):
-    """A person decided, or the time-out did."""
+    """A person decided, or the time limit passed without a decision."""
 
     KIND = "turn.decided"
     attempt: int
@@ -249,7 +249,7 @@ class TurnDecided(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStopping(EventKind):
-    """The turn is asked to stop; its agent is being ended."""
+    """The turn was asked to stop, and its agent is being ended."""
 
     KIND = "turn.stopping"
     reason: str
@@ -257,7 +257,7 @@ class TurnStopping(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished(EventKind):
-    """The end, once; ``markers`` are the places of its step markers."""
+    """The turn has finished; this is its last event. ``markers`` are the positions of the answer's step markers."""
 
     KIND = "turn.finished"
     outcome: str
@@ -273,7 +273,7 @@ class TurnFinished(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReset(EventKind):
-    """Is in no log: what this reader saw is void, and the log follows from its first event."""
+    """Tells a reader to discard all earlier events, because the whole log follows. Never stored in a log."""
 
     KIND = "log.reset"
     reason: str
@@ -281,7 +281,7 @@ class LogReset(EventKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownEvent:
-    """An event kind, or a version of one, that a newer program wrote. Readers skip it."""
+    """An event of a kind or version that a newer program wrote. Readers skip it."""
 
     KIND: str
     data: Mapping[str, Any]

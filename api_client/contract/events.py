@@ -121,7 +121,7 @@ class Event:
 
     @classmethod
     def decode_entry(cls, entry: str | bytes) -> list[Event]:
-        """Parse a log entry that holds one event per line, skipping unreadable lines."""
+        """Parse a log entry with one event per line, skipping unreadable lines."""
         found, text = list[Event](), entry.decode("utf-8", "replace") if isinstance(entry, bytes) else entry
         for line in text.split("\n"):
             with suppress(ValueError):
@@ -161,7 +161,7 @@ def read_event_id(text: str) -> tuple[int, str, int]:
 
 
 def body_of(kind: str, data: Mapping[str, Any]) -> Body:
-    """Convert an event's data to the class of its kind, or to ``UnknownEvent`` if the kind or version is unknown."""
+    """Convert an event's data to the class of its kind, or to ``UnknownEvent`` for an unknown kind or version."""
     found = _CLASSES.get(kind)
     if found is None or data.get("version", 1) != found.VERSION:
         return UnknownEvent(KIND=kind, data=data)

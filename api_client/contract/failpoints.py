@@ -42,7 +42,7 @@ POINTS = {
 
 
 class FailpointError(Exception):
-    """Raised by a failpoint that is armed with ``raise``."""
+    """Raised by a failpoint that is set to ``raise``."""
 
 
 class _ProcessFailpoint:
@@ -55,7 +55,7 @@ class _ProcessFailpoint:
         self._lock = threading.Lock()
 
     def next_action(self, name: str) -> str:
-        """Count one pass of the failpoint ``name``; return the action to carry out, or an empty string."""
+        """Count a pass of the failpoint ``name``. Return the action to carry out, or an empty string."""
         if name != self._name:
             return ""
         with self._lock:
@@ -64,13 +64,13 @@ class _ProcessFailpoint:
 
 
 class _FolderFailpoints:
-    """Failpoints that are armed by files in a folder; passes are counted over all processes."""
+    """Failpoints that files in a folder activate. Passes are counted over all processes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def next_action(self, name: str) -> str:
-        """Count one pass of the failpoint ``name``; return the action to carry out, or an empty string."""
+        """Count a pass of the failpoint ``name``. Return the action to carry out, or an empty string."""
         try:
             action, _, at = (self._folder / name).read_text().partition("@")
         except FileNotFoundError:
@@ -100,7 +100,7 @@ _points = _read_failpoint(os.environ.get("HELIX_FAILPOINT", ""))
 
 
 def pass_failpoint(name: str) -> None:
-    """Carry out the action that a test has armed for the failpoint ``name``, such as killing the process.
+    """Carry out the action that a test has set for the failpoint ``name``, such as killing the process.
 
     Raises ``FailpointError`` if the action is ``raise``, ``ValueError`` if the action is unknown.
     """
@@ -109,7 +109,7 @@ def pass_failpoint(name: str) -> None:
 
 
 async def pass_failpoint_async(name: str) -> None:
-    """Carry out the action that a test has armed for the failpoint ``name`` without blocking the event loop."""
+    """Carry out the action that a test has set for the failpoint ``name`` without blocking the event loop."""
     if _points is None or not (action := _points.next_action(name)):
         return
     if action.partition(":")[0] in {"sleep", "meet"}:

@@ -22,14 +22,14 @@ _HIDDEN_BEGINNING = re.compile(rf"{BEGINNING.pattern}|{_PART_TAG}|</?(?:p(?:a(?:
 
 
 class _LineScanner:
-    """Splits a growing text into lines, keeping lines together that share a step marker."""
+    """Splits a growing text into lines, but does not split a step marker."""
 
     def __init__(self) -> None:
         self._fence = ""
         self.held = ""  # lines that may end inside a marker, with their line ends
 
     def add_line(self, line: str) -> list[tuple[str, bool]]:
-        """Add a line and return the lines that are complete now, each with True if it is code or a quote."""
+        """Add a line. Return the lines that are now complete, each with True if it is code or a quote."""
         line = self.held + line
         if self._may_continue(line):
             self.held = f"{line}\n"
@@ -64,7 +64,7 @@ def fence_after(fence: str, line: str) -> tuple[str, bool]:
 
 
 def _strip_markers(line: str) -> str:
-    """Return a line without its step markers and the tags around parts; what is in inline code stays."""
+    """Return a line without its step markers and part tags. Inline code is left unchanged."""
     parts: list[str] = []
     end = ticks = 0
     for match in _HIDDEN.finditer(line):
@@ -75,7 +75,7 @@ def _strip_markers(line: str) -> str:
 
 
 class VisibleText:
-    """Filters step markers and the tags around parts out of an answer while the answer is still being written.
+    """Removes step markers and part tags from an answer while it is still being written.
 
     Text behind a possible marker is held back until its line ends, trailing white space until more text comes. The
     result does not depend on how the text is cut into pieces.
@@ -89,7 +89,7 @@ class VisibleText:
         self._space = ""
 
     def feed(self, piece: str) -> str:
-        """Add a piece of the raw answer and return the text that can now be shown."""
+        """Add a piece of the raw answer, and return the text that can now be shown."""
         self._line += piece
         *ended, self._line = self._line.split("\n") if "\n" in piece else [self._line]
         parts = [self._show_closed_line(*whole) for line in ended for whole in self._lines.add_line(line)]

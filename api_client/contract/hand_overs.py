@@ -15,7 +15,7 @@ _BECAUSE = {
 
 
 def is_hand_over(during: str) -> bool:
-    """Return True if a worker gave an attempt back on purpose, rather than dying or freezing."""
+    """Return True if a worker gave an attempt back deliberately, instead of dying or freezing."""
     return during not in {"running", "validating", ""}
 
 

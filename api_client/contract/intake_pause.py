@@ -11,7 +11,7 @@ from api_client.contract.pause_events import describe_pause
 
 
 class IntakePaused(IntakeClosed):
-    """Raised when an operator has paused the acceptance of new turns; ``until`` is in seconds since the epoch."""
+    """Raised when an operator has paused the intake of new turns. ``until`` is in seconds since the epoch."""
 
     code = "intake_paused"
 

@@ -17,7 +17,7 @@ _WORD = re.compile(r"[a-z][a-z0-9_]{0,39}", re.ASCII)
 
 
 class Answerer(StrEnum):
-    """The people who may answer the question of a suspended turn."""
+    """The groups of people who may answer a suspended turn's question."""
 
     #: The turn's owner, operators, and anyone with the link that the owner's chat shows.
     OWNER = "owner"
@@ -28,7 +28,7 @@ class Answerer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """A question that suspends a turn until it is answered; also holds the answer.
+    """A question that suspends a turn until it is answered, and later the answer.
 
     Attributes:
         kind: name of the kind of question; see ``api_client/interruptions``.
@@ -76,10 +76,10 @@ class Interruption:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Interruption | None:
-        """Create a question from its stored form; return None for an empty mapping."""
+        """Create a question from its stored form, or return None for an empty mapping."""
         return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data}) if data else None
 
     @classmethod
     def from_json(cls, text: str) -> Interruption | None:
-        """Decode a stored question; return None for an empty text or object."""
+        """Decode a stored question, or return None for an empty text or object."""
         return cls.from_dict(json.loads(text or "{}"))

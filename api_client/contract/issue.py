@@ -14,7 +14,7 @@ from api_client.contract.json_readers import READ
 
 
 class Severity(StrEnum):
-    """The severities of an issue: errors prevent the acceptance of an answer, warnings do not."""
+    """The severities of an issue: an error prevents the acceptance of an answer, a warning does not."""
 
     ERROR = "error"
     WARNING = "warning"

@@ -23,12 +23,12 @@ BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
 
 
 def named_key(name: str) -> cached_property[str]:
-    """Declare a class attribute that holds the Redis key ``name``."""
+    """Declare a class attribute with the Redis key ``name``."""
     return cached_property(lambda keys: f"{keys.prefix}{name}")
 
 
 def named_keys(before: str, after: str = "", *, hashed: bool = False) -> cached_property[Callable[..., str]]:
-    """Declare a class attribute, a function that builds Redis keys from ids, such as ``keys.turn(turn_id)``."""
+    """Declare a class attribute with a function that builds Redis keys from ids, such as ``keys.turn(turn_id)``."""
 
     def make_key_function(keys: KeyNames) -> Callable[..., str]:
         def make_key(*names: str) -> str:
@@ -146,7 +146,7 @@ class Keys(KeyNames):
 
     @property
     def of_all_turns(self) -> tuple[str, ...]:
-        """Return the keys that a change of any turn may touch, in the order that the Lua scripts expect."""
+        """Return the keys that a change of any turn may affect, in the order that the Lua scripts expect."""
         return (self.due, self.finished, self.dead, self.suspended, self.pending, self.pauses, self.held)
 
     #: String: how often pending counters were added to the metrics hashes.
@@ -161,13 +161,13 @@ class Keys(KeyNames):
 
 
 def session_digest(session_id: str) -> str:
-    """Return a hash of fixed length that stands for a session id in keys and object names."""
+    """Return a hash of fixed length that represents a session id in keys and object names."""
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 @lru_cache(maxsize=256)  # asked for again with each command of a turn in flight: a process works on fewer
 def keys_for_turn(namespace: str, turn_id: str) -> Keys:
-    """Return the Redis key names for a turn. Raises ``ValueError`` if ``turn_id`` is not a valid turn id."""
+    """Return the Redis key names of a turn. Raises ``ValueError`` if ``turn_id`` is invalid."""
     check_turn_id(turn_id)
     return _keys_of_namespace(namespace)
 

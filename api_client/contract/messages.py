@@ -32,7 +32,7 @@ def format_issue(issue: ValidationIssue) -> str:
 
 
 def explain_break(why: str, locale: str, reason: str) -> str:
-    """Explain to the user in one sentence why an agent run gave no answer."""
+    """Explain to a user in one sentence why an agent run gave no answer."""
     if locale != "de":
         return error_words(why, locale)[0] if why in {"transient", "permanent", "no_credit"} else reason
     known = _WORDS.get(f"broken_off_{why}")
@@ -45,7 +45,7 @@ def explain_break(why: str, locale: str, reason: str) -> str:
 
 
 def ending_message(outcome: str, locale: str, lines: list[str], code: str = "") -> str:
-    """Return the message that tells the user why a turn ended without an answer; ``lines`` are the reasons.
+    """Return the message that tells the user why a turn ended without an answer. ``lines`` are the reasons.
 
     ``code`` is the kind of error, whose advice is more precise: a temporary error needs no administrator.
     """
@@ -67,7 +67,7 @@ def rejection_message(locale: str, lines: list[str], *, note: str, timed_out: bo
 
 
 def other_model_prompt(prompt: str, locale: str, hints: list[str]) -> str:
-    """Return the prompt for another model after the first model failed: the task and the known problems.
+    """Return the prompt for another model after the first one failed: the task and the known problems.
 
     The other model starts afresh and must give a whole answer.
     """
@@ -76,7 +76,7 @@ def other_model_prompt(prompt: str, locale: str, hints: list[str]) -> str:
 
 
 def review_prompt(note: str, locale: str, hints: list[str]) -> str:
-    """Return the prompt with which an agent tries again, built from a person's ``note`` and the open problems."""
+    """Return the prompt for another try, with a person's ``note`` and the unresolved problems."""
     lines = [_translate("person_says", locale), "", note.strip()]
     return "\n".join(
         lines + (["", _translate("still_open", locale), *(f"- {hint}" for hint in hints)] if hints else [])

@@ -35,7 +35,7 @@ _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 5.0, 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A message to an outside system about an event, such as a failed turn.
+    """A message to an external system about an event, such as a failed turn.
 
     Attributes:
         kind: one of ``KINDS``.
@@ -58,11 +58,11 @@ class Notification:
 
     @property
     def notification_id(self) -> str:
-        """Return the id by which receivers recognise repeated deliveries of one notification."""
+        """Return the id by which receivers recognise repeated deliveries of a notification."""
         return "evt_" + hashlib.sha256(f"{self.kind}\n{self.subject}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def to_body(self) -> str:
-        """Encode the notification as JSON in the form of OpenAI's webhook events."""
+        """Encode the notification as JSON in the format of OpenAI's webhook events."""
         data: dict[str, Any] = {
             "id": self.notification_id,
             "object": "event",
@@ -97,7 +97,7 @@ class OutboxEntry:
 
     @property
     def delay(self) -> float:
-        """Return the seconds to wait before the next delivery; the wait doubles with each failed delivery."""
+        """Return the seconds to wait before the next delivery, which double with each failed delivery."""
         return min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** max(0, self.tries - 1))
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class OutboxEntry:
 
     @classmethod
     def from_json(cls, notification_id: str, text: bytes) -> OutboxEntry:
-        """Create an entry from its id and the JSON that the store holds."""
+        """Create an entry from its id and its stored JSON."""
         data: dict[str, Any] = json.loads(text)
         return cls(
             notification_id=notification_id,

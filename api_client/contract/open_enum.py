@@ -7,7 +7,7 @@ from typing import Self
 
 
 class OpenEnum(StrEnum):
-    """Base class of enumerations that keep unknown words as text, because a newer version may have written them.
+    """Base class of enumerations that accept unknown words as text, because newer versions may write them.
 
     Check what callers send against the members (``in list(...)``), never by creating one.
     """

@@ -12,24 +12,24 @@ LINK_HOLDER = "anyone who has the link"
 
 @dataclass(slots=True)
 class PlacedOrder:
-    """An order that is being carried out; ``refused`` is set to the reason if the order fails."""
+    """An order that is being carried out. ``refused`` is the reason if the order fails."""
 
     refused: str = ""
 
 
 class Orders(Protocol):
-    """Records the orders that operators give. Methods raise ``StoreUnavailable`` if the store does not answer."""
+    """Records operators' orders. Methods raise ``StoreUnavailable``."""
 
     def place_order(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
     ) -> AbstractAsyncContextManager[PlacedOrder]:
-        """Record an order before the ``async with`` block carries it out, and record the reason if the block fails."""
+        """Record an order before the ``async with`` block carries it out. If the block fails, record the reason."""
 
     async def write_line(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
         """Record an order and return the id of the record."""
 
     async def add_refusal(self, recorded: str, why: str | Exception) -> None:
-        """Add the reason why an order was not carried out to the order's record."""
+        """Add the reason why an order was not carried out to its record."""
 
 
 def name_caller(owner: str) -> str:

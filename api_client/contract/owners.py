@@ -11,28 +11,28 @@ LOCAL_OWNER = "local"
 
 
 def owner_of_key(key: str) -> str:
-    """Return the owner id for an API key from the setting HELIX_API_KEYS."""
+    """Return the owner id for an API key in the setting HELIX_API_KEYS."""
     return _hash_owner(b"helix-owner", key)
 
 
 def owner_of_name(name: str) -> str:
-    """Return the owner id for all API keys that have this name in the keys file."""
+    """Return the owner id for all API keys with this name in the keys file."""
     return _hash_owner(b"helix-owner-name", name)
 
 
 def owner_of_user(owner: str, user: str) -> str:
-    """Return the owner id for one of the users for whom an application's API key acts."""
+    """Return the owner id for a user on whose behalf an application's API key acts."""
     return _hash_owner(b"helix-owner-user", f"{owner}\0{user}")
 
 
 def parse_owner(said: str) -> str:
-    """Convert what an operator typed (a key's name, an owner id, or a displayed owner) to an owner id."""
+    """Convert an operator's input (a key's name, an owner id, or a displayed owner) to an owner id."""
     last = said.rpartition("/")[2]
     return last if _HASH.fullmatch(last) else said if said in {"", LOCAL_OWNER} else owner_of_name(said)
 
 
 def format_owner(owner: str, holder: str) -> str:
-    """Format an owner for operators: the key's name, followed by the owner id if the key serves several users.
+    """Format an owner for operators: the key's name, and the owner id if the key serves several users.
 
     ``holder`` is the owner that the turn's key names; empty without a key.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def collect_parts(package: str, name: str) -> list[Any]:
-    """Return the attribute ``name`` of each module in a package that has one, ordered by module name.
+    """Return the attribute ``name`` of each module in a package that has it, ordered by module name.
 
     The package's own ``registry`` module is skipped.
     """

@@ -16,7 +16,7 @@ _say = partial(translate_from, load_word_table(__file__))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnPaused(HoldEvent):
-    """A pause keeps it from starting: of a model, queue, key, owner; breaker, limit. ``until``: epoch seconds or 0."""
+    """A pause (of a model, queue, key or owner), a breaker or a limit holds the turn back until ``until`` (0: open)."""
 
     KIND = "turn.paused"
     BAR = ("pause", "is paused")
@@ -38,7 +38,7 @@ class TurnPaused(HoldEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResumed(HoldEvent):
-    """The pause that held it back is over."""
+    """The pause that held the turn back is over."""
 
     KIND = "turn.resumed"
 
@@ -50,10 +50,10 @@ class TurnResumed(HoldEvent):
 
 
 def describe_pause(reason: str, until: float, locale: str) -> str:
-    """Return a sentence about a pause, with its reason and its end (``until``: epoch seconds, 0 if open)."""
+    """Describe a pause in a sentence, with its reason and its end (``until``: epoch seconds, 0 if open-ended)."""
     return _say("paused", locale, until=describe_end(until, locale), reason=f": {reason}" if reason else "")
 
 
 def describe_end(until: float, locale: str) -> str:
-    """Return when a pause ends, with a leading space; an empty text if ``until`` is 0."""
+    """Return when a pause ends, with a leading space, or an empty text if ``until`` is 0."""
     return _say("until", locale, time=format_clock_time(until, time.time())) if until else ""

@@ -26,7 +26,7 @@ class QualityGate:
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Return the criteria that this check leaves to the verifying agent, one sentence each."""
+        """Return the criteria of this check that the verifying agent must judge, one sentence each."""
         return tuple(self.options.get("criteria", ()))
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Phase:
 
     @classmethod
     def from_dict(cls, data: object) -> Phase:
-        """Create a phase from its form in phases.yaml. Raises ``PhaseError``, which names every problem."""
+        """Create a phase from its form in phases.yaml. Raises ``PhaseError`` naming every problem."""
         found = Findings()
         found.read_part(PHASE, data)
         if found.problems:

@@ -40,7 +40,7 @@ _TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 
 
 class PhaseError(BadRequest):
-    """Raised when phases cannot be carried out; ``problems`` lists everything that is wrong."""
+    """Raised when phases cannot be carried out. ``problems`` lists everything that is wrong."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)), param="phases", code="invalid_phases")
@@ -48,13 +48,13 @@ class PhaseError(BadRequest):
 
 
 def spell_id(value: object) -> str:
-    """Return a phase's id as text, because YAML reads ``id: 1`` as a number; return an empty text if it is neither."""
+    """Return a phase's id as text, because YAML reads ``id: 1`` as a number, or an empty text if invalid."""
     number = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if number or isinstance(value, str) else ""
 
 
 def list_gates(value: Any) -> list[Any]:
-    """Return the quality gates of a phase as a list of mappings; a plain name ``x`` becomes ``{"type": "x"}``."""
+    """List a phase's quality gates as mappings. A plain name ``x`` becomes ``{"type": "x"}``."""
     entries = value if isinstance(value, list) else [] if value is None else [value]
     return [{"type": entry} if isinstance(entry, str) else entry for entry in entries]
 
@@ -105,7 +105,7 @@ def _read_seconds(value: object) -> float:
 
 
 def explain_bad_path(value: object) -> str:
-    """Return why a value is not a valid relative path of a file, or an empty string if it is valid."""
+    """Return why a value is not a valid relative file path, or an empty string if it is valid."""
     if not isinstance(value, str):
         return f"must be a path, not {describe_type(value)}"
     if not value.strip() or len(value) > MAX_PATH or not value.isprintable():

@@ -26,20 +26,20 @@ _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFREG: "a plain file", stat.S_IFLNK: 
 
 
 def phase_session(directory: str, owner: str = LOCAL_OWNER) -> str:
-    """Return the id of the session in which an owner's phases of a directory run one after the other."""
+    """Return the id of the session in which an owner's phases in a directory run one after the other."""
     whose = directory if owner == LOCAL_OWNER else f"{owner}\n{directory}"
     return f"phases-{session_digest(whose)}"
 
 
 def phases_folder(request: TurnRequest) -> PurePosixPath:
-    """Return the folder for the results of all phases of a request's directory, relative to HELIX_ROOT."""
+    """Return the folder for the results of all phases in a request's directory, relative to HELIX_ROOT."""
     if request.owner == LOCAL_OWNER:
         return PurePosixPath(phases_directory(request)) / PHASES
     return PurePosixPath(PRIVATE) / phase_session(phases_directory(request), request.owner)
 
 
 def locate_input_file(root: Path, request: TurnRequest, path: str) -> Path:
-    """Return the path of a phase's input file, which is in the phase's directory or is another phase's result."""
+    """Return the path of a phase's input file, either in the phase's directory or among other phases' results."""
     first, *rest = PurePosixPath(path).parts
     if first == PHASES:
         return root.joinpath(phases_folder(request), *rest)
@@ -84,7 +84,7 @@ def explain_bad_input(root: Path, request: TurnRequest, path: str) -> str:
 
 
 def file_kind(root: Path, path: str) -> str:
-    """Return what exists at a path below ``root``, such as ``a plain file``, or an empty string for nothing."""
+    """Describe what exists at a path below ``root``, such as ``a plain file``, or return '' for nothing."""
     place, kind = root, "a folder"
     for part in PurePosixPath(path).parts:
         if kind != "a folder":

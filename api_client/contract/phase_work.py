@@ -24,7 +24,7 @@ AFTER = "after"
 
 
 def make_work_data(phase: Phase, directory: str) -> dict[str, Any]:
-    """Return the data that makes a turn run a phase; ``directory`` is relative to HELIX_ROOT."""
+    """Return the data that makes a turn run a phase. ``directory`` is relative to HELIX_ROOT."""
     return {"phase": phase.id, "directory": directory, "definition": phase.to_dict()}
 
 
@@ -54,11 +54,11 @@ class PhaseWork(WorkKind):
         return phases_folder(request) / str(request.work_data["definition"]["id"])
 
     def describe_request(self, request: TurnRequest) -> str:
-        """Describe the turn for people by its phase and directory, such as ``build of projects/shop``."""
+        """Describe the turn to people by its phase and directory, such as ``build of projects/shop``."""
         return f"{request.work_data.get('phase')} of {request.work_data.get('directory')}"
 
     def detach_request(self, request: TurnRequest) -> TurnRequest:
-        """Return the request without its dependency on the preceding turn."""
+        """Return the request without its dependency on the previous turn."""
         data = {name: value for name, value in request.work_data.items() if name != AFTER}
         return replace(request, work_data=data)
 

@@ -61,7 +61,7 @@ PACKAGES: Mapping[str, Mapping[str, str]] = {
 
 
 class UnusablePlugin(LookupError):
-    """Raised when a plug-in is not installed or cannot be imported; the message says which one and why."""
+    """Raised when a plug-in is not installed or cannot be imported. The message says which one and why."""
 
 
 def find_plugins(group: str) -> Mapping[str, EntryPoint]:
@@ -71,7 +71,7 @@ def find_plugins(group: str) -> Mapping[str, EntryPoint]:
 
 @lru_cache(maxsize=32)
 def _scan(group: str, _path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """Find the entry points of a group. No other function reads the metadata of installed packages."""
+    """Find the entry points of a group. Only this function reads the metadata of installed packages."""
     from importlib.metadata import entry_points  # slow to import, and most commands need none
 
     found = sorted(
@@ -87,7 +87,7 @@ def is_known(group: str, name: str) -> bool:
 
 
 def why_missing(group: str, name: str) -> str:
-    """Return why a plug-in of this project cannot be used, or an empty string if it is available."""
+    """Return why a plug-in of this project cannot be used, or an empty string if it can."""
     from importlib.util import find_spec
 
     package = PACKAGES.get(group, {}).get(name)

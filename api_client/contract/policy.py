@@ -22,7 +22,7 @@ VERSION = 1
 
 
 class Action(StrEnum):
-    """A reaction to the errors that a validator finds. A policy lists these actions in order for each validator."""
+    """The reactions to errors that a validator finds. A policy lists them in order for each validator."""
 
     #: Repair the answer by the validator's fallback before anything else is tried.
     REPAIR = "repair"
@@ -53,7 +53,7 @@ class OnError(StrEnum):
 
 
 class Content(StrEnum):
-    """The kinds of content that a policy can tell apart in an answer."""
+    """The kinds of content that a policy can distinguish in an answer."""
 
     ADR = "adr"
     CODE = "code"
@@ -62,7 +62,7 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySubject:
-    """The facts about a turn that decide which rules of a policy apply to its answer."""
+    """The facts about a turn that decide which rules of a policy apply to it."""
 
     model: str = ""
     owner: str = ""
@@ -72,7 +72,7 @@ class PolicySubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliesTo:
-    """The conditions under which a policy rule applies to a turn; an empty condition is always met.
+    """The conditions under which a policy rule applies to a turn. An empty condition is always met.
 
     Models and owners may contain ``*``.
     """
@@ -85,7 +85,7 @@ class AppliesTo:
     languages: tuple[str, ...] = field(default=(), metadata={"what": "Languages of the answer, such as de."})
 
     def matches(self, subject: PolicySubject) -> bool:
-        """Return True if the rule applies to a turn, judging by the facts known before the answer exists.
+        """Return True if the rule applies to a turn, as far as is known before the answer exists.
 
         Other kinds of work have their own checks: a rule applies to them only if ``kinds`` names them.
         """
@@ -104,7 +104,7 @@ class AppliesTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRule:
-    """A rule of a policy file: a check of answers, and what to do about its errors.
+    """A rule in a policy file: a check of answers, and the reactions to its errors.
 
     Attributes:
         rule: a rule with options, a built-in validator, or an installed package's validator.
@@ -134,17 +134,17 @@ class PolicyRule:
 
     @property
     def decides(self) -> bool:
-        """Return whether the findings of this rule decide about an answer."""
+        """Return True if this rule's findings can reject an answer."""
         return not self.shadow
 
     @property
     def reaction_words(self) -> str:
-        """Return what follows from errors of this rule, in words."""
+        """Describe in words what follows from errors that this rule finds."""
         return ", ".join(map(str, self.order)) if self.decides else "shadow"
 
     @property
     def order(self) -> tuple[Action, ...]:
-        """Return the actions to take about this rule's errors, in order; a rule of severity warning only warns."""
+        """Return the reactions to this rule's errors, in order. A rule with severity warning only warns."""
         return (Action.WARN,) if self.severity is Severity.WARNING else self.reactions
 
     def to_dict(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class PolicyFile:
     tools: tuple[ToolRule, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the policy as a JSON-ready dictionary; policies with the same meaning give the same dictionary."""
+        """Return the policy as a JSON-ready dictionary. Policies with the same meaning give equal dictionaries."""
         data = {
             "version": VERSION,
             "max_attempts": self.max_attempts,
@@ -199,7 +199,7 @@ class PolicyFile:
 
     @cached_property
     def hash(self) -> str:
-        """Return a hash of the policy's meaning, 16 hexadecimal digits long."""
+        """Return a hash of the policy's meaning, with 16 hexadecimal digits."""
         text = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -218,7 +218,7 @@ class PolicyFile:
 def settings_policy(
     names: Iterable[str], orders: Mapping[str, Sequence[str]] | None = None, max_attempts: int = 3
 ) -> PolicyFile:
-    """Build the policy that applies without a policy file, from validator names and the actions for each."""
+    """Build the policy used without a policy file, from validator names and the reactions for each validator."""
     ordered = tuple((name, tuple((orders or {}).get(name, DEFAULT_ORDER))) for name in names)
     return _build_settings_policy(ordered, max_attempts)
 
@@ -235,7 +235,7 @@ APPLIED = "applied_policy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedPolicy:
-    """The policy under which a turn was submitted; later changes of the policy file do not affect the turn.
+    """The policy that a turn was submitted with. Later changes of the policy file do not affect the turn.
 
     Attributes:
         hash: names the policy in the store.
@@ -251,7 +251,7 @@ class AppliedPolicy:
 
     @classmethod
     def for_rules(cls, file: PolicyFile, rules: Iterable[PolicyRule], active: Collection[str]) -> AppliedPolicy:
-        """Return the policy of a turn that these rules of a file check; those that are ``active`` decide."""
+        """Return the policy for the given rules of a file. Only findings of ``active`` rules can reject an answer."""
         shadow = tuple(each.name for each in rules if not each.decides and each.name not in active)
         checking = {*active, *shadow}
         return cls(
@@ -268,7 +268,7 @@ class AppliedPolicy:
         return cls.from_dict(data) if data else None
 
     def attach_to(self, request: TurnRequest, filled: Iterable[str]) -> TurnRequest:
-        """Return a copy of the request with this policy attached; ``filled`` names the fields that the policy set."""
+        """Return a copy of the request with this policy attached. ``filled`` names the fields that the policy set."""
         filled = dict.fromkeys((*request.filled, *filled, APPLIED))
         return replace(request.with_attachment(APPLIED, self), filled=tuple(filled))
 

@@ -24,7 +24,7 @@ class ProcessExit:
 
     @property
     def signal(self) -> str:
-        """Return the name of the signal that killed the process, or an empty string if it exited by itself."""
+        """Return the name of the signal that killed the process, or an empty string if it exited normally."""
         if self.code >= 0:
             return ""
         try:
@@ -33,7 +33,7 @@ class ProcessExit:
             return f"signal {-self.code}"
 
     def __str__(self) -> str:
-        """Describe why the process ended, for example ``killed by SIGKILL`` or ``exit code 1``."""
+        """Describe why the process ended, such as ``killed by SIGKILL`` or ``exit code 1``."""
         if self.signal == "SIGKILL":
             return "killed by SIGKILL (out of memory, or by somebody)"
         return f"killed by {self.signal}" if self.signal else f"exit code {self.code}"

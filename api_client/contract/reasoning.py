@@ -33,7 +33,7 @@ _START, _INSIDE, _TEXT, _PENDING = range(4)
 
 
 class RemovedPiece(NamedTuple):
-    """A piece of reasoning in a text: its first and last position (excluded), and whether its end was missing."""
+    """A removed piece of reasoning: its start and end (exclusive), and whether its closing tag was missing."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class SeparatedText:
 
 
 def remove_reasoning(text: str) -> SeparatedText:
-    """Return a whole text without the model's reasoning. Other text is returned unchanged."""
+    """Return a complete text without the model's reasoning. Other text is left unchanged."""
     if not _TAG.search(text):
         return SeparatedText(text)
     reasoning = ReasoningFilter()
@@ -85,7 +85,7 @@ class ReasoningFilter:
         return self._run(piece, final=False)
 
     def close(self, piece: str = "") -> str:
-        """Add the last piece of the text, and return the rest of the answer, as ``feed`` does."""
+        """Add the last piece of the text, and return the rest of the answer like ``feed``."""
         return self._run(piece, final=True)
 
     def _run(self, piece: str, *, final: bool) -> str:
@@ -156,7 +156,7 @@ class ReasoningFilter:
         return True
 
     def _pending(self, *, final: bool) -> bool:
-        """Wait for the end of a block in the middle of the text, which then stays as it is."""
+        """Keep a block in the middle of the text once its end has arrived. Return True if it has."""
         if end := self._find_end(final=final):
             self._state = _TEXT
             self._show(end)

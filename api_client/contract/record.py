@@ -74,7 +74,7 @@ def _read_turn_fields(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 
 def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
-    """Build a turn from the stored fields of its record, including those long texts that were read.
+    """Build a turn from the stored fields of its record, including the long texts that were read.
 
     Raises ``ValueError`` if the data is not a turn's record.
     """
@@ -90,7 +90,7 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
 
 
 def apply_stored_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
-    """Return a copy of a turn in which newer stored fields replace the old values."""
+    """Return a copy of a turn updated with newer stored fields."""
     try:
         return replace(turn, **_read_turn_fields(changed))
     except (AttributeError, TypeError) as error:  # JSON of another shape
@@ -108,12 +108,12 @@ def has_separate_texts(stored: Mapping[bytes, bytes]) -> bool:
 
 
 def reference_name(name: str) -> str:
-    """Return the name of the field that stores a reference in place of the text of the field ``name``."""
+    """Return the name of the field that stores a reference instead of the text of field ``name``."""
     return name + _IN
 
 
 def decode_attempts(stored: Mapping[bytes, bytes], asked: str = "") -> list[AttemptRecord]:
-    """Build the attempts of a turn from a Redis hash, oldest first; ``asked`` is the user's message.
+    """Build a turn's attempts from a Redis hash, oldest first. ``asked`` is the user's message.
 
     Raises ``ValueError`` if a field has an unknown format.
     """
@@ -130,7 +130,7 @@ def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
 
 
 def build_attempts(facts: Mapping[int, Mapping[str, str]], asked: str = "") -> list[AttemptRecord]:
-    """Build attempts from the stored fields of each attempt number, in order of the numbers."""
+    """Build attempts from the stored fields of each attempt number, in order."""
     return [build_attempt(number, facts[number], asked) for number in sorted(facts)]
 
 
@@ -145,7 +145,7 @@ def build_attempt(number: int, facts: Mapping[str, str], asked: str = "") -> Att
 
 
 def _resolve_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
-    """Replace the references in an attempt's stored fields by the texts to which they refer."""
+    """Replace the references in an attempt's stored fields by their texts."""
     texts = {**facts, ASKED: asked}
     found = {
         name.removesuffix(_IN): texts.get(place, "") for name, place in facts.items() if name.endswith(_IN) and place
@@ -155,7 +155,7 @@ def _resolve_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
 
 @checked_frozen(slots=True)
 class FieldChanges(Generic[T]):
-    """New values for some fields of a record. ``changes_factory`` makes type-checked constructors."""
+    """New values for some fields of a record, made by the type-checked constructors of ``changes_factory``."""
 
     record: Callable[..., T]
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class FieldChanges(Generic[T]):
 
     @classmethod
     def from_texts(cls, record: Callable[..., T], texts: Mapping[str, str]) -> FieldChanges[T]:
-        """Parse new values from stored texts. Raises ``ValueError`` if a text does not fit its field's type."""
+        """Parse new values from stored texts. Raises ``ValueError`` if a text does not suit its field's type."""
         types = _field_types(record)
         return cls(record, {name: _READ[types[name]](text) if name in types else text for name, text in texts.items()})
 

@@ -17,7 +17,7 @@ class SessionFilesError(HelixError):
 
 
 class SessionFilesAway(SessionFilesError):
-    """Raised when the stored files of a session cannot be reached at the moment."""
+    """Raised when the stored files of a session are temporarily unreachable."""
 
     code = "files_unavailable"
 
@@ -35,7 +35,7 @@ class SessionFilesTooLarge(SessionFilesError):
 
 
 class StoredFiles(Protocol):
-    """Reads the stored files of one session; paths are relative to the session's folder."""
+    """Reads the stored files of one session. Paths are relative to the session's folder."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -60,16 +60,16 @@ class StoredSessions(Protocol):
     """Reads and cleans up the stored files of all sessions. Methods raise ``SessionFilesError``."""
 
     async def read(self, session_id: str) -> StoredFiles:
-        """Return the stored files of a session, which may be none."""
+        """Return the stored files of a session, possibly without any file."""
         ...
 
     async def clear(self, *, now: float, session_seconds: float, dry_run: bool) -> ClearedFiles:
-        """Delete stored files that are not needed, and those of sessions unused for ``session_seconds`` (0: never)."""
+        """Delete unneeded stored files, and the files of sessions unused for ``session_seconds`` (0: never)."""
         ...
 
 
 def find_session_files(files: str) -> Any:
-    """Load the plug-in that the setting HELIX_FILES names; return None if the setting is empty.
+    """Load the plug-in that the setting HELIX_FILES names, or return None if the setting is empty.
 
     The plug-in has ``read(store)`` for a ``StoredSessions``, and ``work(settings, ledger, threads)`` for workers.
     """

@@ -13,7 +13,7 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 
 @lru_cache(maxsize=256)  # asked several times in each run
 def session_directory(sessions_dir: Path, session_id: str) -> Path:
-    """Return the folder of a session. A session id that is not a plain file name is hashed."""
+    """Return the folder of a session. Session ids that are no plain file names are hashed."""
     plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")
     return sessions_dir / (session_id if plain else f"session-{session_digest(session_id)}")
 
@@ -30,7 +30,7 @@ def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
 
 
 def repaired_name(delivery: str) -> str:
-    """Return the folder name for accepted files that were repaired after the agent wrote them."""
+    """Return the folder name for accepted files that were repaired after the agent had written them."""
     return f"{delivery}.repaired"
 
 
@@ -44,6 +44,6 @@ _FOLDER = Path(__file__).with_name("templates")
 
 @cache
 def read_shipped_template(locale: str) -> str:
-    """Return the built-in session template for a language, or the English template for other languages."""
+    """Return the built-in session template for a language, or the English one for other languages."""
     name = locale if locale in SHIPPED else "en"
     return (_FOLDER / f"session.{name}.md.j2").read_text(encoding="utf-8")

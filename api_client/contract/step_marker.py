@@ -41,7 +41,7 @@ BEGINNING = _compile_beginning()
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A step marker found in an answer: the step as written, and its start and end in the text."""
+    """A step marker found in an answer: the step as written, and its position in the text."""
 
     value: str
     start: int
@@ -65,7 +65,7 @@ def find_markers(text: str) -> list[Marker]:
 
 
 def spans_of_markers(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
-    """Return the positions of an answer's step markers; ``counting`` are the markers outside code and quotes."""
+    """Return the positions of an answer's step markers. ``counting`` are the markers outside code and quotes."""
     inner, end = list(counting), len(text)
     while inner and not text[inner[-1].end : end].strip():
         end = inner.pop().start
@@ -74,7 +74,7 @@ def spans_of_markers(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
 
 
 def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
-    """Parse stored positions of step markers, dropping positions that do not fit the text.
+    """Parse stored positions of step markers, dropping those that do not fit the text.
 
     If ``pairs`` is no list, the markers at the end of the text count.
     """
@@ -99,7 +99,7 @@ def strip_own_marker(text: str, spans: Sequence[Span]) -> str:
 
 
 def strip_all_markers(text: str, spans: Sequence[Span]) -> str:
-    """Return the answer without any of its step markers, for pages that would show the markers as text."""
+    """Return the answer without any of its step markers, for pages that would show them as text."""
     kept = strip_own_marker(text, spans)
     pieces: list[str] = []
     past, bare = 0, True  # bare: the line so far is blank

@@ -69,7 +69,7 @@ class StoreRefusal:
 
 
 def find_refusal(error: BaseException) -> StoreRefusal | None:
-    """Return why the store refused a command, or None if the client's error is not a refusal."""
+    """Return why the store refused a command, or None if the error is not a refusal."""
     text = str(error)
     kind, found = type(error).__name__, _WORD.search(text)
     word = _KINDS.get(kind, found[1] if found else "")

@@ -31,7 +31,7 @@ CHECK_QUEUE = "helix.check"
 
 @dataclass(frozen=True, slots=True)
 class TaskDeclaration:
-    """Declares a Celery task that takes turns from one state to the next.
+    """Declares a Celery task that is one step of a turn.
 
     Attributes:
         queue: queue of its messages. purpose: what it does, for operators.
@@ -75,12 +75,12 @@ def find_queue(task: str) -> str:
 
 
 def runs_agent(task: str) -> bool:
-    """Return True if a task runs an agent, so that another task checks the result."""
+    """Return True if a task runs an agent, so that the next task must check the result."""
     return bool(all_tasks()[task].checked_by)
 
 
 class ChainTask(NamedTuple):
-    """A task of a turn's chain together with the number of the attempt, such as ``turn.run/1``."""
+    """A task of a turn together with the number of the attempt, such as ``turn.run/1``."""
 
     task: str
     attempt: int
@@ -105,7 +105,7 @@ class ChainTask(NamedTuple):
 
 
 class UnknownTask(ValueError):
-    """Raised for a task that no package on this machine declares; a worker with that package can carry it out."""
+    """Raised for a task that no installed package declares. Only a worker with the package can carry it out."""
 
     def __init__(self, chain_task: ChainTask) -> None:
         super().__init__(f"{chain_task.task[:80]!r} is not a task that a package here declares")
@@ -122,7 +122,7 @@ def own_queue(worker: str) -> str:
 
 
 def choose_queue(chain_task: ChainTask, *, preferred: bool = False, worker: str = "") -> str:
-    """Return the queue to which a task is sent.
+    """Choose the queue for a task.
 
     ``preferred``: the turn has waited before, as for each retry. ``worker``: the process that should run the task.
     """
@@ -135,7 +135,7 @@ def choose_queue(chain_task: ChainTask, *, preferred: bool = False, worker: str 
 def build_chain(
     chain_task: ChainTask, turn_id: str, session_id: str, *, preferred: bool = False, worker: str = ""
 ) -> list[dict[str, Any]]:
-    """Return the Celery tasks to send for a turn: the task itself, followed by a checking task after an agent run.
+    """Return a turn's Celery tasks to send: the task itself, followed by a checking task after an agent run.
 
     Each item has the keyword arguments of one immutable signature. Task arguments are ids, never prompts: operators
     read them in Flower.

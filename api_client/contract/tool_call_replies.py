@@ -9,7 +9,7 @@ from api_client.contract.tool_calls import MAX_QUESTIONS, ToolQuestion
 
 
 def reply_denied(locale: str) -> str:
-    """Return the reply that tells the agent that the policy denies a tool call."""
+    """Return the reply that tells the agent that the policy forbids a tool call."""
     return _translate("tool_denied", locale)
 
 
@@ -19,17 +19,17 @@ def reply_not_asked(locale: str, reason: str) -> str:
 
 
 def reply_later(locale: str) -> str:
-    """Return the reply that asks the agent to repeat a call later, because another call waits for approval."""
+    """Return the reply that asks the agent to repeat a call later, because another call awaits approval."""
     return _translate("tool_later", locale)
 
 
 def reply_unused(locale: str, question: ToolQuestion) -> str:
-    """Return the reply that reminds the agent of an approved call that it never made."""
+    """Return the reply that reminds the agent of an approved call that it has not made."""
     return _translate("tool_unused", locale, call=question.words)
 
 
 def reply_answered(locale: str, answered: Interruption) -> str:
-    """Return the reply that tells the agent what a person decided about a tool call. No answer in time means no."""
+    """Return the reply that tells the agent a person's decision about a tool call. Silence means no."""
     question, yes = ToolQuestion.from_interruption(answered), answered.answer == DecisionKind.APPROVE
     if question.refused:
         return reply_not_asked(locale, question.refused)

@@ -22,7 +22,7 @@ _MOST_NAME = 100
 
 
 class Reaction(StrEnum):
-    """The treatment of a tool call that matches a policy rule."""
+    """The reactions to a tool call that matches a policy rule."""
 
     #: Run the call, unless the agent's own permissions forbid it.
     RUN = "run"
@@ -34,7 +34,7 @@ class Reaction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRule:
-    """A policy rule that runs, denies or asks a person about matching tool calls."""
+    """A policy rule that allows or denies matching tool calls, or asks a person about them."""
 
     tool: str = field(default="*", metadata={"what": "Name of the tool; * fits any characters."})
     do: Reaction = field(default=Reaction.ASK, metadata={"what": "run, ask or deny."})
@@ -90,7 +90,7 @@ class WaitingCall:
     who: str = Answerer.OWNER
 
     def to_interruption(self, secrets: Sequence[str] = ()) -> Interruption:
-        """Build the question that asks a person about the call. A call that cannot be shown safely is refused at once.
+        """Build the question that asks a person about the call. A call that cannot be shown safely is refused.
 
         ``secrets`` has the values to mask, longest first.
         """
@@ -134,7 +134,7 @@ class ToolQuestion:
 
     @classmethod
     def from_interruption(cls, interruption: Interruption) -> ToolQuestion:
-        """Create the question from a stored interruption. Raises ``TypeError`` for an interruption of another kind."""
+        """Create the question from a stored interruption. Raises ``TypeError`` for another kind of interruption."""
         asked = interruption.asked
         return cls(**{each.name: asked[each.name] for each in fields(cls) if each.name in asked})
 

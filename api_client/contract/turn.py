@@ -36,7 +36,7 @@ _TURN_ID = re.compile(r"turn-[0-9a-f]{32}")
 
 
 class TurnState(OpenEnum):
-    """The states of a turn between its submission and its end."""
+    """The states of a turn from its submission to its end."""
 
     #: Waits for its session, for a worker, or for the time of its next attempt.
     QUEUED = "queued"
@@ -53,7 +53,7 @@ class TurnState(OpenEnum):
 
 
 class Outcome(OpenEnum):
-    """The possible results of a finished turn; each finished turn has exactly one of them."""
+    """The possible results of a finished turn, of which each turn has exactly one."""
 
     PASSED = "passed"
     PASSED_AFTER_RETRY = "passed_after_retry"
@@ -86,7 +86,7 @@ _SUCCESSES = frozenset(
 
 
 class DoubleText(StrEnum):
-    """The treatment of a message that arrives while its session still works on another turn."""
+    """The treatment of a message that arrives while its session is still working on another turn."""
 
     QUEUE = "queue"
     REJECT = "reject"
@@ -94,7 +94,7 @@ class DoubleText(StrEnum):
 
 
 class Priority(StrEnum):
-    """The priorities of waiting turns: turns of people start before turns of programs."""
+    """The priorities of waiting turns: people's turns start before programs' turns."""
 
     INTERACTIVE = "interactive"
     BACKGROUND = "background"
@@ -170,11 +170,11 @@ class TurnRequest:
 
     @property
     def reserve(self) -> tuple[int, int]:
-        """Return the cost charged for a run that was lost: tokens, and millionths of a US dollar."""
+        """Return the cost charged for a lost run: tokens, and millionths of a US dollar."""
         return self.token_limit // self.max_attempts, int(self.cost_limit_usd * 1e6) // self.max_attempts
 
     def with_attachment(self, name: str, data: object) -> TurnRequest:
-        """Return a copy of the request with ``data`` attached under ``name``; None removes the attachment."""
+        """Return a copy of the request with ``data`` attached under ``name``. None removes the attachment."""
         attached = {each: said for each, said in self.attached.items() if each != name}
         if data is not None:
             attached[name] = json.loads(_REQUEST_JSON.encode(data))
@@ -206,7 +206,7 @@ class TurnRequest:
 
 @checked_frozen(slots=True, kw_only=True)
 class SlotShare:
-    """Limits how many agent slots an owner may use compared with other owners.
+    """The agent slots that an owner may use, as a limit and a weight relative to other owners.
 
     Attributes:
         weight: slots relative to an owner of weight 1; 0 means 1. at_once: agents at once; 0: as the settings say.
@@ -242,7 +242,7 @@ class PendingFailure:
 
     @classmethod
     def from_json(cls, text: str) -> PendingFailure | None:
-        """Decode a stored reason; return None for an empty text or object. Raises ``ValueError``."""
+        """Decode a stored reason, or return None for an empty text or object. Raises ``ValueError``."""
         data = json.loads(text or "{}")
         known = {name: str(data[name]) for name in ("code", "reason", "why") if name in data}
         return cls(outcome=Outcome(data.get("outcome", Outcome.FAILED)), **known) if data else None
@@ -250,7 +250,7 @@ class PendingFailure:
 
 @checked_frozen(slots=True, kw_only=True)
 class Progress:
-    """The fields of a turn's record that only the worker holding the turn's lease may change.
+    """The fields of a turn's record that only the lease holder may change.
 
     Attributes:
         agent_session: the agent's own session, which the next attempt continues; empty for a fresh one.
@@ -334,7 +334,7 @@ class Turn(Progress):
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the labels that capabilities declare; a missing one is empty."""
+        """Return the labels that capabilities declare, with empty texts for missing labels."""
         return {name: self.request.labels.get(name, "") for name in LABELS}
 
     @property
@@ -344,11 +344,11 @@ class Turn(Progress):
 
     @property
     def max_attempts(self) -> int:
-        """Return how many agent runs the turn may have, including runs that a person allowed later."""
+        """Return how many agent runs the turn may have, including runs that a person granted later."""
         return self.allowed or self.request.max_attempts
 
     def has_ended_with(self, seq: int, at_ms: int = 0) -> bool:
-        """Return True if the turn has finished and its last event has this number and time (0 matches any time)."""
+        """Return True if the turn has finished with a last event of this number and time (0 matches any time)."""
         finished = self.state is TurnState.FINISHED and seq == self.seq
         return finished and at_ms in {0, round(self.finished_at * 1000)}
 
@@ -381,11 +381,11 @@ def new_turn_id() -> str:
 
 
 def new_session_id() -> str:
-    """Return a new random session id for a message that belongs to no known chat."""
+    """Return a new random session id, for a message that belongs to no known chat."""
     return f"session-{secrets.token_hex(16)}"
 
 
 def check_turn_id(turn_id: str) -> None:
-    """Raise ``ValueError`` if a text does not have the form of a turn id."""
+    """Raise ``ValueError`` if a text is not a well-formed turn id."""
     if not _TURN_ID.fullmatch(turn_id):
         raise ValueError(f"not a turn id: {turn_id[:80]!r}")

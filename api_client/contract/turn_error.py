@@ -12,7 +12,7 @@ from api_client.contract.json_readers import READ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnError:
-    """Explains to users and operators why a turn ended without an answer.
+    """The explanation for users and operators why a turn ended without an answer.
 
     ``message`` is for the user, in the turn's language; ``reason`` is an English sentence for operators; ``issues`` are
     those of the best answer.
@@ -30,7 +30,7 @@ class TurnError:
 
     @classmethod
     def from_dict(cls, data: Any) -> TurnError | None:
-        """Create an error from its dictionary form; return None for an empty value or another type.
+        """Create an error from its dictionary, or return None for an empty value or another type.
 
         Missing fields and fields of another type become empty: another version may have written them.
         """
@@ -41,10 +41,10 @@ class TurnError:
 
     @classmethod
     def from_json(cls, text: str) -> TurnError | None:
-        """Decode an error from a turn's record; return None for an empty text. Raises ``ValueError``."""
+        """Decode an error in a turn's record, or return None for an empty text. Raises ``ValueError``."""
         return cls.from_dict(json.loads(text or "{}"))
 
 
 def error_to_dict(error: TurnError | None) -> dict[str, Any]:
-    """Return a turn's error as a JSON-ready dictionary, which is empty for None."""
+    """Return a turn's error as a JSON-ready dictionary, empty for None."""
     return error.to_dict() if error else {}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class TurnLabel(NamedTuple):
-    """A field of a turn's record that an admission sets and the kernel only lists and counts.
+    """A field of a turn's record that an admission check sets, and that lists and statistics use.
 
     ``filter_help``, which may be empty, has lists show the label and filter by it; ``setting`` has its values then.
     ``counter`` is ``turn.finished``, or a counter of its own: label, outcome, ``asked_again``.

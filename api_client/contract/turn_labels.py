@@ -17,5 +17,5 @@ OWN_COUNTERS = {name: each.counter for name, each in LABELS.items() if each.coun
 
 
 def listed_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels of a turn that lists show, each with an empty value if the turn has none."""
+    """Return a turn's labels for lists. Missing labels are empty texts."""
     return {name: labels.get(name, "") for name in LISTED}

@@ -19,12 +19,12 @@ BUILT_IN = ("step_marker", "adr_structure", "file_existence")
 
 
 def installed_validators() -> Mapping[str, EntryPoint]:
-    """Return the entry points of installed validators by name; built-in names are left out."""
+    """Return the entry points of installed validators by name, without built-in names."""
     return {name: entry for name, entry in find_plugins(GROUP).items() if name not in BUILT_IN}
 
 
 def offered_validators() -> tuple[str, ...]:
-    """Return the names of all available validators: built-in ones first, then installed ones."""
+    """Return the names of all available validators, built-in ones first."""
     return (*BUILT_IN, *installed_validators())
 
 
@@ -37,5 +37,5 @@ def requestable_validators(active: Collection[str]) -> tuple[str, ...]:
 
 
 def describe_unknown_validator(name: str, offered: Sequence[str]) -> str:
-    """Return the error message about an unknown validator, with the closest name and a list of all names."""
+    """Build the error message about an unknown validator, with the closest name and a list of all names."""
     return f"unknown validator {name[:80]!r}{suggest_name(name, offered)} (offered: {', '.join(offered) or 'none'})"

@@ -35,7 +35,7 @@ class Problem:
 
     @property
     def path(self) -> str:
-        """Return the path to the wrong value as people write it, such as ``rules[2].name``."""
+        """Return the readable path to the wrong value, such as ``rules[2].name``."""
         return "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in self.where).lstrip(".")
 
     def __str__(self) -> str:
@@ -56,17 +56,17 @@ class PlainScalar(str):
 
 
 class Findings:
-    """Collects problems while the parts of a value are parsed, so that all of them are reported at once."""
+    """Collects problems while the parts of a value are parsed, to report them all together."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
     def add_problem(self, message: str, *where: str | int, of_key: bool = False) -> None:
-        """Add a problem with the part at the path ``where`` or, with ``of_key``, with that part's key."""
+        """Add a problem about the part at the path ``where`` or, with ``of_key``, about that part's key."""
         self.problems.append(Problem(where, message, of_key))
 
     def read_part(self, kind: Kind, value: Any, *where: str | int) -> Any:
-        """Parse the part at the path ``where`` with ``kind``; if it is invalid, add a problem and return None."""
+        """Parse the part at the path ``where`` with ``kind``. If it is invalid, add a problem and return None."""
         try:
             return kind(value)
         except InvalidValue as error:
@@ -82,13 +82,13 @@ class Findings:
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'NAME'?`` with the most similar known name, or an empty string if none is similar."""
+    """Return ``; did you mean 'NAME'?`` with the most similar known name, or an empty string without one."""
     near = get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def describe_unknown_key(name: object, known: Collection[str]) -> str:
-    """Return the error message about an unknown key, with the most similar known key or a list of all keys."""
+    """Build the error message about an unknown key, with the most similar known key or a list of all keys."""
     return "no such key" + (suggest_name(str(name), known) or f"; there are: {', '.join(known)}")
 
 
@@ -103,7 +103,7 @@ def describe_type(value: object) -> str:
 def record_kind(
     kinds: Mapping[str, Kind], needed: Collection[str] = (), noun: str = "it", *, blank: bool = False
 ) -> Kind:
-    """Return a parser for mappings that parses each key's value with the parser that ``kinds`` names for the key.
+    """Return a parser for mappings that parses each key's value with the key's parser in ``kinds``.
 
     With ``blank``, a key without a value counts as missing; otherwise the key's kind gets None.
     """
@@ -128,7 +128,7 @@ def record_kind(
 
 
 def list_kind(kind: Kind, noun: str = "", most: int = 0, *, single: bool = False) -> Kind:
-    """Return a parser for lists that parses each entry with ``kind``; ``single`` also accepts one plain value."""
+    """Return a parser for lists that parses each entry with ``kind``. ``single`` also accepts a single value."""
 
     def read_list(value: Any) -> tuple[Any, ...]:
         if single and (value is None or isinstance(value, str)):
@@ -154,7 +154,7 @@ def read_bool(value: Any) -> bool:
 
 
 def integer_kind(low: int | None = None, high: int | None = None, *, also: int | None = None) -> Kind:
-    """Return a parser for integers from ``low`` to ``high`` (both included), or the value ``also``."""
+    """Return a parser for integers from ``low`` to ``high`` (inclusive), or the value ``also``."""
     limits = "" if low is None else f" from {low} to {high}" if high is not None else f", {low} or more"
     beside = "" if also is None else f", or {also}"
 
@@ -190,7 +190,7 @@ def choice_kind(names: Iterable[str]) -> Kind:
 
 
 def settable_fields(made: type[Any]) -> dict[str, Field[Any]]:
-    """Return the fields of a dataclass that a file may set, by name."""
+    """Return the fields of a dataclass that may be set in a file, by name."""
     return {one.name: one for one in fields(made) if "what" in one.metadata}
 
 
@@ -200,13 +200,13 @@ def field_default(one: Field[Any]) -> Any:
 
 
 def dataclass_kind(made: type[Any]) -> Kind:
-    """Return a parser for mappings that hold settable fields of a dataclass, converted to the types of the fields."""
+    """Return a parser for mappings with a dataclass's settable fields, converted to the fields' types."""
     hints = typing.get_type_hints(made)
     return record_kind({name: kind_of(hints[name]) for name in settable_fields(made)})
 
 
 def kind_of(hint: Any) -> Kind:
-    """Return the parser for values of a type: str, int, bool, an enumeration, a tuple of these, or a mapping."""
+    """Return the parser for a type: str, int, bool, an enumeration, a tuple of these, or a mapping."""
     origin = typing.get_origin(hint)
     if origin is tuple:
         return list_kind(kind_of(typing.get_args(hint)[0]), single=True)
@@ -232,7 +232,7 @@ _FLOAT = re.compile(r"[-+]?(?:(?:0|[1-9]\d{0,15})(?:\.\d{0,15})?|\.\d{1,15})(?:[
 
 
 def resolve_scalars(value: Any) -> Any:
-    """Convert every unquoted YAML scalar in a value to the boolean, number or text that it spells."""
+    """Convert each unquoted YAML scalar in a value to the boolean, number or text that it denotes."""
     if isinstance(value, Mapping):
         return {key: resolve_scalars(item) for key, item in value.items()}
     if isinstance(value, list):

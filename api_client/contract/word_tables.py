@@ -9,11 +9,11 @@ from typing import Any
 
 
 def load_word_table(module: str) -> dict[str, dict[str, Any]]:
-    """Load the TOML file with texts for users that lies beside a module, given as the module's ``__file__``."""
+    """Load the TOML file with texts for users next to a module, given the module's ``__file__``."""
     return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def translate_from(table: Mapping[str, Mapping[str, Any]], name: str, locale: str, **values: object) -> str:
-    """Return the sentence called ``name`` of a table in German or English, with ``values`` filled in."""
+    """Return the sentence ``name`` of a table in German or English, with ``values`` filled in."""
     texts = table[name]
     return str(texts.get(locale, texts["en"])).format(**values)

@@ -15,7 +15,7 @@ from api_client.contract.turn import TurnRequest
 
 
 class WorkKind:
-    """A kind of work that turns do. The base class describes chat messages; subclasses override what differs.
+    """A kind of work that turns do. The base class describes chat messages, and subclasses override what differs.
 
     Attributes:
         name: its name in requests, policy files and traces.
@@ -61,7 +61,7 @@ class WorkKind:
 
 
 class UnknownWork(WorkKind):
-    """Stands for a kind of work that is not installed: its turns can be shown, but neither submitted nor run."""
+    """Stands for an uninstalled kind of work, whose turns can be shown, but neither submitted nor run."""
 
     name = "unknown"
     in_session = answers_in_text = False

@@ -70,21 +70,21 @@ class WorkerReport:
         return self.check_free if queue == CHECK_QUEUE else self.free
 
     def explain_cannot_run(self, model: str) -> str:
-        """Return why the process cannot run agents of a model, or an empty string if it can or does not say."""
+        """Return why the process cannot run a model's agents, or an empty string if it can or does not report this."""
         if not (self.models or self.cannot) or any(clean_label(name) == model for name in self.models):
             return ""
         why = next((str(text) for name, text in self.cannot.items() if clean_label(name) == model), "")
         return why or "it offers no such model (HELIX_MODELS)"
 
     def to_json(self) -> str:
-        """Encode the report as JSON for the store, without the name of the process."""
+        """Encode the report as JSON for the store, without the process's name."""
         data = asdict(self)
         del data["name"]
         return json.dumps(data)
 
     @classmethod
     def from_json(cls, name: str, text: str | bytes) -> WorkerReport:
-        """Create a report from its stored JSON; missing or invalid fields become empty.
+        """Create a report from its stored JSON. Missing and invalid fields become empty.
 
         Raises ``ValueError`` if the text is not a JSON object.
         """
@@ -96,7 +96,7 @@ class WorkerReport:
 
 
 def recent_reports(reports: Iterable[WorkerReport]) -> list[WorkerReport]:
-    """Return the reports that are at most 15 seconds older than the latest one."""
+    """Return the reports that are at most 15 seconds older than the latest report."""
     known = list(reports)
     last = max((each.at for each in known), default=0.0)
     return [each for each in known if last - each.at < HEARD_SECONDS]
@@ -113,7 +113,7 @@ _READ = [(each.name, READ[str(each.type)]) for each in fields(WorkerReport)]
 
 
 def missing_workers(reports: Iterable[WorkerReport], now: float) -> list[WorkerReport]:
-    """Return the last reports of worker processes that disappeared without signing off or being replaced.
+    """Return the last reports of processes that disappeared without signing off or being replaced.
 
     A worker replaces one silent worker of the same queues if it started after the silent one's last report.
     ``reports`` has the last report of each worker; ``now`` is in seconds since the epoch.

@@ -81,7 +81,7 @@ def _flat(row: RuleRow | PhaseRow) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class RuleRow:
-    """Statistics of one validator or issue code: rejected answers, and what followed the rejections.
+    """Statistics of one validator or issue code: rejected answers, and the reactions to the rejections.
 
     Attributes:
         judged: answers that the validator checked; for a code all checked answers, for a gate or the verifier all
@@ -159,7 +159,7 @@ class Duration:
         return ratio(self.seconds, self.count)
 
     def quantile(self, part: float) -> float | None:
-        """Estimate a quantile of the duration in seconds, such as the median for 0.5; return None without data."""
+        """Estimate a quantile of the duration in seconds, such as the median for 0.5. Return None without data."""
         wanted, seen, low = part * self.count, 0, 0.0
         for bound, count in self.buckets:
             if count and seen + count >= wanted:
@@ -213,7 +213,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Statistics of one section of a longer period; ``start`` is in seconds since the epoch."""
+    """Statistics of one section of a longer period. ``start`` is in seconds since the epoch."""
 
     start: float
     seconds: float
@@ -239,7 +239,7 @@ class RetryShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryRate:
-    """The rate at which validators rejected answers so that agents were asked again.
+    """The rate at which rejected answers made agents run again.
 
     ``rate`` is turns with at least one validation retry ÷ finished turns. A row by validator or code is rejected
     attempts ÷ validated attempts. Deliveries lost to crashes do not count. ``pieces`` are equal sections of the same

@@ -41,7 +41,7 @@ class Figures:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """Return the number of finished turns per outcome, successes first, without outcomes that did not occur."""
+        """Return the number of finished turns for each outcome that occurred, successes first."""
         return {outcome: count for outcome, count in self.whole.outcomes.items() if count}
 
     def to_dict(self) -> dict[str, Any]:

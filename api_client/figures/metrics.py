@@ -25,7 +25,7 @@ MOST_PIECES = 1500
 
 
 def choose_buckets(since: float, until: float, now: float, lives: dict[str, float]) -> list[Bucket]:
-    """Return the fewest counter buckets that cover a period (seconds since the epoch), each as (size, start).
+    """Choose the fewest counter buckets that cover a period (seconds since the epoch). Return each as (size, start).
 
     Whole hours and days use large buckets and the edges use minutes. A period that ends now ends with the bucket still
     being filled. Minutes older than ``lives`` allows are replaced by their hours.
@@ -61,7 +61,7 @@ async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBalance:
-    """The balance of all acknowledged turns: a turn that neither ended nor is in progress was lost."""
+    """The counts of acknowledged, finished and unfinished turns, which reveal lost turns."""
 
     acknowledged: int
     ended: int
@@ -122,7 +122,7 @@ class FigureReader:
         return int(await self._store.send_command("LLEN", self._store.keys.pending))
 
     async def read_retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
-        """Return how often agents were asked again in the last ``since_seconds``, broken down by ``by``.
+        """Return how many answers of the last ``since_seconds`` made agents run again, broken down by ``by``.
 
         ``every`` (minute, hour, day) cuts the period into sections. Raises ``ValueError`` for unknown or too many
         sections, and for combinations that are not counted.
@@ -168,7 +168,7 @@ class FigureReader:
         return total
 
     async def read_balance(self) -> TurnBalance:
-        """Return how many turns were ever acknowledged, how many have ended, and how many are in progress."""
+        """Return how many turns were acknowledged in total, how many have ended, and how many are in progress."""
         counted: Counter[str] = Counter()
         pipe, keys = self._store.redis.pipeline(transaction=True), self._store.keys
         pipe.lrange(keys.pending, 0, -1)
@@ -184,7 +184,7 @@ class FigureReader:
         return TurnBalance(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
 
     async def read_span(self, span: str) -> Figures:
-        """Return the statistics of a period, given as a key of ``SPANS``, in total and in sections."""
+        """Return the statistics of a period, in total and in sections. ``span`` is a key of ``SPANS``."""
         seconds, size = SPANS[span]
         step = BUCKETS[size]
         last = int(time.time()) // step * step

@@ -196,7 +196,7 @@ def compute_retry_rate(
     sessions: Sequence[RetryShare] = (),
     names: Collection[str] = (),
 ) -> RetryRate:
-    """Compute from counters how often agents were asked again, for one model or for all.
+    """Compute from counters how many answers made agents run again, for one model or for all.
 
     ``sessions`` are the rows if broken down by session. Validators and codes without rejections have no row, except
     those in ``names``: a section of a longer time shows them as 0.

@@ -30,7 +30,7 @@ _LUA = Path(__file__).with_name("lua") / "tally.lua"
 
 @dataclass(slots=True)
 class TurnGroup:
-    """The sums over finished turns that agree in some fields, in outcome and in whether the agent was asked again."""
+    """The sums over finished turns with equal fields, equal outcome and an equal need for retries."""
 
     turns: int = 0
     runs: int = 0
@@ -41,7 +41,7 @@ class TurnGroup:
     failed_cost_usd: float = 0.0
 
     def add(self, values: list[Any]) -> None:
-        """Add the sums of one page."""
+        """Add the sums of another page of turns."""
         *counts, failed_cost = values
         for name, count in zip(("turns", "runs", "tokens", "cost", "rejected", "failed_tokens"), counts, strict=True):
             setattr(self, name, getattr(self, name) + int(count))
@@ -63,7 +63,7 @@ class TurnTally:
         self._one_at_a_time = asyncio.Lock()
 
     async def list_accounts(self, since: float, until: float, by: str) -> tuple[TurnRow, ...]:
-        """Return one row per owner or API key, for the turns that finished in a period (epoch seconds)."""
+        """Return a row per owner or API key for the turns that finished in a period (epoch seconds)."""
         rows: dict[str, TurnRow] = {}
         groups = await self._read_groups(since, until, *ACCOUNTS)
         for (owner, key, outcome, again), group in groups.items():
@@ -79,7 +79,7 @@ class TurnTally:
         return tuple(sorted(rows.values(), key=lambda row: (-row.cost_usd, -row.turns, row.name)))
 
     async def list_sessions(self, since: float, until: float) -> list[RetryShare]:
-        """Return how often the agent was asked again, for each session with turns that finished in a period."""
+        """Return the numbers of finished and retried turns of a period, for each session."""
         shares: dict[str, list[int]] = {}
         for (session, _, again), group in (await self._read_groups(since, until, "session_id")).items():
             share = shares.setdefault(session, [0, 0])
@@ -88,7 +88,7 @@ class TurnTally:
         return [RetryShare(name=name, rejected=again, validated=turns) for name, (again, turns) in shares.items()]
 
     async def _read_groups(self, since: float, until: float, *fields: str) -> Groups:
-        """Add up the turns of a period, or wait for a computation of the same period that already runs."""
+        """Add up the turns of a period, or wait for a running computation of the same period."""
         question = round(until - since), round(time.time() - until), fields
         if not (running := self._running.get(question)):
             running = self._running[question] = asyncio.create_task(self._add_up_turns(since, until, fields))
@@ -106,7 +106,7 @@ class TurnTally:
         return groups
 
     async def _read_pages(self, low: int, high: int) -> AsyncGenerator[list[str]]:
-        """Yield the ids of the turns that finished in a period (milliseconds), in pages, oldest first."""
+        """Yield the ids of the turns that finished in a period (in milliseconds), in pages, oldest first."""
         finished, redis, same = self._keys.finished, self._store.redis, 0
         while True:  # `same` turns of the page before finished in the millisecond `low`
             read = redis.zrange(finished, low, high, byscore=True, withscores=True, offset=same, num=PAGE)

@@ -23,7 +23,7 @@ _SWEEP = Path(__file__).with_name("lua") / "sweep.lua"
 async def clear(
     store: Store, *, dry_run: bool, events: float | None = None, attempts: float | None = None
 ) -> dict[str, int]:
-    """Apply shorter retention to finished turns; return how many records, logs, attempts and policies were deleted.
+    """Delete finished turns' data that is older than the given retention. Return the numbers of deleted items.
 
     ``events`` and ``attempts`` are seconds after the turn's end; None means as long as the record. May be killed and
     repeated. Raises the errors of ``Store.send_command``.
@@ -73,7 +73,7 @@ async def _shorten(
 
 
 async def _sweep_histories(store: Store, turns: list[FoundTurn], swept: set[str]) -> None:
-    """Remove earlier messages of conversations that outlived their turns, in sessions that are not ``swept`` yet."""
+    """Delete earlier messages that have outlived their turns, in sessions not yet listed in ``swept``."""
     looks, sweep = store.redis.pipeline(transaction=False), store.load_command(_SWEEP)
     for turn in turns:
         looks.hmget(store.keys.turn(turn.turn_id), "session_id", "history")
@@ -84,7 +84,7 @@ async def _sweep_histories(store: Store, turns: list[FoundTurn], swept: set[str]
 
 
 async def _keep_answers(store: Store, turns: list[FoundTurn]) -> None:
-    """Copy long answers of turns from the attempts to the records, because the attempts expire first."""
+    """Copy long answers from attempts to turn records, because attempts expire first."""
     looks = store.redis.pipeline(transaction=False)
     for turn in turns:
         looks.hget(keys_for_turn(store.namespace, turn.turn_id).turn(turn.turn_id), "response_in")

@@ -47,7 +47,7 @@ class TurnLists:
         self._select = ReadScript(store.redis, _LUA / "select.lua")
 
     async def list_unfinished(self, search: Search) -> list[FoundTurn]:
-        """Return the unfinished turns that match a search, oldest first, among the first ``LOOK_AT_MOST`` turns."""
+        """Return the matching unfinished turns, oldest first, among the first ``LOOK_AT_MOST`` turns."""
         ids = [raw.decode() for raw in await self._ask(self._redis.zrange(self._keys.due, 0, LOOK_AT_MOST - 1))]
         found = await self._match_turns(ids, search)
         known = {*STATUSES["unfinished"]}  # due may still name a turn that has just finished
@@ -56,7 +56,7 @@ class TurnLists:
     async def read_page(
         self, search: Search, *, after: Cursor | None = None, count: int = 50, seconds: float = LOOK_SECONDS
     ) -> Page:
-        """Return the page of turns that match a search and follow the position ``after``.
+        """Return the page of matching turns that follows the position ``after``.
 
         The search stops after about ``seconds``, with a page that may have less than ``count`` turns.
         """
@@ -115,7 +115,7 @@ class TurnLists:
                 yield [], batch[-1]
 
     async def find_ids(self, text: str, *, owner: str = "") -> list[str]:
-        """Return up to two ids of turns that begin with ``text``, of one owner or of all owners."""
+        """Return up to two ids of turns that begin with ``text``, for one owner or for all owners."""
         found: list[str] = []
         for name in (self._keys.due, self._keys.finished, self._keys.dead):
             cursor = 0
@@ -149,7 +149,7 @@ class TurnLists:
         return await self._match_turns(ids, search)
 
     async def is_dead_letter(self, turn_id: str) -> bool:
-        """Return True if a turn is on the dead letter list; turns that were taken off it are not."""
+        """Return True if a turn is on the list of dead letters and has not been dropped."""
         return await self._ask(self._redis.zscore(self._keys.dead, turn_id)) is not None
 
     async def read_suspended(self, count: int) -> tuple[int, list[Turn]]:
@@ -161,7 +161,7 @@ class TurnLists:
         return await self._ask(self._redis.zcard(name)), await self.read_turns(raw.decode() for raw in first)
 
     async def read_turns(self, turn_ids: Iterable[str]) -> list[Turn]:
-        """Return the turns with these ids in the given order, leaving out turns that no longer exist.
+        """Return the turns with these ids in the given order, without turns that no longer exist.
 
         Of a long conversation a turn has its own message alone, the last one.
         """
@@ -181,7 +181,7 @@ class TurnLists:
         return turns
 
     async def read_attempts(self, turns: Sequence[Turn]) -> list[list[AttemptRecord]]:
-        """Return the attempts of each turn, oldest first; the list of a turn is empty if its attempts have expired."""
+        """Return the attempts of each turn, oldest first. Expired attempts give an empty list."""
         pipe = self._redis.pipeline(transaction=False)
         for turn in turns:
             pipe.hgetall(keys_for_turn(self._namespace, turn.turn_id).attempts(turn.turn_id))
@@ -189,7 +189,7 @@ class TurnLists:
         return [decode_attempts(each, turn.request.prompt) for turn, each in zip(turns, found, strict=True)]
 
     async def read_attempt_starts(self, turns: Iterable[Turn]) -> dict[str, float]:
-        """Return when the current attempt of each turn began (seconds since the epoch, 0 if it has not), by turn id."""
+        """Return by turn id when each turn's current attempt began (seconds since the epoch, 0 if not yet)."""
         turns = list(turns)
         pipe = self._redis.pipeline(transaction=False)
         for turn in turns:

@@ -28,7 +28,7 @@ Part = Literal["u", "f"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """A search for turns: filters that must all match, and the order of the results. Empty filters match all turns.
+    """A search for turns with filters that must all match, and the order of the results.
 
     ``statuses`` are keys of ``STATUSES``, of which one must match. ``lost`` selects turns with which a worker died or
     froze. ``since`` and ``until`` bound the finish time, or the submit time of unfinished turns, in seconds since the
@@ -50,12 +50,12 @@ class Search:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the states and outcomes for which to search; an empty tuple means all."""
+        """Return the states and outcomes to search for. An empty tuple means all."""
         return tuple(dict.fromkeys(word for status in self.statuses for word in STATUSES[status]))
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Return which parts of the list can contain matches, in order: ``u`` for unfinished, ``f`` for finished."""
+        """Return the parts of the list that can contain matches, in order: ``u`` for unfinished, ``f`` for finished."""
         unfinished, words = set(STATUSES["unfinished"]), set(self.words)
         found: list[Part] = []
         if not words or words & unfinished:
@@ -90,7 +90,7 @@ class Search:
 
     @property
     def stored_text(self) -> str:
-        """Return the longest part of the searched text that the store can look for: ASCII in lower case, as JSON."""
+        """Return the longest part of the searched text that the store can look for: lower-case ASCII, as JSON."""
         parts = [json.dumps(part)[1:-1].lower() for part in re.findall(r"[ -~]+", self.text.casefold())]
         return max(parts, key=len, default="")
 
@@ -104,7 +104,7 @@ _FOLDED = "\u0130\u0149\u017f\u01f0\u1e96\u1e97\u1e98\u1e99\u1e9a\u212a\ufb00\uf
 
 
 def find_folding_letters(text: str) -> list[str]:
-    """Return the letters beside ASCII that ignoring case may turn into a letter of ``text``."""
+    """Return the non-ASCII letters that equal a letter of ``text`` when case is ignored."""
     return [letter for letter in _FOLDED if {*letter.casefold()} & {*text}]
 
 
@@ -159,7 +159,7 @@ class FoundTurn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page of a list of turns; ``next`` is the position of the next page, or None on the last page.
+    """A page of a list of turns. ``next`` is the position of the next page, or None on the last page.
 
     A page that took too long ends before it is full.
     """

@@ -15,7 +15,7 @@ _BATCH = 200
 
 
 async def select_turns(lists: TurnLists, search: Search, *, only: str = "") -> list[FoundTurn]:
-    """Return all turns that match a search, oldest first; ``only`` may be ``unfinished``, ``finished`` or ``dead``."""
+    """Return all turns that match a search, oldest first. ``only`` may be ``unfinished``, ``finished`` or ``dead``."""
     everything = replace(search, sort="newest")
     found: dict[str, FoundTurn] = {}
     if only in {"", "unfinished"}:

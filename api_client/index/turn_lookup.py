@@ -17,12 +17,12 @@ _BEGINNING = re.compile(r"turn-[0-9a-f]{1,31}|[0-9a-f]{4,31}")
 
 
 def may_abbreviate_turn(text: str) -> bool:
-    """Return True if a text could stand for a turn: the beginning of a turn id, or ``last``."""
+    """Return True if a text may identify a turn: the beginning of a turn id, or ``last``."""
     return text.strip() == LAST or bool(_BEGINNING.fullmatch(text.strip()))
 
 
 async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) -> str:
-    """Return the id of the turn that a user means by a full id, the beginning of an id, or ``last``.
+    """Return the id of the turn that a user names by a full id, the beginning of an id, or ``last``.
 
     With ``owner``, only that owner's turns exist. Raises ``TurnNotFound``, or ``BadRequest`` for an ambiguous text.
     """
@@ -51,7 +51,7 @@ async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) ->
 
 
 async def find_neighbours(lists: TurnLists, turn: Turn) -> tuple[str, str]:
-    """Return the ids of the previous and the next turn of the same session; an id is empty if there is no such turn."""
+    """Return the ids of the previous and next turn of the same session, or empty strings without such turns."""
     search = Search(owner=turn.request.owner, session_id=turn.request.session_id)
     page = await lists.read_page(search, count=_NEIGHBOURS)
     ids = [each.turn_id for each in sorted(page.turns, key=lambda each: (each.created_at, each.turn_id))]

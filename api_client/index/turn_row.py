@@ -12,7 +12,7 @@ _PROMPT = 200
 
 
 def turn_row(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> dict[str, Any]:
-    """Return a turn as a JSON-ready list row, with the start of the message and the reason for waiting."""
+    """Return a turn as a JSON-ready list row, with the start of its message and its reason for waiting."""
     return {
         "turn_id": turn.turn_id,
         "session_id": turn.request.session_id,

@@ -19,7 +19,7 @@ class EscalationAdmission(Admission):
         self._settings = settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request with an escalation attached if needed. Raises ``BadRequest`` if it cannot work."""
+        """Return the request, with an escalation attached if needed. Raises ``BadRequest`` if it cannot work."""
         request = turn.request
         if (asked := Escalation.from_request(request)) is not None:
             check_escalation(asked, self._settings.models)

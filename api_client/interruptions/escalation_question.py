@@ -45,7 +45,7 @@ class VerdictQuestion(QuestionKind):
         super().check_answer(interruption, decision, note, text)
 
     def count_added_runs(self, request: TurnRequest) -> int:
-        """Return how many runs of another model an escalation tries before it asks a person."""
+        """Return how many runs of another model an escalation may make before it asks a person."""
         escalation = Escalation.from_request(request)
         return escalation.runs if escalation and escalation.model else 0
 

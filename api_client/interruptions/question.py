@@ -53,7 +53,7 @@ class QuestionView:
     elsewhere: str = ""
 
     def find_choice(self, decision: str) -> Choice:
-        """Return the choice for a decision, or a plain choice if the question does not offer the decision."""
+        """Return the choice for a decision, or a plain choice if the question does not offer this decision."""
         return next(
             (each for each in self.choices if each.decision == decision), Choice(decision=decision, label=decision)
         )
@@ -125,6 +125,6 @@ def yes_no_choices(locale: str) -> tuple[Choice, Choice]:
 
 
 def translate_text(words: Mapping[str, Mapping[str, str]], name: str, locale: str, **values: object) -> str:
-    """Return the text called ``name`` in the language of ``locale``, or in English if there is no translation."""
+    """Return the text named ``name`` in the language of ``locale``, or in English without a translation."""
     found = words[name].get(locale, words[name]["en"])
     return found.format(**values) if values else found

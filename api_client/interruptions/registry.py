@@ -18,13 +18,13 @@ _BUILT_IN: dict[str, QuestionKind] = {kind.name: kind for kind in collect_parts(
 
 
 def find_question_kind(name: str) -> QuestionKind:
-    """Return the kind of question with this name; unknown names get a general yes-or-no kind."""
+    """Return the kind of question with this name, or a general yes-or-no kind for an unknown name."""
     return _BUILT_IN.get(name) or load_installed_kinds().get(name) or QuestionKind()
 
 
 @functools.cache
 def load_installed_kinds() -> dict[str, QuestionKind]:
-    """Load the kinds of questions that installed packages provide and return them by name."""
+    """Load the kinds of questions that installed packages provide, and return them by name."""
     found = {}
     for entry in find_plugins(GROUP).values():
         try:
@@ -35,7 +35,7 @@ def load_installed_kinds() -> dict[str, QuestionKind]:
 
 
 def count_all_added_runs(request: TurnRequest) -> int:
-    """Return how many additional agent runs all kinds of questions together may cause for a turn."""
+    """Return how many additional agent runs all kinds of questions may cause for a turn together."""
     return sum(kind.count_added_runs(request) for kind in (*_BUILT_IN.values(), *load_installed_kinds().values()))
 
 
@@ -45,7 +45,7 @@ def show_question(interruption: Interruption, locale: str = "en") -> QuestionVie
 
 
 def summarise_turn_questions(turn: Turn, locale: str) -> str:
-    """Return the sentence that a chat shows about the questions of a turn, or an empty string."""
+    """Return the sentence that a chat shows about a turn's questions, or an empty string."""
     said = (
         find_question_kind(kind).summarise_questions(counted, locale) for kind, counted in turn.interruptions.items()
     )

@@ -36,7 +36,7 @@ class ToolApprovalQuestion(QuestionKind):
         )
 
     def summarise_questions(self, counted: Mapping[str, Any], locale: str) -> str:
-        """Return a sentence about approved calls that the agent never made, or an empty string if there are none."""
+        """Return a sentence about approved calls that the agent never made, or an empty string."""
         return translate_text(_WORDS, "unused", locale, count=counted["unused"]) if counted.get("unused") else ""
 
 

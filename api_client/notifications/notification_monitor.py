@@ -15,7 +15,7 @@ log = ModuleLog(__name__)
 
 
 class NotificationMonitor(Monitor):
-    """Reports how many notifications wait to be sent and how many were given up."""
+    """Reports how many notifications are waiting to be sent and how many were abandoned."""
 
     name, part = "notifications", "notifications"
 
@@ -23,7 +23,7 @@ class NotificationMonitor(Monitor):
         self._outbox = outbox
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return metrics with the number of notifications that wait and of those that were given up."""
+        """Return metrics with the numbers of waiting and of abandoned notifications."""
         counts = await self._outbox.counts()
         return [
             Gauge(
@@ -40,21 +40,21 @@ class NotificationMonitor(Monitor):
 
 
 class NotificationReporter(TroubleReporter):
-    """Stores a notification for each reported trouble if a worker sends notifications."""
+    """Stores a notification for each reported problem, if any worker sends notifications."""
 
     def __init__(self, store: Store, outbox: NotificationOutbox) -> None:
         self._store, self._outbox = store, outbox
         self._url = store.settings.public_url.rstrip("/")
 
     async def begin_look(self, name: str, seconds: float) -> bool:
-        """Return True if this process should look for troubles, because notifications are sent and no other looks."""
+        """Return True if this process should look for problems: notifications are sent, and no other process looks."""
         if not await self._outbox.are_sent():
             return False
         key = NotificationKeys(self._store.namespace).watched(name)
         return bool(await self._store.await_reply(self._store.redis.set(key, "1", nx=True, px=int(seconds * 900))))
 
     async def report_trouble(self, trouble: Trouble) -> None:
-        """Store a notification about a trouble, with the address of its web page if that is known."""
+        """Store a notification about a problem, with the address of its web page if known."""
         data = {**trouble.data, **({"url": self._url + trouble.page} if self._url else {})}
         notification = Notification(kind=trouble.kind, subject=trouble.subject, at=trouble.at, data=data)
         if await self._outbox.put(notification):

@@ -33,14 +33,14 @@ _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationCounts:
-    """The number of notifications that wait to be sent, and of those given up after a day."""
+    """The numbers of notifications that are waiting to be sent and that were abandoned after a day."""
 
     waiting: int = 0
     given_up: int = 0
 
 
 class NotificationOutbox:
-    """Stores notifications until they are sent. Methods raise ``StoreUnavailable`` if the store does not answer."""
+    """Stores notifications until they are sent. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, orders: Orders) -> None:
         self._store = store
@@ -52,7 +52,7 @@ class NotificationOutbox:
         self._right = secrets.token_hex(8)
 
     async def put(self, notification: Notification) -> bool:
-        """Store a notification to be sent at least once; return False if it was stored before."""
+        """Store a notification, to be sent at least once. Return False if it was stored before."""
         args: list[str | int] = [notification.notification_id, notification.to_body(), int(REMEMBERED_SECONDS * 1000)]
         names = [self._keys.said, self._keys.notifications, self._keys.due]
         return bool(await self._store.await_reply(self._put(keys=names, args=args)))
@@ -97,11 +97,11 @@ class NotificationOutbox:
         return found
 
     async def are_sent(self) -> bool:
-        """Return True if a worker currently sends notifications."""
+        """Return True if a worker is currently sending notifications."""
         return bool(await self._store.await_reply(self._store.redis.exists(self._keys.sender)))
 
     async def counts(self) -> NotificationCounts:
-        """Return how many notifications wait to be sent and how many were given up."""
+        """Return how many notifications are waiting to be sent and how many were abandoned."""
         pipe = self._store.redis.pipeline(transaction=False)
         pipe.zcard(self._keys.due)
         pipe.zcard(self._keys.dead)
@@ -109,15 +109,15 @@ class NotificationOutbox:
         return NotificationCounts(waiting=waiting, given_up=given_up)
 
     async def waiting(self, most: int = -1) -> list[OutboxEntry]:
-        """Return up to ``most`` notifications that wait to be sent, the next one first; -1 returns all."""
+        """Return up to ``most`` notifications that are waiting to be sent, the next one first; -1 returns all."""
         return await self._read(self._store.redis.zrange(self._keys.due, 0, _last(most)))
 
     async def given_up(self, most: int = -1) -> list[OutboxEntry]:
-        """Return up to ``most`` notifications that were given up, newest first; -1 returns all."""
+        """Return up to ``most`` abandoned notifications, newest first; -1 returns all."""
         return await self._read(self._store.redis.zrevrange(self._keys.dead, 0, _last(most)))
 
     async def send_again(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Queue notifications again that were given up, or all of them if no ids are given; return their ids.
+        """Queue abandoned notifications again, by default all of them, and return their ids.
 
         Raises ``BadRequest`` for an id that was not given up.
         """
@@ -134,7 +134,7 @@ class NotificationOutbox:
         return [entry.notification_id for entry in entries]
 
     async def drop(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Delete notifications that were given up, or all of them if no ids are given; return their ids."""
+        """Delete abandoned notifications, by default all of them, and return their ids."""
         entries = await self._chosen(notification_ids)
         pipe = self._store.redis.pipeline(transaction=True)
         for entry in entries:
@@ -145,7 +145,7 @@ class NotificationOutbox:
         return [entry.notification_id for entry in entries]
 
     async def may_send(self) -> bool:
-        """Return True if this process holds the right to send notifications, acquiring the right if nobody has it."""
+        """Return True if this process has the right to send notifications, acquiring the right if it is free."""
         ask, key = self._store.await_reply, self._keys.sender
         return bool(
             await ask(self._store.redis.set(key, self._right, nx=True, px=_RIGHT_MS))
@@ -177,7 +177,7 @@ class NotificationOutbox:
         await self._store.await_reply(pipe.execute())
 
     async def failed(self, entry: OutboxEntry, taken: Sequence[str], error: str) -> bool:
-        """Record that a delivery failed and schedule the next one; return True if the notification is given up."""
+        """Record a failed delivery and schedule the next one. Return True if the notification was abandoned."""
         entry = replace(entry, tries=entry.tries + 1, taken=(*entry.taken, *taken), error=error[:300])
         now = time.time()
         dead = now - entry.put_at + entry.delay > TRIED_SECONDS
@@ -192,7 +192,7 @@ class NotificationOutbox:
         return dead
 
     async def forget_old(self) -> None:
-        """Delete the oldest notifications that were given up, keeping the newest 10,000."""
+        """Delete all but the newest 10,000 abandoned notifications."""
         old = await self._store.await_reply(self._store.redis.zrange(self._keys.dead, 0, -_MOST_DEAD - 1))
         if old:
             pipe = self._store.redis.pipeline(transaction=True)

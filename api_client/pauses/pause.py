@@ -25,7 +25,7 @@ _LONGEST_REASON, _LONGEST_SECONDS = 200, 366 * 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A pause that keeps turns from starting; circuit breakers and rate limits are stored as pauses too.
+    """A stop that keeps turns from starting: a pause, an open circuit breaker or a rate limit.
 
     ``what`` is a key of ``WHATS``, ``breaker`` or ``limit``. ``name`` is the model of a breaker or the service of a
     limit. ``until`` is 0 if a person must resume. ``errors`` counts consecutive errors or refusals, ``probing`` says
@@ -49,7 +49,7 @@ class Pause:
 
     @property
     def title(self) -> str:
-        """Return the target of the pause for people, such as ``model opus``."""
+        """Return the target of the pause for display, such as ``model opus``."""
         return f"{self.what} {self.name}".rstrip()
 
     def to_json(self) -> str:
@@ -63,7 +63,7 @@ class Pause:
 
 
 def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
-    """Parse stored pauses and return those active at ``now``, together with all circuit breakers and limits."""
+    """Parse stored pauses and return those active at ``now``, and all circuit breakers and limits."""
     found = []
     for field, text in sorted(stored.items()):
         what, _, name = field.decode("utf-8", "replace").partition("|")
@@ -90,7 +90,7 @@ def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
 
 
 def check_subject(what: str, name: str, settings: Settings) -> None:
-    """Raise ``BadRequest`` unless the installation has a model, queue, key or owner of this name to pause."""
+    """Raise ``BadRequest`` unless the installation has a model, queue, key or owner with this name."""
     if what not in WHATS:
         raise BadRequest(f"what must be one of {', '.join(WHATS)}, not {what[:80]!r}", param="what")
     if bool(name) == (what == "intake"):

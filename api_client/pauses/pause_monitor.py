@@ -21,7 +21,7 @@ class PauseMonitor(Monitor):
         self._pauses = pauses
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return metrics with the number of active pauses of each kind and the number of turns that they hold back."""
+        """Return metrics with the number of active pauses of each kind and of the turns that they hold back."""
         kinds, held = dict.fromkeys([*WHATS, BREAKER, LIMIT, "credit"], 0), await self._pauses.count_held()
         for each in await self._pauses.list_active():
             kinds["credit" if each.spent else each.what] += 1
@@ -31,7 +31,7 @@ class PauseMonitor(Monitor):
         ]
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return a report for each open circuit breaker and each model service without credit."""
+        """Return a problem for each open circuit breaker and each model service without credit."""
         found, now = [], time.time()
         for each in await self._pauses.list_active():
             kind = "breaker.opened" if each.what == BREAKER else "service.no_credit" if each.spent else ""
@@ -47,5 +47,5 @@ class PauseMonitor(Monitor):
         return find_pause_waits(await self._pauses.list_active(now), now)
 
     async def read_obstacle(self, now: float) -> Obstacle:
-        """Return the pauses active at ``now`` as an object that decides which turns they hold back."""
+        """Return the pauses active at ``now``, as an object that decides which turns they hold back."""
         return PauseObstacle(await self._pauses.list_active(now))

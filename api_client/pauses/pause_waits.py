@@ -18,7 +18,7 @@ class PauseObstacle(Obstacle):
         self._pauses = {each.field: each for each in pauses}
 
     def explain_hold(self, row: UnfinishedTurn, at: float) -> Wait | None:
-        """Return why a turn has to wait because of a pause or a busy service, or None if nothing holds it back."""
+        """Return why a pause or a busy service makes a turn wait, or None if the turn need not wait."""
         return None if row.stop else self._find_pause(row, at) or _find_full_service(row, at)
 
     def _find_pause(self, row: UnfinishedTurn, at: float) -> Wait | None:
@@ -53,7 +53,7 @@ def find_pause_waits(pauses: Iterable[Pause], at: float) -> list[Wait]:
 
 
 def wait_for(pause: Pause, at: float) -> Wait:
-    """Return the reason for which a pause, circuit breaker or limit makes turns wait, and since when."""
+    """Return why and since when a pause, circuit breaker or limit makes turns wait."""
     limit = "credit" if pause.spent else LIMIT
     reason, subject = {
         BREAKER: (BREAKER, pause.name),

@@ -26,7 +26,7 @@ _CHANGE = Path(__file__).with_name("change.lua")
 
 
 class Pauses:
-    """Starts, ends and lists pauses. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Starts, ends and lists pauses. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, orders: Orders) -> None:
         self._store = store
@@ -51,7 +51,7 @@ class Pauses:
         return pause
 
     async def end_pause(self, what: str, name: str = "", *, by: str) -> bool:
-        """End a pause, a limit or a model's circuit breaker; return False if there was nothing to end."""
+        """End a pause, a limit or a model's circuit breaker. Return False if there was nothing to end."""
         if what in {"model", LIMIT}:  # a subject no longer in the settings may still be paused
             check_subject("owner", name, self._store.settings)
         else:
@@ -67,21 +67,21 @@ class Pauses:
         return ended
 
     async def end_all(self, *, by: str) -> list[Pause]:
-        """End every pause and close every circuit breaker; return the ended pauses."""
+        """End every pause and close every circuit breaker. Return the ended pauses."""
         found = await self.list_active()
         for pause in found:
             await self.end_pause("model" if pause.what == BREAKER else pause.what, pause.name, by=by)
         return found
 
     async def list_active(self, now: float = 0.0) -> list[Pause]:
-        """Return all pauses, circuit breakers and limits that are active at ``now`` (0 means the current time)."""
+        """Return all pauses, circuit breakers and limits that are active at ``now`` (0: the current time)."""
         now = now or await self._store.read_clock_ms() / 1000
         found = read_pauses(await self._store.read_hash(self._store.keys.pauses), now)
         order = [*WHATS, BREAKER, LIMIT]
         return sorted(found, key=lambda pause: (order.index(pause.what), pause.name))
 
     async def count_held(self) -> int:
-        """Return how many turns wait because of pauses."""
+        """Return how many turns are waiting because of pauses."""
         return int(await self._store.send_command("ZCARD", self._store.keys.held))
 
     async def _store_changes(self, changes: dict[str, str]) -> bool:

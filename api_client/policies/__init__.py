@@ -36,7 +36,7 @@ class _ReadFile:
 
 
 class PolicyFiles:
-    """Reads the policy files named by the settings, keeping the last valid content of a file that becomes invalid."""
+    """Reads the policy files named in the settings. If a file becomes invalid, its last valid content stays in use."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -57,7 +57,7 @@ class PolicyFiles:
 
     @property
     def problems(self) -> list[str]:
-        """Return the problems of policy files that became invalid, after reading changed files again."""
+        """Read changed policy files again, and return the problems of files that became invalid."""
         for path in self._settings.policy_files:
             try:
                 self.read_file(path)
@@ -66,7 +66,7 @@ class PolicyFiles:
         return [problem for seen in self._seen.values() for problem in seen.problems]
 
     def find_text(self, policy_hash: str) -> str | None:
-        """Return the text of the policy with this hash, or None if this process has not read such a policy."""
+        """Return the text of the policy with this hash, or None if this process never read such a policy."""
         file = self._by_hash.get(policy_hash)
         return file.text if file else None
 
@@ -91,7 +91,7 @@ class PolicyFiles:
         return apply_policy_file(request, file, owner=owner, route=route, named=named) if file else request
 
     def complete_request(self, request: TurnRequest) -> TurnRequest:
-        """Return a program's request completed by its policy file, without changing fields that the program set."""
+        """Return a program's request completed by its policy file, without changing fields set by the program."""
         if AppliedPolicy.from_request(request) or not self.named:
             return request
         named = {name for name, default in _DEFAULTS.items() if getattr(request, name) != default}
@@ -188,7 +188,7 @@ def apply_policy_file(
 
 
 def parse_policy_file(text: str, name: str) -> PolicyFile:
-    """Parse the text of a policy file; error messages use ``name`` for the file.
+    """Parse the text of a policy file. Error messages use ``name`` for the file.
 
     Raises ``SettingsError`` with the line and column of each problem.
     """

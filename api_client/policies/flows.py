@@ -30,7 +30,7 @@ GUARD = "guard"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """Records that a flow version was rolled back, so that it gets no new turns, or that it was resumed.
+    """A record that a flow version was rolled back, so that it gets no new turns, or was resumed.
 
     ``by`` is ``user@host`` or ``GUARD``. After a resumption, earlier failures no longer count.
     """
@@ -46,12 +46,12 @@ class Rollback:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Rollback:
-        """Decode a record from its JSON. Raises ``ValueError`` or ``TypeError`` for another text."""
+        """Decode a record from JSON. Raises ``ValueError`` or ``TypeError`` for any other text."""
         return cls(**json.loads(text))
 
 
 def active_versions(versions: Mapping[str, int], rolled_back: Collection[str]) -> dict[str, int]:
-    """Return the flow versions that may get new turns, with their weights, leaving out rolled-back versions.
+    """Return the flow versions that may get new turns, with their weights, without rolled-back versions.
 
     If no version with a weight is left, the versions of weight 0 serve as a fallback. If all versions are rolled back,
     the settings apply.
@@ -63,7 +63,7 @@ def active_versions(versions: Mapping[str, int], rolled_back: Collection[str]) -
 
 
 def choose_flow(session_id: str, versions: Mapping[str, int]) -> str:
-    """Choose a flow version for a session at random by weight; a session always gets the same version.
+    """Choose a session's flow version randomly by weight. A session always gets the same version.
 
     Uses weighted rendezvous hashing (Schindelhauer and Schomaker, 2005): a change of weights or versions moves no more
     sessions than necessary.
@@ -75,7 +75,7 @@ def choose_flow(session_id: str, versions: Mapping[str, int]) -> str:
 
 
 def set_flow(request: TurnRequest, version: str) -> TurnRequest:
-    """Return a copy of the request with this flow version; an empty text removes the version."""
+    """Return a copy of the request with this flow version. An empty text removes the version."""
     return replace(request, labels={**request.labels, FLOW: version})
 
 
@@ -103,7 +103,7 @@ class FlowVersions:
         return self._active
 
     async def assign_flow(self, request: TurnRequest) -> TurnRequest:
-        """Return the request with a flow version, chosen by session if the request has none."""
+        """Return the request with a flow version, which is chosen by session if the request has none."""
         return request if request.labels.get(FLOW) else set_flow(request, await self.find_flow(request))
 
     async def find_flow(self, request: TurnRequest) -> str:
@@ -116,7 +116,7 @@ class FlowVersions:
         return {version: note for version, note in said.items() if version in self._versions and not note.resumed}
 
     async def roll_back_version(self, version: str, *, by: str, why: str = "") -> Mapping[str, int]:
-        """Roll a flow version back, so that it gets no new turns; return the versions that get turns instead.
+        """Roll a flow version back, so that it gets no new turns. Return the versions that get them instead.
 
         Turns keep their version. Raises ``BadRequest`` if the version is unknown, or no other version is left.
         """
@@ -129,7 +129,7 @@ class FlowVersions:
         return active_versions(self._versions, known)
 
     async def resume_version(self, version: str, *, by: str) -> Mapping[str, int]:
-        """Let a flow version get new turns again; return all versions that get turns, with their weights."""
+        """Give new turns to a flow version again. Return all versions that get turns, with their weights."""
         known = {*await self.read_rolled_back()} - {self._require_known(version)}
         await self.record_rollback(version, Rollback(at=time.time(), by=by, resumed=True))
         return active_versions(self._versions, known)
@@ -146,7 +146,7 @@ class FlowVersions:
         return version
 
     async def read_all(self) -> dict[str, Rollback]:
-        """Return all stored rollbacks by flow version, including resumed and no longer configured versions."""
+        """Return all stored rollbacks by flow version, including resumed and removed versions."""
         stored: Mapping[bytes, bytes] = await self._store.await_reply(self._store.redis.hgetall(self._key))
         found = {}
         for version, text in stored.items():

@@ -52,13 +52,13 @@ class PolicyKeeper(Admission):
     """Stores the policy and the session template of each submitted turn, so that workers can load them."""
 
     def __init__(self, store: Store, choice: PolicyChoice, check: Admission, prompts: SessionTemplates) -> None:
-        """Create the admission; ``check`` validates a turn whose policy is replaced."""
+        """Create the admission. ``check`` validates a turn whose policy is replaced."""
         self._store, self._check, self._prompts = store, check, prompts
         self._policies, self._flows = choice.policies, choice.flows
         self._kept_at: dict[str, float] = {}  # when each template was stored last
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Store the turn's policy and template; return the request with its flow version and template."""
+        """Store the turn's policy and template. Return the request with its flow version and template."""
         request = turn.request
         if applied := AppliedPolicy.from_request(request):
             request = await self._store_policy(turn, applied)
@@ -69,7 +69,7 @@ class PolicyKeeper(Admission):
         return request
 
     async def _store_policy(self, turn: Submission, applied: AppliedPolicy) -> TurnRequest:
-        """Store the turn's policy and return the request; if the policy is lost, the turn gets the current one."""
+        """Store the turn's policy and return the request. A turn whose policy is lost gets the current policy."""
         policy = applied.hash
         if await store_policy(self._store, policy, self._policies.find_text(policy)):
             return turn.request
@@ -92,7 +92,7 @@ class PolicyKeeper(Admission):
 
 
 async def renew_policy(request: TurnRequest, policies: PolicyFiles, flows: FlowVersions) -> TurnRequest:
-    """Return the request of an earlier turn with a current flow version and a current policy."""
+    """Return an earlier turn's request with a current flow version and a current policy."""
     request = await flows.assign_flow(set_flow(replace(request, template=""), ""))
     if AppliedPolicy.from_request(request) is None:
         return request
@@ -112,7 +112,7 @@ def hash_policy(request: TurnRequest, settings: Settings) -> str:
 
 
 def check_validators(names: Collection[str], settings: Settings) -> None:
-    """Raise ``BadRequest`` if a name is not the name of an available validator."""
+    """Raise ``BadRequest`` if any name does not belong to an available validator."""
     for name in names:
         # Look for installed packages last: doing so is slow.
         if not (name in BUILT_IN or name in settings.validators or name in installed_validators()):

@@ -18,7 +18,7 @@ MAX_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class SessionTemplate:
-    """A session template and its hash; the hash is ``none`` without a template."""
+    """A session template and its hash, which is ``none`` without a template."""
 
     hash: str
     text: str
@@ -30,7 +30,7 @@ class SessionTemplate:
 
 
 class SessionTemplates:
-    """Provides session templates, reading changed files again and keeping the last text of unreadable files."""
+    """Provides session templates. Changed files are read again, and unreadable files keep their last text."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -48,7 +48,7 @@ class SessionTemplates:
         return self._shipped.get(named or locale) or (self._read_file(named) if named else self._shipped["en"])
 
     def check_templates(self) -> None:
-        """Read the templates of all models and flow versions. Raises ``SettingsError`` that lists unreadable files."""
+        """Read the templates of all models and flow versions. Raises ``SettingsError`` listing unreadable files."""
         problems: dict[str, None] = {}
         for model in self._settings.models:
             for flow in self._settings.flow_version:

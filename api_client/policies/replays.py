@@ -13,7 +13,7 @@ MOST = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyReplay:
-    """A stored comparison of what a policy would decide with the decisions that were made.
+    """A stored comparison of a policy's decisions on past answers with the decisions made then.
 
     ``policy`` is the policy's hash, ``since_seconds`` how far back the comparison looked, and ``model`` is empty for
     all models.
@@ -30,7 +30,7 @@ class PolicyReplay:
 
 
 class PolicyReplays:
-    """Stores comparisons of policies. Methods raise ``StoreUnavailable`` if the store does not answer."""
+    """Stores comparisons of policies with past decisions. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.await_reply
@@ -38,7 +38,7 @@ class PolicyReplays:
         self._key = store.keys.key_named("policies:replays")
 
     async def store_replay(self, replay: PolicyReplay) -> None:
-        """Store a comparison and delete the oldest ones above the limit."""
+        """Store a comparison, and delete the oldest ones beyond the limit."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.lpush(self._key, json.dumps(asdict(replay)))
         pipe.ltrim(self._key, 0, MOST - 1)

@@ -36,7 +36,7 @@ _MOST = 64
 
 
 async def store_policy(store: Store, policy_hash: str, text: str | None) -> bool:
-    """Store a policy's text under its hash. Return False if no text is given and none is stored.
+    """Store a policy's text under its hash. Return False if there is neither a given nor a stored text.
 
     If the process dies in between, ``clear_policies`` removes the policy later. Raises ``StoreUnavailable``.
     """
@@ -91,17 +91,17 @@ def _find_template(request: bytes) -> str:
 
 
 def name_template(turn: Turn, settings: Settings) -> str:
-    """Return the session template that the settings name for the model and flow version that work on a turn."""
+    """Return the session template that the settings name for a turn's current model and flow version."""
     return settings.find_template(
         turn.stage_model or turn.request.model, "" if turn.stage_model else turn.labels.get(FLOW, "")
     )
 
 
 class StoredPolicies:
-    """Loads and caches the policies and session templates with which turns were submitted."""
+    """Loads and caches the policies and session templates that turns were submitted with."""
 
     def __init__(self, text_of: Callable[[str], Awaitable[str]]) -> None:
-        """Create an empty cache; ``text_of`` returns the stored text for a hash, or an empty string."""
+        """Create an empty cache. ``text_of`` returns the stored text for a hash, or an empty string."""
         self._text_of = text_of
         self._read: OrderedDict[str, PolicyFile | str] = OrderedDict()
         self._templates: OrderedDict[str, str] = OrderedDict()
@@ -132,7 +132,7 @@ class StoredPolicies:
             self._templates.popitem(last=False)
 
     def find_template(self, turn: Turn) -> str | None:
-        """Return a turn's template from the cache: an empty string for no template, None if the store lost it."""
+        """Return a turn's cached template: an empty string for no template, None if the store lost it."""
         return "" if turn.request.template == NONE else self._templates.get(turn.request.template)
 
     def find_problem(self, turn: Turn) -> str:
@@ -153,11 +153,11 @@ class StoredPolicies:
         return {called.get(name, name) for name in names}
 
     def find_plain_rules(self, turn: Turn) -> tuple[str, ...]:
-        """Return the validators of a turn without a policy file; an empty tuple for other turns."""
+        """Return the validators of a turn without a policy file, or an empty tuple for other turns."""
         return () if AppliedPolicy.from_request(turn.request) else turn.request.validators
 
     def find_policy(self, turn: Turn) -> PolicyFile | None:
-        """Return a turn's policy from the cache, or None if the turn has no policy.
+        """Return a turn's cached policy, or None if the turn has no policy.
 
         Raises ``ValueError`` if the store lacks the policy, or this worker cannot read it.
         """

@@ -21,7 +21,7 @@ _FILLED = {"validators": "validators", "max_attempts": "max_attempts", "policy":
 
 
 def derive_replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
-    """Derive the id of the turn that replays a turn, so that repeating the same replay gives the same turn."""
+    """Derive the id of a turn's replay, so that repeating the same replay gives the same turn."""
     check_turn_id(turn_id)
     changed = f"\0{model}\0{prompt}" if model or prompt else ""
     return f"turn-{hashlib.sha256(f'replay of {turn_id}{changed}'.encode()).hexdigest()[:32]}"

@@ -26,7 +26,7 @@ _NOTED_MS = 8 * 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerLimits:
-    """The limits for submissions of one owner; 0 means no limit.
+    """The limits on one owner's submissions, where 0 means no limit.
 
     Half of ``stored_bytes`` may come at once, the whole within HELIX_RETENTION_SECONDS. ``requests`` are those in
     progress at a relay, including streams.
@@ -40,14 +40,14 @@ class OwnerLimits:
 
 @dataclass(frozen=True, slots=True)
 class LimitRefusal:
-    """A refused submission: the exhausted limit (``rate``, ``bytes`` or ``unfinished``) and the seconds to wait."""
+    """The refusal of a submission: the exhausted limit (``rate``, ``bytes`` or ``unfinished``), the seconds to wait."""
 
     limit: str
     seconds: float
 
 
 class SubmissionLimits:
-    """Enforces the submission limits of owners. Methods raise ``StoreUnavailable`` if the store does not answer."""
+    """Enforces owners' limits on submissions. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class SubmissionLimits:
         size: int = 0,
         cost: float = 1.0,
     ) -> LimitRefusal | None:
-        """Count ``count`` turns towards an owner's limits; return the refusal if a limit is exhausted, else None.
+        """Count turns towards an owner's limits. Return the refusal if a limit is exhausted, or else None.
 
         Turns with known ids are noted as unfinished at once; for others call ``note_unfinished`` after storing.
         """

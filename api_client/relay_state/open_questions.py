@@ -29,5 +29,5 @@ class OpenQuestions:
         await self._ask(self._redis.set(self._keys.asked(owner, question), turn_id, px=int(keep_seconds * 1000)))
 
     async def forget_question(self, owner: str, question: str, turn_id: str) -> None:
-        """Delete the entry of a question that ``turn_id`` has answered, unless another turn answers it now."""
+        """Delete the entry of a question that ``turn_id`` has answered, unless another turn now answers it."""
         await self._ask(self._forget(keys=[self._keys.asked(owner, question)], args=[turn_id]))

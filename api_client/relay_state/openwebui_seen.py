@@ -15,7 +15,7 @@ _EVERY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRequest:
-    """The features of a request from Open WebUI: which headers were present, and how many tools were offered."""
+    """The features of a request from Open WebUI: the headers present, and the number of offered tools."""
 
     task: bool
     chat: bool

@@ -13,14 +13,14 @@ _TRIES, _WAIT_SECONDS = 3, 0.3
 
 
 class SignIns:
-    """Stores which browsers are signed in. Methods raise ``StoreUnavailable`` if the store does not answer."""
+    """Stores which browsers are signed in. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.await_reply
         self._keys = Keys(store.namespace)
 
     async def sign_in(self, token: str, key_hash: str, *, keep_seconds: int) -> None:
-        """Sign a browser in for ``keep_seconds`` by storing the hash of an API key for the browser's token.
+        """Sign in a browser for ``keep_seconds`` by storing an API key's hash for the browser's token.
 
         A busy store is retried, because the user would have to type the key again.
         """
@@ -35,10 +35,10 @@ class SignIns:
                 return
 
     async def find_key_hash(self, token: str) -> str:
-        """Return the hash of the API key with which a browser is signed in, or an empty string if there is none."""
+        """Return the hash of the API key that a browser signed in with, or an empty string."""
         found = await self._ask(self._redis.get(self._keys.browser_key(token)))
         return found.decode() if found else ""
 
     async def sign_out(self, token: str) -> None:
-        """Sign the browser with this token out."""
+        """Sign out the browser with this token."""
         await self._ask(self._redis.delete(self._keys.browser_key(token)))

@@ -16,22 +16,22 @@ _KEY_BYTES = 32
 
 
 class SignedLinks:
-    """Signs links and checks signatures. Methods raise ``StoreUnavailable`` if the store does not answer."""
+    """Signs links and verifies signatures. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.await_reply
         self._name = Keys(store.namespace).link_key
 
     async def sign_link(self, *what: str, until: int) -> str:
-        """Return the signature of a link to this target that expires at ``until`` (seconds since the epoch)."""
+        """Return the signature for a link to this target that expires at ``until`` (seconds since the epoch)."""
         return _compute_signature(await self._load_key(), what, until)
 
     async def is_valid(self, signature: str, *what: str, until: int) -> bool:
-        """Return True if the signature belongs to a link to exactly this target that has not expired."""
+        """Return True if the signature belongs to a link to this target that has not expired."""
         return await self.is_authentic(signature, *what, until=until) and time.time() < until
 
     async def is_authentic(self, signature: str, *what: str, until: int) -> bool:
-        """Return True if the signature belongs to a link to exactly this target, even if the link has expired."""
+        """Return True if the signature belongs to a link to this target, even if the link has expired."""
         right = _compute_signature(await self._load_key(), what, until)
         return hmac.compare_digest(right.encode(), signature.encode("utf-8", "surrogatepass"))
 

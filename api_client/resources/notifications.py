@@ -29,7 +29,7 @@ _COLUMNS: tuple[Column[OutboxEntry], ...] = (
 
 
 def _named(fields: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the id of the notification named in a submitted form; an empty tuple means all notifications."""
+    """Return the ids of the notifications named in a form. An empty tuple means all notifications."""
     return (fields["notification"],) if fields.get("notification") else ()
 
 

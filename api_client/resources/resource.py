@@ -17,7 +17,7 @@ Listed: TypeAlias = tuple[Sequence[Row], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class CellContext:
-    """Data that a table cell needs besides its row: the current time, and a lookup of names for owners and keys."""
+    """Data that a table cell needs besides its row: the current time, and the names of owners and keys."""
 
     now: float
     named: Callable[[str], str]
@@ -25,7 +25,7 @@ class CellContext:
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """The caller that views a resource over HTTP, with its permissions."""
+    """A caller that views a resource over HTTP, with its permissions."""
 
     operator: bool
     metrics: bool
@@ -48,7 +48,7 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True, kw_only=True)
 class Button(Generic[Row]):
-    """A button on a resource's page with which operators change something."""
+    """A button on a resource's page, with which operators change something."""
 
     name: str
     words: str
@@ -92,7 +92,7 @@ class Resource(Generic[Row]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcePage:
-    """Declares a web page for operators that shows the tables of resources.
+    """Declares a web page that shows the tables of resources to operators.
 
     Pages are in the navigation by ``position``.
     """

@@ -40,7 +40,7 @@ class AuditLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditGroup:
-    """Related entries of the audit log: the entries of one bulk action, or a single entry.
+    """Related entries of the audit log: those of one bulk action, or a single entry.
 
     ``first`` is the newest entry; ``turn_ids`` has the turns of the first ``MOST_NAMED`` entries.
     """
@@ -52,7 +52,7 @@ class AuditGroup:
 
 
 def group_lines(lines: Iterable[AuditLine]) -> list[AuditGroup]:
-    """Group audit entries by bulk action; a group takes the position of its newest entry."""
+    """Group audit entries by bulk action. A group is placed where its newest entry was."""
     groups: dict[object, AuditGroup] = {}
     for number, line in enumerate(lines):
         name = (line.bulk, line.action) if line.bulk else number
@@ -64,7 +64,7 @@ def group_lines(lines: Iterable[AuditLine]) -> list[AuditGroup]:
 
 
 class AuditLog(Orders):
-    """Writes and reads the audit log. Methods raise ``StoreUnavailable`` if the store does not answer."""
+    """Writes and reads the audit log. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.await_reply
@@ -72,7 +72,7 @@ class AuditLog(Orders):
         self._keep = store.settings.audit_seconds
 
     async def write_line(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
-        """Write an entry and return its id, dropping entries older than the setting ``audit_seconds``."""
+        """Write an entry and return its id. Drop entries older than the setting ``audit_seconds``."""
         return await self._append_entry(
             {"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]}
         )
@@ -81,7 +81,7 @@ class AuditLog(Orders):
     async def place_order(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
     ) -> AsyncIterator[PlacedOrder]:
-        """Write an entry before the action in the ``async with`` block; if the action fails, add the reason."""
+        """Write an entry before the ``async with`` block carries out the action. If the block fails, add the reason."""
         line, order = await self.write_line(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail), PlacedOrder()
         try:
             yield order
@@ -92,7 +92,7 @@ class AuditLog(Orders):
             await self.add_refusal(line, order.refused)
 
     async def add_refusal(self, line: str, why: str | Exception) -> None:
-        """Add to an entry why its action failed. Nothing is added if the store was unavailable."""
+        """Add the reason of an action's failure to its entry. Nothing is added if the store was unavailable."""
         if isinstance(why, StoreUnavailable):
             return
         name = "" if isinstance(why, str | HelixError) else f"{type(why).__name__}: "

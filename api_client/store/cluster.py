@@ -58,7 +58,7 @@ def find_slot(namespace: str) -> int:
 
 
 def find_master(slots: Iterable[Any], slot: int, asked: str) -> Address | None:
-    """Return the address of a slot's master from a CLUSTER SLOTS reply, or None if the slot has no master."""
+    """Return the address of a slot's master from a CLUSTER SLOTS reply, or None without a master."""
     for first, last, master, *_ in slots:
         if first <= slot <= last:
             host = _decode_text(master[0])
@@ -77,7 +77,7 @@ def _decode_text(name: Any) -> str:
 
 
 class _Nodes:
-    """Remembers the nodes of a Redis Cluster in the order in which to ask them for a slot's master."""
+    """The nodes of a Redis Cluster, in the order in which to ask them for a slot's master."""
 
     def __init__(self, cluster: ClusterAddress, namespace: str, options: Mapping[str, Any]) -> None:
         self._named, self._known = cluster.nodes, list[Address](cluster.nodes)
@@ -88,7 +88,7 @@ class _Nodes:
         return tuple(dict.fromkeys((*self._known, *self._named)))
 
     def _accept_reply(self, node: Address, replies: tuple[Mapping[str, str], Sequence[Any]]) -> Address | None:
-        """Return the slot's master from a node's replies; return None if the node may be outdated."""
+        """Return the slot's master from a node's replies, or None if the node may be outdated."""
         state, slots = replies
         found = find_master(slots, self._slot, node[0]) if state["cluster_state"] == "ok" else None
         if found:

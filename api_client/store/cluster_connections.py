@@ -49,7 +49,7 @@ class _AsyncTls(_AsyncToMaster, aioredis.SSLConnection):
 
 
 def pool_options(cluster: ClusterAddress, namespace: str, options: Mapping[str, Any], *, loop: bool) -> dict[str, Any]:
-    """Return redis-py pool options whose connections go to the master of the installation's cluster slot.
+    """Return options for a redis-py connection pool that connects to the master of the installation's cluster slot.
 
     ``options`` are the options of a pool for the first node.
     """

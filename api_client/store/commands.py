@@ -58,7 +58,7 @@ CANCEL, ENQUEUE = _LUA / "cancel.lua", _LUA / "enqueue.lua"
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A Lua script that reads or changes keys of the store in one atomic step.
+    """A Lua script that reads or changes keys of the store atomically.
 
     ``rest`` allows further arguments after the named ones; ``keys`` says how many ``turn_keys`` the script needs.
     """
@@ -71,7 +71,7 @@ class Script:
     keys: int = 21
 
     def build_argv(self, turn_id: str, values: dict[str, Word], rest: Sequence[Word] = ()) -> tuple[Word, ...]:
-        """Return the script's ARGV for a turn: the turn id, the named ``values``, and then ``rest``.
+        """Build the script's ARGV for a turn: the turn id, the named ``values``, and then ``rest``.
 
         Raises ``TypeError`` for an argument that is missing or not declared in the script's header.
         """
@@ -82,12 +82,12 @@ class Script:
 
 
 def load_script(path: Path, settings: Settings) -> Script:
-    """Load a Lua script from a file, adding shared functions and constants that depend on the settings."""
+    """Load a Lua script from a file, adding shared functions and constants from the settings."""
     return _build_script(path, _format_constants(settings))
 
 
 def load_queue_script(path: Path, settings: Settings) -> Script:
-    """Load a Lua script about the fair queue, adding the functions that it needs from ``lua/fair_queue.lua``."""
+    """Load a Lua script about the fair queue, adding shared functions from ``lua/fair_queue.lua``."""
     own = path.read_text()
     common = [*_format_constants(settings).splitlines(), *_declarations(_AROUND), *_declarations(_INSIDE[0])]
     text = "\n".join(["#!lua", *_select_needed(common, own), own])
@@ -95,7 +95,7 @@ def load_queue_script(path: Path, settings: Settings) -> Script:
 
 
 def find_queue(settings: Settings) -> str:
-    """Return the key of the agents' message queue if the store holds the queues, otherwise an empty string."""
+    """Return the key of the agents' message queue if the store holds the queues, or else an empty string."""
     return f"{settings.namespace}:celery:{RUN_QUEUE}" if settings.has_queues else ""
 
 
@@ -113,7 +113,7 @@ class ReleaseReply:
 
     @classmethod
     def parse_reply(cls, reply: Any) -> ReleaseReply:
-        """Parse a reply of ``release.lua``. Leave turns with unknown tasks to the reapers of other workers."""
+        """Parse a reply of ``release.lua``. Turns with unknown tasks are left to other workers."""
         places, left = ([part.decode() for part in each] for each in reply)
         known = list[tuple[ChainTask, str, str]]()
         for turn_id, chain_task, session_id in zip(left[::3], left[1::3], left[2::3], strict=True):
@@ -252,7 +252,7 @@ def _breaker_of(settings: Settings) -> list[int]:
 
 
 def _format_constant(name: str, value: object) -> str:
-    """Return the Lua declaration of a constant; a table becomes a function, because most scripts do not use it."""
+    """Return the Lua declaration of a constant. Tables become functions, because most scripts do not use them."""
     if isinstance(value, int):
         return f"local {name} = {value}"
     return f"local function {name}() return {_format_literal(value)} end"
@@ -270,7 +270,7 @@ def _format_literal(value: object) -> str:
 
 @lru_cache(maxsize=256)  # the same for all commands of a turn, like `keys_of`
 def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") -> tuple[str, ...]:
-    """Return the KEYS of scripts about a turn, in the order that the scripts expect.
+    """Return the KEYS for scripts about a turn, in the order that the scripts expect.
 
     ``queue`` is the result of ``find_queue``. Raises ``ValueError`` if ``turn_id`` is not a turn id.
     """
@@ -287,6 +287,6 @@ def _shared_keys(keys: Keys) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def line_keys(keys: Keys, queue: str) -> tuple[str, ...]:
-    """Return the keys of the fair queue among a script's KEYS, with a placeholder if ``queue`` is empty."""
+    """Return the KEYS of the fair queue, with a placeholder if ``queue`` is empty."""
     owners = keys.turns_of("interactive"), keys.turns_of("background")
     return (keys.waiting, keys.places, *owners, keys.released, keys.at_work, queue or keys.places)

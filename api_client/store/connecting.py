@@ -50,7 +50,7 @@ def open_store(
     resends: int = 0,
     single: bool = False,
 ) -> aioredis.Redis:
-    """Return a redis-py client for one event loop, with connections to the configured store.
+    """Return a redis-py client of the configured store for one event loop.
 
     ``answer_seconds`` also limits the login and questions to Sentinel. With ``single`` all callers share one
     connection. Raises ``SettingsError`` if no store is configured.
@@ -72,7 +72,7 @@ def open_store(
 
 
 def open_blocking_store(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3) -> Any:
-    """Return a blocking redis-py client for the configured store, for threads and programs without an event loop.
+    """Return a blocking redis-py client of the configured store, for threads and programs without an event loop.
 
     Raises ``SettingsError`` if no store is configured.
     """
@@ -117,7 +117,7 @@ def _master_options(sentinels: SentinelAddress, kind: type) -> dict[str, Any]:
 
 
 class _Pool(aioredis.ConnectionPool):
-    """Connection pool that keeps only a few idle connections, so that a burst of streams leaves none behind."""
+    """A connection pool that closes all but a few idle connections after a burst."""
 
     def make_connection(self) -> Any:
         """Create a connection that packs commands with hiredis, which is faster than redis-py."""
@@ -174,7 +174,7 @@ class _AsyncOfSentinel(AsyncSentinelManagedConnection):
 
 
 class OpenedConnection:
-    """A connection that redis-py opened and authenticated, but whose transport is used directly for speed."""
+    """A connection opened and authenticated by redis-py whose transport is used directly, for speed."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection  # keeps the writer alive, which would close the transport on collection
@@ -183,7 +183,7 @@ class OpenedConnection:
         self.reader = hiredis.Reader(protocolError=InvalidResponse, replyError=error_of, notEnoughData=NOT_YET)
 
     def close(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         self.transport.abort()
         self._connection._close()  # noqa: SLF001  # avoids a warning about an unclosed connection
 

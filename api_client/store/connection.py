@@ -24,7 +24,7 @@ from api_client.store.connecting import NOT_YET, OpenedConnection, open_store
 
 
 class Connection:
-    """A connection to the store that all coroutines of an event loop share, reconnecting after a loss.
+    """A connection to the store that all coroutines of an event loop share, with automatic reconnection.
 
     ``connect_seconds`` limits each step of connecting, ``answer_seconds`` the store's silence while a reply is due.
     """
@@ -48,7 +48,7 @@ class Connection:
         return await (await self._shared_pipeline()).send_command(words)
 
     async def open_another(self) -> OpenedConnection:
-        """Open and return another connection to the same store, for example for a subscription.
+        """Open another connection to the same store, for example for a subscription.
 
         Raises ``RedisError`` if the store does not answer.
         """
@@ -60,14 +60,14 @@ class Connection:
         return OpenedConnection(made)
 
     async def close(self) -> None:
-        """Close the connection; commands that wait for a reply fail."""
+        """Close the connection. Commands that are waiting for a reply fail."""
         if self._opening and not self._opening.done():
             await asyncio.wait([self._opening])
         if self._line:
             self._line.close_failed(RedisConnectionError("closed"))
 
     async def _shared_pipeline(self) -> _Pipeline:
-        """Open a new connection that concurrent callers share; cancelling one caller does not cancel the others."""
+        """Open a connection on behalf of all concurrent callers. Cancelling one caller does not affect the others."""
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self._open_pipeline(), name="store connection")
         return await asyncio.shield(self._opening)
@@ -78,7 +78,7 @@ class Connection:
 
 
 class SingleConnection(Connection):
-    """A store connection that sends one command after the other, for programs that poll.
+    """A store connection that sends one command at a time, for programs that poll.
 
     ``redis`` is the same connection as a redis-py client.
     """
@@ -102,7 +102,7 @@ class SingleConnection(Connection):
 
 
 class _Pipeline(asyncio.Protocol):
-    """An open connection that pipelines commands; ``lost`` is the error that ended it, or None."""
+    """An open connection that pipelines commands. ``lost`` is the error that ended it, or None."""
 
     def __init__(self, connection: OpenedConnection, answer_seconds: float) -> None:
         self.lost: Exception | None = None
@@ -143,7 +143,7 @@ class _Pipeline(asyncio.Protocol):
             self._transport.write(b"".join(unsent))
 
     def data_received(self, data: bytes) -> None:
-        """Parse received data and give each waiting command its reply, in order."""
+        """Parse received data and pass replies to the waiting commands, in order."""
         self._silent_since = self._loop.time()
         self._reader.feed(data)
         while (reply := self._reader.gets()) is not NOT_YET:
@@ -162,7 +162,7 @@ class _Pipeline(asyncio.Protocol):
                 return
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail every command that waits for a reply, because the connection broke."""
+        """Fail all commands that are waiting for a reply, because the connection was lost."""
         self.close_failed(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
 
     def _check_silence(self) -> None:
@@ -174,7 +174,7 @@ class _Pipeline(asyncio.Protocol):
             self._looking = self._loop.call_at(silent_since + self._answer_seconds, self._check_silence)
 
     def close_failed(self, why: RedisError) -> None:
-        """Close the connection and fail every command that waits for a reply."""
+        """Close the connection and fail all commands that are waiting for a reply."""
         if self.lost is not None:
             return
         self.lost = why
@@ -191,13 +191,13 @@ class Listener(Protocol):
     """Receives the messages of a subscription. Methods are called in the subscription's event loop."""
 
     def on_subscribed(self, channel: bytes) -> None:
-        """Handle the store's confirmation of a subscription, from which on no message of the channel is missed."""
+        """Handle the confirmation of a subscription. From now on, no message of the channel is missed."""
 
     def on_message(self, channel: bytes, data: bytes) -> None:
         """Handle a message that arrived on a channel."""
 
     def on_lost(self, error: Exception) -> None:
-        """Handle the loss of the connection and all its channels. Called at most once, and never after ``end``."""
+        """Handle the loss of the connection with all its channels. Called at most once, and never after ``end``."""
 
 
 class Subscription(asyncio.Protocol):
@@ -259,7 +259,7 @@ class Subscription(asyncio.Protocol):
             self._listener.on_lost(error)
 
     def end(self) -> None:
-        """Close the connection without telling the listener."""
+        """Close the connection without informing the listener."""
         if not self._ended:
             self._ended = True
             if not self._loop.is_closed():

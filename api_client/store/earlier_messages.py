@@ -22,7 +22,7 @@ _DIGEST = 32
 
 
 def split_history(request: TurnRequest) -> tuple[TurnRequest, list[str]]:
-    """Return a request without a long history, and the history: digest and stored value of each message, newest first.
+    """Split a long history off a request. Return both, the history as digest and value of each message, newest first.
 
     The history is empty if it stays in the request.
     """
@@ -39,7 +39,7 @@ def split_history(request: TurnRequest) -> tuple[TurnRequest, list[str]]:
 
 
 def join_history(turn: Turn, messages: Sequence[bytes] | None) -> Turn:
-    """Return a turn with the messages before its own, as the store has them.
+    """Return a turn with the earlier messages that the store keeps separately.
 
     Raises ``ValueError`` if the store has lost some of them.
     """

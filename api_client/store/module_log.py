@@ -16,7 +16,7 @@ logging.getLogger("api_client").addHandler(logging.NullHandler())  # keeps warni
 
 
 class ModuleLog:
-    """Logs events of one module with structured fields, for example ``log.info("turn.submitted", turn_id=...)``."""
+    """Logs events of a module with structured fields, as in ``log.info("turn.submitted", turn_id=...)``."""
 
     def __init__(self, name: str) -> None:
         self._structured = structlog.get_logger(name)

@@ -28,7 +28,7 @@ def write_mark(store: redis.Redis, namespace: str) -> None:
 
 
 def dump_key(store: redis.Redis, namespace: str) -> bytes:
-    """Write a test key and return its serialised form, to find out if another server can read the format."""
+    """Write a test key and return its serialised form, to test whether another server can read the format."""
     write_mark(store, namespace)
     return cast("bytes", store.dump(Keys(namespace).written))
 
@@ -41,7 +41,7 @@ def try_key(target: redis.Redis, namespace: str, key: bytes) -> None:
 
 
 def require_room(target: redis.Redis, namespace: str, digest: str) -> None:
-    """Raise ``RestoreRefused`` unless a store is empty or holds an interrupted restore of the same backup."""
+    """Raise ``RestoreRefused`` unless the store is empty or holds an interrupted restore of the same backup."""
     keys = Keys(namespace)
     begun = target.hget(keys.installation, RESTORING)
     if begun is not None:
@@ -67,7 +67,7 @@ def _escape_pattern(namespace: str) -> str:
 
 
 def copy_keys(source: redis.Redis, target: redis.Redis, namespace: str, digest: str) -> int:
-    """Copy every key of an installation from a backup's server into the store; return the number of keys.
+    """Copy an installation's keys from a backup's server into the store, and return their number.
 
     During the copy the store is marked with the digest of the backup. Raises ``RestoreRefused`` if the store's server
     cannot read the keys.

@@ -9,7 +9,7 @@ from redis.exceptions import NoScriptError
 
 
 class ReadScript:
-    """A Lua script without writes, called with its keys and arguments.
+    """A read-only Lua script, called with its keys and arguments.
 
     ``EVALSHA`` of a script that the server does not know counts as a write, and so waits as long as writes wait, for
     instance until a full disk lets the server rewrite its append-only file. ``EVALSHA_RO`` never waits.

@@ -46,7 +46,7 @@ _PATIENCE_SECONDS = 4.0
 
 
 class Store:
-    """Client for the Redis store, used by one event loop. Failed requests raise ``StoreUnavailable``.
+    """A client of the Redis store for one event loop. Failed requests raise ``StoreUnavailable``.
 
     Frequent commands share one connection (``send_command``, ``run_command``), at a third of the processor time. Other
     commands use a connection each through ``redis`` and ``await_reply``, and may block (WAIT) or return megabytes.
@@ -54,7 +54,7 @@ class Store:
     """
 
     def __init__(self, settings: Settings, one: SingleConnection | None = None) -> None:
-        """Create the store client. ``one`` is an existing connection to share, which its owner closes."""
+        """Create the client. ``one`` is an existing connection to share, which its owner closes."""
         self.settings = require_store(settings)
         self._sentinels = SentinelAddress.parse(self.settings.store_url)
         connect, answer = _CONNECT_SECONDS, _ANSWER_SECONDS
@@ -71,12 +71,12 @@ class Store:
 
     @property
     def has_queues(self) -> bool:
-        """Return True if the store also holds Celery's queues, so that one command can change both."""
+        """Return True if the store also holds Celery's queues, so that a command can change both atomically."""
         return self.settings.has_queues
 
     @property
     def namespace(self) -> str:
-        """Return the prefix of all keys of this installation."""
+        """Return the prefix of this installation's keys."""
         return self.settings.namespace
 
     async def close(self) -> None:
@@ -85,7 +85,7 @@ class Store:
         await self.redis.aclose()
 
     async def await_reply(self, answer: Awaitable[Any]) -> Any:
-        """Wait a few seconds for a reply of the client ``redis`` and return the reply.
+        """Wait a few seconds for a reply of the client ``redis``, and return the reply.
 
         Raises ``StoreUnavailable`` for an error or a missing reply.
         """
@@ -97,7 +97,7 @@ class Store:
 
     @contextlib.contextmanager
     def tolerate_failures(self, what: str) -> Iterator[None]:
-        """Log errors of housekeeping in the ``with`` block instead of raising them, so that submissions do not fail.
+        """Log housekeeping errors in the ``with`` block instead of raising them, so that submissions do not fail.
 
         Raises ``StoreUnavailable`` if the store does not answer.
         """
@@ -156,7 +156,7 @@ class Store:
         return await self._get_reply(words, command.text)
 
     async def send_command(self, *words: Word) -> Any:
-        """Send one command and return its raw reply. The command may be executed twice if the connection is lost."""
+        """Send a command and return its raw reply. If the connection is lost, the command may be executed twice."""
         return await self._get_reply(words)
 
     async def read_hash(self, key: str) -> dict[bytes, bytes]:
@@ -170,7 +170,7 @@ class Store:
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def run_script(self, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
-        """Run a Lua script and return its reply. The script may be executed twice if the connection is lost."""
+        """Run a Lua script and return its reply. If the connection is lost, the script may be executed twice."""
         return await self._get_reply(("EVALSHA", script.sha, len(keys), *keys, *arguments), script.text)
 
     async def _get_reply(self, words: tuple[Word, ...], script: str = "") -> Any:
@@ -187,7 +187,7 @@ class Store:
             raise to_unavailable(error) from error
 
     async def send_raw(self, *words: Word) -> Any:
-        """Send one command and return its reply. Raises ``RedisError`` instead of ``StoreUnavailable``."""
+        """Send a command and return its reply. Raises ``RedisError`` instead of ``StoreUnavailable``."""
         try:
             return await self._connection.send_command(*words)
         except _RESENT_AFTER:
@@ -199,7 +199,7 @@ class Store:
         return Subscription(await self._connection.open_another(), listener)
 
     async def await_durability(self, turn_id: str, seq: int, at_ms: int = 0) -> None:
-        """Wait until a turn's events up to ``seq`` are stored as durably as the setting HELIX_DURABILITY demands.
+        """Wait until a turn's events up to ``seq`` are stored as durably as HELIX_DURABILITY demands.
 
         ``everysec`` needs the server's kernel, ``power`` the disk, ``replicated`` the replicas. ``at_ms`` is the time
         of the event by the store's clock, 0 for now. Raises ``StoreUnavailable`` if the confirmation is late, or the
@@ -252,7 +252,7 @@ class Store:
         raise to_unavailable(ResponseError("MISCONF the disk is full or broken: the last writes are in memory alone"))
 
     async def _look_at_disk(self) -> bytes:
-        """Ask the server about its disk. Callers that come while a question is under way share the next one."""
+        """Ask the server about its disk. Callers that arrive during a request share the next request."""
 
         async def ask() -> bytes:
             async with self._look_lock:
@@ -265,7 +265,7 @@ class Store:
 
 
 def to_unavailable(error: BaseException) -> StoreUnavailable:
-    """Convert an error of the store's client to ``StoreUnavailable``, with the server's message if it refused."""
+    """Convert an error of the store's client to ``StoreUnavailable``, with the message of a refusal."""
     text = " ".join(str(error).split())[:160]
     return StoreUnavailable(f"{type(error).__name__}{f': {text}' if text else ''}", find_refusal(error))
 

@@ -22,14 +22,14 @@ _SAMPLED = 1
 
 
 class CallerSpan(NamedTuple):
-    """The trace and span in which the caller requested the turn."""
+    """The trace and the span in which the caller requested the turn."""
 
     trace_id: int
     span_id: int
 
 
 def caller_span(traceparent: str) -> CallerSpan | None:
-    """Parse a ``traceparent`` header; return None if it is invalid or its trace is not recorded.
+    """Parse a ``traceparent`` header. Return None if it is invalid or its trace is not recorded.
 
     An invalid header is not an error: the turn starts its own trace.
     """
@@ -43,7 +43,7 @@ def caller_span(traceparent: str) -> CallerSpan | None:
 
 
 def select_traceparent(given: Sequence[str]) -> str:
-    """Return a request's ``traceparent`` header, or an empty string unless there is exactly one valid header."""
+    """Return a request's ``traceparent`` header if exactly one valid header is given, or else an empty string."""
     return given[0] if len(given) == 1 and caller_span(given[0]) else ""
 
 
@@ -90,13 +90,13 @@ class Span:
 
 
 def find_trace_id(turn: Turn) -> int:
-    """Return the trace id of a turn, which is the caller's trace id if there is one."""
+    """Return the trace id of a turn: the caller's trace id if there is one, or else one derived from the turn."""
     caller = caller_span(turn.request.traceparent)
     return caller.trace_id if caller else int(turn.turn_id.partition("-")[2], 16)
 
 
 def derive_span_id(turn: Turn, key: str) -> int:
-    """Derive the id of a turn's span, which is always the same for the same turn and ``key``."""
+    """Derive the id of a turn's span, always the same for the same turn and ``key``."""
     return int.from_bytes(hashlib.sha256(f"{turn.turn_id} {turn.epoch} {key}".encode()).digest()[:8], "big")
 
 
@@ -114,7 +114,7 @@ def build_spans(turn: Turn, events: Iterable[Event], providers: Mapping[str, str
 
 @dataclass(slots=True)
 class _AttemptTrace:
-    """Collects what a turn's events say about one attempt, to build the attempt's span."""
+    """Collects the information about one attempt in a turn's events, to build the attempt's span."""
 
     number: int
     model: str

@@ -13,7 +13,7 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 
 
 def find_endpoint(environ: Mapping[str, str]) -> str:
-    """Return the trace receiver that OpenTelemetry's variables name, or an empty string if tracing is off."""
+    """Return the trace receiver's address in OpenTelemetry's variables, or an empty string if tracing is off."""
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     exporters = environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",")
     if off or not {"", "otlp"} & set(exporters):

@@ -18,7 +18,7 @@ class CancelAction(TurnAction):
     statuses = STATUSES["unfinished"]
 
     async def apply(self, client: TurnsClient, turn: Turn, *, owner: str | None) -> ActionResult:
-        """Cancel the turn; a finished turn stays as it is."""
+        """Cancel the turn. A finished turn is left unchanged."""
         after = await client.canceller.cancel(turn.turn_id, owner=owner)
         if turn.state is TurnState.FINISHED:
             return ActionResult(turn.turn_id, False, f"was already finished: {turn.outcome}")

@@ -8,14 +8,14 @@ from api_client.contract.turn import Turn
 
 
 class DropAction(TurnAction):
-    """Takes a dead letter off the list; its history stays readable until its retention ends."""
+    """Removes a dead letter from the list. Its history stays readable until its retention ends."""
 
     name, past, targets, only = "drop", "dropped", "dead letters", "dead"
     position = 3
     operators_only = "drops dead letters"
 
     async def apply(self, client: TurnsClient, turn: Turn, *, owner: str | None) -> ActionResult:
-        """Take the turn off the list of dead letters. Raises ``TurnNotFinished`` if it is not on the list."""
+        """Remove the turn from the dead letters. Raises ``TurnNotFinished`` if it is not among them."""
         await client.dead_letters.drop_letter(turn.turn_id)
         return ActionResult(turn.turn_id, True, "dropped")
 

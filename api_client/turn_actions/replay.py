@@ -15,7 +15,7 @@ from api_client.policies.turn_replays import build_replay_request, derive_replay
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayAction(TurnAction):
-    """Submits a turn again, with another model or last message if they are given."""
+    """Submits a turn again, optionally with another model or last message."""
 
     model: str = ""
     prompt: str = ""
@@ -28,27 +28,27 @@ class ReplayAction(TurnAction):
 
     @property
     def detail(self) -> str:
-        """Describe the change in words without the message's text."""
+        """Describe the change without quoting the new message."""
         parts = [f"model={self.model}" if self.model else "", "message edited" if self.prompt else ""]
         return ", ".join(filter(None, parts))
 
     def with_model(self, model: str) -> ReplayAction:
-        """Return the replay by another model."""
+        """Return the replay with another model."""
         return replace(self, model=model)
 
     def fit_to(self, turn: Turn) -> ReplayAction:
-        """Return the replay without a model or message that the turn had already."""
+        """Return the replay without a model or message that equals the turn's own."""
         same_text = self.prompt == turn.request.prompt.replace("\r\n", "\n")
         model = "" if self.model == turn.request.model else self.model
         return replace(self, model=model, prompt="" if same_text else self.prompt)
 
     def new_turn(self, turn: Turn) -> NewTurn:
-        """Return the turn that the replay submits."""
+        """Return the turn that the replay would submit."""
         new_id = derive_replay_id(turn.turn_id, self.model, self.prompt)
         return NewTurn(new_id, self.model or turn.request.model, self.prompt)
 
     async def apply(self, client: TurnsClient, turn: Turn, *, owner: str | None) -> ActionResult:
-        """Submit the turn again. A dead letter leaves the list."""
+        """Submit the turn again. If it is a dead letter, remove it from the list."""
         known = bool(await client.lists.read_turns([self.new_turn(turn).turn_id]))
         new = await self.submit(client, turn)
         if turn.outcome is Outcome.DEAD:
@@ -68,7 +68,7 @@ class ReplayAction(TurnAction):
         return await client.submitter.submit(request, turn_id=self.new_turn(turn).turn_id)
 
     def result_data(self, done: ActionResult, turn: Turn) -> dict[str, Any]:
-        """Return the ids of the new turn and of the turn that it repeats."""
+        """Return the ids of the new turn and of the original turn."""
         return {"turn_id": done.new_turn_id, "replay_of": turn.turn_id}
 
 

@@ -14,7 +14,7 @@ log = ModuleLog(__name__)
 
 
 class Canceller:
-    """Cancels turns on request, so that the next turn of the same session can start."""
+    """Cancels turns on request, so that the session's next turn can start."""
 
     def __init__(self, store: Store, reader: TurnReader, announcer: Announcer) -> None:
         self._store = store
@@ -23,7 +23,7 @@ class Canceller:
         self._cancel = store.load_command(CANCEL)
 
     async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
-        """Cancel a turn in any state and return its record. A finished turn stays unchanged.
+        """Cancel a turn in any state and return its record. A finished turn is left unchanged.
 
         Raises ``TurnNotFound`` if the turn does not exist or has another owner.
         """

@@ -26,14 +26,14 @@ _CONFIRM_SECONDS = 2.0
 
 @dataclass(slots=True, eq=False)
 class ChannelSubscriber:
-    """A reader's subscription to the wake-up channel of a turn."""
+    """A reader's subscription to a turn's wake-up channel."""
 
     _heard: deque[bytes] = field(default_factory=deque)
     _rung: asyncio.Event = field(default_factory=asyncio.Event)
     _lost: Exception | None = None
 
     async def next_event(self, seconds: float) -> bytes | None:
-        """Return the next event, ``LOOK`` if the log must be read again, or None after ``seconds`` of silence.
+        """Return the next event, ``LOOK`` if the log must be read again, or None after ``seconds`` without events.
 
         Raises ``RedisError`` or ``OSError`` if the connection was lost, and events with it.
         """
@@ -49,7 +49,7 @@ class ChannelSubscriber:
         return None
 
     def deliver(self, data: bytes) -> None:
-        """Pass an event to the reader, or ``LOOK`` if too many events are waiting."""
+        """Pass an event to the reader, or ``LOOK`` if too many events are queued."""
         if len(self._heard) >= _MOST:
             self._heard.clear()
             data = LOOK
@@ -57,7 +57,7 @@ class ChannelSubscriber:
         self._rung.set()
 
     def fail(self, error: Exception) -> None:
-        """Tell the reader that the connection was lost."""
+        """Inform the reader that the connection was lost."""
         self._lost = error
         self._rung.set()
 
@@ -69,7 +69,7 @@ class _Channel:
 
 
 class ChannelHub:
-    """Shares one pub/sub connection among all readers that wait for events of turns."""
+    """Shares one pub/sub connection among all readers of turns' events."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -102,13 +102,13 @@ class ChannelHub:
             self._unsubscribe(key, channel, subscriber)
 
     async def close(self) -> None:
-        """Close the connection; the remaining readers receive a connection error."""
+        """Close the connection. Remaining readers receive a connection error."""
         if self._opening and not self._opening.done():
             await asyncio.wait([self._opening])
         self.on_lost(RedisConnectionError("the client was closed"))
 
     async def _shared_connection(self) -> Subscription:
-        """Open a new connection that concurrent callers share; cancelling one caller does not cancel the others."""
+        """Open a connection on behalf of all concurrent callers. Cancelling one caller does not affect the others."""
         if self._opening is None or self._opening.done() or self._opening.get_loop() is not asyncio.get_running_loop():
             self._opening = asyncio.create_task(self._open_connection(), name="wake-up channels")
         return await asyncio.shield(self._opening)
@@ -141,7 +141,7 @@ class ChannelHub:
             self._line.unsubscribe(key)
 
     def on_subscribed(self, channel: bytes) -> None:
-        """Record that the store confirmed the subscription to a channel."""
+        """Record that the store has confirmed the subscription to a channel."""
         if found := self._channels.get(channel):
             found.confirmed.set()
 

@@ -11,7 +11,7 @@ from api_client.store.commands import ENQUEUE, RELEASE, ReleaseReply, find_queue
 
 
 class FairQueue:
-    """Queues turns that have not run yet, so that owners take turns. Methods raise ``StoreUnavailable``."""
+    """Queues turns that have not run yet, so that all owners get their share. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, announcer: Announcer) -> None:
         self._store = store

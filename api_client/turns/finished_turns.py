@@ -18,14 +18,14 @@ _IDLE_MS = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedBatch:
-    """A batch of finished turns, all of which ended before ``until`` (milliseconds of the store's clock)."""
+    """A batch of finished turns that ended before ``until`` (milliseconds of the store's clock)."""
 
     turn_ids: tuple[str, ...]
     until: int
 
 
 class FinishedTurns:
-    """Reads finished turns in batches, remembering the position in the store. Methods raise ``StoreUnavailable``."""
+    """Reads finished turns in batches, remembering its position in the store. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, reader: str) -> None:
         self._redis, self._ask, self._clock_ms = store.redis, store.await_reply, store.read_clock_ms
@@ -34,7 +34,7 @@ class FinishedTurns:
         self._life = int(store.settings.retention_seconds)
 
     async def start_reading(self, since_seconds: float | None = None) -> None:
-        """Start with turns that finished ``since_seconds`` ago; None continues at the stored position."""
+        """Start with turns that finished ``since_seconds`` ago, or at the stored position for None."""
         now = await self._clock_ms()
         if since_seconds is None:
             await self._ask(self._redis.set(self._cursor, now, nx=True, ex=self._life))
@@ -66,12 +66,12 @@ class FinishedTurns:
         await self._store_cursor(batch.until)
 
     async def count_waiting(self, longer_than: float) -> int | None:
-        """Count unread turns that ended more than ``longer_than`` seconds ago; return None if reading never began."""
+        """Count unread turns that ended more than ``longer_than`` seconds ago. Return None if reading never began."""
         until = await self._clock_ms() - round(longer_than * 1000)
         if not (since := await self._ask(self._redis.get(self._cursor))):
             return None
         return int(await self._ask(self._redis.zcount(self._keys.finished, int(since), f"({until}")))
 
     async def _store_cursor(self, until: int) -> None:
-        """Store the reading position, which expires like a turn so that an abandoned reader leaves nothing behind."""
+        """Store the reading position, which expires like a turn so that an abandoned reader leaves no data."""
         await self._ask(self._redis.set(self._cursor, until, ex=self._life))

@@ -25,7 +25,7 @@ _DECIDE = Path(__file__).with_name("lua") / "decide.lua"
 
 
 class Inbox:
-    """Lists turns that wait for a person's decision and stores decisions. Methods raise ``StoreUnavailable``."""
+    """Lists turns that wait for a person's decision, and stores decisions. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, reader: TurnReader, announcer: Announcer, orders: Orders) -> None:
         self._store, self._orders = store, orders
@@ -57,7 +57,7 @@ class Inbox:
         suspended_at: float = 0.0,
         how: str = "inbox",
     ) -> Turn:
-        """Answer the open question of a suspended turn with the choice ``kind``; return the turn's new record.
+        """Answer a suspended turn's question with the choice ``kind``. Return the turn's new record.
 
         The order is recorded first. Repeating the call with the same ``decision_id`` is safe. ``by`` is the verified
         identity of the person, ``name`` the unverified name, ``text`` an edited answer, ``suspended_at`` identifies the

@@ -26,7 +26,7 @@ class PhaseSubmitter:
     async def submit_phases(
         self, phases: Sequence[Phase], *, directory: str, idempotency_key: str = "", **more: Any
     ) -> list[str]:
-        """Store one turn per phase, to run one after the other, and return the ids of the turns.
+        """Store one turn per phase, to run one after the other, and return the turns' ids.
 
         A failed phase stops the later phases. Repeating the call with the same ``idempotency_key`` stores only the
         missing turns. Either all phases are admitted or none is stored. Raises the errors of ``Submitter.submit``,
@@ -64,5 +64,5 @@ class PhaseSubmitter:
         return [raw.decode() for raw in await self._store.await_reply(self._store.redis.smembers(self._folders))]
 
     async def forget_folders(self, folders: Sequence[str]) -> None:
-        """Remove folders that no longer exist from the stored list of folders."""
+        """Remove folders that no longer exist from the stored list."""
         await self._store.await_reply(self._store.redis.srem(self._folders, *folders))

@@ -19,7 +19,7 @@ from api_client.contract.turn import SlotShare, TurnRequest
 
 
 def normalise_folder(directory: str) -> str:
-    """Return the normalised path of a folder that holds a phases.yaml, relative to HELIX_ROOT.
+    """Return the normalised path of a folder with a phases.yaml, relative to HELIX_ROOT.
 
     Raises ``BadRequest`` if phases may not use a folder of this name.
     """
@@ -29,7 +29,7 @@ def normalise_folder(directory: str) -> str:
 
 
 def is_granted(settings: Settings, directory: str, holder: str) -> bool:
-    """Return True if HELIX_PHASE_DIRECTORIES lets the owner ``holder`` run phases in this folder."""
+    """Return True if HELIX_PHASE_DIRECTORIES allows the owner ``holder`` to run phases in this folder."""
     path = PurePosixPath(directory)
     grants = (entry.partition("=") for entry in settings.phase_directories)
     return any(path.is_relative_to(folder.strip()) and owner.strip() in {"*", holder} for folder, _, owner in grants)

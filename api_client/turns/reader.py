@@ -26,7 +26,7 @@ _BATCH = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOutline:
-    """The events of a turn, in which pieces of output are only counted."""
+    """The events of a turn, with its pieces of output only counted."""
 
     events: tuple[Event, ...]
     pieces: int
@@ -52,7 +52,7 @@ class TurnReader:
         self._outline = ReadScript(store.redis, _OUTLINE)
 
     async def read_turn(self, turn_id: str, *, owner: str | None = None) -> Turn:
-        """Return the record of a turn. Raises ``TurnNotFound`` if it does not exist or has another owner."""
+        """Return the record of a turn. Raises ``TurnNotFound`` if it is missing or has another owner."""
         try:
             keys = keys_for_turn(self._store.namespace, turn_id)
         except ValueError as error:
@@ -121,7 +121,7 @@ class TurnReader:
         return [await self._complete_event(turn_id, event) for event in found]
 
     async def read_outline(self, turn_id: str, *, owner: str | None = None) -> LogOutline:
-        """Return a turn's events so far; pieces of output are only counted."""
+        """Return a turn's events so far, with its pieces of output only counted."""
         await self.read_turn(turn_id, owner=owner)
         log_key, ask = keys_for_turn(self._store.namespace, turn_id).log(turn_id), self._ask
         events: list[Event] = []
@@ -135,11 +135,11 @@ class TurnReader:
         return LogOutline(events=tuple(events), pieces=pieces)
 
     async def close(self) -> None:
-        """Close all subscriptions; readers that still follow a turn receive a connection error."""
+        """Close all subscriptions. Readers that are still following a turn receive a connection error."""
         await self._bells.close()
 
     async def count_followers(self, turn_id: str) -> int:
-        """Return how many clients follow a turn now; several readers in one client count once."""
+        """Return how many clients are following a turn. Several readers in one client count once."""
         channel = keys_for_turn(self._store.namespace, turn_id).wake_up_channel(turn_id)
         [(_, count)] = await self._ask(self._redis.pubsub_numsub(channel))
         return int(count)
@@ -186,7 +186,7 @@ class TurnReader:
             yield final_event(await self.read_turn(turn_id))
 
     async def await_result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109
-        """Wait until a turn has finished and return its record.
+        """Wait until a turn has finished, and return its record.
 
         Raises ``TimeoutError`` after ``timeout`` seconds, ``StoreUnavailable`` if the store was away for more than a
         minute.

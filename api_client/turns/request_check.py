@@ -59,7 +59,7 @@ def check_request(request: TurnRequest, settings: Settings) -> None:
 
 
 def _check_texts(request: TurnRequest) -> None:
-    """Raise ``BadRequest`` if a text holds half a surrogate pair, which Python allows but no store can save."""
+    """Raise ``BadRequest`` if a text contains an unpaired surrogate, which cannot be stored."""
     for name in _FIELDS:
         value = getattr(request, name)
         if value and not _can_be_stored(value):

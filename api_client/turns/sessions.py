@@ -32,7 +32,7 @@ class Sessions:
         self._place = load_queue_script(_QUEUE_POSITION, store.settings)
 
     async def find_position(self, turn_id: str, session_id: str) -> QueuePlace:
-        """Return the position of a waiting turn, within its session or among all turns that wait for an agent."""
+        """Return a waiting turn's position, within its session or among all turns that are waiting for an agent."""
         found = await self._store.await_reply(self._store.redis.lpos(self._session_key(turn_id, session_id), turn_id))
         if found:
             return QueuePlace(int(found), 0)
@@ -42,7 +42,7 @@ class Sessions:
         return QueuePlace(0, lengths[RUN_QUEUE] + lined_up)
 
     async def list_unfinished(self, turn_id: str, session_id: str) -> list[str]:
-        """Return the ids of a session's unfinished turns, in order; ``turn_id`` may be any turn of the session."""
+        """Return the ids of a session's unfinished turns in order. ``turn_id`` may be any turn of the session."""
         found = await self._store.await_reply(self._store.redis.lrange(self._session_key(turn_id, session_id), 0, -1))
         return [each.decode() for each in found]
 
@@ -51,7 +51,7 @@ class Sessions:
         return bool(await self._store.await_reply(self._store.redis.llen(self._store.keys.session(session_id))))
 
     async def close_agent(self, session_id: str) -> str:
-        """Ask for the session's idle agent to be stopped; return its worker's name, or an empty string."""
+        """Ask a worker to stop the session's idle agent. Return the worker's name, or an empty string."""
         key = self._store.keys.affinity(session_id)
         found: bytes | None = await self._store.await_reply(self._store.redis.getdel(key))
         return (found or b"").decode()

@@ -37,7 +37,7 @@ _RECONNECT_SECONDS = 0.25
 
 
 class Position(NamedTuple):
-    """The position of the last event that a reader saw; ``at`` is in milliseconds, 0 if unknown."""
+    """The position of the last event that a reader saw. ``at`` is in milliseconds, or 0 if unknown."""
 
     seq: int
     at: int = 0
@@ -48,13 +48,13 @@ Ask: TypeAlias = "Callable[..., Awaitable[Any]]"
 
 
 class EndUnreadable(Exception):
-    """Raised when the last event of a turn has a form that this version cannot read."""
+    """Raised when this version cannot read the last event of a turn."""
 
 
 async def follow_events(
     ask: Ask, channels: ChannelHub, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
-    """Yield every event of a turn after position ``after``, once and in order; None after ``ping_seconds`` of silence.
+    """Yield every event after position ``after`` once and in order, and None after ``ping_seconds`` without one.
 
     An event ``log.reset`` says that the store lost events, and that all events follow from the start. Raises
     ``StoreUnavailable`` if the store was away for more than a minute, ``TurnNotFound`` if it lost the turn,
@@ -87,7 +87,7 @@ async def follow_events(
 async def _follow_connection(
     ask: Ask, subscriber: ChannelSubscriber, namespace: str, turn_id: str, position: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
-    """Yield a turn's events over one connection: stored events first, then live ones.
+    """Yield a turn's events over one connection: stored events first, then live events.
 
     Gaps are filled from the log.
     """

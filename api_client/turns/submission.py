@@ -24,7 +24,7 @@ _DAY_MS = 86_400_000
 def build_submit_arguments(
     request: TurnRequest, settings: Settings, chain_task: ChainTask, *, pushed: Announcement | None, keyed: bool
 ) -> tuple[dict[str, Word], list[str]]:
-    """Return the named and the other arguments of the Lua script ``submit.lua``, which stores a request as a turn.
+    """Return the named and the other arguments of ``submit.lua``, which stores a request as a turn.
 
     ``pushed`` is the message that the script itself publishes if the queues are in the same server; ``keyed`` says that
     the caller gave an idempotency key.
@@ -64,7 +64,7 @@ def build_submit_arguments(
 
 
 def strip_filled(request: TurnRequest) -> TurnRequest:
-    """Return the request as the caller sent it, without the fields that admission checks filled in."""
+    """Return the request as the caller sent it, without the fields filled in by admission checks."""
     blank: dict[str, Any] = {"validators": (), "policy": {}, "max_attempts": 1, "locale": ""}
     asked = {name: data for name, data in request.attached.items() if name not in request.filled}
     return replace(
@@ -82,7 +82,7 @@ def strip_filled(request: TurnRequest) -> TurnRequest:
 
 
 def hash_request(request: TurnRequest, settings: Settings) -> str:
-    """Return a hash of a request, to detect that an idempotency key is reused for a different request.
+    """Return a hash of a request, to detect the reuse of an idempotency key for a different request.
 
     A default language does not count, so that a key survives a change of HELIX_LOCALE.
     """

@@ -37,7 +37,7 @@ class Submitter:
         admissions: Sequence[Admission],
         closed: Callable[[str, float], HelixError],
     ) -> None:
-        """Create a submitter; ``closed`` builds the error that refuses new turns from a reason and an end time."""
+        """Create a submitter. ``closed`` builds the error for refused turns from a reason and an end time."""
         self._store, self._admissions, self._closed = store, admissions, closed
         self._settings = store.settings
         self._line = FairQueue(store, announcer)
@@ -46,11 +46,11 @@ class Submitter:
 
     @staticmethod
     def create_turn_id() -> str:
-        """Return a random id for a new turn, so that the caller can repeat a submission with the same id."""
+        """Return a random id for a new turn, with which the caller can repeat a submission."""
         return new_turn_id()
 
     async def submit(self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "") -> str:
-        """Store and announce a turn, and return its id; a repeated idempotency key gives the id of the earlier turn.
+        """Store and announce a turn, and return its id. A repeated idempotency key gives the earlier turn's id.
 
         Repeating the call with the same ``turn_id`` is safe. After the return the turn survives the death of any
         process, and with ``HELIX_DURABILITY=power`` a loss of power. Raises ``BadRequest``, ``IdempotencyConflict``,
@@ -105,7 +105,7 @@ class Submitter:
         return turn_id
 
     async def find_stored(self, turn: Submission) -> str:
-        """Return the id of the stored turn that a submission repeats, or an empty string if the submission is new."""
+        """Return the id of the stored turn that a submission repeats, or an empty string for a new submission."""
         keys, key = keys_for_turn(self._settings.namespace, turn.turn_id), turn.idempotency_key
         stored = turn.turn_id if await self._store.send_command("EXISTS", keys.turn(turn.turn_id)) else ""
         if key and not stored:
@@ -117,13 +117,13 @@ class Submitter:
         return stored
 
     async def admit_turn(self, turn: Submission) -> Submission:
-        """Run every admission check on a submission, and return the submission as the checks completed it."""
+        """Run every admission check on a submission, and return the completed submission."""
         for each in self._admissions:
             turn = replace(turn, request=await each.admit(turn))
         return turn
 
     async def hold_resources(self, turns: Sequence[Submission]) -> None:
-        """Reserve what the turns need in every admission; release all reservations if one admission refuses."""
+        """Reserve what the turns need in every admission. If one admission refuses, release all reservations."""
         try:
             for each in self._admissions:
                 await each.hold(turns)

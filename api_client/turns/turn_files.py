@@ -45,14 +45,14 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FileMissing(HelixError):
-    """Raised when a turn has no file of this name, or when this machine does not store the file."""
+    """Raised when a turn has no file with this name, or when this machine does not have the file."""
 
     code = "file_not_found"
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFile:
-    """A file that belongs to the answer of a turn; ``path`` is relative to the output folder."""
+    """A file that belongs to a turn's answer. ``path`` is relative to the output folder."""
 
     path: str
     size: int
@@ -66,7 +66,7 @@ class TurnFile:
 
 @dataclass(frozen=True, slots=True)
 class LinkedFile:
-    """A file of an answer with a signed download link that expires at ``until`` (seconds since the epoch)."""
+    """An answer's file with a signed download link that expires at ``until`` (seconds since the epoch)."""
 
     file: TurnFile
     link: str
@@ -93,7 +93,7 @@ class _FileFolder:
         return not (self.beside and path.startswith("ADR-"))
 
     def walk_files(self, kept: StoredFiles | None) -> Iterator[tuple[str, int]]:
-        """Yield the path and size of each file in the folder. Raises ``OSError`` if the folder does not exist."""
+        """Yield the path and size of each file in the folder. Raises ``OSError`` if the folder is missing."""
         if kept:
             above = self._above
             for path, size in kept.sizes.items():
@@ -105,7 +105,7 @@ class _FileFolder:
             yield from _walk_folder(_open_folder(self.base, self.parts, stack), "")
 
     def open_file(self, path: str, kept: StoredFiles | None) -> tuple[int, int]:
-        """Open a file and return its descriptor and size. Raises ``OSError`` if no file of this path may be sent."""
+        """Open a file and return its descriptor and size. Raises ``OSError`` if no such file may be sent."""
         if kept:
             return kept.open(self._above + path)
         *above, name = path.split("/")
@@ -123,7 +123,7 @@ class _FileFolder:
 
 
 async def find_snapshot_files(sessions: StoredSessions | None, turn: Turn) -> StoredFiles | None:
-    """Return the stored files of the turn's session, or None if the session's files are on a local disk."""
+    """Return the stored files of the turn's session, or None if they are on a local disk."""
     in_session = find_work(turn.request).in_session
     return await sessions.read(turn.request.session_id) if sessions and in_session else None
 
@@ -131,7 +131,7 @@ async def find_snapshot_files(sessions: StoredSessions | None, turn: Turn) -> St
 def list_files(
     settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], kept: StoredFiles | None = None
 ) -> list[TurnFile]:
-    """Return the files of a turn's accepted answer, sorted by path; the list is empty before acceptance."""
+    """Return the files of a turn's accepted answer, sorted by path. The list is empty before acceptance."""
     found: dict[str, TurnFile] = {}
     for place in _file_folders(settings, turn, attempts):
         with suppress(OSError):
@@ -164,7 +164,7 @@ def media_type(path: str) -> str:
 
 
 def _file_folders(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> Iterator[_FileFolder]:
-    """Yield the folders that may contain the answer's files; the first folder that has a file wins."""
+    """Yield the folders that may contain the answer's files. Earlier folders take precedence."""
     if not turn.success:
         return
     by_code_or_person = turn.outcome in {Outcome.PASSED_BY_FALLBACK, Outcome.PASSED_BY_HUMAN}
@@ -187,7 +187,7 @@ def _file_folders(settings: Settings, turn: Turn, attempts: Sequence[AttemptReco
 
 
 def _open_folder(base: Path, parts: Sequence[str], stack: ExitStack) -> int:
-    """Open the folder ``parts`` below ``base`` without following links; return a descriptor that ``stack`` closes."""
+    """Open the folder ``parts`` below ``base`` without following links. ``stack`` closes the returned descriptor."""
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     stack.callback(os.close, fd)
     for part in parts:
@@ -214,7 +214,7 @@ def _walk_folder(folder: int, above: str, depth: int = 0) -> Iterator[tuple[str,
 
 
 def _is_plain(facts: os.stat_result) -> bool:
-    """Return True for a regular file without further hard links, which may belong to another user."""
+    """Return True for a regular file without other hard links, which could belong to another user."""
     return stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1
 
 

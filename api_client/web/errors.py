@@ -26,7 +26,7 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 408: "timeout_er
 
 
 class ApiError(Exception):
-    """An error for the client in OpenAI's format, with an HTTP status.
+    """An error in OpenAI's format for the client, with an HTTP status.
 
     ``param`` names the invalid field, such as ``messages[0].role``. ``turn_ids`` lists turns that were stored in spite
     of the error. ``lists_several`` says that the message lists several problems.
@@ -66,7 +66,7 @@ def bad_request(message: str, *, param: str | None = None, code: str = "invalid_
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """Collects the errors of a request; a ``with`` block adds an ``ApiError`` instead of raising it."""
+    """Collects the errors of a request. A ``with`` block adds an ``ApiError`` instead of raising it."""
 
     errors: list[ApiError] = field(default_factory=list)
 
@@ -83,7 +83,7 @@ class Problems:
         self.errors.append(error)
 
     def raise_problems(self) -> None:
-        """Raise the first collected error with a message that lists all of them, if there are any."""
+        """Raise the first collected error, if any, with a message that lists all of them."""
         if not self.errors:
             return
         first = self.errors[0]
@@ -96,7 +96,7 @@ class Problems:
 
 
 def convert_error(error: errors.HelixError, locale: str) -> ApiError:
-    """Convert an exception of ``TurnsClient`` to an API error that reveals only what a caller may know."""
+    """Convert an exception of ``TurnsClient`` to an API error that reveals only what callers may know."""
     match error:
         case errors.BadRequest():
             status = 403 if error.code in {"operators_only", "link_invalid"} else 400
@@ -137,7 +137,7 @@ def convert_error(error: errors.HelixError, locale: str) -> ApiError:
 
 
 def internal_error(locale: str) -> ApiError:
-    """Build the error with status 500 that reports a bug; the log has the details."""
+    """Build the error with status 500 that reports a bug. The details are in the log."""
     return ApiError(500, error_sentence("internal_error", locale), code="internal_error")
 
 
@@ -160,13 +160,13 @@ def turn_continues_error(code: str, turn_id: str, locale: str) -> ApiError:
 
 
 def printable_text(text: str, limit: int = 80) -> str:
-    """Replace the unprintable characters of a text and cut it at ``limit`` characters, for use in a message."""
+    """Replace a text's unprintable characters and truncate it to ``limit`` characters, for use in a message."""
     clean = "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:limit])
     return clean if len(text) <= limit else f"{clean}..."
 
 
 def display_value(value: Any) -> str:
-    """Describe a received value for an error message: short values in full, lists and objects by their type."""
+    """Describe a received value in an error message: short values in full, lists and objects by type."""
     match value:
         case None:
             return "null"

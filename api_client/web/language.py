@@ -35,7 +35,7 @@ def is_open_webui(headers: Headers) -> bool:
 
 
 def requested_locale(headers: Headers, default: str) -> str:
-    """Return the language named in the request headers, or ``default`` if they name none."""
+    """Return the language named in the request headers, or else ``default``."""
     asked = headers.get(LOCALE_HEADER, "").strip().lower()
     return asked if asked in LOCALES else default
 
@@ -60,7 +60,7 @@ def _user_texts(messages: list[Any]) -> Iterator[str]:
 
 
 def note_locale(request: Request, body: Mapping[str, Any]) -> None:
-    """Remember the language of a request's body in the request, for error messages."""
+    """Store the language of a request's body in the request, for error messages."""
     if (asked := body.get("locale")) in LOCALES:
         request.scope[_LOCALE_SCOPE_KEY] = asked
     elif is_open_webui(request.headers) and LOCALE_HEADER not in request.headers:
@@ -68,7 +68,7 @@ def note_locale(request: Request, body: Mapping[str, Any]) -> None:
 
 
 def error_language(request: Request, default: str) -> str:
-    """Return the language in which errors are shown to the caller of a request."""
+    """Return the language for errors shown to the caller of a request."""
     asked = request.scope.get(_LOCALE_SCOPE_KEY)
     return str(asked or requested_locale(request.headers, default if is_open_webui(request.headers) else "en"))
 

@@ -53,7 +53,7 @@ def parse_search(asked: Mapping[str, str], owner: str | None) -> Search:
 
 
 def parse_cursor(text: str) -> Cursor | None:
-    """Parse a cursor from a URL; return None for an empty text, which means the beginning of the list.
+    """Parse a cursor from a URL, or return None for an empty text, which means the start of the list.
 
     Raises ``ApiError``: 400 if the text is not a cursor.
     """
@@ -65,7 +65,7 @@ def parse_cursor(text: str) -> Cursor | None:
 
 
 def _parse_time(name: str, text: str) -> float:
-    """Parse a time span before now (30m, 7d) or an ISO 8601 time to seconds since the epoch; 0 for an empty text."""
+    """Parse a time span before now (30m, 7d) or an ISO 8601 time into seconds since the epoch, or '' into 0."""
     if not text:
         return 0.0
     try:

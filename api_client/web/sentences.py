@@ -11,5 +11,5 @@ _WORDS = load_word_table(__file__)
 
 
 def translate(name: str, locale: str, **values: object) -> str:
-    """Return the sentence called ``name`` in the language of ``locale``, with ``values`` filled in."""
+    """Return the sentence ``name`` in the language of ``locale``, with ``values`` filled in."""
     return translate_from(_WORDS, name, locale, **values)

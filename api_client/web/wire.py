@@ -26,7 +26,7 @@ SSE_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-
 
 
 def encode_json(value: Any) -> bytes:
-    """Encode a value as one line of JSON in UTF-8. A lone surrogate becomes its JSON escape."""
+    """Encode a value as one line of JSON in UTF-8. Lone surrogates become JSON escapes."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     if not text.isascii():
         for line_end, escape in _LINE_ENDS.items():  # much faster than translate(), which looks at every letter
@@ -40,7 +40,7 @@ def data_frame(value: Any) -> bytes:
 
 
 def event_frame(name: str, value: Any, event_id: str = "") -> bytes:
-    """Encode a value as a server-sent event with a name and an id from which a reader can resume.
+    """Encode a value as a server-sent event with a name, and with an id for resuming the stream.
 
     ``name`` and ``event_id`` must not contain line ends.
     """
@@ -49,7 +49,7 @@ def event_frame(name: str, value: Any, event_id: str = "") -> bytes:
 
 
 def turn_object(turn: Turn) -> dict[str, Any]:
-    """Return a turn as the JSON object that the API sends."""
+    """Return a turn as the API's JSON object."""
     return {"object": "turn", **turn.to_dict()}
 
 

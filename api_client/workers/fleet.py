@@ -26,7 +26,7 @@ START = "start `turns run worker` (or `turns up`) on a machine that shares HELIX
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A problem of an installation, with its remedy.
+    """A problem of an installation, with advice on how to solve it.
 
     ``check`` names the same finding in ``turns doctor``. ``severity`` is ``wrong``, or ``warning`` for an operator's
     choice and for temporary problems.
@@ -88,7 +88,7 @@ def make_fleet(reports: Iterable[WorkerReport], now: float) -> Fleet:
 
 
 def check_disk(free: int, total: int, where: str) -> Alert:
-    """Return an alert about the free disk space of session folders; its severity is ``ok`` if there is enough.
+    """Return an alert about the free disk space of session folders, with severity ``ok`` if there is enough.
 
     Sizes are in bytes. Prometheus' rule HelixDiskFilling has the same limits.
     """
@@ -110,7 +110,7 @@ def find_alerts(
     waits: Sequence[WaitingGroup],
     folders: Collection[str] = (),
 ) -> Iterator[Alert]:
-    """Yield alerts about what keeps turns from running, basic causes first and without their consequences.
+    """Yield alerts about what keeps turns from running: basic causes first, without their consequences.
 
     ``overdue`` counts turns that were due long ago and that no reaper looked at. ``waits`` has the waiting turns by
     reason (``group_by_reason``). ``folders`` has the hosts whose workers see different session folders; empty if all
@@ -173,7 +173,7 @@ def _describe_group(group: WaitingGroup, at: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeldTurn:
-    """A turn on which a worker process works, with its task and start time (seconds since the epoch)."""
+    """A turn that a worker process is working on, with its task and start time (seconds since the epoch)."""
 
     turn_id: str
     task: str
@@ -182,7 +182,7 @@ class HeldTurn:
 
 @dataclass(frozen=True, slots=True)
 class KeptAgent:
-    """An idle agent that a worker keeps for the next message of its session; ``bytes`` is its memory use.
+    """An idle agent that a worker keeps for its session's next message. ``bytes`` is its memory use.
 
     ``since`` is when the agent became idle, in seconds since the epoch.
     """

@@ -94,28 +94,28 @@ class InstallationState:
 
     @property
     def stuck(self) -> int:
-        """Return the number of turns that wait although a slot is free, because no worker takes anything."""
+        """Return how many turns are waiting although slots are free, because no worker takes any turns."""
         return sum(each.count for each in self.waits if each.wait.reason is Reason.STUCK)
 
     @property
     def why(self) -> tuple[str, ...]:
-        """Return the codes of all alerts and wait reasons, most serious first, for callers who may see no details."""
+        """Return the codes of all alerts and wait reasons, most serious first, for callers who may not see details."""
         waits = (each.wait.reason.value for each in self.waits if each.wait.reason is not Reason.NEXT)
         return tuple(dict.fromkeys((*(each.check for each in self.alerts), *waits)))
 
     @property
     def waiting_since(self) -> float:
-        """Return since when the longest waiting turn could run (seconds since the epoch), or 0 if none waits."""
+        """Return since when the longest waiting turn could have run (seconds since the epoch), or 0 if none waits."""
         return self.waiting[0].since if self.waiting else 0.0
 
     @property
     def waiting_by_queue(self) -> dict[str, int]:
-        """Return the number of turns that a worker could take now, by queue."""
+        """Return how many turns a worker could take now, by queue."""
         return {**dict.fromkeys((CHECK_QUEUE, RUN_QUEUE), 0), **Counter(each.queue for each in self.waiting)}
 
     @property
     def waits_by_reason(self) -> Counter[str]:
-        """Return the number of turns that do not run, by reason."""
+        """Return how many turns are not running, by reason."""
         found = Counter({each.value: 0 for each in REASONS})
         for each in self.waits:
             found[each.wait.reason.value] += each.count
@@ -123,7 +123,7 @@ class InstallationState:
 
     @property
     def slots_needed(self) -> float:
-        """Return the agent slots that turns use or could use now, divided by all slots, for autoscaling."""
+        """Return the agent slots that turns use or could use now divided by all slots, for autoscaling."""
         taken = self.states.get(TurnState.RUNNING, 0) + self.states.get(TurnState.VALIDATING, 0)
         return (taken + self.waiting_by_queue[RUN_QUEUE]) / max(1, self.fleet.slots)
 
@@ -134,7 +134,7 @@ class InstallationState:
 
     @property
     def free_slots(self) -> dict[str, int]:
-        """Return how many more turns the workers could carry out at once, by queue."""
+        """Return how many more turns the workers could carry out now, by queue."""
         able = [each for each in self.recent_reports if not each.stalled]
         return {
             queue: sum(each.free_slots(queue) for each in able if queue in each.queues)
@@ -237,7 +237,7 @@ async def _read_refusal(prober: Prober) -> StoreRefusal | None:
 
 
 class Workers:
-    """Reads the state of worker processes and waiting turns, and orders workers. Methods raise ``StoreUnavailable``."""
+    """Reads the state of workers and waiting turns, and gives orders to workers. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, prober: Prober, monitors: Sequence[Monitor] = ()) -> None:
         self._store, self._prober, self._monitors = store, prober, monitors
@@ -248,7 +248,7 @@ class Workers:
         return await read_installation_state(self._store, self._prober, self._monitors, at_most)
 
     async def explain_waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
-        """Return why each of these turns does not run, by turn id."""
+        """Return why each of these turns is not running, by turn id."""
         unfinished = [each for each in turns if each.state is not TurnState.FINISHED]
         if not unfinished:
             return {}
@@ -267,7 +267,7 @@ class Workers:
         return found
 
     async def read_faults(self) -> tuple[str, ...]:
-        """Return the codes of alerts and wait reasons for the turns that are due first; reused for some seconds."""
+        """Return the codes of current alerts and wait reasons, cached for some seconds."""
         at, found = self._why
         if time.monotonic() - at > _FRESH_SECONDS:
             found = (await read_installation_state(self._store, self._prober, self._monitors, _FIRST)).why
@@ -280,7 +280,7 @@ class Workers:
         return found
 
     async def count_queued(self) -> dict[str, int]:
-        """Return how many turns wait in the fair queue for their first run, by priority."""
+        """Return how many turns are waiting in the fair queue for their first run, by priority."""
         names, key = [each.value for each in Priority], self._store.keys.waiting
         return {name: await self._store.send_command("ZLEXCOUNT", key, f"[{name}|", f"({name}}}") for name in names}
 
@@ -296,7 +296,7 @@ class Workers:
         return int(await self._store.send_command("ZCARD", self._store.keys.due))
 
     async def order_worker(self, name: str, what: WorkerOrder) -> str:
-        """Store an operator's order, which the worker reads with its next heartbeat; return the worker's full name.
+        """Store an operator's order, to be read at the worker's next heartbeat. Return the worker's full name.
 
         ``name`` may be the beginning of the process name. Idempotent. Raises ``BadRequest`` if no name or several names
         begin like this.
@@ -314,7 +314,7 @@ class Workers:
         return whole
 
     async def find_worker(self, name: str) -> str:
-        """Return the name of the one worker process whose name begins with ``name``.
+        """Return the name of the only worker process whose name begins with ``name``.
 
         Raises ``BadRequest`` if there is none or several.
         """

@@ -11,7 +11,7 @@ from api_client.workers.reason import Obstacle, Wait
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A metric of the page ``/metrics``, with one value for each value of its label, or a single value."""
+    """A metric of the page ``/metrics``, with a single value or with one value per label value."""
 
     name: str
     meaning: str
@@ -21,7 +21,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """A problem to report to an outside system, once for each kind and subject.
+    """A problem that is reported once per kind and subject.
 
     ``kind`` is one of ``contract.notification.KINDS``; ``page`` is the address of the page that shows more.
     """
@@ -34,7 +34,7 @@ class Trouble:
 
 
 class Monitor:
-    """Base class for a capability's monitor; subclasses override the methods that they need.
+    """Base class for a capability's monitor. Subclasses override the methods that they need.
 
     Methods raise ``StoreUnavailable``. ``look_seconds`` is the time between two searches for troubles.
     """
@@ -45,15 +45,15 @@ class Monitor:
     part: str
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return the metrics that this monitor adds to ``/metrics``; every series has a value from the start."""
+        """Return this monitor's metrics for ``/metrics``, with a value for every series from the start."""
         return ()
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return the problems that exist now and that somebody must learn of."""
+        """Return the current problems that somebody must be told about."""
         return ()
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
-        """Return the reasons why turns wait or are refused, even if no turn waits yet.
+        """Return the reasons why turns have to wait or are refused, even if no turn is waiting yet.
 
         ``now`` is the time of the store's clock.
         """
@@ -65,10 +65,10 @@ class Monitor:
 
 
 class TroubleReporter(Protocol):
-    """Passes troubles to an outside system. Methods raise ``StoreUnavailable``."""
+    """Reports problems, for example as notifications. Methods raise ``StoreUnavailable``."""
 
     async def begin_look(self, name: str, seconds: float) -> bool:
-        """Return True if this process should search for troubles, because no other did within ``seconds``."""
+        """Return True if this process should look for problems, because no other did within ``seconds``."""
 
     async def report_trouble(self, trouble: Trouble) -> None:
-        """Report a trouble unless the same trouble was reported before."""
+        """Report a problem, unless the same problem was reported before."""

@@ -36,7 +36,7 @@ class OwnReport:
         return (found or b"").decode()
 
     async def write_report(self, report: WorkerReport) -> None:
-        """Write the report of this process; once an hour, also delete reports of workers that are long gone.
+        """Write this process's report. Once an hour, also delete the reports of long-gone workers.
 
         Raises ``ResponseError`` if the store refuses the write.
         """
@@ -53,7 +53,7 @@ class OwnReport:
         await self._sign.aclose()
 
     async def signal_alive(self, at: float) -> None:
-        """Show that this worker lives while the store accepts no writes, by subscribing to a channel of its name."""
+        """Show that this worker is alive even if the store refuses writes, by subscribing to a channel of its name."""
         await self._sign.aclose()
         await self._sign.subscribe(self._keys.alive(f"{at}:{self._name}"))
 
@@ -64,7 +64,7 @@ class OwnReport:
         return [each for each in reports if each.worker != worker_name(self._name)]
 
     async def sign_off(self, last: WorkerReport) -> None:
-        """Move the report of this worker to the ended workers, where it stays for a day."""
+        """Move this worker's report to the list of ended workers, where it is kept for a day."""
         await self._sign.aclose()
         pipe = self._redis.pipeline(transaction=False)
         pipe.hset(self._keys.ended_workers, self._name, last.to_json())

@@ -27,7 +27,7 @@ _LEASES = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProbe:
-    """The result of a probe message in one queue.
+    """The result of sending a probe message to one queue.
 
     ``state`` is ``claimed``, ``busy`` (not claimed, but workers hold turns, so that every slot may be taken) or
     ``silent``.
@@ -40,7 +40,7 @@ class QueueProbe:
 
 
 class Prober:
-    """Publishes probe messages to find out whether workers read their queues. Methods raise ``StoreUnavailable``."""
+    """Publishes probe messages to test whether workers read their queues. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, announcer: Announcer) -> None:
         self._store = store
@@ -52,7 +52,7 @@ class Prober:
         self._written = 0.0
 
     async def check_writable(self) -> None:
-        """Raise ``StoreUnavailable`` unless a test write succeeds in the store; concurrent callers share one write.
+        """Raise ``StoreUnavailable`` unless a test write succeeds. Concurrent callers share one write.
 
         A store that is full, a replica, or without its disk still answers a ping.
         """
@@ -66,7 +66,7 @@ class Prober:
             self._written = time.monotonic()
 
     async def is_ready(self, seconds: float) -> bool:
-        """Return True if workers take messages from every queue within ``seconds``; callers share one probe."""
+        """Return True if workers take messages from every queue within ``seconds``. Callers share one probe."""
         async with self._lock:
             at, last = self._last
             if not (last and time.monotonic() - at < _FRESH_SECONDS):
@@ -78,7 +78,7 @@ class Prober:
             return True
 
     async def send_probes(self, seconds: float) -> tuple[QueueProbe, ...]:
-        """Publish a probe message to each queue, wait for workers to take them, and return one result per queue."""
+        """Send a probe message to each queue, wait for workers to take it, and return one result per queue."""
         nonce, began = secrets.token_hex(8), time.monotonic()
         key = Keys(self._store.namespace).probe(nonce)
         queues = (RUN_QUEUE, CHECK_QUEUE)
@@ -98,7 +98,7 @@ class Prober:
         return tuple(taken.get(queue, QueueProbe(queue=queue, state=rest, seconds=seconds)) for queue in queues)
 
     async def _any_lease_held(self) -> bool:
-        """Return True if any worker holds a turn, so that an unanswered probe may only mean that no slot is free."""
+        """Return True if any worker holds a turn, because then an unanswered probe may only mean busy slots."""
         now = await self._store.read_clock_ms()
         keys, pipe = self._store.keys, self._redis.pipeline(transaction=False)
         for turn_id in await self._ask(self._redis.zrange(keys.due, 0, _LEASES - 1)):

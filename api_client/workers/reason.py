@@ -42,7 +42,7 @@ _DOUBLINGS = 6
 
 
 class Reason(OpenEnum):
-    """The kinds of reasons why a turn does not run. Monitors of capabilities have reasons of their own.
+    """The kinds of reasons why a turn is not running. Monitors of capabilities add reasons of their own.
 
     Some hold back no stored turn, and refuse new ones.
     """
@@ -76,7 +76,7 @@ NOBODY_CAN = FOR_A_WORKER - {Reason.SLOT, Reason.STUCK, Reason.NEXT} | {Reason.U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """The reason why a turn does not run, with its details. Times are seconds since the epoch.
+    """The reason why a turn is not running, with details. Times are in seconds since the epoch.
 
     ``subject`` is such as a model or a worker; ``said`` is for operators; ``until`` is the end of the wait or the next
     try, 0 if unknown; ``before`` is the turn that must end first.
@@ -90,7 +90,7 @@ class Wait:
     before: str = ""
 
     def words(self, locale: str = "en", *, public: bool = False) -> str:
-        """Describe the reason in one clause; ``public`` leaves out details that only operators should read."""
+        """Describe the reason in one clause. ``public`` omits details that only operators should see."""
         entry = _WORDS[self.reason]
         when = self._format_time(entry.get("when", ""), locale)
         text = str(entry.get(locale, entry["en"])).format(subject=self.subject, when=when)
@@ -117,11 +117,11 @@ class Wait:
 
     @property
     def is_alert(self) -> bool:
-        """Return whether turns that wait for this reason are an alert, however short they wait."""
+        """Return True if waiting for this reason is an alert, however short the wait is."""
         return bool(_WORDS[self.reason].get("alerts"))
 
     def to_dict(self, *, public: bool = False) -> dict[str, Any]:
-        """Return the reason as a JSON-ready dict; ``public`` leaves out details that only operators should read."""
+        """Return the reason as a JSON-ready dict. ``public`` omits details that only operators should see."""
         more = {} if public else {"subject": self.subject, "said": self.said}
         words = self.words(public=public)
         return {"reason": self.reason.value, "words": words, "until": self.until, "before": self.before, **more}
@@ -131,12 +131,12 @@ class Obstacle(Protocol):
     """A condition that keeps turns from starting."""
 
     def explain_hold(self, row: UnfinishedTurn, at: float) -> Wait | None:
-        """Return why a turn has to wait, or None if this obstacle does not concern the turn."""
+        """Return why a turn has to wait, or None if this obstacle does not affect the turn."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InstallationFacts:
-    """The facts about an installation at one moment from which the reasons of waiting turns are derived.
+    """The facts about an installation from which the reasons of waiting turns are derived.
 
     ``refusal`` says why the store accepts no writes. ``troubles`` are reasons of the whole installation, even if no
     turn waits. ``at_work`` has the taken slots of owners with a limit: ``OWNER|ID``.
@@ -153,7 +153,7 @@ class InstallationFacts:
     _takers: dict[tuple[str, str, str], Wait | float] = field(default_factory=dict)
 
     def is_gone(self, worker: str) -> bool:
-        """Return True if a worker process is known to have exited or has stopped reporting."""
+        """Return True if a worker process has exited or has stopped reporting."""
         if worker in self.ended:
             return True
         return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
@@ -193,7 +193,7 @@ class InstallationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedTurn:
-    """The stored fields of an unfinished turn from which the reason for its wait is derived.
+    """The stored fields of an unfinished turn from which its reason for waiting is derived.
 
     Times are milliseconds of the store's clock; ``due`` is when a reaper looks at the turn. ``worker`` holds or last
     held the turn, ``runs`` is the label of the model that runs next, ``lacks`` names workers that gave the turn back,
@@ -228,7 +228,7 @@ class UnfinishedTurn:
 
 
 def read_row(turn_id: str, due: float, values: Sequence[bytes | None]) -> UnfinishedTurn | None:
-    """Decode the stored fields of an unfinished turn; return None for a finished, missing or damaged turn."""
+    """Decode the stored fields of an unfinished turn. Return None for a finished, missing or damaged turn."""
     texts = dict(zip(FIELDS, ((value or b"").decode("utf-8", "replace") for value in values), strict=True))
     try:
         state = TurnState(texts["state"])
@@ -254,7 +254,7 @@ def read_row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Unfini
 
 
 def _waits_since(head: UnfinishedTurn, facts: InstallationFacts) -> float:
-    """Return when a session's first turn became due (seconds since the epoch), computed from its announcements.
+    """Return when a session's first turn became due (seconds since the epoch), derived from its announcements.
 
     Each announcement is repeated after a delay that doubles. A near deadline shortens the last delay, so the result may
     be early by at most the time waited.
@@ -276,7 +276,7 @@ def _read_lacks(text: str) -> dict[str, str]:
 
 
 def explain_wait(row: UnfinishedTurn, head: str, facts: InstallationFacts) -> Wait | None:
-    """Return why an unfinished turn does not run, or None while a worker works on the turn.
+    """Return why an unfinished turn is not running, or None while a worker is working on it.
 
     ``head`` is the first turn of its session.
     """
@@ -314,7 +314,7 @@ def _row_queue(row: UnfinishedTurn) -> str:
 
 
 def find_heads(rows: Iterable[UnfinishedTurn]) -> dict[str, str]:
-    """Return the id of the first turn of each session: the turn in progress, or the one that runs next."""
+    """Return the id of each session's first unfinished turn: the running turn, or the next to run."""
     found: dict[str, tuple[tuple[bool, int, float], str]] = {}
     for each in rows:
         begun = each.held or bool(each.held_since) or each.state is not TurnState.QUEUED
@@ -326,7 +326,7 @@ def find_heads(rows: Iterable[UnfinishedTurn]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingGroup:
-    """Turns that wait for the same reason; ``turn_id`` is the turn that has waited longest.
+    """Turns that wait for the same reason. ``turn_id`` is the turn that has waited longest.
 
     ``queue`` is the queue of the worker that they need. ``since`` is in seconds since the epoch.
     """
@@ -344,7 +344,7 @@ class WaitingGroup:
 
 
 def list_waiting(rows: Sequence[UnfinishedTurn], facts: InstallationFacts) -> list[WaitingGroup]:
-    """Return an entry for each turn that does not run, longest waiting first."""
+    """Return an entry for each turn that is not running, longest waiting first."""
     first, found = find_heads(rows), list[WaitingGroup]()
     for row in rows:
         if wait := explain_wait(row, first[row.session_id], facts):
@@ -372,5 +372,5 @@ _BADNESS = {"wrong": 0, "warning": 1, "ok": 2}
 
 
 def is_notified(reason: str) -> bool:
-    """Return True if a dedicated monitor sends notifications about this reason."""
+    """Return True if a separate monitor sends notifications about this reason."""
     return bool(_WORDS.get(reason, {}).get("notified"))

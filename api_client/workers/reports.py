@@ -47,7 +47,7 @@ def parse_reports(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) ->
 
 
 async def store_exit(settings: Settings, ended: ProcessExit) -> None:
-    """Store how a worker process ended. Raises ``SettingsError`` without a store, ``RedisError``."""
+    """Store how a worker process ended. Raises ``RedisError``, or ``SettingsError`` without a store."""
     key = Keys(settings.namespace).exits
     async with open_store(settings) as redis:
         both: Any = redis.pipeline()

@@ -21,7 +21,7 @@ class StuckTurns(Monitor):
         self._workers = workers
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return a trouble about the longest waiting turn, or an empty list."""
+        """Return a problem about the longest waiting turn, or an empty list."""
         installation = await self._workers.read_state()
         waits = installation.at - installation.waiting_since if installation.waiting else 0.0
         # Other monitors report some causes, and a warning alarms nobody.

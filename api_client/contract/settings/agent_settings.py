@@ -32,7 +32,7 @@ def parse_hosts(value: str) -> tuple[str, ...]:
 
 
 def parse_foreign_names(value: str) -> tuple[str, ...]:
-    """Parse names of environment variables to pass to agents; settings of this program are refused."""
+    """Parse names of environment variables to pass to agents. Names of this program's settings are refused."""
     given = names(value)
     if any(name.startswith("HELIX_") or name == "REDIS_URL" for name in given):
         raise ValueError("must not name our settings: agents do not get them")
@@ -40,7 +40,7 @@ def parse_foreign_names(value: str) -> tuple[str, ...]:
 
 
 def parse_folders(value: str) -> tuple[str, ...]:
-    """Parse comma-separated folders, each relative to HELIX_ROOT and below it."""
+    """Parse comma-separated folders, given relative to HELIX_ROOT and located below it."""
     given = names(value)
     if any(Path(name).is_absolute() or ".." in Path(name).parts or Path(name) == Path() for name in given):
         raise ValueError("must be folders below HELIX_ROOT, such as adr,docs/decisions")
@@ -48,13 +48,13 @@ def parse_folders(value: str) -> tuple[str, ...]:
 
 
 def parse_program(value: str) -> str:
-    """Parse the name or path of a program; a path becomes absolute, a name is later searched on PATH."""
+    """Parse a program's name or path. Paths become absolute, and names are searched for on PATH later."""
     return parse_path(value) if "/" in value else value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agents(SettingsGroup):
-    """The rights of an agent, and its way to its model."""
+    """The rights of agents and their access to models."""
 
     sandbox: str = declare_setting(
         "auto",

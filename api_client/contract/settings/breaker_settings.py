@@ -10,7 +10,7 @@ from api_client.contract.settings.setting_values import integer_parser, number_p
 
 @dataclass(frozen=True, kw_only=True)
 class BreakerSettings(SettingsGroup):
-    """Conditions under which the turns of a model's service wait."""
+    """The conditions under which turns wait because a model's service fails."""
 
     breaker_errors: int = declare_constant(
         10,

@@ -22,7 +22,7 @@ def parse_day_budgets(value: str) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSettings(SettingsGroup):
-    """Limits of what turns may cost in a day."""
+    """The limits on the daily cost of turns."""
 
     budgets: dict[str, float] = declare_setting(
         dict,

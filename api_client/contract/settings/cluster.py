@@ -21,7 +21,7 @@ class ClusterAddress:
 
     @classmethod
     def parse(cls, url: str) -> ClusterAddress | None:
-        """Parse the address of a Redis Cluster; return None for any other address.
+        """Parse the address of a Redis Cluster, or return None for any other address.
 
         Raises ``ValueError`` if the address names no node, or names a database, of which a cluster has only one.
         """

@@ -27,13 +27,13 @@ def declare_setting(
 
 
 def declare_constant(default: Any, parse: Callable[[str], Any], help_text: str) -> Any:
-    """Declare a constant that only tests change, through the environment variable ``HELIX_CONSTANTS``."""
+    """Declare a constant that only tests change, with the environment variable ``HELIX_CONSTANTS``."""
     apart = {"secret": False, "masked": False, "per_model": False}
     return _make_field(default, kind="constant", parse=parse, help=help_text, **apart)
 
 
 def declare_file_value(default: Any) -> Any:
-    """Declare a setting that only the settings file can contain, not the environment."""
+    """Declare a setting that may be set only in the settings file, not in the environment."""
     return _make_field(default, kind="file", parse=None, help="", secret=False, masked=False, per_model=False)
 
 
@@ -45,10 +45,10 @@ def _make_field(default: Any, **metadata: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsGroup:
-    """Base class for the settings of one subject; ``Settings`` inherits the fields of all groups."""
+    """Base class for the settings about one subject. ``Settings`` inherits the fields of all groups."""
 
     def find_problems(self) -> Iterator[str]:
-        """Yield a message for each missing or contradictory setting of the group."""
+        """Yield a message for each missing or contradictory setting in the group."""
         yield from ()
 
     def list_named_models(self) -> Iterator[tuple[str, str]]:
@@ -57,7 +57,7 @@ class SettingsGroup:
 
 
 def declared_fields(table: Any, kind: str) -> list[Field[Any]]:
-    """Return the dataclass fields that were declared as ``setting``, ``constant`` or ``file``, in order."""
+    """Return the dataclass fields declared as ``setting``, ``constant`` or ``file``, in order."""
     return [each for each in fields(table) if each.metadata["kind"] == kind]
 
 

@@ -12,7 +12,7 @@ from api_client.contract.settings.setting_values import choice_parser, integer_p
 
 @dataclass(frozen=True, kw_only=True)
 class EscalationSettings(ModelBlocks):
-    """Steps for a turn that its agents could not answer."""
+    """The steps after all attempts of a turn have failed."""
 
     escalation_model: str = declare_setting(
         "",

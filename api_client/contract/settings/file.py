@@ -40,7 +40,7 @@ _SECRETS = {f"{each.name}_file": each.name for each in declared_fields(Settings,
 
 @dataclass(slots=True)
 class SettingsFile:
-    """The parsed content of a settings file; empty if there is no file.
+    """The parsed content of a settings file, empty if there is no file.
 
     Attributes:
         name: the file's name in messages.
@@ -63,12 +63,12 @@ class SettingsFile:
         return f"{self.name}:{self.places[key][0]}" if key in self.places else self.name
 
     def key_place(self, key: str, *, of_key: bool) -> str:
-        """Return the file name, line and column of a key or of its value, such as ``.helix/helix.toml:12:10``."""
+        """Return the file name, line and column of a key or its value, such as ``.helix/helix.toml:12:10``."""
         line, own, behind = self.places.get(key, (0, 0, 0))
         return f"{self.name}:{line}:{own if of_key else behind}" if line else self.name
 
     def model_setting_line(self, model: str, name: str) -> str:
-        """Return the file name and line at which a model's block sets the setting ``name``."""
+        """Return the file name and line where a model's block sets the setting ``name``."""
         keys = [
             name,
             name.removesuffix("_orders"),
@@ -79,7 +79,7 @@ class SettingsFile:
 
 
 def read_settings_file(path: Path, name: str, *, required: bool) -> SettingsFile:
-    """Read and check a settings file; a missing file is a problem only if it is ``required``."""
+    """Read and check a settings file. A missing file is a problem only if the file is ``required``."""
     found = SettingsFile(name=name)
     try:
         text = path.read_text(encoding="utf-8")
@@ -134,7 +134,7 @@ def _fill_file(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[P
 
 
 def _read_values(found: Findings, block: Mapping[str, Any], kinds: Mapping[str, Kind], *where: str) -> dict[str, Any]:
-    """Parse the settings in a block of the file and return their values by name; problems go to ``found``."""
+    """Parse the settings in a block of the file and return their values by name. Add problems to ``found``."""
     values = {}
     for key, value in block.items():
         if key not in kinds:
@@ -221,7 +221,7 @@ def _parse_value(value: Any, known: Field[Any]) -> Any:
 
 
 def _to_text(value: Any, known: Field[Any]) -> str:
-    """Convert a TOML value to the text that the setting's environment variable would have. Raises ``ValueError``."""
+    """Convert a TOML value to the text used in the setting's environment variable. Raises ``ValueError``."""
     kind = str(known.type)
     if value == "" and kind == "str" and known.default:
         raise ValueError(f"must not be empty; without this line it is {known.default}")

@@ -60,7 +60,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def find_settings_file(environ: Mapping[str, str]) -> SettingsFile:
-    """Read the settings file that the environment names, or the default file below HELIX_ROOT."""
+    """Read the settings file named in the environment, or the default file below HELIX_ROOT."""
     named = environ.get("HELIX_CONFIG", "")
     root = Path(environ.get("HELIX_ROOT") or ".").expanduser()
     path = Path(named).expanduser() if named else root / FILE_NAME
@@ -143,7 +143,7 @@ def _read_secret_files(environ: Mapping[str, str], secrets: list[str], problems:
 
 
 def read_running_installation(root: Path) -> dict[str, str]:
-    """Return the settings that a running ``turns up`` provides for ``root``; empty if none runs."""
+    """Return the settings that a running ``turns up`` provides for ``root``, or none if none is running."""
     return _keep_texts(_read_run_file(root))
 
 
@@ -196,7 +196,7 @@ def _use_running_broker(settings: Settings, *, own_models: bool) -> Settings:
 
 
 def require_store(settings: Settings) -> Settings:
-    """Return the settings unchanged if they name a store, otherwise raise ``SettingsError``."""
+    """Return the settings unchanged if they name a store. Raises ``SettingsError`` otherwise."""
     if not settings.store_url:
         raise SettingsError(
             ["no broker: set REDIS_URL=redis://host:6379/0, or start one here with `turns up` (or run `turns demo`)"]

@@ -12,7 +12,7 @@ from api_client.contract.settings.declaration import SettingsGroup, declare_file
 
 @dataclass(frozen=True, kw_only=True)
 class ModelBlocks(SettingsGroup):
-    """The settings of single models.
+    """The settings of individual models.
 
     Attributes:
         model_settings: model -> settings of its block; ``for_model`` applies them.
@@ -37,7 +37,7 @@ class ModelBlocks(SettingsGroup):
     stream: str = declare_file_value("")
 
     def for_model(self, model: str) -> Self:
-        """Return the settings as they apply to a model, including the model's own block."""
+        """Return the settings that apply to a model, including the model's own block."""
         if model not in self.model_settings:
             return self
         if model not in self._of_models:

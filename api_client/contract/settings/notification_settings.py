@@ -14,7 +14,7 @@ from api_client.contract.settings.setting_values import choice_parser, names, pa
 
 
 def parse_web_addresses(value: str) -> tuple[str, ...]:
-    """Parse comma-separated web addresses, which must not contain a user or a password."""
+    """Parse comma-separated web addresses, which must not contain a user name or password."""
     found = names(value)
     for each in found:
         parse_web_address(each)
@@ -44,7 +44,7 @@ def parse_notification_kinds(value: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class NotificationSettings(SettingsGroup):
-    """The people who are called when somebody is needed (docs/webhooks.md)."""
+    """The notifications that people and programs get (docs/webhooks.md)."""
 
     webhook_urls: tuple[str, ...] = declare_setting(
         (),

@@ -13,7 +13,7 @@ from api_client.contract.settings.setting_values import integer_parser, number_p
 
 
 def parse_bucket(value: str) -> str:
-    """Check an address in an object store, such as ``s3://BUCKET/PREFIX``, which may be empty."""
+    """Check the address of a bucket in an object store, such as ``s3://BUCKET/PREFIX``. It may be empty."""
     parts = urlsplit(value)
     if value and (parts.scheme != "s3" or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{2,62}", parts.netloc) or parts.query):
         raise ValueError("must look like s3://bucket or s3://bucket/prefix")
@@ -22,7 +22,7 @@ def parse_bucket(value: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectStoreSettings(SettingsGroup):
-    """The files of sessions where workers share no folder."""
+    """The storage of session files if workers share no folder."""
 
     files: str = declare_setting(
         "",

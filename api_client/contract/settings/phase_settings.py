@@ -11,7 +11,7 @@ from api_client.contract.settings.setting_values import names, number_parser
 
 
 def parse_grants(value: str) -> tuple[str, ...]:
-    """Parse grants of folders in which owners may run phases, in the form ``FOLDER=OWNER,...``."""
+    """Parse the folders in which owners may run phases, in the form ``FOLDER=OWNER,...``."""
     given = names(value)
     for item in given:
         folder, _, owner = (part.strip() for part in item.partition("="))
@@ -24,7 +24,7 @@ def parse_grants(value: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseSettings(SettingsGroup):
-    """Phases (docs/WORKFLOW-SYSTEM.md)."""
+    """The phases of workflows (docs/WORKFLOW-SYSTEM.md)."""
 
     phase_directories: tuple[str, ...] = declare_setting(
         (),

@@ -17,7 +17,7 @@ BLOCKS = ("owner", "flow", "tools")
 
 
 def block_kinds(folder: Path) -> Mapping[str, Mapping[str, Kind]]:
-    """Return the parsers of the keys in each kind of block; paths in blocks are relative to ``folder``."""
+    """Return the parsers for the keys in each kind of block. Paths in blocks are relative to ``folder``."""
     owner: dict[str, Kind] = {"policy": partial(_read_policy_path, folder=folder)}
     template = {"prompt_template": partial(_read_template, folder=folder)}
     flow = owner | template | {"max_failure_rate": _read_failure_rate}
@@ -25,7 +25,7 @@ def block_kinds(folder: Path) -> Mapping[str, Mapping[str, Kind]]:
 
 
 def key_kinds(folder: Path) -> dict[str, Kind]:
-    """Return the parsers of keys whose values are written differently in the file than in the environment."""
+    """Return the parsers for keys whose values are written differently in the file than in the environment."""
     return {"policy": partial(_read_policy, folder=folder), "prompt_template": partial(_read_template, folder=folder)}
 
 

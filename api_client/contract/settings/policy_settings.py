@@ -24,12 +24,12 @@ def find_flag_problems(environ: Mapping[str, str]) -> list[str]:
 
 
 def parse_template(value: str) -> str:
-    """Parse the name or path of a session template; a path becomes absolute."""
+    """Parse the name or path of a session template. Paths become absolute."""
     return value if value in (*SHIPPED, NONE) else parse_path(value)
 
 
 def parse_flow_weights(value: str) -> dict[str, int]:
-    """Parse flow versions with their weights, in the form ``version=weight,...``; the weight defaults to 1."""
+    """Parse flow versions with their weights, in the form ``version=weight,...``. The default weight is 1."""
     flows = {}
     for item in names(value):
         version, given, weight = (part.strip() for part in item.partition("="))
@@ -85,7 +85,7 @@ class PolicySettings(ModelBlocks):
 
     @property
     def policy_files(self) -> tuple[str, ...]:
-        """Return the paths of all policy files that these settings name, without repetitions."""
+        """Return the paths of all policy files in these settings, without duplicates."""
         blocks = [*self.owner_settings.values(), *self.flow_settings.values(), *self.model_settings.values()]
         named = [self.policy, *(str(block.get("policy", "")) for block in blocks)]
         return tuple(dict.fromkeys(filter(None, named)))

@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@")
 
 
 def list_secrets(settings: Settings) -> list[str]:
-    """Return all secret values in the settings, longest first; of an address only its password."""
+    """Return all secret values in the settings, longest first. Addresses contribute only their passwords."""
     found: set[str] = set()
     secret = [field.name for field in fields(settings) if field.metadata["masked"]]
     values = [getattr(settings, name) for name in secret]
@@ -68,7 +68,7 @@ def make_redactor(settings: Settings) -> Callable[[str], str]:
 
 
 def redact_value(value: Any, redact: Callable[[str], str]) -> Any:
-    """Return a copy of a JSON-like value whose texts and keys have all passed ``redact``."""
+    """Return a copy of a JSON-like value in which ``redact`` was applied to all texts and keys."""
     match value:
         case str():
             return redact(value)

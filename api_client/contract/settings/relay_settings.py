@@ -27,7 +27,7 @@ def parse_networks(value: str) -> tuple[str, ...]:
 
 
 def parse_keys(value: str) -> tuple[str, ...]:
-    """Parse comma-separated API keys. Raises ``ValueError`` for keys with characters that no key may contain."""
+    """Parse comma-separated API keys. Raises ``ValueError`` for keys with forbidden characters."""
     keys = names(value)
     if any(not key.isprintable() or not set(' "{}[]').isdisjoint(key) for key in keys):
         raise ValueError("must look like key1,key2 on one line; what `turns keys` writes is HELIX_KEYS_FILE's")
@@ -44,7 +44,7 @@ def parse_roles(value: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class RelaySettings(SettingsGroup):
-    """The relay: its addresses, its keys, and what it takes in."""
+    """The relay: its addresses, API keys and accepted requests."""
 
     trusted_proxies: tuple[str, ...] = declare_setting(
         (),

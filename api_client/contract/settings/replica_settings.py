@@ -10,7 +10,7 @@ from api_client.contract.settings.setting_values import choice_parser, integer_p
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaSettings(SettingsGroup):
-    """Safety of a turn before it is acknowledged."""
+    """The safety of a stored turn before it is acknowledged."""
 
     durability: str = declare_setting(
         "everysec",

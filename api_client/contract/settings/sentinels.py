@@ -22,7 +22,7 @@ class SentinelAddress:
 
     @classmethod
     def parse(cls, url: str) -> SentinelAddress | None:
-        """Parse the address of Redis Sentinel nodes; return None for any other address.
+        """Parse the address of Redis Sentinel nodes, or return None for any other address.
 
         Raises ``ValueError`` if the address names no node or no master.
         """

@@ -12,7 +12,7 @@ from api_client.contract.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class SettingFault:
-    """A setting that has a valid form but cannot work, for example because a name does not exist."""
+    """A setting with a valid form that cannot work, for example because a name does not exist."""
 
     check: str
     message: str
@@ -26,6 +26,6 @@ def find_setting_faults(settings: Settings) -> Iterator[SettingFault]:
 
 
 def require_fitting(settings: Settings) -> None:
-    """Raise ``SettingsError`` if any setting has a fault."""
+    """Raise ``SettingsError`` if any setting has such a fault."""
     if found := [fault.message for fault in find_setting_faults(settings)]:
         raise SettingsError(found)

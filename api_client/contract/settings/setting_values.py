@@ -50,12 +50,12 @@ def choice_parser(*allowed: str) -> Callable[[str], str]:
 
 
 def parse_path(value: str) -> str:
-    """Convert a file path to an absolute path, because processes have different working directories."""
+    """Return a file path as an absolute path, because processes have different working directories."""
     return str(Path(value).expanduser().absolute())
 
 
 def parse_web_address(value: str) -> str:
-    """Return the address of a website unchanged if it is valid. Raises ``ValueError`` otherwise."""
+    """Return a website's address unchanged if it is valid. Raises ``ValueError`` otherwise."""
     parts = urlsplit(value)
     if not (parts.scheme in {"http", "https"} and parts.hostname):
         raise ValueError("must look like https://host or http://host:port/path")
@@ -77,5 +77,5 @@ def parse_model_runners(value: str) -> dict[str, str]:
 
 
 def names(value: str) -> tuple[str, ...]:
-    """Split a comma-separated text into its parts, without spaces around them and without empty parts."""
+    """Split a comma-separated text into its non-empty parts, without surrounding spaces."""
     return tuple(filter(None, (part.strip() for part in value.split(","))))

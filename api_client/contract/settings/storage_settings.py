@@ -22,7 +22,7 @@ def parse_directory(value: str) -> Path:
 
 
 def parse_key_prefix(value: str) -> str:
-    """Return a prefix for Redis keys unchanged if it is valid: without spaces, pattern characters or braces."""
+    """Return a prefix for Redis keys unchanged if it has no spaces, pattern characters or braces."""
     if not value or not value.isprintable() or not set(" {}*?[]\\").isdisjoint(value):
         raise ValueError("must be a word without spaces and without any of {}*?[]\\")
     return value
@@ -30,7 +30,7 @@ def parse_key_prefix(value: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Storage(SettingsGroup):
-    """The place of turns, and their lifetime."""
+    """The storage of turns and its retention."""
 
     root: Path = declare_setting(
         Path.cwd, parse_directory, "The project the agents work in; paths in answers resolve against it."

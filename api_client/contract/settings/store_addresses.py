@@ -11,7 +11,7 @@ from api_client.contract.settings.sentinels import SentinelAddress
 
 
 def parse_store_address(value: str) -> str:
-    """Return the address of a Redis server, of Sentinel nodes or of a Redis Cluster unchanged if it is valid."""
+    """Return the address of a Redis server, Sentinel nodes or Redis Cluster unchanged if it is valid."""
     if _parse_nodes(value):
         return value
     parts = urlsplit(value)
@@ -26,7 +26,7 @@ def parse_store_address(value: str) -> str:
 
 
 def is_cluster_address(url: str) -> bool:
-    """Return True if an address is the address of a Redis Cluster."""
+    """Return True if an address is that of a Redis Cluster."""
     return ClusterAddress.parse(url) is not None
 
 
@@ -63,7 +63,7 @@ def mask_password(url: str) -> str:
 
 
 def find_open_servers(broker_url: str, store_url: str) -> list[str]:
-    """Return a message for each Redis address that names another machine but contains no password."""
+    """Return a message for each Redis address that names another machine but has no password."""
     return [
         f"{name}={mask_password(url)}: a server beyond this machine needs a password: redis://user:password@host "
         "(Valkey: ACL users as in compose/broker/users.acl, or requirepass); HELIX_OPEN_BROKER=allowed accepts it"

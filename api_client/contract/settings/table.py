@@ -59,10 +59,10 @@ class Settings(
     ReplicaSettings,
     Storage,
 ):
-    """The settings of an installation. The variable of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on."""
+    """The settings of an installation. The environment variable of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``."""
 
     def find_service(self, model: str) -> str:
-        """Return the name of the service that serves a model, or the model's own name if it is unknown.
+        """Return the name of the service that serves a model, or the model's own name for an unknown service.
 
         Limits of one model of a provider apply to all its models.
         """
@@ -81,7 +81,7 @@ class Settings(
 
     @cached_property
     def at_once(self) -> dict[str, int]:
-        """Return how many agents may use each service at once, by service; unlimited services are left out."""
+        """Return how many agents may use each limited service at the same time, by service."""
         found: dict[str, int] = {}
         for model in self.models:
             name, most = self.find_service(model), self.for_model(model).service_at_once
@@ -90,7 +90,7 @@ class Settings(
         return found
 
     def _find_address(self, model: str) -> tuple[str, str]:
-        """Return the address of a model's service without login, and its API key; both are empty if unknown."""
+        """Return the address of a model's service without credentials, and its API key. Both are empty if unknown."""
         settings, runner = self.for_model(model), self.models[model].partition(":")[0]
         if runner == "scripted":
             return "", ""
@@ -102,7 +102,7 @@ class Settings(
 
     @property
     def keys_path(self) -> Path:
-        """Return the path of the file with the API keys that ``turns keys`` manages."""
+        """Return the path of the file with the API keys, which ``turns keys`` manages."""
         return Path(self.keys_file).expanduser() if self.keys_file else self.root / STATE_DIR / "keys.json"
 
     @property
@@ -112,7 +112,7 @@ class Settings(
 
     @property
     def token_path(self) -> Path:
-        """Return the path of the file with the operator's token, for an installation without API keys."""
+        """Return the path of the file with the operator's token, used in an installation without API keys."""
         return self.root / STATE_DIR / "operator-token"
 
     @cached_property
@@ -136,7 +136,7 @@ class Settings(
 
     @cached_property
     def has_queues(self) -> bool:
-        """Return True if Celery's queues are in the store's own database, so that one command can change both."""
+        """Return True if Celery's queues are in the store's own database, so that a command can change both."""
         return self.broker_url == self.store_url and "?" not in self.store_url
 
     @property

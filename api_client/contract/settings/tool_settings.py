@@ -75,7 +75,7 @@ def _read_environment(value: Any) -> dict[str, str]:
 
 
 def _read_arguments(value: Any) -> dict[str, Any]:
-    """Parse the conditions of a rule: a pattern of a text, or limits of a number, by the argument's path."""
+    """Parse the conditions of a rule by argument path: patterns for texts and limits for numbers."""
     if not isinstance(value, Mapping):
         raise ValueError('must look like { path = "reports/*", amount = { max = 100 } }')
     for path, wanted in value.items():

@@ -12,7 +12,7 @@ TRACE_ID = "{trace_id}"
 
 
 def parse_trace_address(value: str) -> str:
-    """Check the address of a web page for traces, which must contain ``{trace_id}`` unless it is empty."""
+    """Check the address of a web page for traces, which must be empty or contain ``{trace_id}``."""
     if value and TRACE_ID not in parse_web_address(value):
         raise ValueError(f"must hold {TRACE_ID}, as in http://127.0.0.1:16686/trace/{TRACE_ID}")
     return value
@@ -20,7 +20,7 @@ def parse_trace_address(value: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceSettings(SettingsGroup):
-    """Places to look at traces."""
+    """The web pages that show traces."""
 
     trace_page: str = declare_setting(
         "",

@@ -10,7 +10,7 @@ from api_client.contract.settings.setting_values import integer_parser, number_p
 
 @dataclass(frozen=True, kw_only=True)
 class WarmAgentSettings(SettingsGroup):
-    """Claude CLIs that stay for the next message of their session."""
+    """The agent processes that stay running for their session's next message."""
 
     claude_warm_seconds: float = declare_setting(
         300.0,

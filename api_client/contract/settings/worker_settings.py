@@ -18,7 +18,7 @@ def message_roles(value: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings(SettingsGroup):
-    """The way a worker runs agents."""
+    """The way in which workers run agents."""
 
     run_slots: int = declare_setting(16, integer_parser(1, 1000), "Agents a worker runs at once, in all its processes.")
     lease_seconds: float = declare_setting(

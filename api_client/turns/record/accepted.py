@@ -17,7 +17,7 @@ from api_client.turns.record.transition import Transition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedAnswer:
-    """An accepted answer with everything needed to publish the answer and finish its turn.
+    """An accepted answer with everything needed to publish it and to finish its turn.
 
     ``delivery`` names the accepted delivery's folder. ``mended`` has files by name, which replace the delivery's own
     files.
@@ -28,7 +28,7 @@ class AcceptedAnswer:
     mended: dict[str, str] = field(default_factory=dict)
 
     def to_json(self, stored: Mapping[str, str]) -> str:
-        """Encode the accepted answer as JSON; texts in ``stored`` (facts of its attempt) become references."""
+        """Encode the accepted answer as JSON. Texts in ``stored`` (the facts of its attempt) become references."""
         data = {
             "move": encode_transition(self.transition, stored).to_dict(),
             "delivery": self.delivery,
@@ -40,7 +40,7 @@ class AcceptedAnswer:
 
     @classmethod
     def from_json(cls, text: str, stored: Callable[[int], Mapping[str, str]]) -> AcceptedAnswer:
-        """Decode an accepted answer from JSON; ``stored`` returns the stored facts of an attempt by its number.
+        """Decode an accepted answer from JSON. ``stored`` returns an attempt's stored facts by its number.
 
         Raises ``ValueError`` if the text is not an accepted answer.
         """

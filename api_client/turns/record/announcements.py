@@ -24,7 +24,7 @@ _AT_REST = {TurnState.QUEUED.value, TurnState.RAN.value}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncedTurn:
-    """A turn whose task was announced to the workers and that no worker has claimed yet.
+    """A turn whose task was announced to workers but not yet claimed by one.
 
     ``score`` is the due time as it was read, ``at`` the time of the announcement, and ``deadline_at`` is 0 without a
     deadline.
@@ -39,13 +39,13 @@ class AnnouncedTurn:
 
 @dataclass(frozen=True, slots=True)
 class QueueHead:
-    """The oldest message of a queue. ``at`` is when its turn was announced, None if that turn does not wait."""
+    """The oldest message of a queue. ``at`` is when its turn was announced, or None if the turn is not waiting."""
 
     at: int | None
 
 
 def find_announcement(turn_id: str, score: float, record: Mapping[str, str], announce_ms: int) -> AnnouncedTurn | None:
-    """Return the announced turn that a record describes, or None if the turn does not wait for a worker."""
+    """Return the announced turn that a record describes, or None if the turn is not waiting for a worker."""
     deadline_at = int(record.get("deadline_at") or 0)
     if record.get("token") or record.get("state") not in _AT_REST or record.get("double_text") == "interrupt":
         return None
@@ -65,7 +65,7 @@ def find_announcement(turn_id: str, score: float, record: Mapping[str, str], ann
 
 
 def next_check_at(turn: AnnouncedTurn, head: QueueHead | None, now: int, announce_ms: int) -> int | None:
-    """Return when to check a waiting turn again, or None if the turn must be announced now.
+    """Return when to check a waiting turn again, or None if it must be announced now.
 
     ``head`` is None for an empty queue.
     """

@@ -24,7 +24,7 @@ _LUA = Path(__file__).with_name("lua") / "postpone.lua"
 
 
 class Backlog:
-    """Compares due turns with the messages in Celery's queues, to find turns whose messages still wait."""
+    """Compares due turns with the messages in Celery's queues, to find turns whose messages are still queued."""
 
     def __init__(self, settings: Settings, store: Redis) -> None:
         self._settings = settings
@@ -50,7 +50,7 @@ class Backlog:
         return [(turn_id.decode(), score) for turn_id, score in found]
 
     async def postpone_waiting(self, due: Sequence[tuple[str, float]], now: int) -> set[str]:
-        """Postpone due turns whose messages still wait in a queue; return the ids of the other turns.
+        """Postpone due turns whose messages are still queued. Return the ids of the other turns.
 
         Raises ``RedisError`` if the store does not answer.
         """
@@ -76,7 +76,7 @@ class Backlog:
         return others
 
     async def _read_announced(self, due: Iterable[tuple[str, float]]) -> list[AnnouncedTurn | None]:
-        """Return the announced turn for each due turn, in order; None for a damaged or not announced turn."""
+        """Return the announced turn for each due turn in order, with None for damaged or unannounced turns."""
         asked = list(due)
         pipe = self._store.pipeline(transaction=False)
         for turn_id, _ in asked:

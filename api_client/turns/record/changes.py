@@ -60,7 +60,7 @@ _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a s
 
 
 class TurnCommands:
-    """Builds the store commands with which one worker changes turn records."""
+    """Builds the store commands with which a worker changes turn records."""
 
     def __init__(self, settings: Settings, worker: str) -> None:
         self._settings = settings
@@ -101,7 +101,7 @@ class TurnCommands:
         models: str = "",
         lack: str = "",
     ) -> Exchange[LeaseClaim | ClaimRefusal]:
-        """Build the commands that claim a turn for a task; their result is the claim or a refusal.
+        """Build the commands that claim a turn for a task. Their result is the claim or a refusal.
 
         ``token`` is a new unique fencing token, ``taken_at`` the current ``time.monotonic()`` value. ``alone`` means
         that this process works on nothing else. ``task`` is the id of the Celery task, ``models`` names the models of
@@ -125,7 +125,7 @@ class TurnCommands:
         return claim
 
     def _decode_record(self, record: Mapping[bytes, bytes]) -> Exchange[Turn]:
-        """Decode a turn's record with all messages of its conversation. Raises ``ValueError`` for a damaged record."""
+        """Decode a turn's record with its whole conversation. Raises ``ValueError`` for a damaged record."""
         turn = decode_turn(record)
         if not (head := record.get(b"history")):
             return turn
@@ -142,7 +142,7 @@ class TurnCommands:
         return Command(read, ("HMGET", key, *names))
 
     def renew_lease(self, claim: LeaseClaim) -> Command[str]:
-        """Build the command that renews a lease; its result says why the turn must stop, or is empty."""
+        """Build the command that renews a lease. Its result says why the turn must stop, or is empty."""
 
         def read(reply: Any) -> str:
             said, stop = reply
@@ -271,7 +271,7 @@ class TurnCommands:
         return (keys_for_turn(self._settings.namespace, claim.turn.turn_id).files,) if files else ()
 
     def seal_answer(self, claim: LeaseClaim, accepted: str, files: str = "") -> Command[bool]:
-        """Build the command that seals an accepted answer before publication; its result is False for a cancelled turn.
+        """Build the command that seals an accepted answer before publication. Its result is False for a cancelled turn.
 
         After the seal the turn can only end with ``accepted``, under any holder. ``files`` names the new snapshot of
         the session's files. Raises ``LeaseLost``, or ``ValidationHeldBack`` if the run is not stored yet.
@@ -289,7 +289,7 @@ class TurnCommands:
         return self._build_command("seal", *_claim_ids(claim), read, words, more_keys=self._files_key(claim, files))
 
     def reap_turn(self, turn_id: str, session_id: str, *, may_take: bool) -> Command[ReapResult]:
-        """Build the command that handles a due turn; ``may_take`` allows taking a turn whose lease has expired."""
+        """Build the command that handles a due turn. ``may_take`` allows taking over a turn with an expired lease."""
 
         def read(reply: Any) -> ReapResult:
             return ReapResult(*(part.decode() for part in reply))
@@ -299,7 +299,7 @@ class TurnCommands:
     def queue_turn(
         self, turn_id: str, session_id: str, message: str, channel: str, event: str, since: float
     ) -> Command[str]:
-        """Build the command that puts a turn's first run into the fair queue; its result is a word of ``enqueue.lua``.
+        """Build the command that puts a turn's first run into the fair queue. Its result is a word of ``enqueue.lua``.
 
         After ``begun`` the caller announces the task. ``message``, ``channel`` and ``event`` are the announcement,
         empty if the store does not hold the queues. ``since`` is when the session's preceding turn was created, in
@@ -318,7 +318,7 @@ class TurnCommands:
         return Command(ReleaseReply.parse_reply, (behind, *ended), "release", keys)
 
     def fold_counters(self) -> Exchange[bool]:
-        """Add the oldest pending counters to the stored totals; return True if more counters may be pending."""
+        """Add the oldest pending counters to the stored totals. Return True if more may be pending."""
         keys = Keys(self._settings.namespace)
         # This order detects a fold by another reaper.
         folds: bytes = yield Command(lambda found: found or b"0", ("GET", keys.folds))
@@ -348,7 +348,7 @@ class TurnCommands:
         return self._build_command("cancel", turn_id, session_id, _ignore_reply, {"owner": "", "reason": "cancelled"})
 
     def read_turn(self, turn_id: str) -> Exchange[Turn | None]:
-        """Read a turn's record; return None if there is none. Raises ``ValueError`` if the record is damaged."""
+        """Read a turn's record, or return None if it is missing. Raises ``ValueError`` if it is damaged."""
         record = yield Command(decode_hash, ("HGETALL", self._record_key(turn_id)))
         if not record:
             return None
@@ -361,7 +361,7 @@ class TurnCommands:
         return (yield from self._decode_record(record))
 
     def read_attempts(self, claim: LeaseClaim) -> Exchange[list[AttemptRecord]]:
-        """Return the attempts of a claimed turn, which are read from the store only once."""
+        """Return the attempts of a claimed turn, reading them from the store only once."""
         if claim.attempts is None:
             key = self._attempts_key(claim)
             claim.attempts = yield Command(lambda stored: read_facts(decode_hash(stored)), ("HGETALL", key))
@@ -374,7 +374,7 @@ class TurnCommands:
         return [claim.records[number] for number in sorted(claim.attempts)]
 
     def has_turn(self, turn_id: str) -> Command[bool]:
-        """Build the command whose result tells if the store has a record of a turn."""
+        """Build the command whose result says whether the store has a record of a turn."""
         return Command(bool, ("EXISTS", self._record_key(turn_id)))
 
     def _attempts_key(self, claim: LeaseClaim) -> str:

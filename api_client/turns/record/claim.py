@@ -13,11 +13,11 @@ from api_client.turns.record.transition import Transition
 
 
 class LeaseLost(Exception):
-    """Raised when this worker no longer holds the turn; its later results must not count."""
+    """Raised when this worker no longer holds the turn, so that its later results must not count."""
 
 
 class ValidationHeldBack(Exception):
-    """Raised when validation of answers is paused: the agent's answer waits in the store, and nothing was written."""
+    """Raised when validation is paused. Nothing was written, and the agent's answer stays in the store."""
 
 
 @dataclass(slots=True)
@@ -43,11 +43,11 @@ class LeaseClaim:
     outbox: list[Command[Any]] = field(default_factory=list)
 
     def known_facts(self, attempt: int) -> dict[str, str]:
-        """Return the stored facts of an attempt that the holder knows, as texts by name."""
+        """Return an attempt's stored facts that the holder knows, as texts by name."""
         return (self.attempts or {}).get(attempt, {})
 
     def records_after(self, transition: Transition) -> dict[int, AttemptRecord]:
-        """Return the attempts by number after a transition, including an attempt that the transition adds."""
+        """Return all attempts by number as they are after a transition."""
         records = {number: record for number, record in self.records.items() if number != transition.attempt}
         if transition.attempt not in (self.attempts or {}):
             records[transition.attempt] = AttemptRecord(number=transition.attempt, **transition.facts.values)
@@ -67,7 +67,7 @@ class ClaimRefusal:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The result of storing a transition: the session's next turn and the turn's outcome, both possibly empty."""
+    """The result of storing a transition: the session's next turn and the turn's outcome, either possibly empty."""
 
     head: str
     outcome: str
@@ -75,19 +75,19 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True)
 class LostCommands:
-    """The store's reply that earlier commands were lost; ``known`` is the number of the last stored command."""
+    """The store's reply that earlier commands were lost. ``known`` is the number of the last stored command."""
 
     known: int
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """The store's reply that a command may not be carried out now; see ``ValidationHeldBack``."""
+    """The store's reply that a command may not be carried out now (see ``ValidationHeldBack``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReapResult:
-    """The result of handling a due turn: its state, and what was done."""
+    """The result of handling a due turn: its state, and the action taken."""
 
     what: str
     chain_task: str

@@ -24,7 +24,7 @@ _SURELY_SHORT = SHORT_BYTES // 4
 
 @checked_frozen(slots=True, kw_only=True)
 class EncodedTransition:
-    """A state transition in the form in which it is sent to the store.
+    """A state transition as it is sent to the store.
 
     ``ahead`` has the facts to store before the transition. ``response`` is empty if ``response_in`` refers to the fact
     with the answer, such as ``2:text``.
@@ -200,7 +200,7 @@ def _resolve_references(facts: Mapping[str, str], texts: Mapping[str, str]) -> d
 
 
 def is_long(text: str) -> bool:
-    """Return True if a text is so long that it is stored only once and otherwise referred to."""
+    """Return True if a text is so long that it is stored only once and referred to elsewhere."""
     return len(text) > _SURELY_SHORT and _count_bytes(text) > SHORT_BYTES
 
 
@@ -209,7 +209,7 @@ def _count_bytes(text: str) -> int:
 
 
 def find_orphaned(facts: Mapping[str, str]) -> list[str]:
-    """Return the names of facts that were written ahead for a transition which was never stored."""
+    """Return the names of facts that were written in advance for a transition that was never stored."""
     named = {place for name, place in facts.items() if name.endswith(reference_name(""))}
     return [name for name in facts if _OF in name and name not in named]
 

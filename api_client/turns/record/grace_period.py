@@ -31,12 +31,12 @@ class ClockComparison:
         self.jumped_back = False
 
     def forget_last(self) -> None:
-        """Forget the last comparison, so that clock changes during idle times are ignored."""
+        """Discard the last comparison, so that clock changes during idle times are ignored."""
         self._last = None
         self.jumped_back = False
 
     def compare_clocks(self, monotonic: float, server: float) -> bool:
-        """Compare both clocks; return True if the store's clock did not jump within the last lease duration."""
+        """Compare both clocks. Return True if the store's clock did not jump within the last lease duration."""
         if self._last is not None:
             drift = (server - self._last[1]) - (monotonic - self._last[0])
             self.jumped_back = drift < -_JUMP_SECONDS
@@ -71,7 +71,7 @@ class GracePeriod:
         self._script = store.register_script(_GRACE_PERIOD_LUA.read_text())
 
     async def register_look(self) -> ClockReading:
-        """Record in the store that this reaper looks now; return the store's time and the time without a gap.
+        """Record that this reaper is looking now. Return the store's time and the time without a gap.
 
         Raises ``RedisError`` if the store does not answer or refuses writes, so that holders could not renew either.
         """

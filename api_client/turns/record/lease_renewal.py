@@ -24,7 +24,7 @@ def read_script() -> str:
 
 
 class LeaseRenewal:
-    """Renews the leases of running turns over a separate connection. For use by a single thread."""
+    """Renews the leases of running turns over a separate connection. Not thread-safe."""
 
     def __init__(self, settings: Settings, store: redis.Redis) -> None:
         self._keys = Keys(settings.namespace)

@@ -46,14 +46,14 @@ _DAMAGED_SECONDS = 60.0
 
 
 class Patience:
-    """Decides how long a command that is safe to repeat is sent again after errors."""
+    """Decides for how long a safely repeatable command is retried after errors."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + _PATIENCE_SECONDS
         self._said = ""
 
     def next_delay(self, error: RedisError) -> float:
-        """Return the seconds to wait before the next attempt; raise ``error`` itself if repeating does not help."""
+        """Return the seconds to wait before the next attempt. Raise ``error`` if a repetition is pointless."""
         # MISCONF: the disk is full, and the script was refused before its first write.
         full = isinstance(error, ResponseError) and str(error).startswith("MISCONF")
         if time.monotonic() > self._until or not (full or isinstance(error, _PASSING)):
@@ -126,7 +126,7 @@ class Ledger:
         models: str = "",
         lack: str = "",
     ) -> LeaseClaim | ClaimRefusal:
-        """Claim the turn for the task ``chain_task`` if that task is next and no worker holds the turn.
+        """Claim the turn for the task ``chain_task``, if the task is due and no worker holds the turn.
 
         A turn that killed workers before is refused unless this process is ``alone``, that is, works on nothing else.
         See ``TurnCommands.claim_turn`` for ``models`` and ``lack``.
@@ -138,7 +138,7 @@ class Ledger:
         return await self._run_exchange(claiming)
 
     async def set_affinity(self, turn_id: str, session_id: str, seconds: float) -> None:
-        """Record for ``seconds`` that this worker keeps the session's agent. Errors of the store are ignored."""
+        """Record for ``seconds`` that this worker keeps the session's agent. Store errors are ignored."""
         with contextlib.suppress(RedisError):
             key, life = (
                 keys_for_turn(self._settings.namespace, turn_id).affinity(session_id),
@@ -152,7 +152,7 @@ class Ledger:
         return found.decode() if found else ""
 
     async def clear_affinity(self, session_id: str) -> None:
-        """Delete the record that this worker keeps the session's agent, if there is such a record."""
+        """Delete the record that this worker keeps the session's agent, if it exists."""
         await self._connection.send_command("EVAL", REMOVE_OWN, 1, self._keys.affinity(session_id), self.worker)
 
     async def list_other_workers(self) -> list[WorkerReport]:
@@ -162,7 +162,7 @@ class Ledger:
         return [each for each in reports if each.worker != worker_name(self.worker)]
 
     async def confirm_lease(self, claim: LeaseClaim) -> float:
-        """Renew the lease of a claimed turn; return the ``time.monotonic()`` value of the confirmed renewal."""
+        """Renew the lease of a claimed turn. Return the ``time.monotonic()`` value of the confirmed renewal."""
         patience: Patience | None = None
         while True:
             asked_at = time.monotonic()
@@ -184,7 +184,7 @@ class Ledger:
     async def advance_turn(
         self, claim: LeaseClaim, transition: Transition, task: str = "", files: str = ""
     ) -> LeaseClaim | CommitResult:
-        """Store a state transition and claim the turn's next task; see ``TurnCommands.advance_turn``."""
+        """Store a state transition and claim the turn's next task (see ``TurnCommands.advance_turn``)."""
         return await self._run_exchange(self._changes.advance_turn(claim, transition, time.monotonic(), task, files))
 
     async def next_task(self, turn_id: str) -> ChainTask | None:
@@ -195,7 +195,7 @@ class Ledger:
         return None
 
     async def read_stored_text(self, text_hash: str) -> str:
-        """Return the policy or template that is stored under this hash, or an empty string if the store has none."""
+        """Return the policy or template stored under this hash, or an empty string."""
         return await self._send_command(Command(decode_text, ("HGET", self._keys.policies, text_hash)), patient=True)
 
     async def list_due(self, limit: int = 100) -> list[str]:
@@ -205,14 +205,14 @@ class Ledger:
         return [turn_id.decode() for turn_id in found]
 
     async def recall_turns(self) -> None:
-        """Make every unfinished turn due now, which is needed after the store's clock was set back."""
+        """Make every unfinished turn due now, which is necessary after the store's clock was set back."""
         if ids := await self._connection.send_command("ZRANGE", self._keys.due, 0, -1):
             now = int(await self.server_time() * 1000)
             words = [word for turn_id in ids for word in (now, turn_id)]
             await self._connection.send_command("ZADD", self._keys.due, "XX", "LT", *words)
 
     async def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
-        """Postpone a turn with a damaged record, so that other turns are not blocked.
+        """Postpone a turn with a damaged record, so that it does not block other turns.
 
         Raises ``ResponseError`` if the store refuses all writes, so that the turn is not at fault.
         """
@@ -222,7 +222,7 @@ class Ledger:
         await self.postpone_turn(turn_id, _DAMAGED_SECONDS)
 
     async def leave_turn(self, turn_id: str, session_id: str, unknown: UnknownTask) -> bool:
-        """Record that this worker does not know a turn's task. Return True if another worker is asked for the turn."""
+        """Record that this worker does not know a turn's task. Return True if another worker is asked to do it."""
         log.error("turn.not_here", turn_id=turn_id, chain_task=str(unknown.chain_task), error=str(unknown))
         await self.claim_turn(turn_id, session_id, unknown.chain_task, lack=str(unknown))
         turn = await self.read_turn(turn_id)
@@ -239,7 +239,7 @@ class Ledger:
         )
 
     async def reap_turn(self, turn_id: str, *, may_take: bool) -> ReapResult:
-        """Handle one due turn and return the result; ``may_take`` allows taking a turn whose lease has expired."""
+        """Handle a due turn and return the result. ``may_take`` allows taking over a turn with an expired lease."""
         session_id = decode_text(await self._connection.send_command("HGET", self._record_key(turn_id), "session_id"))
         return await self._send_command(self._changes.reap_turn(turn_id, session_id, may_take=may_take))
 
@@ -252,7 +252,7 @@ class Ledger:
         return await self._send_command(self._changes.queue_turn(turn_id, session_id, *pushed, since))
 
     async def find_ended(self, places: Sequence[str]) -> list[str]:
-        """Return those of the slots ``places`` whose turns have ended or no longer exist."""
+        """Return the given slots whose turns have ended or no longer exist."""
         names = [each.rpartition("|")[2] for each in places]
         keys = [keys_for_turn(self._settings.namespace, turn_id).turn(turn_id) for turn_id in names]
         states = await asyncio.gather(*(self._connection.send_command("HGET", key, "state") for key in keys))
@@ -264,7 +264,7 @@ class Ledger:
             pass
 
     async def lost_task(self, turn_id: str) -> tuple[str, str]:
-        """Return the Celery task and the worker from which a turn was taken, or two empty strings.
+        """Return the Celery task and the worker that lost the turn, or two empty strings.
 
         Only the first caller receives the answer.
         """

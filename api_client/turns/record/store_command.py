@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @checked_frozen(slots=True)
 class Command(Generic[T]):
-    """A command to send to the store, with the function that reads its reply.
+    """A command for the store, with the function that parses its reply.
 
     ``words`` are all words of a plain command, or the arguments of ``script``. ``ahead`` is a plain command to send
     before, with long texts to which the script refers. ``read`` raises ``LeaseLost`` if the sender lost the turn.
@@ -36,17 +36,17 @@ Exchange: TypeAlias = Generator[Command[Any], Any, T]
 
 
 def decode_text(value: bytes | None) -> str:
-    """Decode a value from the store as text; return an empty string for None."""
+    """Decode a value from the store as text, or None as an empty string."""
     return (value or b"").decode()
 
 
 def decode_hash(pairs: Any) -> dict[bytes, bytes]:
-    """Normalise a reply to HGETALL, which may be a mapping or a flat list, to a dict."""
+    """Convert an HGETALL reply, a mapping or a flat list, to a dict."""
     return dict(pairs) if isinstance(pairs, dict) else dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
 def decode_changes(pairs: Any) -> dict[bytes, bytes]:
-    """Convert the fields that a script changed to a dict; the script returns whole numbers as numbers."""
+    """Convert the fields that a script changed to a dict. The script returns whole numbers as numbers."""
     return {
         name: value if isinstance(value, bytes) else b"%d" % value
         for name, value in zip(pairs[::2], pairs[1::2], strict=True)

@@ -39,7 +39,7 @@ class Answer:
 
 @checked_frozen(slots=True, kw_only=True)
 class TransitionTexts:
-    """The texts of a state transition as the store keeps them.
+    """The texts of a state transition as stored.
 
     ``events`` has kind and data (JSON) of each event in a row; ``markers`` and ``error`` are JSON too.
     """
@@ -85,7 +85,7 @@ class Transition:
 
     @property
     def texts(self) -> TransitionTexts:
-        """Return the transition's texts as the store keeps them."""
+        """Return the transition's texts as stored."""
         texts = self._texts
         if texts is None:
             answer = self.answer
@@ -103,17 +103,17 @@ class Transition:
 
 
 def flatten_events(events: Sequence[Body]) -> list[str]:
-    """Flatten events to arguments of a Lua script: for each event its kind and its data as JSON."""
+    """Flatten events to Lua script arguments: each event's kind, and its data as JSON."""
     return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
 
 
 def rerun_task(turn: Turn, attempt: int) -> ChainTask:
-    """Return the task that runs the turn's agent again for the given attempt."""
+    """Return the task that reruns the turn's agent for the given attempt."""
     return ChainTask(find_work(turn.request).again, attempt)
 
 
 def to_policy_attempts(records: Sequence[AttemptRecord]) -> list[Attempt]:
-    """Convert stored attempts to the form that the retry policy reads."""
+    """Convert stored attempts to the form that the retry policy expects."""
     return [
         Attempt(
             number=record.number,
@@ -148,7 +148,7 @@ def retry_event(
 
 
 def policy_retry_event(turn: Turn, chain_task: ChainTask, reason: str, decision: Retry) -> TurnRetrying:
-    """Build the event that announces another run of the agent after the retry policy's decision."""
+    """Build the event that announces another agent run after the retry policy's decision."""
     return retry_event(
         turn, chain_task.attempt + 1, reason, codes=decision.codes, feedback=decision.feedback, goes_on=decision.goes_on
     )

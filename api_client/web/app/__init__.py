@@ -56,13 +56,13 @@ health_router = APIRouter()
 
 @health_router.get("/healthz", response_model=None)
 async def report_liveness() -> Response:
-    """Answer that the process is alive."""
+    """Report that the process is alive."""
     return JSONResponse({"status": "ok"})
 
 
 @health_router.get("/readyz", response_model=None)
 async def report_readiness(relay: CurrentRelay) -> Response:
-    """Answer whether the store accepts writes and whether a worker responds to a probe message.
+    """Report whether the store accepts writes and whether a worker responds to a probe message.
 
     A store that refuses is reported with its reason and fix; ``why`` lists codes of problems even if all is well.
     """
@@ -87,7 +87,7 @@ async def report_readiness(relay: CurrentRelay) -> Response:
 
 
 def create_app(settings: Settings, client: TurnsClient | None = None, pack: BundleBuilder | None = None) -> FastAPI:
-    """Create the relay's web application. The application closes ``client`` at shutdown.
+    """Create the relay's web application, which closes ``client`` at shutdown.
 
     Without ``pack``, pages offer no bug reports. Raises ``SettingsError`` for an unusable store, file of keys or
     policy file.
@@ -167,7 +167,7 @@ def _to_api_error(error: Exception, method: str, locale: str) -> ApiError:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server for the relay: logs its addresses, ends open streams on exit, and drops stuck clients."""
+    """A uvicorn server for the relay that logs its addresses, ends open streams on exit and drops stuck clients."""
 
     def __init__(self, config: uvicorn.Config, stuck_seconds: float) -> None:
         super().__init__(config)
@@ -193,7 +193,7 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._exit_event.wait(), 1.0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle SIGTERM or SIGINT by asking the server to exit and ending all open streams."""
+        """Handle SIGTERM or SIGINT by requesting the server's exit and ending all open streams."""
         super().handle_exit(sig, frame)
         app = self.config.app
         if self.started and isinstance(app, FastAPI):

@@ -41,7 +41,7 @@ class _Proxies(Protocol):
 
 
 class ClientConnection(H11Protocol):
-    """A client's connection, which is closed unless the head of each request arrives within ``HEAD_SECONDS``.
+    """A client's connection, closed unless each request's head arrives within ``HEAD_SECONDS``.
 
     At the connection limit, a new connection replaces the longest idle one of the address with the most idle
     connections, except those of trusted proxies.
@@ -57,11 +57,11 @@ class ClientConnection(H11Protocol):
 
     @classmethod
     def with_limits(cls, most: int, trusted: _Proxies) -> type[ClientConnection]:
-        """Create a subclass with this connection limit, from which connections of the trusted proxies are exempt."""
+        """Create a subclass with this connection limit, which does not apply to connections of trusted proxies."""
         return type("ClientConnection", (cls,), {"max_connections": most, "trusted_proxies": trusted, "_idle": {}})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Admit a new connection; at the connection limit, close an idle connection or refuse the new one."""
+        """Admit a new connection. At the connection limit, close an idle connection or refuse the new one."""
         super().connection_made(transport)
         self._network = network_of(self.client[0] if self.client else "")
         taken = len(self.connections)
@@ -82,7 +82,7 @@ class ClientConnection(H11Protocol):
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Handle received bytes, and limit the time in which the head of the next request must be complete."""
+        """Handle received bytes, and limit the time until the next request's head is complete."""
         if self._linger_timer is not None:
             return
         super().data_received(data)
@@ -98,14 +98,14 @@ class ClientConnection(H11Protocol):
             self._mark_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release the resources of a closed connection, so that another client can connect."""
+        """Release a closed connection's resources, so that another client can connect."""
         self._mark_busy()
         if self._linger_timer is not None:
             self._linger_timer.cancel()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not valid HTTP with an error in the API's format."""
+        """Answer invalid HTTP with an error in the API's format."""
         self._linger_timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
         came, _ = self.conn.trailing_data
         long = len(came) > HEAD_BYTES and b"\r\n\r\n" not in came[:HEAD_BYTES]

@@ -42,7 +42,7 @@ class ForwardedHeaders(ProxyHeadersMiddleware):
     _noted_at = float("-inf")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request, recording an untrusted proxy that sends forwarding headers for `turns doctor`."""
+        """Serve a request. Record untrusted proxies that send forwarding headers, for `turns doctor`."""
         peer = (scope.get("client") or ("",))[0]
         if (
             scope["type"] == "http"
@@ -69,7 +69,7 @@ class RequestMiddleware:
         self.locale = locale
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request under a new request id, and log the request with its status and duration."""
+        """Serve a request under a new request id, and log it with its status and duration."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -121,7 +121,7 @@ async def _serve_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) 
     begun = asyncio.Event()
 
     async def receive_or_leave() -> Message:
-        """Return the client's next message, or a disconnect once the head of the response is sent."""
+        """Return the client's next message, or a disconnect once the response's head was sent."""
         if not begun.is_set():
             message = await receive()
             if message["type"] == "http.disconnect" or message.get("body") or message.get("more_body"):

@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 
 
 class _UnfitValue:
-    """Placeholder for a forbidden JSON value, with the reason, until the name of its field is known."""
+    """A placeholder for a forbidden JSON value, with the reason, until its field's name is known."""
 
     def __init__(self, why: str) -> None:
         self.reason = why
@@ -93,7 +93,7 @@ class _BodyBuffer:
 
 
 class _BodyMemory:
-    """Counts the bytes of request bodies in memory that are not parsed yet, by owner."""
+    """Counts the bytes of unparsed request bodies in memory, by owner."""
 
     def __init__(self) -> None:
         self.total_bytes = 0
@@ -106,7 +106,7 @@ class _BodyMemory:
         self.bytes_by_owner[body.owner] += len(piece)
 
     def refuse_body(self, body: _BodyBuffer) -> None:
-        """Discard the bytes of a body that have arrived and those that still arrive."""
+        """Discard the bytes of a body, both those received and those still to come."""
         body.refused = True
         self.drop_body(body)
 
@@ -119,7 +119,7 @@ class _BodyMemory:
             del self.bytes_by_owner[body.owner]
 
     def make_room(self, body: _BodyBuffer, size: int) -> bool:
-        """Return True if memory has room for ``size`` more bytes of a body; may refuse another owner's body.
+        """Return True if memory has room for ``size`` more bytes of a body. May refuse another owner's body.
 
         If memory is full, refuse the body of the owner with the most bytes. One owner may take half of the memory.
         """
@@ -139,12 +139,12 @@ _reading = _BodyMemory()
 
 
 async def read_object(request: Request, limit: int) -> dict[str, Any]:
-    """Read the body of a request as a JSON object. Raises the errors of ``read_body_as``."""
+    """Read a request's body as a JSON object. Raises the errors of ``read_body_as``."""
     return await read_body_as(request, limit, lambda body: body)
 
 
 async def read_body_as(request: Request, limit: int, make: Callable[[dict[str, Any]], _T]) -> _T:
-    """Read a request's body as a JSON object and return what ``make`` builds from the object.
+    """Read a request's body as a JSON object, and return what ``make`` builds from it.
 
     ``limit`` is the largest body in bytes. Raises ``ApiError`` (400, 408, 413, 415 or 429) and the errors of
     ``make``.
@@ -169,12 +169,12 @@ def has_body(request: Request) -> bool:
 
 
 def body_size(request: Request) -> int:
-    """Return the size of a request's body in bytes, after ``read_body_as`` has read the body."""
+    """Return the size of a request's body in bytes, after ``read_body_as`` has read it."""
     return int(request.scope[_SIZE_SCOPE_KEY])
 
 
 async def run_off_loop(work: Callable[[], _T], owner: str = "") -> _T:
-    """Run CPU-bound work in the thread that parses large bodies, and return its result."""
+    """Run CPU-bound work in the thread that parses large bodies, and return the result."""
     return await asyncio.wrap_future(_parser.submit(owner, work))
 
 
@@ -192,7 +192,7 @@ def _run_uncollected(work: Callable[[], _T]) -> _T:
 
 @asynccontextmanager
 async def limit_body_time() -> AsyncIterator[None]:
-    """Limit the time that a client has to send the request body within the ``async with`` block.
+    """Limit how long a client may take to send its request body within the ``async with`` block.
 
     Raises ``ApiError``: 408 ``request_timeout``.
     """
@@ -279,7 +279,7 @@ def parse_json_object(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def has_too_many_values(body: bytes | bytearray) -> bool:
-    """Return True if a JSON text holds more than ``MAX_VALUES`` values, without parsing the text.
+    """Return True if a JSON text contains more than ``MAX_VALUES`` values, without parsing it.
 
     Counts commas and opening brackets outside of strings, in small pieces that need little memory and block nobody.
     """

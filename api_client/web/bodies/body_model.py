@@ -13,7 +13,7 @@ from api_client.contract.settings import Settings
 
 
 class Body(BaseModel):
-    """Base class for request bodies and for the objects inside them; a null field counts as missing."""
+    """Base class for request bodies and the objects in them. A null field counts as missing."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -22,7 +22,7 @@ _B = TypeVar("_B", bound=Body)
 
 
 class BodyField(NamedTuple):
-    """A field that a capability adds to request bodies; ``read`` returns what the field attaches to a turn."""
+    """A field that a capability adds to request bodies. ``read`` returns the data to attach to the turn."""
 
     name: str
     model: type[Body]
@@ -41,6 +41,6 @@ def with_added_fields(model: type[_B]) -> type[_B]:
 
 
 def read_added_fields(body: Body, settings: Settings) -> dict[str, Any]:
-    """Return what the fields of capabilities attach to the request of a body. Raises ``ApiError``."""
+    """Return what the added fields of a body attach to its request. Raises ``ApiError``."""
     found = ((field, getattr(body, field.name)) for field in _load_fields())
     return dict(part for field, value in found if value is not None for part in field.read(value, settings).items())

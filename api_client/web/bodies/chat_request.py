@@ -49,7 +49,7 @@ _POLICY_FIELDS = ("validators", "policy", "max_attempts", "locale")
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A chat request, as parsed from the body and headers of an HTTP request.
+    """A chat request, parsed from the body and headers of an HTTP request.
 
     ``has_page`` says that a page of Open WebUI shows the answer as it arrives. ``background_kind`` is empty for a
     user's message. Repeats of the request share ``question_hash``, which is empty if a repeat is a new question.
@@ -71,7 +71,7 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The circumstances in which a request is parsed: its headers and body, and the caller's settings and policy."""
+    """The context for parsing a request: its headers and body, and the caller's settings and policy."""
 
     headers: Headers
     settings: Settings
@@ -106,7 +106,7 @@ def build_chat_request(
     system: str | None = None,
     notes: Mapping[str, str] = {},
 ) -> ChatRequest:
-    """Build a chat request from a body whose simple fields are validated.
+    """Build a chat request from a body whose simple fields have been validated.
 
     ``conversation`` is unvalidated, ``language`` the user's or '', ``notes`` metadata. Raises as ``read_chat_request``.
     """
@@ -235,7 +235,7 @@ def _restore_answers(messages: Messages) -> Messages:
 
 
 def read_idempotency_key(headers: Headers) -> str:
-    """Return the idempotency key in the headers of a request, or an empty string if there is none.
+    """Return the idempotency key in a request's headers, or an empty string if there is none.
 
     Raises ``ApiError``: 400 ``invalid_idempotency_key``.
     """

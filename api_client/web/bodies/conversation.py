@@ -27,7 +27,7 @@ _TEXT_FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConversationRules:
-    """The limits that the conversation of a request must keep.
+    """The limits that the conversation of a request must observe.
 
     ``locale`` is the language of notes to the agent. ``continue_text`` is appended as a user message after a final
     assistant message (Open WebUI's Continue); if it is empty, such a conversation is rejected.
@@ -122,7 +122,7 @@ _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
 def read_conversation(
     raw: Any, field: str, rules: ConversationRules, problems: Problems
 ) -> tuple[Messages, tuple[Image, ...]]:
-    """Read the messages of a conversation and its current images; errors are added to ``problems``.
+    """Read the messages of a conversation and its current images. Errors are added to ``problems``.
 
     ``field`` is the name of the conversation in errors.
     """

@@ -36,7 +36,7 @@ _TYPE_PHRASES = {"boolean": "true or false", "string": "a text", "object": "an o
 
 
 class StreamMode(StrEnum):
-    """The stream modes: how much of an answer a stream shows before the answer is accepted."""
+    """The stream modes, which say how much of an answer a stream shows before the answer is accepted."""
 
     #: The draft as it comes, withdrawn if it becomes void; in frames that Open WebUI understands.
     LIVE = "live"
@@ -69,7 +69,7 @@ class StreamOptions(Body):
 
 @with_added_fields
 class AnswerBody(Body):
-    """Base class for the bodies of requests that ask for an answer."""
+    """Base class for the bodies of requests for an answer."""
 
     CONVERSATION_FIELD: ClassVar[str]
     TEXT_TYPES: ClassVar[tuple[str, ...]]
@@ -209,7 +209,7 @@ def _describe_allowed(field: dict[str, Any]) -> str:
 
 
 def read_model_name(model: Any, settings: Settings) -> str:
-    """Return the model name in a request's body. Raises ``ApiError`` if it is invalid or not configured."""
+    """Return the model's name in a request's body. Raises ``ApiError`` if it is invalid or not configured."""
     if not isinstance(model, str) or not model:
         allowed = ", ".join(settings.models)
         raise bad_request(f"model: must be one of {allowed}; got {display_value(model)}", param="model")
@@ -217,7 +217,7 @@ def read_model_name(model: Any, settings: Settings) -> str:
 
 
 def require_model(model: str, settings: Settings) -> str:
-    """Return the model's name if the model is configured. Raises ``ApiError``: 404 ``model_not_found``."""
+    """Return the model's name if the model is configured. Raises ``ApiError`` (404 ``model_not_found``)."""
     if model not in settings.models:
         message = f"the model {display_value(model)} does not exist here; there is: {', '.join(settings.models)}"
         raise ApiError(404, message, param="model", code="model_not_found")
@@ -225,7 +225,7 @@ def require_model(model: str, settings: Settings) -> str:
 
 
 def read_validators(names: Sequence[Any], offered: Sequence[str], problems: Problems) -> tuple[str, ...]:
-    """Return the requested validators without duplicates, adding an error to ``problems`` for each unknown name."""
+    """Return the requested validators without duplicates. Add an error to ``problems`` for each unknown name."""
     for index, name in enumerate(names):
         if name not in offered:
             wrong = (

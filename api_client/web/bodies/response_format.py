@@ -54,7 +54,7 @@ def refuse_parameters(body: Mapping[str, Any], problems: Problems, *, from_open_
 
 
 def select_for_json(validators: Sequence[str], named: Sequence[Any] | None, problems: Problems) -> tuple[str, ...]:
-    """Return the validators that can check an answer of JSON alone.
+    """Return the validators that can check an answer that is only JSON.
 
     Add a problem for each rule about Markdown that the request itself names; ``named`` is its list, or None.
     """
@@ -66,12 +66,12 @@ def select_for_json(validators: Sequence[str], named: Sequence[Any] | None, prob
 
 
 def unsupported_parameter(field: str, instead: str) -> ApiError:
-    """Build the error for a parameter that is not supported; ``instead`` says why, or what to use."""
+    """Build the error for an unsupported parameter. ``instead`` says why, or what to use instead."""
     return bad_request(f"{field}: is not supported here; {instead}", param=field, code="unsupported_parameter")
 
 
 def read_response_format(given: Any, field: str, problems: Problems) -> AnswerFormat | None:
-    """Return the JSON that a request demands as its answer, or None for a text.
+    """Return the JSON format that a request demands for its answer, or None for text.
 
     ``field`` is ``response_format`` of chat completions, or ``text.format`` of the Responses API, whose members stand
     one level higher.

@@ -36,7 +36,7 @@ REQUESTS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The caller of a request, identified by an API key, with rights and limits.
+    """The caller of a request, identified by an API key, with its rights and limits.
 
     ``models`` is empty for all models. With ``forwards_users`` the key acts for several users, and ``owner`` is still
     the key's owner. Folders are granted to ``key_owner_name`` (HELIX_PHASE_DIRECTORIES).
@@ -53,25 +53,25 @@ class Caller:
 
     @property
     def keyless(self) -> bool:
-        """Return True if the installation has no API keys, so that callers cannot be told apart."""
+        """Return True if the installation has no API keys, so that callers cannot be distinguished."""
         return self.owner == LOCAL_OWNER
 
     def visible_settings(self, settings: Settings) -> Settings:
-        """Return the settings reduced to the models that this caller may use."""
+        """Return the settings with only the models that this caller may use."""
         if not self.models:
             return settings
         return replace(settings, models={name: how for name, how in settings.models.items() if name in self.models})
 
 
 def require_operator(caller: Caller, does: str) -> None:
-    """Raise ``ApiError`` (403) unless the caller is an operator; ``does`` completes "only an operator ..."."""
+    """Raise ``ApiError`` (403) unless the caller is an operator. ``does`` completes "only an operator ..."."""
     if not caller.is_operator:
         message = f"only an operator {does}"
         raise token_required_error() if caller.keyless else ApiError(403, message, code="operators_only")
 
 
 def token_required_error() -> ApiError:
-    """Build the error that asks a caller without a key for the operator's token."""
+    """Build the error that asks a caller without an API key for the operator's token."""
     message = (
         "without keys this needs the operator's token: it is in HELIX_ROOT/.helix/operator-token; send it as "
         "'Authorization: Bearer TOKEN', or sign in with it at /sign-in"
@@ -80,12 +80,12 @@ def token_required_error() -> ApiError:
 
 
 def requires_key(relay: Relay) -> bool:
-    """Return True if the relay requires API keys, which remains so after all keys are revoked."""
+    """Return True if the relay requires API keys, even if all keys have been revoked."""
     return bool(relay.settings.api_keys or relay.settings.forwarding_keys) or relay.keyring.requires_key
 
 
 async def identify_holder(request: Request) -> Caller:
-    """Return the caller that the API key of a request belongs to. A key may act for users, who are identified later.
+    """Return the caller to whom a request's API key belongs. Users for whom the key acts are identified later.
 
     Raises ``ApiError``: 401 ``invalid_api_key``, 429 ``too_many_guesses``, or 403 ``loopback_only`` without keys.
     """
@@ -204,7 +204,7 @@ def find_holder(offered: str, relay: Relay) -> Caller | None:
 async def count_in_progress(
     request: Request, holder: Annotated[Caller, Depends(identify_holder)]
 ) -> AsyncIterator[None]:
-    """Count a request as in progress until its response is sent, and refuse requests from other sites' pages.
+    """Count a request as in progress until its response is sent. Refuse requests from other sites' pages.
 
     Raises ``ApiError``: 429 ``too_many_requests``, 403 ``cross_site``; otherwise the errors of ``identify_holder``.
     """

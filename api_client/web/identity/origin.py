@@ -41,7 +41,7 @@ _PROXY_PREFIXES = (
 
 
 def require_own_site(request: Request) -> None:
-    """Raise ``ApiError`` (403 ``cross_site``) for a request that a web page of another site sent."""
+    """Raise ``ApiError`` (403 ``cross_site``) if a web page of another site sent the request."""
     site = request.headers.get("sec-fetch-site")
     origins = request.headers.getlist("origin")
     if site is not None and site not in _OWN_SITES:
@@ -65,7 +65,7 @@ def _make_cross_site_error(why: str) -> ApiError:
 
 
 def require_local(request: Request) -> None:
-    """Raise ``ApiError`` (403 ``loopback_only``) for a request from another machine or through a proxy."""
+    """Raise ``ApiError`` (403 ``loopback_only``) if the request came from another machine or through a proxy."""
     if why := _explain_foreign(request.headers, request.client.host if request.client else ""):
         message = (
             f"no API key is configured, so only this machine is served, and {why}: make a key with "

@@ -37,7 +37,7 @@ TASKS_PER_TURN = 5
 
 @dataclass(frozen=True, slots=True)
 class SubmittedTurn:
-    """The turn that answers a request; the turn may be new or an earlier one.
+    """The turn that answers a request, either a new or an earlier turn.
 
     ``last_seen`` is the number of the turn's last event when the request joined the turn.
     """

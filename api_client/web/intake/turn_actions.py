@@ -23,7 +23,7 @@ async def act_for_caller(
     bulk: str = "",
     detail: str = "",
 ) -> ActionResult:
-    """Carry out an action on a turn and return the result; a turn that it submits counts as the caller's own.
+    """Carry out an action on a turn and return the result. A turn that it submits belongs to the caller.
 
     ``reach`` is the owner whose turns may be acted on, None: all owners. Raises ``ApiError``: 404 ``model_not_found``,
     400 if the message is too long, 429 as ``require_room``; and the errors of ``carry_out_action``.

@@ -35,7 +35,7 @@ _CENT, _DOLLAR = 10_000, 1_000_000
 
 
 def format_file_links(files: Iterable[LinkedFile], address: str) -> str:
-    """Return Markdown that shows the images among an answer's files and links to every file.
+    """Return Markdown that shows an answer's images and links to all its files.
 
     ``address`` is the relay's public address, without a trailing slash.
     """
@@ -48,14 +48,14 @@ def format_file_links(files: Iterable[LinkedFile], address: str) -> str:
 
 
 def strip_additions(text: str) -> str:
-    """Return an answer without the links, notes and questions that the relay has added."""
+    """Return an answer without the links, notes and questions that the relay added."""
     text = _NOTE_BLOCK.sub("", text) if _NOTE_COMMENT in text else text
     text = _QUESTION_BLOCK.sub("", text) if _QUESTION_COMMENT in text else text
     return _FILES_BLOCK.sub("", text) if _FILES_COMMENT in text else text
 
 
 def format_note(turn: Turn, locale: str) -> str:
-    """Return the note below an accepted answer, with the checks that the answer passed and the turn's cost."""
+    """Return the note below an accepted answer about its passed checks and the turn's cost."""
     names = [
         translate(f"rule_{name}", locale) if name in _RULES else _escape_markdown(name)
         for name in turn.request.validators
@@ -83,7 +83,7 @@ def format_note(turn: Turn, locale: str) -> str:
 
 
 def format_recap_note(turn: Turn, locale: str) -> str:
-    """Return the note about questions that the turn asked a person, or an empty string if there were none."""
+    """Return the note about questions that the turn asked people, or an empty string if it asked none."""
     recap = summarise_turn_questions(turn, locale)
     return f"\n\n{_NOTE_COMMENT}\n\n*{recap}*\n" if recap else ""
 
@@ -94,7 +94,7 @@ def _format_number(value: float, locale: str) -> str:
 
 
 def format_question(question: QuestionView, link: str) -> str:
-    """Return Markdown that shows a question in a chat, with a link to answer the question."""
+    """Return Markdown that shows a question in a chat, with a link for answering it."""
     whole = "\n".join(map(_break_line, question.chat.split("\n")))
     fence = _choose_fence(whole, 3)
     said = f"**{question.title}**\n\n{fence}text\n{whole}\n{fence}\n\n[{question.link}]({link})"

@@ -199,7 +199,7 @@ def _answer_queries(prompt: str) -> str:
 
 
 def _answer_merge(prompt: str) -> str:
-    """Return the longest of several models' answers, because merging them would need a model."""
+    """Return the longest of several models' answers, because merging them would require a model."""
     responses = prompt.partition("Responses from models:")[2]
     begins, ends = responses.find(_QUOTES), responses.rfind(_QUOTES)
     if ends - begins < len(_QUOTES):

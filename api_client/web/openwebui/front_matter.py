@@ -36,7 +36,7 @@ _LINE_CHARS = 200
 
 
 def fence_headers(text: str) -> str:
-    """Put each YAML header of a Markdown text into a code fence, so that it is not drawn as a heading."""
+    """Put each YAML header in a Markdown text into a code fence, so that it is not shown as a heading."""
     shown, done = [], 0
     for start, end in _find_headers(text):
         shown += [text[done:start], _OPEN, text[start:end], _CLOSE]
@@ -68,7 +68,7 @@ def _find_header_end(text: str, start: int) -> tuple[int, int] | None:
 
 
 def unfence_headers(text: str) -> str:
-    """Remove the code fences that ``fence_headers`` put around YAML headers."""
+    """Remove the code fences that ``fence_headers`` added around YAML headers."""
     kept: list[str] = []
     done, begin = 0, _FENCED.match(text) or _FURTHER_FENCED.search(text)
     while begin:
@@ -82,7 +82,7 @@ def unfence_headers(text: str) -> str:
 
 
 class HeaderFencer:
-    """Puts the YAML headers of a text that arrives in pieces into code fences."""
+    """Puts YAML headers into code fences, in a text that arrives in pieces."""
 
     def __init__(self) -> None:
         self._held_back = ""  # text that may become the beginning of a header

@@ -51,12 +51,12 @@ _TOOL_PHRASES = {name: words for words, names in _PHRASE_TOOLS.items() for name 
 
 
 def make_status(text: str, *, done: bool) -> dict[str, Any]:
-    """Build the event that makes Open WebUI show a status line, which is animated until ``done``."""
+    """Build the event that makes Open WebUI show a status line, animated until ``done``."""
     return {"type": "status", "data": {"description": text[:MAX_CHARS], "done": done}}
 
 
 def format_proof(end: event_kinds.TurnFinished, changes: Sequence[str], locale: str, *, checked: bool) -> str:
-    """Return the last status line of a good answer: the result of its checks and the number of attempts.
+    """Return the last status line for an accepted answer: the result of its checks and the number of attempts.
 
     ``changes`` describes the fallback's changes.
     """
@@ -75,7 +75,7 @@ def format_proof(end: event_kinds.TurnFinished, changes: Sequence[str], locale: 
 
 
 def format_queue_place(own: int, others: int, locale: str) -> str:
-    """Return the status line of a queued turn: the position within the session, or in the queue for an agent."""
+    """Return the status line of a queued turn: its position in the session, or in the queue for an agent."""
     if own:
         return translate("queued_behind_one" if own == 1 else "queued_behind", locale, position=own)
     name = {0: "queued_for_agent", 1: "queued_for_agent_one"}.get(others, "queued_for_agent_many")
@@ -83,7 +83,7 @@ def format_queue_place(own: int, others: int, locale: str) -> str:
 
 
 def format_event(event: Event, locale: str, pages: str = "") -> dict[str, Any] | None:
-    """Build the status event that Open WebUI shows for an event of the turn; return None if it shows none.
+    """Build the status event that Open WebUI shows for a turn's event, or return None if it shows nothing.
 
     ``pages`` is the address of the relay's pages, where a person can decide about a suspended turn.
     """
@@ -183,7 +183,7 @@ _MINUTE = 60.0
 
 
 class StatusLine:
-    """Tracks the status line that one reader of a turn sees. Methods return the event to send, None for no change."""
+    """The status line that one reader of a turn sees. Methods return the event to send, or None without a change."""
 
     def __init__(self, locale: str, pages: str = "", *, checked: bool = True) -> None:
         self._locale, self._pages_url, self._has_validators = locale, pages, checked
@@ -196,7 +196,7 @@ class StatusLine:
         self._changes: list[str] = []
 
     def update(self, event: Event) -> StatusEvent | None:
-        """Update the status line for an event of the turn and return the status event to send."""
+        """Update the status line for an event of the turn, and return the status event to send."""
         self._track_event(event)
         body = event.body
         if isinstance(body, event_kinds.TurnFinished) and body.success:
@@ -213,7 +213,7 @@ class StatusLine:
         return self._replace_current(status)
 
     def show_writing(self) -> StatusEvent | None:
-        """Change the status line to say that the agent writes, unless it explains why the last draft is void."""
+        """Change the status line to say that the agent is writing, unless it explains why the last draft is void."""
         if self.current and self.current["data"]["done"]:
             return None
         self._activity = None
@@ -224,7 +224,7 @@ class StatusLine:
         )
 
     def show_waiting(self, now: float, *, before: int = 0, others: int = 0, why: str = "") -> StatusEvent | None:
-        """Update the status line after a period without events, adding the time waited; ``now`` is in epoch seconds.
+        """Update the status line with the time waited so far, after a period without events.
 
         ``before`` counts earlier unfinished turns of the session, ``others`` the turns that get an agent first,
         including this turn. ``why`` says why no worker can take the turn; empty if a worker can.
@@ -242,11 +242,11 @@ class StatusLine:
         return self._replace_current(make_status(text, done=False))
 
     def show_lost(self) -> StatusEvent | None:
-        """Change the status line to say that the connection is lost and that the turn continues."""
+        """Change the status line to say that the connection was lost and that the turn continues."""
         return self._replace_current(make_status(translate("lost_stream", self._locale), done=True))
 
     def finish_line(self) -> StatusEvent | None:
-        """Mark the status line as done, because the stream ends before the turn."""
+        """Mark the status line as done, because the stream ends before the turn does."""
         return self._finish_current()
 
     def _track_event(self, event: Event) -> None:

@@ -28,7 +28,7 @@ _BAR_SHARE = 0.78
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """A rectangle of a chart, with position and size in CSS percentages; ``layer`` names the colour."""
+    """A rectangle of a chart, with its position and size in CSS percentages. ``layer`` names the colour."""
 
     x: str
     y: str
@@ -40,7 +40,7 @@ class Rectangle:
 
 @dataclass(frozen=True, slots=True)
 class BarChart:
-    """The bars of a chart over time; ``max_value`` is the value at full height."""
+    """The bars of a chart over time. ``max_value`` is the value of a full-height bar."""
 
     rectangles: tuple[Rectangle, ...]
     max_value: float
@@ -84,7 +84,7 @@ def chart_cost(pieces: Sequence[Slice]) -> BarChart:
 
 
 def chart_rejection_rate(pieces: Sequence[Slice], validator: str) -> BarChart:
-    """Build a chart of a validator's rejection rate in each time slice, where full height means 100 %."""
+    """Build a chart of a validator's rejection rate in each time slice. Full height means 100 %."""
     boxes = []
     for place, piece in enumerate(pieces):
         row = next((r for r in piece.stats.rows if isinstance(r, RuleRow) and r.name == validator), None)

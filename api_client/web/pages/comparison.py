@@ -25,7 +25,7 @@ class DiffLine:
 
 
 def compare_texts(before: str, after: str) -> list[DiffLine] | None:
-    """Compare two texts; return the changed lines with their context, or None if a text is too long."""
+    """Compare two texts. Return the changed lines with their context, or None if a text is too long."""
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > _MOST_LINES:
         return None

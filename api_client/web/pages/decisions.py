@@ -33,7 +33,7 @@ router = page_router()
 async def show_question_page(
     request: Request, turn_id: str, relay: CurrentRelay, suspended: str = "", until: str = "", signature: str = ""
 ) -> Response:
-    """Show the question of a suspended turn to the holder of a signed link, or say that the question is closed."""
+    """Show a suspended turn's question to the holder of a signed link, or say that it is closed."""
     if not requires_key(relay):
         require_local(request)
     asked = await read_question_link(relay, turn_id, suspended, until, signature)

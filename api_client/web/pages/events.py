@@ -14,7 +14,7 @@ _MAX_FACT_CHARS = 160
 
 
 def summarize_event(event: Event) -> str:
-    """Return the data of an event as one line of text, without long texts."""
+    """Summarise an event's data in one line of text, without long texts."""
     return " · ".join(filter(None, (_format_fact(name, value) for name, value in event.data.items())))
 
 

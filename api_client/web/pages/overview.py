@@ -24,7 +24,7 @@ router = page_router()
 
 @router.get("/")
 async def open_first_page(visitor: CurrentVisitor) -> Response:
-    """Redirect operators to the overview, and other visitors to the list of their turns."""
+    """Redirect operators to the overview, and other visitors to their list of turns."""
     return redirect("/turns" if visitor.owner else "/overview")
 
 

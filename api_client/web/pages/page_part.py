@@ -16,7 +16,7 @@ from api_client.web.relay.relay import Relay
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePart:
-    """The addition of a capability to a page: the ``PART`` of a module of ``page_parts``, which may have a ``router``.
+    """A capability's addition to a page: the ``PART`` of a module in ``page_parts``, optionally with a ``router``.
 
     ``templates`` names what stands at a place of the page, and ``read`` returns the values that is to show.
     """
@@ -32,7 +32,7 @@ def _load_parts() -> list[PagePart]:
 
 
 async def read_parts(page: str, relay: Relay, visitor: Visitor, turn: Turn | None = None) -> dict[str, Any]:
-    """Return the values of all parts of a page, and as ``added`` the templates of the parts by their place."""
+    """Return the values of all parts of a page, and the parts' templates by place under ``added``."""
     values: dict[str, Any] = {"added": (added := defaultdict[str, list[str]](list))}
     for part in (part for part in _load_parts() if part.page == page):
         values |= await part.read(relay, visitor, turn)

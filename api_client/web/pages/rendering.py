@@ -69,7 +69,7 @@ HEADERS = {
 
 
 def render_page(template: str, status: int = 200, headers: Mapping[str, str] | None = None, **values: Any) -> Response:
-    """Render a template to an HTML response with the headers that all pages share."""
+    """Render a template to an HTML response with the headers common to all pages."""
     html = _ENVIRONMENT.get_template(template).render({"visitor": None, "refresh": 0, "path": "", **values})
     body = html.encode("utf-8", "replace")  # a lone surrogate in an agent's answer must not break the page
     return Response(body, status, {**HEADERS, **(headers or {})}, media_type="text/html")
@@ -87,7 +87,7 @@ def seconds(value: float) -> str:
 
 
 def ago(at: float) -> str:
-    """Format a time (seconds since the epoch) as the time passed since then, such as ``5.0 s ago``."""
+    """Format a time (seconds since the epoch) as the time elapsed since then, such as ``5.0 s ago``."""
     return f"{seconds(max(0.0, time.time() - at))} ago" if time.time() - at >= 1 else "now"
 
 
@@ -107,18 +107,18 @@ def number(value: float) -> str:
 
 
 def dollars(value: float) -> str:
-    """Format an amount in US dollars: two decimals, or four below one dollar."""
+    """Format an amount in US dollars with two decimals, or with four below one dollar."""
     return f"${value:.2f}" if value >= 1 or not value else f"${value:.4f}"
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to one line of at most ``width`` characters; an ellipsis marks a cut."""
+    """Shorten a text to one line of at most ``width`` characters, with an ellipsis at the cut."""
     line = " ".join(text[: width * 4].split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def with_code(text: str) -> Markup:
-    """Escape a text for HTML, showing its parts in backticks as code."""
+    """Escape a text for HTML, and show its parts in backticks as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
@@ -146,12 +146,12 @@ def _format_item(fact: object) -> str:
 
 
 def tone(status: str) -> str:
-    """Return the name of the colour in which a state or outcome is shown."""
+    """Return the name of the colour for a state or outcome."""
     return _TONES.get(status, "busy" if status in {*TurnState, "stopping"} else "bad")
 
 
 def status_of(turn: Turn) -> str:
-    """Return the status of a turn in one word: the outcome, ``stopping``, or the state."""
+    """Return a turn's status in one word: the outcome, ``stopping``, or the state."""
     if turn.outcome:
         return turn.outcome.value
     return "stopping" if turn.stop else turn.state.value
@@ -181,7 +181,7 @@ _ENVIRONMENT = _make_environment()
 
 
 class _PageRoute(APIRoute):
-    """A route of a page, which renders errors as pages and adds security headers to every response."""
+    """A page's route, which renders errors as pages and adds security headers to every response."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         handle = super().get_route_handler()
@@ -204,7 +204,7 @@ class _PageRoute(APIRoute):
 
 
 def page_router() -> APIRouter:
-    """Create a router for HTML pages, which are left out of the API's OpenAPI document."""
+    """Create a router for HTML pages, excluded from the API's OpenAPI document."""
     return APIRouter(route_class=_PageRoute, include_in_schema=False)
 
 

@@ -27,7 +27,7 @@ router = page_router()
 
 @router.get("/sign-in")
 async def show_sign_in(request: Request, relay: CurrentRelay, next: str = "") -> Response:  # noqa: A002 the field's name
-    """Show the sign-in form, which asks for an API key or for the operator's token."""
+    """Show the sign-in form, which asks for an API key or the operator's token."""
     return _render_sign_in(request, relay, require_own_path(next))
 
 

@@ -18,7 +18,7 @@ async def send_icon() -> Response:
 
 @router.get("/assets/{version}/{name}")
 async def send_asset(version: str, name: str) -> Response:
-    """Serve a static file that browsers may cache for ever, because its address changes with its content."""
+    """Serve a static file that browsers may cache forever, because its address changes with its content."""
     if name not in ASSETS:
         raise ApiError(404, "there is nothing at this address", code="not_found")
     media_type, content = ASSETS[name]

@@ -94,7 +94,7 @@ async def send_export(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor
 
 @router.get("/turns/{turn_id}/bundle")
 async def send_bundle(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor) -> Response:
-    """Send an operator the bug report of a turn as a ZIP file for download, without prompts."""
+    """Compare each attempt's answer with the previous one. Key 0 of the result has the final repair's changes."""
     require_operator(visitor.caller, "downloads a bundle: it shows settings")
     if relay.build_bundle is None:
         raise ApiError(404, "this relay makes no bundles: use `turns turn bundle`", code="not_found")

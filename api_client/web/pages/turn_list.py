@@ -49,7 +49,7 @@ router = page_router()
 async def list_turns(
     request: Request, relay: CurrentRelay, visitor: CurrentVisitor, turn: str = "", cursor: str = ""
 ) -> Response:
-    """Show the turns that match the filters in the address, unfinished turns first.
+    """Show the turns that match the filters in the URL, unfinished turns first.
 
     Filters and position are part of the address, so that people can save and share the list.
     """
@@ -96,7 +96,7 @@ class _BulkAction:
 
 @router.get("/turns/bulk")
 async def count_bulk(request: Request, relay: CurrentRelay, visitor: CurrentVisitor, action: str = "") -> Response:
-    """Show how many turns a bulk action would change, without changing any turn."""
+    """Show how many turns a bulk action would affect, without changing any turn."""
     filters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
     bulk = await _prepare_bulk(relay, visitor, action, filters)
     return _bulk_page(request, relay, visitor, bulk, bulk_id=secrets.token_hex(4))
@@ -104,7 +104,7 @@ async def count_bulk(request: Request, relay: CurrentRelay, visitor: CurrentVisi
 
 @router.post("/turns/bulk")
 async def act_in_bulk(request: Request, relay: CurrentRelay, visitor: CurrentVisitor, form: CheckedForm) -> Response:
-    """Apply a confirmed action to many turns; repeating an interrupted request acts on no turn twice."""
+    """Apply a confirmed action to many turns. Repeating an interrupted request acts on no turn twice."""
     bulk = await _prepare_bulk(relay, visitor, form.get("action", ""), {name: form.get(name, "") for name in FILTERS})
     bulk_id = form.get("bulk", "")
     if not (bulk_id.isalnum() and bulk_id.isascii() and len(bulk_id) <= 16):

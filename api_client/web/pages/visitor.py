@@ -40,7 +40,7 @@ _MAX_DISCARDED_BYTES = 2 * 2**20
 
 
 class RedirectVisitor(Exception):
-    """Raised when a visitor may not see a page; the browser is redirected to ``target``."""
+    """Raised when a visitor may not see a page. The browser is redirected to ``target``."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
@@ -67,7 +67,7 @@ class Visitor:
 
     @property
     def keyless(self) -> bool:
-        """Return True if no API keys are configured and the visitor did not give the operator's token."""
+        """Return True if no API keys are configured and the visitor has not given the operator's token."""
         return self.caller.keyless and not self.operator
 
     @property
@@ -87,7 +87,7 @@ class Visitor:
 
 
 async def identify_visitor(request: Request) -> Visitor:
-    """Return the visitor whom the sign-in cookie of a request identifies.
+    """Return the visitor identified by a request's sign-in cookie.
 
     Raises ``RedirectVisitor`` if keys are configured and the cookie belongs to no valid key; ``ApiError`` (403
     ``loopback_only``); ``StoreUnavailable``.
@@ -121,7 +121,7 @@ CurrentOverseer = Annotated[Visitor, Depends(require_overseer)]
 
 
 async def create_sign_in(relay: Relay, key: str) -> str | None:
-    """Create a sign-in for an API key and return the cookie's content, or None if the key is not valid."""
+    """Create a sign-in for an API key and return the cookie's content, or None for an invalid key."""
     key_hash = hash_key(key)
     if find_holder(key_hash, relay) is None:
         return None
@@ -131,14 +131,14 @@ async def create_sign_in(relay: Relay, key: str) -> str | None:
 
 
 def set_cookie(request: Request, response: Response, token: str) -> None:
-    """Set the sign-in cookie in a response; over https, browsers will send the cookie over https only."""
+    """Set the sign-in cookie in a response. Over https, mark the cookie as https-only."""
     response.set_cookie(
         COOKIE, token, max_age=SIGNED_IN_SECONDS, httponly=True, samesite="strict", secure=request.url.scheme == "https"
     )
 
 
 async def read_form(request: Request, most_bytes: int = _MAX_FORM_BYTES) -> dict[str, str]:
-    """Return the fields of a form that a browser sent.
+    """Return the fields of a form sent by a browser.
 
     Raises ``ApiError``: 403 if the form comes from another site, 408 if it arrives too slowly, 413 if it is too long,
     400 if it is malformed.
@@ -188,7 +188,7 @@ _OWN_PREFIXES = ("/overview?", "/turns", *(page.address for page in PAGES))
 
 
 def require_own_path(text: str) -> str:
-    """Return a path if it leads to a page of this relay, otherwise ``/``, so that nobody is redirected elsewhere."""
+    """Return a path if it leads to a page of this relay, or else ``/``, to prevent redirects to other sites."""
     ours = text == "/overview" or text.startswith(_OWN_PREFIXES)
     return text if ours and "\\" not in text and text.isprintable() and len(text) < 2000 else "/"
 

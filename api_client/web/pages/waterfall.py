@@ -29,7 +29,7 @@ _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 2
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A period on a time axis, in seconds since the turn began; ``is_open`` marks a period that has not ended."""
+    """A period on a time axis, in seconds since the turn began. ``is_open`` marks a period that has not ended."""
 
     kind: str
     start: float
@@ -93,7 +93,7 @@ class _WaterfallBuilder:
 
 
 def build_waterfall(events: Iterable[Event], now: float) -> list[WaterfallRow]:
-    """Return the rows of a turn's time chart in order; unfinished periods last until ``now`` (epoch seconds)."""
+    """Return the rows of a turn's time chart in order. Unfinished periods last until ``now`` (epoch seconds)."""
     walk: _WaterfallBuilder | None = None
     for event in events:
         if walk is None:
@@ -171,7 +171,7 @@ def _add_turn_event(walk: _WaterfallBuilder, body: kinds.Body, at: float) -> Non
 
 @dataclass(frozen=True, slots=True)
 class TimeScale:
-    """Converts seconds on the time axis of a chart to percentages of the chart's width."""
+    """Converts seconds on a chart's time axis to percentages of the chart's width."""
 
     seconds: float
 
@@ -180,11 +180,11 @@ class TimeScale:
         return f"{100 * seconds / self.seconds:.2f}%"
 
     def width(self, bar: Bar) -> str:
-        """Return the width of a bar as a CSS percentage, large enough to be visible."""
+        """Return the width of a bar as a CSS percentage that is large enough to be visible."""
         return f"{max(_MIN_WIDTH, 100 * bar.seconds / self.seconds):.2f}%"
 
     @property
     def ticks(self) -> list[float]:
-        """Return the times that are labelled on the axis, at most seven, in seconds."""
+        """Return the times to label on the axis in seconds, at most seven."""
         step = next((step for step in _STEPS if self.seconds / step <= 7), _STEPS[-1])
         return [step * n for n in range(1, int(self.seconds / step) + 1) if step * n < 0.97 * self.seconds]

@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class TurnReaders:
-    """Counts the readers of turns at one relay, and cancels turns that nobody reads any more.
+    """Counts the readers of turns at one relay, and cancels turns that nobody reads any longer.
 
     With ``grace_seconds`` 0, a turn without readers is never cancelled.
     """
@@ -30,12 +30,12 @@ class TurnReaders:
         self._pending_cancels: dict[str, asyncio.Task[None]] = {}  # pending cancels, which a new reader calls off
 
     def has_reader(self, turn_id: str) -> bool:
-        """Return True if at least one client reads the turn through this relay."""
+        """Return True if at least one client is reading the turn through this relay."""
         return self._reader_counts[turn_id] > 0
 
     @contextmanager
     def track_reader(self, turn_id: str) -> Iterator[None]:
-        """Count one more reader of the turn within the ``with`` block, dropping a pending cancellation."""
+        """Count one more reader of the turn within the ``with`` block, and drop any pending cancellation."""
         self._reader_counts[turn_id] += 1
         if stop := self._pending_cancels.pop(turn_id, None):
             stop.cancel()
@@ -48,12 +48,12 @@ class TurnReaders:
                 del self._reader_counts[turn_id]
 
     def reader_left(self, turn_id: str, owner: str) -> None:
-        """Cancel the turn after a grace period unless a reader returns by then."""
+        """Cancel the turn after a grace period, unless a reader returns by then."""
         if self._grace_seconds and not self.has_reader(turn_id) and turn_id not in self._pending_cancels:
             self._pending_cancels[turn_id] = asyncio.create_task(self._cancel_later(turn_id, owner))
 
     async def cancel_superseded(self, turn_id: str, request: TurnRequest) -> None:
-        """Cancel earlier turns of a chat that nobody reads, because the chat has asked another question.
+        """Cancel earlier, unread turns of a chat, because the chat has asked another question.
 
         Two models that answer the same message do not cancel each other. Raises ``StoreUnavailable``.
         """

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1024)
 def network_of(address: str) -> str:
-    """Return the address or network that limits count as one client: an IPv4 address, or an IPv6 /64 network."""
+    """Return the IPv4 address or IPv6 /64 network that counts as one client for limits."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -17,7 +17,7 @@ _FILE = "file"
 
 
 async def link_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
-    """Return the files of a successful turn, each with a signed link. Raises the errors of ``TurnReader.read_turn``."""
+    """Return a successful turn's files, each with a signed link. Raises the errors of ``TurnReader.read_turn``."""
     turn = await relay.client.reader.read_turn(turn_id, owner=owner)
     if not turn.success:
         return []
@@ -33,14 +33,14 @@ async def link_files(relay: Relay, turn_id: str, owner: str | None) -> list[Link
 
 
 async def list_readable_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
-    """Return the files of a turn with signed links, or an empty list if the stored files are unavailable."""
+    """Return a turn's files with signed links, or an empty list if the stored files are unavailable."""
     with suppress(SessionFilesError):
         return await link_files(relay, turn_id, owner)
     return []
 
 
 async def require_link(relay: Relay, turn_id: str, path: str, until: str, signature: str) -> None:
-    """Raise ``ApiError`` (403 ``link_invalid``) unless a link to a file has a valid signature and has not expired."""
+    """Raise ``ApiError`` (403 ``link_invalid``) unless a file link's signature is valid and has not expired."""
     number = parse_integer(until)
     if not await relay.client.links.is_valid(signature, _FILE, turn_id, path, until=number):
         message = "this link has expired, or this relay did not make it"
@@ -48,5 +48,5 @@ async def require_link(relay: Relay, turn_id: str, path: str, until: str, signat
 
 
 def parse_integer(text: str) -> int:
-    """Parse a non-negative whole number; return 0 for any other text."""
+    """Parse a non-negative integer, or return 0 for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else 0

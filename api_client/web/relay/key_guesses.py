@@ -18,7 +18,7 @@ _OTHERS = ""
 
 
 class KeyGuesses:
-    """Counts wrong API keys by client address and limits how many a client may try."""
+    """Counts wrong API keys by client address, and limits how many a client may try."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -34,7 +34,7 @@ class KeyGuesses:
             raise ApiError(429, message, code="too_many_guesses", headers={"retry-after": str(seconds)})
 
     def note_attempt(self, address: str, key_hash: str, *, wrong: bool) -> None:
-        """Record that an address tried an API key; the same wrong key counts once."""
+        """Record that an address tried an API key. The same wrong key counts once."""
         known = (network_of(address), key_hash)
         if wrong and known not in self._known_keys:
             self.count_wrong(address)

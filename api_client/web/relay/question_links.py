@@ -21,7 +21,7 @@ _QUESTION = "question"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedQuestion:
-    """The question of a suspended turn to which a signed link leads.
+    """The question of a suspended turn that a signed link leads to.
 
     ``suspended_ms`` is when the question was asked (milliseconds since the epoch), ``expires_at`` when the time for an
     answer ends (seconds).
@@ -56,7 +56,7 @@ async def sign_question_link(relay: Relay, turn_id: str, event: Event) -> str:
 
 
 async def read_question_link(relay: Relay, turn_id: str, suspended: str, until: str, signature: str) -> LinkedQuestion:
-    """Return the question to which a signed link leads, even if it can no longer be answered.
+    """Return the question that a signed link leads to, even if it can no longer be answered.
 
     Raises ``BadRequest`` (``link_invalid``) if this installation did not sign the link, which goes to the audit log,
     and ``TurnNotFound``.

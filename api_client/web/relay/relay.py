@@ -32,7 +32,7 @@ class RequestCounter:
 
     @contextmanager
     def count_request(self, owner: str, most: int) -> Iterator[None]:
-        """Count a request of an owner during the ``with`` block; at most ``most`` may run at once (0: no limit).
+        """Count a request of an owner during the ``with`` block. At most ``most`` may run at once (0: no limit).
 
         Raises ``ApiError``: 429 ``too_many_requests``.
         """
@@ -51,7 +51,7 @@ class RequestCounter:
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts the responses of a relay since its start by HTTP status, and its open event streams."""
+    """Counts the relay's responses since its start by HTTP status, and its open event streams."""
 
     responses: Counter[int] = field(default_factory=Counter)
     open_streams: int = 0

@@ -52,7 +52,7 @@ async def list_models(relay: CurrentRelay, holder: CurrentKeyHolder) -> Response
 
 @router.get("/models/{model:path}", response_model=None)
 async def show_model(model: str, relay: CurrentRelay, holder: CurrentKeyHolder) -> Response:
-    """Return one model."""
+    """Return the description of one model."""
     settings = holder.visible_settings(relay.settings)
     return JSONResponse(model_object(require_model(model, settings), vision=settings.for_model(model).vision))
 
@@ -61,7 +61,7 @@ async def show_model(model: str, relay: CurrentRelay, holder: CurrentKeyHolder) 
     "/chat/completions", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi_operation(TurnBody)
 )
 async def complete_chat(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
-    """Answer a conversation. The turn goes on if the client disconnects."""
+    """Answer a conversation. The turn continues even if the client disconnects."""
     ask = await read_request(request, relay, caller)
     if ask.background_kind:
         await require_rate(relay, caller)
@@ -83,7 +83,7 @@ async def complete_chat(request: Request, relay: CurrentRelay, caller: CurrentCa
 async def read_request(
     request: Request, relay: Relay, caller: Caller, route: str = "chat", read: RequestReader = read_chat_request
 ) -> ChatRequest:
-    """Parse a chat request from an HTTP request; ``route`` is the route's name in policies.
+    """Parse a chat request from an HTTP request. ``route`` is the route's name in policies.
 
     Raises ``ApiError``: 4xx with the invalid fields.
     """

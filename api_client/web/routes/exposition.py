@@ -107,7 +107,7 @@ class _InstallationCollector(Collector):
         self._state = installation
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every group of metrics of the page ``/metrics``, including those without counts."""
+        """Yield every group of metrics for the page ``/metrics``, including those without counts."""
         yield from _collect_state(self._state)
         yield from _collect_vitals(self._vitals)
         for name, entry in COUNTERS.items():

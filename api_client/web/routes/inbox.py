@@ -23,7 +23,7 @@ router = APIRouter()
 
 
 class DecisionBody(Body):
-    """The body of a person's decision about a suspended turn; ``by`` is an older name of the field ``for``."""
+    """The body of a person's decision about a suspended turn. ``by`` is an older name of the field ``for``."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["decision"]})
 
@@ -45,7 +45,7 @@ async def list_inbox(relay: CurrentRelay, owner: VisibleOwner) -> Response:
 
 @router.get("/v1/inbox/{turn_id}", response_model=None)
 async def show_inbox_turn(turn_id: NamedTurnId, relay: CurrentRelay, owner: VisibleOwner) -> Response:
-    """Return a suspended turn with the answer that an approval would accept and the problems of the answer."""
+    """Return a suspended turn, with the answer that an approval would accept and that answer's problems."""
     turn = await relay.client.reader.read_turn(turn_id, owner=owner)
     attempts = await relay.client.reader.read_attempts(turn_id, owner=owner)
     return JSONResponse({**turn_object(turn), **build_proposal(turn, attempts)})
@@ -55,7 +55,7 @@ async def show_inbox_turn(turn_id: NamedTurnId, relay: CurrentRelay, owner: Visi
 async def decide_turn(
     turn_id: NamedTurnId, request: Request, relay: CurrentRelay, owner: VisibleOwner, caller: CurrentCaller
 ) -> Response:
-    """Decide on a suspended turn.
+    """Record a person's decision about a suspended turn.
 
     Repeating a decision with its ``decision_id`` changes nothing; a different later decision gets 409.
     """

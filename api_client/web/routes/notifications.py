@@ -21,7 +21,7 @@ router = APIRouter()
 
 
 class NotificationsBody(Body):
-    """The body of requests that resend or drop notifications: those in ``notification_ids``, or all."""
+    """The body of requests to resend or drop notifications: those in ``notification_ids``, or all."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -31,7 +31,7 @@ class NotificationsBody(Body):
 
 @router.post(GIVEN_UP.api + "/resend", response_model=None, openapi_extra=openapi_operation(NotificationsBody))
 async def resend_notifications(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
-    """Try to deliver notifications for another day, under the same ids; all of them or none."""
+    """Try to deliver notifications for another day, under the same ids. Either all are resent or none."""
     named = await _read_selection(request, relay, caller)
     return JSONResponse({"resent": await relay.client.notifications.send_again(named, by=name_caller(caller.owner))})
 

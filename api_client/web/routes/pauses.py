@@ -38,7 +38,7 @@ class PauseBody(Body):
 
 @router.post(PAUSES.api, response_model=None, openapi_extra=openapi_operation(PauseBody))
 async def start_pause(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
-    """Start a pause; repeating the request replaces the reason and the end."""
+    """Start a pause. Repeating the request replaces the reason and the end."""
     require_operator(caller, PAUSES.doing)
     body = read_model_body(PauseBody, await read_object(request, relay.settings.max_body_bytes))
     if body.seconds and body.until:

@@ -104,7 +104,7 @@ async def submit_phases(request: Request, relay: CurrentRelay, caller: CurrentCa
 
 
 def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, owner: str) -> None:
-    """Raise an error for phases that no worker could run because their folder or their inputs are unusable.
+    """Raise an error for phases that no worker could run because their folder or inputs are unusable.
 
     The error is ``BadRequest`` if the folder is missing, ``PhaseError`` if an input is a link or a pipe.
     """

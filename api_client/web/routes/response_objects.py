@@ -27,7 +27,7 @@ _OPENING_EVENTS = 2
 
 
 def response_status(turn: Turn) -> str:
-    """Return OpenAI's word for the status of a turn: queued, in_progress, completed, failed or cancelled."""
+    """Return OpenAI's word for a turn's status: queued, in_progress, completed, failed or cancelled."""
     if turn.state is TurnState.FINISHED:
         answered = turn.success or read_refusal(turn)
         return "completed" if answered else "cancelled" if turn.outcome is Outcome.CANCELLED else "failed"
@@ -35,7 +35,7 @@ def response_status(turn: Turn) -> str:
 
 
 def read_refusal(turn: Turn) -> str:
-    """Return the model's refusal to answer with the JSON that was demanded, or an empty string.
+    """Return the model's refusal to answer in the demanded JSON format, or an empty string.
 
     OpenAI's clients expect such a refusal as content; a refusal of a text is the turn's failure.
     """
@@ -90,7 +90,7 @@ def response_object(turn: Turn, spent: TurnUsage | None = None) -> Payload:
 
 
 class ResponseEvents:
-    """Converts the events of a turn, from its first event on, to the events of OpenAI's Responses API."""
+    """Converts a turn's events, from the first on, to the events of OpenAI's Responses API."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = replace(
@@ -125,7 +125,7 @@ class ResponseEvents:
         return self.render_rest(ended)
 
     def render_rest(self, turn: Turn) -> list[Payload]:
-        """Return the events that are still to be sent for a turn that has ended."""
+        """Return the events that are still to be sent for a finished turn."""
         opening: list[Payload] = []
         if self.last_sent < 0:
             opening = self._number_payloads(
@@ -172,7 +172,7 @@ class ResponseEvents:
 
 
 def last_number(turn: Turn) -> int:
-    """Return the number of the latest event that a response stream of this turn contains."""
+    """Return the number of the latest event in a response stream of this turn."""
     opening = _OPENING_EVENTS if turn.delivery else _OPENING_EVENTS - 1
     if turn.state is not TurnState.FINISHED:
         return opening

@@ -54,7 +54,7 @@ StartingAfterParameter = Annotated[int | None, Query(ge=0, le=10**9)]
 
 @router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi_operation(ResponseBody))
 async def create_response(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
-    """Answer a conversation: at once with ``background``, as a stream with ``stream``, else when the turn has ended."""
+    """Answer a conversation: at once with ``background``, as a stream with ``stream``, else after the turn's end."""
     chat_request = await read_request(request, relay, caller, "responses", read_response_request)
     if chat_request.background_kind:
         await require_rate(relay, caller)
@@ -80,7 +80,7 @@ async def create_response(request: Request, relay: CurrentRelay, caller: Current
 
 
 def _answer_background_task(chat_request: ChatRequest) -> Response:
-    """Return the response to a background request, such as one for a chat title, which needs no turn.
+    """Return the response to a background request that needs no turn, such as a request for a chat title.
 
     Open WebUI's merge view parses the stream itself and understands only chunks of chat completions.
     """
@@ -111,7 +111,7 @@ async def show_response(
     stream_it: StreamParameter = False,
     starting_after: StartingAfterParameter = None,
 ) -> Response:
-    """Return the response, or stream its events with ``stream``, all or those after ``starting_after``."""
+    """Return a response, or stream all its events (``stream``), or those after ``starting_after``."""
     turn = await _find_turn(relay, response_id, owner)
     if starting_after is not None:
         if not stream_it:
@@ -143,7 +143,7 @@ async def _read_usage(relay: Relay, turn: Turn, owner: str | None) -> TurnUsage 
 async def stream_response(
     relay: Relay, turn: Turn, owner: str | None, *, after: int = -1, reply: Reply | None = None
 ) -> AsyncIterator[bytes]:
-    """Yield the server-sent events of a response that follow the event with the number ``after``.
+    """Yield the server-sent events of a response that follow the event with number ``after``.
 
     With ``reply``, also record whether the reader leaves early or reads to the end.
     """

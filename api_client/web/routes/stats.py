@@ -50,7 +50,7 @@ async def show_retry_rate(
 
 @router.get("/metrics", response_model=None)
 async def show_metrics(relay: CurrentRelay) -> Response:
-    """Return all counters and gauges in the format of Prometheus."""
+    """Return all counters and gauges in Prometheus format."""
     text = render_metrics(
         await relay.client.figures.read_totals(), await relay.client.workers.read_state(), await read_vitals(relay)
     )

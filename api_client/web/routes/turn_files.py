@@ -39,7 +39,7 @@ signed_router = APIRouter(include_in_schema=False)
 
 @router.get("/{turn_id}/files", response_model=None)
 async def list_files(turn_id: NamedTurnId, relay: CurrentRelay, owner: VisibleOwner) -> Response:
-    """List the files of the accepted answer; each file's link works without a key until it expires."""
+    """List the files of the accepted answer. Each file's link works without an API key until it expires."""
     data = [{"object": "turn.file", **each.to_dict()} for each in await link_files(relay, turn_id, owner)]
     return JSONResponse({"object": "list", "data": data})
 
@@ -99,7 +99,7 @@ async def _read_pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
 
 
 def _parse_range(asked: str, size: int) -> tuple[int, int]:
-    """Return the start and end of the byte range that a ``Range`` header asks for, by default the whole file.
+    """Return the start and end of the byte range that a ``Range`` header requests, by default the whole file.
 
     Raises ``ApiError``: 416 ``range_not_satisfiable``.
     """

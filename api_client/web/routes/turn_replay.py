@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/turns")
 
 
 class ReplayBody(Body):
-    """The body of a request to replay a turn, with another model or message if wanted."""
+    """The body of a request to replay a turn, optionally with another model or message."""
 
     model_config = ConfigDict(extra="forbid")
 

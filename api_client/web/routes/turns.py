@@ -117,7 +117,7 @@ async def stream_turn_events(
 async def stream_turn(
     relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, stranger: bool
 ) -> AsyncIterator[bytes]:
-    """Yield the events of a turn that follow the event ``after`` as server-sent events.
+    """Yield a turn's events after the event ``after`` as server-sent events.
 
     A reader of another log is first told to discard its events.
     """

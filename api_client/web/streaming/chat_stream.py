@@ -63,7 +63,7 @@ def make_reply(relay: Relay, chat_request: ChatRequest, turn_id: str) -> Reply:
 
 
 def answer_background_task(chat_request: ChatRequest) -> Response:
-    """Return the response to a background request, such as one for a chat title, which needs no turn."""
+    """Return the response to a background request that needs no turn, such as a request for a chat title."""
     request, answer = chat_request.request, answer_task(chat_request.background_kind, chat_request.request.messages)
     name = f"task-{secrets.token_hex(12)}"
     reply = Reply(turn_id=name, model=request.model, created=int(time.time()), locale=request.locale)
@@ -76,7 +76,7 @@ def answer_background_task(chat_request: ChatRequest) -> Response:
 
 
 async def stream_reply(relay: Relay, page: PageReply, turn: SubmittedTurn) -> AsyncIterator[bytes]:
-    """Yield a reply as server-sent events; the last event ends the answer or reports an error.
+    """Yield a reply as server-sent events. The last event ends the answer or reports an error.
 
     Events up to ``turn.last_seen`` are not streamed one by one: the reader gets their combined result.
     """

@@ -14,7 +14,7 @@ OWNED_BY = "helix-turns"
 
 
 def model_object(model: str, *, vision: bool) -> Payload:
-    """Build the entry of a model in OpenAI's list of models; ``vision`` says that the model reads images.
+    """Build a model's entry in OpenAI's list of models. ``vision`` says that the model reads images.
 
     The entry tells Open WebUI to offer no built-in tools, because nothing would call them.
     """
@@ -23,7 +23,7 @@ def model_object(model: str, *, vision: bool) -> Payload:
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """Build the content part of a Responses API message that holds a text."""
+    """Build the content part of a Responses API message for a text."""
     return {"type": "output_text", "text": text, "annotations": []}
 
 

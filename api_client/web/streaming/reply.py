@@ -35,7 +35,7 @@ _OUTCOME_ERRORS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The facts about a chat request that all parts of its reply need, such as the model and the language.
+    """The facts about a chat request that all parts of its reply need, such as model and language.
 
     For Open WebUI, progress is sent as status events inside chunks, and no marker is shown. ``pages_url`` has no
     trailing slash. ``has_page`` says that Open WebUI shows the reply as it arrives.
@@ -58,11 +58,11 @@ class Reply:
 
     @property
     def refusal_reason(self) -> str:
-        """Return the finish reason of a refusal."""
+        """Return the finish reason for a refusal."""
         return "stop" if self.is_json else "content_filter"
 
     def make_chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> Payload:
-        """Build one chunk of a streamed chat completion from the changed fields of the message.
+        """Build a chunk of a streamed chat completion from the changed fields of the message.
 
         Open WebUI reads an additional key ``event``; other clients ignore it.
         """
@@ -75,7 +75,7 @@ class Reply:
         }
 
     def format_answer(self, response: str, spans: Sequence[Span]) -> str:
-        """Return the text of an accepted answer as the caller reads it, without step markers.
+        """Return the text of an accepted answer for the caller, without step markers.
 
         For Open WebUI, which draws comments as text and YAML headers as headings, also remove other markers and fence
         headers.
@@ -107,17 +107,17 @@ class Reply:
 
 
 def make_opening(reply: Reply) -> list[Payload]:
-    """Return the first chunk of a stream, which names the role and holds no text."""
+    """Return the first chunk of a stream, which names the role and has no text."""
     return [reply.make_chunk({"role": "assistant", "content": ""})]
 
 
 def split_text(text: str) -> list[str]:
-    """Split a text into pieces of at most ``MAX_CHUNK_CHARS`` characters, one for each chunk of a stream."""
+    """Split a text into pieces of at most ``MAX_CHUNK_CHARS`` characters, one per chunk of a stream."""
     return [text[start : start + MAX_CHUNK_CHARS] for start in range(0, len(text), MAX_CHUNK_CHARS)]
 
 
 def make_ending(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
-    """Return the chunks for the last event of a turn, with the answer or the error; no chunks for other events."""
+    """Return the chunks with the answer or error for a turn's last event, or no chunks for other events."""
     end = event.body
     if not isinstance(end, event_kinds.TurnFinished):
         return []
@@ -149,7 +149,7 @@ def make_turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiEr
 
 
 def refusal_message(error: TurnError | None, locale: str) -> str:
-    """Return the text with which the model refused to answer, for OpenAI's field ``refusal``."""
+    """Return the text of the model's refusal, for OpenAI's field ``refusal``."""
     return make_turn_error("refused", error, locale).message
 
 

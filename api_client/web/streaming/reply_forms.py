@@ -20,7 +20,7 @@ from api_client.web.streaming.token_usage import TurnUsage
 
 
 class PageReply:
-    """Converts the events of a turn to the chunks of a stream that shows only the accepted answer."""
+    """Converts a turn's events to the chunks of a stream that shows only the accepted answer."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
@@ -51,18 +51,18 @@ class PageReply:
         return [*line, *make_ending(event, self.reply, self.additions)]
 
     def skip_event(self, event: Event) -> None:
-        """Take note of an event that the reader has missed; ``catch_up`` shows the combined result later."""
+        """Note an event that the reader has missed. ``catch_up`` shows the combined result later."""
         if self._usage:
             self._usage.add_event(event)
         if self.status_line:
             self.status_line.update(event)
 
     def catch_up(self) -> list[Payload]:
-        """Return the chunks that show the current state of the turn to a reader who came late."""
+        """Return the chunks that show the current state of the turn to a late reader."""
         return self.make_status(self.status_line.current) if self.status_line else []
 
     def make_status(self, status: dict[str, Any] | None) -> list[Payload]:
-        """Return a chunk that carries a status event, or an empty list for None."""
+        """Return a chunk with a status event, or an empty list for None."""
         return [{**self.reply.make_chunk({}), "event": status}] if status else []
 
 
@@ -110,7 +110,7 @@ class _DraftPage(PageReply):
 
 
 class LivePage(_DraftPage):
-    """Converts the events of a turn to a stream that shows text as it arrives and removes void text.
+    """Converts a turn's events to a stream that shows text as it arrives and removes void text.
 
     Open WebUI accepts frames of the Responses API between chunks; ``response.output_text.done`` sets the whole text,
     so it can also shorten the text.
@@ -157,7 +157,7 @@ class LivePage(_DraftPage):
 
 
 class ReasoningPage(_DraftPage):
-    """Converts the events of a turn to a stream that shows drafts as reasoning, then the accepted answer."""
+    """Converts a turn's events to a stream that shows drafts as reasoning, then the accepted answer."""
 
     def _render_edits(self, edits: list[DraftEdit]) -> list[Payload]:
         void = f"\n\n{translate('void', self.reply.locale)}\n\n"

@@ -15,7 +15,7 @@ from api_client.web.streaming.payload import Payload
 
 
 class TurnUsage:
-    """Adds up the token usage of all attempts of a turn from the turn's events."""
+    """Adds up the token usage of all of a turn's attempts from its events."""
 
     def __init__(self) -> None:
         self._reset()
@@ -25,7 +25,7 @@ class TurnUsage:
         self._cost = 0.0
 
     def add_event(self, event: Event) -> None:
-        """Add the usage that an event reports; tokens of rejected and broken runs also count as failed."""
+        """Add the usage in an event. Tokens of rejected and broken runs also count as failed."""
         match event.body:
             case event_kinds.AttemptCompleted() as body:
                 self._last_run_tokens = self._add_run(body.usage or {})

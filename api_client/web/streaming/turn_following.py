@@ -33,13 +33,13 @@ _cancelled_tasks: set[asyncio.Task[None]] = set()
 
 
 class SuspendedTooLong(HelixError):
-    """Raised when a turn waits for a person longer than the caller wants to wait; the turn continues."""
+    """Raised when a turn waits for a person longer than the caller will wait. The turn continues."""
 
     code = "turn_suspended"
 
 
 class RelayStopping(HelixError):
-    """Raised when the relay stops while a request follows a turn; the turn continues."""
+    """Raised when the relay stops while a request follows a turn. The turn continues."""
 
     code = "stream_lost"
 
@@ -70,7 +70,7 @@ async def follow_turn(
 
 
 def stream_error(error: Exception, turn_id: str, locale: str) -> ApiError:
-    """Log why a stream broke off, and return the error with which the stream ends."""
+    """Log why a stream broke off, and return the error that ends the stream."""
     if isinstance(error, SuspendedTooLong):
         return turn_continues_error(error.code, turn_id, locale)
     if isinstance(error, HelixError):
@@ -96,7 +96,7 @@ async def _read_result(relay: Relay, turn_id: str, owner: str | None) -> tuple[T
 
 
 async def await_result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, TurnUsage]:
-    """Wait for the end of a turn and return its record and token usage.
+    """Wait for the end of a turn, and return its record and token usage.
 
     Raises ``ApiError`` (``stream_lost``, ``turn_suspended``) and ``ClientDisconnect``.
     """
@@ -123,7 +123,7 @@ async def await_result(request: Request, relay: Relay, turn_id: str, owner: str,
 async def answer_whole(
     request: Request, relay: Relay, reply: Reply, body: Callable[[Turn, TurnUsage], Payload | None]
 ) -> Response:
-    """Wait for the end of a turn and return its answer as one response. Raises the errors of ``await_result``.
+    """Wait for the end of a turn, and return its answer as one response. Raises the errors of ``await_result``.
 
     ``body`` builds the JSON body, or returns None if the turn has no answer.
     """

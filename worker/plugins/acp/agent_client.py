@@ -74,7 +74,7 @@ class RequestFailed(Exception):
 
 
 def _list_servers(can: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the run's tool gateway as an MCP server for the agent, or no server if the agent cannot use the gateway."""
+    """Return the run's tool gateway as an MCP server for the agent, or no server if the agent cannot use it."""
     url = os.environ.get("HELIX_TOOLS_URL")
     return [{"type": "http", "name": "helix", "url": url, "headers": []}] if url and can.get("http") else []
 

@@ -182,7 +182,7 @@ class ClaudeAgent:
         return self._is_alive and self._process.is_silent and transcript is not None and transcript.stem == self._tip
 
     async def answer_message(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
-        """Answer this run's message and return the result, or None if the process certainly did not read the message."""
+        """Answer this run's message and return the result, or None if the process certainly did not read it."""
         loop, files = asyncio.get_running_loop(), self._files
         began = time.monotonic() if files.asked else self._began
         message = Exchange(order, self._base, build_message_prompt(order, self._base), began, begun=not files.asked)

@@ -140,7 +140,7 @@ class LeaseKeeper:
         self._closing.set()
 
     def note_loop_turn(self) -> None:
-        """Record that the event loop is alive. After the first call, leases are renewed only while the calls continue."""
+        """Record that the event loop is alive. After the first call, leases are renewed only while calls continue."""
         self._turned_at = time.monotonic()
 
     @property

@@ -144,8 +144,7 @@ class WorkerHeartbeat:
         await self._own.sign_off(replace(self._report, at=self._to_store_time(time.time())))
 
     async def poll(self) -> None:
-        """Touch the file that the supervisor watches, obey an operator's order, and report to the store if a report is
-        due.
+        """Touch the file that the supervisor watches, obey an operator's order, and report to the store if due.
 
         Most polls ask the store for orders only, so that thousands of idle workers cost it little.
         """

@@ -14,7 +14,7 @@ from api_client.web.errors import bad_request, display_value
 
 
 class EscalationBody(Body):
-    """A request's wishes about escalation; missing fields follow the settings."""
+    """A request's wishes for escalation. Missing fields follow the settings."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -26,7 +26,7 @@ class EscalationBody(Body):
 
 
 def _read_escalation(wanted: EscalationBody, settings: Settings) -> dict[str, Any]:
-    """Return the attached escalation; missing fields follow the settings.
+    """Return the escalation to attach to the request. Missing fields follow the settings.
 
     Raises ``ApiError``: 400 ``model_not_found``, so that a key reaches only its own models.
     """

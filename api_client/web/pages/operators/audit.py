@@ -23,7 +23,7 @@ _GROUPS = 50
 async def show_audit(
     request: Request, relay: CurrentRelay, visitor: CurrentOverseer, span: str = "7d", turn: str = "", page: int = 1
 ) -> Response:
-    """Show the audit log, newest entries first: who ordered what about which turn, including refused actions."""
+    """Show the audit log, newest entries first: who ordered which action on which turn, even refused ones."""
     if span not in SPANS:
         raise ApiError(404, f"there is no such span; choose one of {', '.join(SPANS)}", code="not_found")
     since = time.time() - SPANS[span][0]

@@ -16,7 +16,7 @@ _DAY_SECONDS = 86_400.0
 
 @router.get("/policies")
 async def show_policies(request: Request, relay: CurrentRelay, visitor: CurrentOverseer) -> Response:
-    """Show the flow versions with their statistics, and what is known about policies."""
+    """Show the flow versions with their statistics, and the policies in use."""
     client = relay.client
     active, gone = await client.flows.read_active(), await client.flows.read_rolled_back()
     rows = {row.name: row for row in (await client.figures.read_stats(_DAY_SECONDS, "flow")).rows}

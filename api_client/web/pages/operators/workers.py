@@ -19,7 +19,7 @@ router = page_router()
 async def send_order(
     name: str, order: WorkerOrder, relay: CurrentRelay, visitor: CurrentVisitor, _form: CheckedForm
 ) -> Response:
-    """Give an operator's order to a worker process and redirect to the list of workers."""
+    """Give an operator's order to a worker process, and redirect to the list of workers."""
     require_operator(visitor.caller, WORKERS.doing)
     await order_worker(relay.client, name, order, by=visitor.actor_name, detail="page")
     return redirect("/workers")

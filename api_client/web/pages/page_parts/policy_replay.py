@@ -30,7 +30,7 @@ PART = PagePart(page="policies.html", templates={"cards": "policy_replays.html"}
 async def show_policy_replay(
     request: Request, replay_id: str, relay: CurrentRelay, visitor: CurrentOverseer
 ) -> Response:
-    """Show a policy replay, with the recorded answers that the policy would decide differently."""
+    """Show a policy replay, with the recorded answers on which the policy would decide differently."""
     replay = await PolicyReplays(relay.client.store).find_replay(replay_id)
     if replay is None:
         raise ApiError(404, "no such comparison is kept; see /policies", code="not_found")

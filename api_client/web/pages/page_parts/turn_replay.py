@@ -35,7 +35,7 @@ PART = PagePart(page="turn.html", templates=_TEMPLATES, read=_read_replays)
 
 @router.post("/turns/{turn_id}/replay")
 async def replay_turn(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor, _form: CheckedForm) -> Response:
-    """Submit a turn again and redirect to the new turn; a repeated request creates no second turn."""
+    """Submit a turn again and redirect to the new turn. A repeated request creates no second turn."""
     return await _replay_and_redirect(relay, visitor, turn_id, ReplayAction())
 
 
