@@ -15,7 +15,7 @@ from api_client.contract.turn import Turn, TurnState
 from api_client.figures.figures import SPANS, Figures
 from api_client.figures.metrics import TurnBalance
 from api_client.index.search import LOOK_AT_MOST, UNFINISHED, Search
-from api_client.index.turn_row import turn_row
+from api_client.index.turn_row import build_turn_row
 from api_client.workers.fleet import Alert, Fleet, OwnerRow
 from api_client.workers.reason import WaitingGroup
 
@@ -78,7 +78,7 @@ class Overview:
             "waits": [each.to_dict() for each in self.waits],
             "retry_rate": self.retry_rate,
             "figures": self.figures.to_dict(),
-            **{name: [turn_row(turn) for turn in turns] for name, turns in lists.items()},
+            **{name: [build_turn_row(turn) for turn in turns] for name, turns in lists.items()},
             "owners": [asdict(each) for each in self.owners],
             "fleet": asdict(self.fleet),
             "alerts": [each.to_dict() for each in self.alerts],

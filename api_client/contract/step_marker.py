@@ -64,12 +64,12 @@ def find_markers(text: str) -> list[Marker]:
     return [Marker(found[1].strip(), found.start(), found.end()) for found in PATTERN.finditer(text)]
 
 
-def spans_of_markers(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
-    """Return the positions of an answer's step markers. ``counting`` are the markers outside code and quotes."""
-    inner, end = list(counting), len(text)
+def find_marker_spans(text: str, markers: Sequence[Marker]) -> tuple[Span, ...]:
+    """Return the positions of an answer's step markers. ``markers`` are the markers outside code and quotes."""
+    inner, end = list(markers), len(text)
     while inner and not text[inner[-1].end : end].strip():
         end = inner.pop().start
-    own = [(len(text[:end].rstrip()), len(text))] if end < len(text) and len(inner) < len(counting) else []
+    own = [(len(text[:end].rstrip()), len(text))] if end < len(text) and len(inner) < len(markers) else []
     return (*((m.start, m.end) for m in inner[-MAX_SPANS:]), *own)
 
 
@@ -79,7 +79,7 @@ def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
     If ``pairs`` is no list, the markers at the end of the text count.
     """
     if not isinstance(pairs, list):
-        return tuple(span for span in spans_of_markers(text, find_markers(text)) if span[1] == len(text))
+        return tuple(span for span in find_marker_spans(text, find_markers(text)) if span[1] == len(text))
     sound, past = list[Span](), 0
     for span in pairs:
         match span:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class CallState(StrEnum):
-    """The state of a call."""
+    """The states of a tool call in the call log."""
 
     #: It left for the server, and no result is known.
     BEGUN = "begun"
@@ -29,7 +29,7 @@ class CallState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRow:
-    """A call as the call log has it.
+    """A tool call as recorded in the call log.
 
     Attributes:
         number: of the call within its delivery, from 1.
@@ -64,12 +64,12 @@ class CallRow:
 
     @property
     def name(self) -> str:
-        """Return the row's name within its turn, which sorts in the order of the calls."""
+        """Return the row's name within its turn. Names sort in the order of the calls."""
         return f"{self.delivery:05d}-{self.number:05d}"
 
     @property
     def outcome(self) -> str:
-        """Return the state, or ``error`` if the tool's result is an error."""
+        """Return the state of the call, or ``error`` if its result is an error."""
         return "error" if self.is_error and self.state is CallState.DONE else self.state.value
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class CallRow:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CallRow:
-        """Create a row from its dictionary; fields of later versions are left out."""
+        """Create a row from its dictionary, ignoring fields of later versions."""
         known = {each.name for each in fields(cls)}
         row = cls(**{name: value for name, value in data.items() if name in known})
         return replace(row, state=CallState(row.state), names=tuple(row.names))

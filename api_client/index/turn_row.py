@@ -11,7 +11,7 @@ from api_client.workers.reason import Wait
 _PROMPT = 200
 
 
-def turn_row(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> dict[str, Any]:
+def build_turn_row(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> dict[str, Any]:
     """Return a turn as a JSON-ready list row, with the start of its message and its reason for waiting."""
     return {
         "turn_id": turn.turn_id,

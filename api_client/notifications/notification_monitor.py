@@ -48,7 +48,7 @@ class NotificationReporter(TroubleReporter):
 
     async def begin_look(self, name: str, seconds: float) -> bool:
         """Return True if this process should look for problems: notifications are sent, and no other process looks."""
-        if not await self._outbox.are_sent():
+        if not await self._outbox.is_sending():
             return False
         key = NotificationKeys(self._store.namespace).watched(name)
         return bool(await self._store.await_reply(self._store.redis.set(key, "1", nx=True, px=int(seconds * 900))))

@@ -96,7 +96,7 @@ class NotificationOutbox:
             found.append((turn_id, dict(zip((*_FIELDS, "request"), texts, strict=True))))
         return found
 
-    async def are_sent(self) -> bool:
+    async def is_sending(self) -> bool:
         """Return True if a worker is currently sending notifications."""
         return bool(await self._store.await_reply(self._store.redis.exists(self._keys.sender)))
 

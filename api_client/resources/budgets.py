@@ -9,7 +9,7 @@ from api_client.budgets.budget import EACH, BudgetSpending
 from api_client.client import TurnsClient
 from api_client.contract.clock_time import format_clock_time
 from api_client.resources.resource import Column, Listed, Resource, ResourcePage
-from api_client.setting_checks.budgets import unmatched_budgets
+from api_client.setting_checks.budgets import find_unmatched_budgets
 
 
 def _dollars(amount: float) -> str:
@@ -17,7 +17,7 @@ def _dollars(amount: float) -> str:
 
 
 async def _spent(client: TurnsClient, _most: int) -> Listed[BudgetSpending]:
-    nobody = unmatched_budgets(client.settings)
+    nobody = find_unmatched_budgets(client.settings)
     return [replace(each, matches=each.budget not in nobody) for each in await client.spending.read_today()], {}
 
 

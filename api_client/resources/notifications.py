@@ -74,7 +74,7 @@ GIVEN_UP = replace(
 
 
 async def _who_sends(client: TurnsClient) -> dict[str, Any]:
-    return {"sent": await client.notifications.are_sent()}
+    return {"sent": await client.notifications.is_sending()}
 
 
 RESOURCES = (NOTIFICATIONS, GIVEN_UP)

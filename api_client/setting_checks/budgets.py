@@ -10,7 +10,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.settings.setting_faults import SettingFault
 
 
-def unmatched_budgets(settings: Settings) -> dict[str, str]:
+def find_unmatched_budgets(settings: Settings) -> dict[str, str]:
     """Return the entries of HELIX_BUDGETS that apply to nobody, each with the reason.
 
     A revoked key still counts, because a restart must not fail after a revocation. Owners given as a hash are not
@@ -38,5 +38,5 @@ def unmatched_budgets(settings: Settings) -> dict[str, str]:
 
 def find_faults(settings: Settings) -> Iterator[SettingFault]:
     """Yield a fault for each configured budget that applies to nobody."""
-    for entry, why in unmatched_budgets(settings).items():
+    for entry, why in find_unmatched_budgets(settings).items():
         yield SettingFault("budgets", f"HELIX_BUDGETS={entry!r} matches nobody: {why}", "correct the name")

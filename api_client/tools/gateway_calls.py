@@ -23,12 +23,12 @@ class CallLogKeys(KeyNames):
 
 
 class GatewayCalls:
-    """Reads the call log of turns."""
+    """Reads the log of turns' tool calls."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._keys = store, CallLogKeys(store.namespace)
 
     async def read_calls(self, turn_id: str) -> list[CallRow]:
-        """Return the tool calls of a turn in their order. Raises ``StoreUnavailable``."""
+        """Return the tool calls of a turn in order. Raises ``StoreUnavailable``."""
         found = await self._store.read_hash(self._keys.calls(turn_id))
         return [CallRow.from_dict(json.loads(text)) for _, text in sorted(found.items())]

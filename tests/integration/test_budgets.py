@@ -16,7 +16,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
-from api_client.setting_checks.budgets import unmatched_budgets
+from api_client.setting_checks.budgets import find_unmatched_budgets
 from tests.installation import Installation, command
 from tests.integration.engine import GOOD
 from tests.integration.served import HI
@@ -190,5 +190,5 @@ def test_a_budget_that_matches_nobody_is_an_error_at_the_start_all_at_once(setti
     assert "matches nobody" in rows["owner:pauls"]
     assert "owner:paula" in rows, "by the name that it was given"
     api_keys.revoke_key(used.keys_path, "k")
-    assert unmatched_budgets(replace(used, budgets=right)) == {}, "a restart does not fail for a revoked key"
+    assert find_unmatched_budgets(replace(used, budgets=right)) == {}, "a restart does not fail for a revoked key"
     assert secret

@@ -97,7 +97,7 @@ def test_a_runner_that_believes_its_agent_is_found_out_and_the_call_log_saves_it
         agents.stop_guard()
     problems = {row.situation.name for row in rows if row.problem}
     assert problems == (set() if seen else names - {"normal answer"})
-    assert all(row.is_falsely_complete(row.agents) for row in rows if row.situation.name != "normal answer")
+    assert all(row.is_falsely_complete(row.reported_success) for row in rows if row.situation.name != "normal answer")
 
 
 ASK = """
@@ -178,16 +178,18 @@ def test_an_answer_of_several_calls_counts_only_where_each_part_is_whole(
     tmp_path: Path, code: str, names: tuple[str, ...], complete: bool
 ) -> None:
     for row in own(tmp_path, code, *names):
-        assert (row.applies, row.ours, row.agents, row.problem) == (True, complete, True, ""), row.to_dict()
+        assert (row.applies, row.judged_complete, row.reported_success, row.problem) == (True, complete, True, ""), (
+            row.to_dict()
+        )
         assert row.has_true_end is complete, row.to_dict()
-        assert row.is_falsely_complete(row.agents) is not complete
+        assert row.is_falsely_complete(row.reported_success) is not complete
 
 
 @pytest.mark.parametrize("code", [_TWO_PARTS, _PARALLEL], ids=["two parts", "parallel"])
 def test_a_runner_that_believes_an_agent_with_half_a_part_is_found_out(tmp_path: Path, code: str) -> None:
     names = {*_SEQUENCE, *([_AT_ONCE] if code == _PARALLEL else ())}
     rows = own(tmp_path, code, *names, runner=BelievingPython)
-    assert {row.situation.name for row in rows if row.is_falsely_complete(row.ours)} == names, [
+    assert {row.situation.name for row in rows if row.is_falsely_complete(row.judged_complete)} == names, [
         row.to_dict() for row in rows
     ]
 
@@ -209,4 +211,4 @@ def test_a_situation_that_an_agent_does_not_get_into_is_said_to_be_not_applicabl
     whole = next(each for each in SITUATIONS if each.needs == "sub-agent")
     assert not replace(rows[0], situation=whole).problem, "an end that was not asked for is not lost"
     assert [_cells(row.to_dict()) for row in rows] == ["nn"] * 4
-    assert [row.ours for row in rows] == [False, False, False, True]
+    assert [row.judged_complete for row in rows] == [False, False, False, True]

@@ -11,7 +11,7 @@ from api_client.contract.settings import Settings
 from tests.objects.seaweedfs import seaweedfs
 from worker.files.safe_io import open_folder
 from worker.files.session_fence import open_fenced
-from worker.plugins.object_store.folder import bring, packed
+from worker.plugins.object_store.folder import pack_folder, restore_folder
 from worker.plugins.object_store.objects import ObjectStoreClient, load_snapshot
 from worker.plugins.object_store.snapshots import Snapshot
 
@@ -42,7 +42,7 @@ def main() -> None:
         objects = ObjectStoreClient(Settings(files=server.files, files_endpoint=server.url))
         size = session(top / "a")
         with open_folder(top / "a") as folder:
-            made = packed(top / "a", folder, "s/one", Snapshot(), most_bytes=2**30, grace=60)
+            made = pack_folder(top / "a", folder, "s/one", Snapshot(), most_bytes=2**30, grace=60)
         assert made is not None
         snapshot, content = made
         objects.put_object("s/one", content)
@@ -52,7 +52,7 @@ def main() -> None:
             found = load_snapshot(objects, str(snapshot.pointer))
             with open_fenced(top / "b") as holder:
                 holder.revoke_earlier_holders()
-                bring(holder, found.manifest, objects)
+                restore_folder(holder, found.manifest, objects)
             took.append(time.perf_counter() - began)
             shutil.rmtree(top / "b")
     took.sort()

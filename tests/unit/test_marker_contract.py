@@ -12,9 +12,9 @@ from api_client.contract import step_marker as contract
 from api_client.contract.step_marker import (
     BEGINNING,
     PATTERN,
+    find_marker_spans,
     find_markers,
     read_spans,
-    spans_of_markers,
     strip_all_markers,
     strip_own_marker,
 )
@@ -132,7 +132,7 @@ def test_the_spans_of_a_text_full_of_markers_stay_few_and_its_end_is_clean() -> 
     spans = marker_spans(text)
     assert len(spans) == contract.MAX_SPANS + 1
     assert not answer(text).endswith("done -->")
-    assert spans == spans_of_markers(text, find_markers(text))
+    assert spans == find_marker_spans(text, find_markers(text))
 
 
 def test_a_text_may_end_anywhere_in_a_marker() -> None:
@@ -150,7 +150,7 @@ def test_twice_the_text_takes_about_twice_the_time(killer: str) -> None:
 
     def once(size: int) -> None:
         text = texts[size]
-        for spans in (read_spans(None, text), spans_of_markers(text, find_markers(text))):
+        for spans in (read_spans(None, text), find_marker_spans(text, find_markers(text))):
             strip_own_marker(text, spans), strip_all_markers(text, spans)
             read_spans([list(span) for span in spans], text)
 

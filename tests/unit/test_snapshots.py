@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.plugins.object_store.object_clearing import unneeded
+from worker.plugins.object_store.object_clearing import find_unneeded
 from worker.plugins.object_store.objects import StoredObject
 from worker.plugins.object_store.snapshots import (
     FolderState,
@@ -48,7 +48,7 @@ def test_each_snapshot_holds_its_folder_and_needs_few_objects(folders: list[dict
         assert len(read.packs) <= 9
         assert not read.retired.keys() & read.packs
         listed = [StoredObject(name, len(content), -10.0) for name, content in objects.items()]
-        gone = {each.name for each in unneeded(listed, base, now=number, grace=3)}
+        gone = {each.name for each in find_unneeded(listed, base, now=number, grace=3)}
         assert not gone & (read.packs | {pointer.name}), "what the current snapshot needs stays"
 
 
@@ -57,8 +57,8 @@ def test_gc_leaves_what_the_snapshot_before_needed_and_what_was_just_uploaded() 
     current = Snapshot(Pointer("s/now", 0, 1, "x"), SnapshotManifest({"a": kept}, {}, frozenset(), {"s/before": 90.0}))
     names = {"s/now": 0.0, "s/pack": 0.0, "s/before": 0.0, "s/uploading": 95.0, "s/late": 0.0}
     listed = [StoredObject(name, 1, at) for name, at in names.items()]
-    assert [each.name for each in unneeded(listed, current, now=100.0, grace=20.0)] == ["s/late"]
-    later = {each.name for each in unneeded(listed, current, now=200.0, grace=20.0)}
+    assert [each.name for each in find_unneeded(listed, current, now=100.0, grace=20.0)] == ["s/late"]
+    later = {each.name for each in find_unneeded(listed, current, now=200.0, grace=20.0)}
     assert later == {"s/late", "s/before", "s/uploading"}
 
 

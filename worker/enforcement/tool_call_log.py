@@ -140,7 +140,7 @@ class ToolCallRecorder:
         self._open.discard(name)
         if (call := self._calls.get(name)) is None:
             return
-        counts = counts_in(output) if call.kind == "run" and ran else None
+        counts = parse_test_counts(output) if call.kind == "run" and ran else None
         tests = call.tests or counts is not None
         self._calls[name] = replace(call, ok=ok, ran=ran, code=code, tests=tests, counts=counts, new=new)
 
@@ -224,7 +224,7 @@ _MOCHA = re.compile(r"^\s+(\d+) (passing|failing)\b", re.MULTILINE)
 _WORD = re.compile(r"(\d+) (failed|passed|error)")
 
 
-def counts_in(output: str) -> Counts | None:
+def parse_test_counts(output: str) -> Counts | None:
     """Return how many tests passed and failed according to a test program's output, or None without a summary."""
     text = _ANSI.sub("", output[-MOST_OUTPUT:])
     for pattern in _SUMMARIES:

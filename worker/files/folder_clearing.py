@@ -45,11 +45,11 @@ def find_old_folders(
         session_id = find_session_id(path)
         if session_id is None or live(session_id):
             continue
-        if session_seconds and now - last_written(path) > session_seconds:
+        if session_seconds and now - find_last_change(path) > session_seconds:
             yield OldFolder("session", path, session_id, measure_size(path))
         elif attempt_seconds:
             for delivery in list_folders(path / "attempts"):
-                if now - last_written(delivery) > attempt_seconds:
+                if now - find_last_change(delivery) > attempt_seconds:
                     yield OldFolder("attempt", delivery, session_id, measure_size(delivery))
 
 
@@ -76,7 +76,7 @@ def find_session_id(path: Path) -> str | None:
     return session_id if right else None
 
 
-def last_written(path: Path) -> float:
+def find_last_change(path: Path) -> float:
     """Return when a folder or one of its direct entries was last changed, in seconds since the epoch."""
     times = [path.stat(follow_symlinks=False).st_mtime]
     with os.scandir(path) as entries:

@@ -17,7 +17,7 @@ from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.turns.record.transition import Answer, Transition, attempt_facts, progress, rerun_task, retry_event
 from worker.turns.interruptions.kind import FailedTurn
-from worker.turns.transitions.after_run import CALLED_OFF, Facts, stopped_answer
+from worker.turns.transitions.after_run import CALLED_OFF, Facts, explain_stopped_turn
 from worker.turns.transitions.after_validation import accept_attempt, fail_unvalidated
 from worker.turns.transitions.interruptions import rescue_turn
 from worker.turns.transitions.usage import Usage
@@ -111,7 +111,7 @@ def _transition_after_stop(turn: Turn, chain_task: ChainTask, stop: str) -> Tran
             attempt=chain_task.attempt, next=chain_task, events=[lost], counters={"delivery.handed_over": 1}
         )
     outcome = CALLED_OFF[stop]
-    return Transition(attempt=chain_task.attempt, outcome=outcome, answer=stopped_answer(turn, outcome))
+    return Transition(attempt=chain_task.attempt, outcome=outcome, answer=explain_stopped_turn(turn, outcome))
 
 
 def cancel_unreached_phase(turn: Turn, chain_task: ChainTask, before: str, outcome: str) -> Transition:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from api_client.contract.phase_place import PHASES, PRIVATE, phase_session
-from worker.files.folder_clearing import GONE, OldFolder, last_written, list_folders, measure_size
+from worker.files.folder_clearing import GONE, OldFolder, find_last_change, list_folders, measure_size
 
 _DELIVERY = re.compile(r"turn-[0-9a-f]{32}-\d+-\d+")
 
@@ -30,7 +30,7 @@ def find_old_phase_attempts(
                 yield OldFolder("gone", phase, "", measure_size(phase))
             elif not live(session_id):
                 for delivery in list_folders(phase / "attempts"):
-                    if _DELIVERY.fullmatch(delivery.name) and now - last_written(delivery) > attempt_seconds:
+                    if _DELIVERY.fullmatch(delivery.name) and now - find_last_change(delivery) > attempt_seconds:
                         yield OldFolder("attempt", delivery, session_id, measure_size(delivery))
 
 

@@ -68,7 +68,7 @@ def chart_outcomes(pieces: Sequence[Slice]) -> BarChart:
 
 
 def chart_cost(pieces: Sequence[Slice]) -> BarChart:
-    """Build a chart of the cost of the agents' runs in each time slice: of accepted answers, and of all others."""
+    """Build a chart of the cost of agent runs in each time slice, separately for accepted and other answers."""
     totals = [piece.stats.total for piece in pieces]
     top = _round_up(max((total.cost_usd for total in totals), default=0.0), least=0.0001)
     boxes = []

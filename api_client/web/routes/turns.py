@@ -14,7 +14,7 @@ from api_client.actions import carry_out_action
 from api_client.contract.events import Event, read_event_id, reset_event
 from api_client.contract.orders import name_caller
 from api_client.contract.turn import Turn
-from api_client.index.turn_row import turn_row
+from api_client.index.turn_row import build_turn_row
 from api_client.turn_actions.cancel import ACTION as CANCEL
 from api_client.web.bodies.models import TurnBody, openapi_operation
 from api_client.web.errors import bad_request, display_value
@@ -60,7 +60,8 @@ async def list_turns(
     page = await relay.client.lists.read_page(search, after=parse_cursor(cursor), count=limit)
     waits = await relay.client.workers.explain_waits(page.turns)
     data = [
-        {"object": "turn", **turn_row(turn, waits.get(turn.turn_id), public=owner is not None)} for turn in page.turns
+        {"object": "turn", **build_turn_row(turn, waits.get(turn.turn_id), public=owner is not None)}
+        for turn in page.turns
     ]
     return JSONResponse({"object": "list", "data": data, "next": str(page.next) if page.next else None})
 

@@ -209,7 +209,7 @@ class FakeTurns:
         self.spending = SimpleNamespace(read_today=answering([]))
         self.store = FakeStore()
         self.pauses = SimpleNamespace(list_active=answering([]), count_held=answering(0))
-        self.notifications = SimpleNamespace(are_sent=answering(False), counts=answering(NotificationCounts()))
+        self.notifications = SimpleNamespace(is_sending=answering(False), counts=answering(NotificationCounts()))
         self.monitors, self.reporters = [], []
         self.sign_ins = FakeBrowsers()
         self.prober = FakeProber(self)

@@ -58,7 +58,7 @@ def check_open_webui(settings: Settings, relay: RelayAddress, model: str, *, ask
         yield Finding("models", "wrong", message, "choose a model with --model")
         return
     yield Finding("models", "ok", ", ".join(models))
-    looks = [background, *([turn] if ask else [])]
+    looks = [check_background_request, *([check_turn] if ask else [])]
     for look in looks:
         try:
             yield look(relay, model)
@@ -89,7 +89,7 @@ def _error_message(body: bytes) -> str:
         return "no reason"
 
 
-def background(relay: RelayAddress, model: str) -> Finding:
+def check_background_request(relay: RelayAddress, model: str) -> Finding:
     """Check that a request for a chat title is answered without a turn, and return the finding."""
     prompt = "### Task:\nGenerate a concise title\n<chat_history>\nUSER: Why a cache?\n</chat_history>"
     body = {"model": model, "stream": False, "messages": [{"role": "user", "content": prompt}]}
@@ -102,7 +102,7 @@ def background(relay: RelayAddress, model: str) -> Finding:
     return Finding("background requests", "ok", f"a title was generated without a turn: {text}")
 
 
-def turn(relay: RelayAddress, model: str) -> Finding:
+def check_turn(relay: RelayAddress, model: str) -> Finding:
     """Check that a chat message gets a complete answer with progress and text, and return the finding."""
     name = secrets.token_hex(6)
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Say hello in one sentence."}]}

@@ -18,7 +18,7 @@ from api_client.contract.turn import Turn, TurnState
 from api_client.contract.turn_labels import LISTED, listed_labels
 from api_client.index.search import SORTS, STATUSES, Cursor, Page, Search
 from api_client.index.turn_lookup import find_turn, may_abbreviate_turn
-from api_client.index.turn_row import turn_row
+from api_client.index.turn_row import build_turn_row
 from api_client.workers.reason import Wait
 from worker.cli.output import fit_line, format_time, json_option, write_json, write_table
 from worker.cli.store_access import parse_span, run_with_client, run_with_settings
@@ -158,7 +158,7 @@ def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) 
 
     page, waits = run_with_client(read_page)
     if as_json:
-        lines = [turn_row(turn, waits.get(turn.turn_id)) for turn in page.turns]
+        lines = [build_turn_row(turn, waits.get(turn.turn_id)) for turn in page.turns]
         write_json({"turns": lines, "next": str(page.next) if page.next else None})
         return
     if not page.turns:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from api_client.contract.step_marker import UNKNOWN, Marker, Span, spans_of_markers, strip_own_marker
+from api_client.contract.step_marker import UNKNOWN, Marker, Span, find_marker_spans, strip_own_marker
 from worker.enforcement.documents.document import parse_document
 
 StepSource = Literal["marker", "inferred", "unknown"]
@@ -46,7 +46,7 @@ def step_of(text: str) -> tuple[str, Literal["marker", "unknown"]]:
 
 def marker_spans(text: str) -> tuple[Span, ...]:
     """Return the character ranges of the step markers in a text, except markers in code or quotes."""
-    return spans_of_markers(text, parse_document(text).markers)
+    return find_marker_spans(text, parse_document(text).markers)
 
 
 def strip_marker(text: str) -> str:

@@ -52,7 +52,7 @@ def plain_title(title: str) -> str:
     return _TAIL.sub("", words) or title.strip()
 
 
-def title_forms(title: str) -> tuple[str, ...]:
+def list_title_forms(title: str) -> tuple[str, ...]:
     """Return the names that a title may stand for, in lower case: whole, without a remark, without a second subject."""
     words = plain_title(title)
     label = _LABEL.match(words)
@@ -63,7 +63,7 @@ def title_forms(title: str) -> tuple[str, ...]:
 
 def find_required_section(title: str) -> str | None:
     """Return the required section that a title denotes in any language, or None if there is no such section."""
-    return next((_CANONICAL[form] for form in title_forms(title) if form in _CANONICAL), None)
+    return next((_CANONICAL[form] for form in list_title_forms(title) if form in _CANONICAL), None)
 
 
 def section_key(title: str) -> str:

@@ -16,7 +16,7 @@ from worker.enforcement.documents.document import Document
 from worker.enforcement.documents.header_lines import parse_mapping
 from worker.enforcement.documents.outline import BOM, lines_in_spans
 from worker.enforcement.documents.placeholders import is_placeholder
-from worker.enforcement.documents.titles import title_forms
+from worker.enforcement.documents.titles import list_title_forms
 
 _TABLE = load_word_table(__file__)
 #: Preset -> the parts that it wants, in their usual order.
@@ -84,7 +84,7 @@ def is_adr(document: Document) -> bool:
 
 def requested_title(preset: str, name: str, document: Document) -> str:
     """Return the title under which to request a missing part, in the language of the document's other titles."""
-    forms = [title_forms(heading.title) for heading in document.out.headings]
+    forms = [list_title_forms(heading.title) for heading in document.out.headings]
     known = {
         language: sum(any(form in titles for form in each) for each in forms) for language, titles in _PART_OF.items()
     }
@@ -92,7 +92,9 @@ def requested_title(preset: str, name: str, document: Document) -> str:
 
 
 def _part_of(title: str) -> str | None:
-    return next((titles[form] for form in title_forms(title) for titles in _PART_OF.values() if form in titles), None)
+    return next(
+        (titles[form] for form in list_title_forms(title) for titles in _PART_OF.values() if form in titles), None
+    )
 
 
 def _find_headings(document: Document, header_end: int) -> Iterator[tuple[str, AdrPart]]:

@@ -80,7 +80,7 @@ _HEAD = (
 def _format_row(row: Trial) -> str:
     without = "complete" if row.complete_without_log else "not complete"
     reason = " ".join(row.result.completion.reason.split())[:90]
-    agents = f"{row.agent_says}{' (done)' if row.agents else ''}"
+    agents = f"{row.agent_says}{' (done)' if row.reported_success else ''}"
     verdict = row.verdict_word if row.applies else "not applicable"
     cells = [row.situation.name, row.situation.truth, agents, without, verdict, reason]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -89,9 +89,9 @@ def _format_row(row: Trial) -> str:
 def _count_verdicts(rows: Sequence[Trial]) -> dict[str, dict[str, int]]:
     found, rows = {}, [row for row in rows if row.applies]
     for whose, claims in (
-        ("agents", [row.agents for row in rows]),
+        ("agents", [row.reported_success for row in rows]),
         ("without", [row.complete_without_log for row in rows]),
-        ("ours", [row.ours for row in rows]),
+        ("ours", [row.judged_complete for row in rows]),
     ):
         said = list(zip(rows, map(bool, claims), strict=True))
         whole = [complete for row, complete in said if row.has_true_end]

@@ -61,17 +61,17 @@ class Trial:
         return LAST_WORDS in self.result.text and not part and SUMMARY not in self.result.text
 
     @property
-    def ours(self) -> bool:
+    def judged_complete(self) -> bool:
         """Return True if the runner judged the answer to be complete."""
         return self.result.completion.verdict is Verdict.COMPLETE
 
     @property
     def complete_without_log(self) -> bool:
         """Return True if the runner would have judged the answer as complete without the model proxy's call log."""
-        return self.ours or self.evidence.get("overruled") == Verdict.COMPLETE
+        return self.judged_complete or self.evidence.get("overruled") == Verdict.COMPLETE
 
     @property
-    def agents(self) -> bool:
+    def reported_success(self) -> bool:
         """Return True if the agent itself reported success, for example by exit code 0."""
         return bool(self.evidence.get("agent_complete", self.evidence.get("exit_code") == 0))
 
@@ -108,9 +108,9 @@ class Trial:
     @property
     def problem(self) -> str:
         """Describe the error in the runner's verdict. Return an empty string for a right verdict."""
-        if self.is_falsely_complete(self.ours):
+        if self.is_falsely_complete(self.judged_complete):
             return "taken for complete falsely"
-        if self.is_lost(self.ours):
+        if self.is_lost(self.judged_complete):
             return "a whole answer thrown away"
         if self.left:
             return f"{self.left} processes left behind"
@@ -122,10 +122,10 @@ class Trial:
             "situation": self.situation.name,
             "truth": self.situation.truth,
             "verdict": self.verdict_word,
-            "complete": self.ours,
+            "complete": self.judged_complete,
             "complete_without_call_log": self.complete_without_log,
             "agent_says": self.agent_says,
-            "agent_complete": self.agents,
+            "agent_complete": self.reported_success,
             "whole_text": self.is_whole,
             "applies": self.applies,
             "reason": self.result.completion.reason,

@@ -27,7 +27,7 @@ class Contradiction:
     evidence: Mapping[str, str]
 
 
-def contradiction(statement: WorkStatement, log: ToolCallLog, tests: Sequence[str] = ()) -> Contradiction | None:
+def find_contradiction(statement: WorkStatement, log: ToolCallLog, tests: Sequence[str] = ()) -> Contradiction | None:
     """Return how the log of tool calls contradicts a statement, or None if there is no contradiction.
 
     ``tests`` are prefixes of further commands that run tests.
@@ -45,7 +45,7 @@ def contradiction(statement: WorkStatement, log: ToolCallLog, tests: Sequence[st
             return _record(statement, log)
 
 
-def same(path: str, other: str) -> bool:
+def may_be_same_file(path: str, other: str) -> bool:
     """Return True if two paths may name the same file, because one path ends with the other."""
     mine, others = _parts(path), _parts(other)
     shorter = min(len(mine), len(others))
@@ -62,10 +62,10 @@ def _unseen(log: ToolCallLog) -> bool:
 
 def _file(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None:
     path = statement.what
-    written = [call for call in log.calls if call.kind == "write" and same(path, call.what)]
+    written = [call for call in log.calls if call.kind == "write" and may_be_same_file(path, call.what)]
     if any(call.ok is not False for call in written) or _unseen(log):
         return None
-    found = {state for name, state in log.files.items() if same(path, name)}
+    found = {state for name, state in log.files.items() if may_be_same_file(path, name)}
     if "changed" in found:
         return None
     name = _parts(path)[-1] if _parts(path) else path
@@ -84,7 +84,7 @@ def _files(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None:
     changed = [name for name, state in log.files.items() if state == "changed"]
     new, old = _distinct(call.what for call in calls if call.new), _distinct(c.what for c in calls if not c.new)
     every = _distinct([*changed, *(call.what for call in calls)])
-    kept = [path for path in every if any(same(path, name) for name in changed)]
+    kept = [path for path in every if any(may_be_same_file(path, name) for name in changed)]
     most = len(every)
     fits = {most, len(kept), len(changed), len(new), len([path for path in old if path not in new]), len(old)}
     if statement.count in fits or (statement.some and statement.count <= most):
@@ -95,7 +95,7 @@ def _files(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None:
 def _distinct(paths: Iterable[str]) -> list[str]:
     found: list[str] = []
     for path in sorted(set(paths), key=len, reverse=True):
-        if not any(same(path, other) for other in found):
+        if not any(may_be_same_file(path, other) for other in found):
             found.append(path)
     return found
 
@@ -142,7 +142,7 @@ _HEAD = re.compile(
 )
 
 
-def words_of(command: str) -> list[str]:
+def split_command(command: str) -> list[str]:
     """Split a command into words, without a launcher such as ``python -m``, ``npx`` or ``uv run``."""
     text = _HEAD.sub("", command.strip())
     try:
@@ -153,13 +153,13 @@ def words_of(command: str) -> list[str]:
 
 
 def _names(command: str, claimed: str) -> bool:
-    wanted = words_of(claimed)
+    wanted = split_command(claimed)
     if not wanted:
         return False
     if claimed.strip() in command:
         return True
     for segment in re.split(r"&&|\|\||[;|\n]", command):
-        rest = iter(words_of(segment))
+        rest = iter(split_command(segment))
         if all(any(word == each.rstrip(";") for each in rest) for word in wanted):
             return True
     return False

@@ -10,7 +10,7 @@ from api_client.contract.issue import ValidationIssue
 from worker.enforcement.rules import EVIDENCE, ObservedRun, Rule, option
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.tool_call_log import ToolCallLog
-from worker.plugins.claims.contradiction import contradiction
+from worker.plugins.claims.contradiction import find_contradiction
 from worker.plugins.claims.files_on_disk import MOST_FILES, find_files
 from worker.plugins.claims.statements import find_named_paths, find_statements
 
@@ -44,7 +44,7 @@ class ClaimsRule(Rule):
         statements = find_statements(response)
         if log is None:
             return [rule_issue("CLAIMS_NOT_CHECKABLE", locale, line=statements[0].line)] if statements else []
-        found = [each for statement in statements if (each := contradiction(statement, log, self.tests))]
+        found = [each for statement in statements if (each := find_contradiction(statement, log, self.tests))]
         return [
             rule_issue(each.ground, locale, line=each.statement.line, **{"claim": each.statement.said, **each.evidence})
             for each in found

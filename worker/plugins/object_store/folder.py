@@ -53,7 +53,7 @@ class _Seen(NamedTuple):
 _known: RecentEntries[Path, dict[str, tuple[_Seen, str]]] = RecentEntries(most=256)
 
 
-def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
+def scan_folder(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
     """Return the files, links and folders in a session's folder. Only changed files are read again.
 
     Raises:
@@ -120,7 +120,7 @@ def _digest(name: str, folder: int) -> str:
         os.close(fd)
 
 
-def bring(holder: FencedSessionFolder, manifest: SnapshotManifest, objects: ObjectStoreClient) -> int:
+def restore_folder(holder: FencedSessionFolder, manifest: SnapshotManifest, objects: ObjectStoreClient) -> int:
     """Make a session's folder match a snapshot. Return the number of downloaded files.
 
     Deliveries missing from the snapshot stay, since a finished run of this machine may be adopted.
@@ -129,7 +129,7 @@ def bring(holder: FencedSessionFolder, manifest: SnapshotManifest, objects: Obje
         OSError: the folder cannot be written. FileNotFoundError: a later holder fenced this folder off.
         SessionFilesGone, SessionFilesAway: the object store lacks files or is unreachable.
     """
-    here, wanted = found_in(holder.path, holder.session), manifest.folder_state
+    here, wanted = scan_folder(holder.path, holder.session), manifest.folder_state
     _remove(holder, here, wanted)
     for path in sorted(wanted.folders - here.folders):
         with ExitStack() as stack, suppress(FileExistsError):
@@ -190,7 +190,7 @@ def _above(path: str, session: int, stack: ExitStack) -> tuple[int, str]:
     return folder, name
 
 
-def packed(
+def pack_folder(
     path: Path, session: int, name: str, base: Snapshot, *, most_bytes: int, grace: float
 ) -> tuple[Snapshot, bytes] | None:
     """Create a new snapshot of a session's folder and its object. Return None if nothing has changed.
@@ -200,7 +200,7 @@ def packed(
     Raises:
         SessionFilesTooLarge: the folder exceeds a limit.
     """
-    found = found_in(path, session, most_bytes=most_bytes)
+    found = scan_folder(path, session, most_bytes=most_bytes)
     if found == base.manifest.folder_state:
         return None
 

@@ -24,7 +24,9 @@ end
 """
 
 
-def unneeded(found: Iterable[StoredObject], current: Snapshot, *, now: float, grace: float) -> Iterator[StoredObject]:
+def find_unneeded(
+    found: Iterable[StoredObject], current: Snapshot, *, now: float, grace: float
+) -> Iterator[StoredObject]:
     """Yield the objects of a session that no snapshot needs any longer. All times are in seconds."""
     manifest, pointer = current.manifest, current.pointer
     needed = manifest.packs | {name for name, since in manifest.retired.items() if now - since < grace}
@@ -74,7 +76,7 @@ async def clear_objects(
         except SessionFilesGone as error:
             cleared.problems.append(str(error))
             continue
-        for each in unneeded(each_of, current, now=now, grace=grace):
+        for each in find_unneeded(each_of, current, now=now, grace=grace):
             if not dry_run:
                 await asyncio.to_thread(objects.remove_object, each.name)
             cleared.objects += 1

@@ -24,7 +24,7 @@ from api_client.turns.record.ledger import Ledger
 from worker.files.recent_entries import RecentEntries
 from worker.files.safe_io import open_folder
 from worker.files.session_fence import open_fenced
-from worker.plugins.object_store.folder import bring, packed
+from worker.plugins.object_store.folder import pack_folder, restore_folder
 from worker.plugins.object_store.objects import SHORT_PATIENCE, ObjectStoreClient, load_snapshot
 from worker.plugins.object_store.snapshots import Snapshot
 from worker.turns.leases.lease import Lease
@@ -72,7 +72,7 @@ class SnapshotStore:
                     if lease.lapsed:
                         self._threads.run_in_loop(lease.confirm_holder(self._ledger))
                     holder.revoke_earlier_holders()
-                    fetched = bring(holder, snapshot.manifest, self._objects)
+                    fetched = restore_folder(holder, snapshot.manifest, self._objects)
                 break
             except FileNotFoundError:
                 lease.record_renewal(self._threads.run_in_loop(self._ledger.confirm_lease(lease.claim)))
@@ -136,7 +136,7 @@ class SnapshotStore:
         grace = self._settings.files_grace_seconds
         try:
             with open_folder(folder) as session:
-                made = packed(folder, session, name, base, most_bytes=most_bytes, grace=grace)
+                made = pack_folder(folder, session, name, base, most_bytes=most_bytes, grace=grace)
         except FileNotFoundError:  # no agent of the session worked on this machine
             return
         if made is None:

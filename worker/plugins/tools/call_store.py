@@ -51,7 +51,7 @@ class CallStore(GatewayCalls):
 
 
 def count_call(row: CallRow) -> dict[str, int]:
-    """Return the metrics counters of a call that has ended; none for a call that is under way."""
+    """Return the metrics counters of a finished tool call, or none for a call in progress."""
     if row.state is CallState.BEGUN:
         return {}
     counts = {counter_field("tool.called", row.server, row.tool, row.outcome): 1}

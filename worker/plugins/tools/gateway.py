@@ -305,7 +305,7 @@ class GatewayRun:
 
 
 def read_cost(result: CallToolResult) -> float:
-    """Return the cost of a call in US dollars, by ``cost_usd`` in its ``_meta``; 0 without a sound amount."""
+    """Return the cost of a call in US dollars, from ``cost_usd`` in its ``_meta``; 0 without a valid amount."""
     said = (result.meta or {}).get("cost_usd")
     if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= _MOST_COST:
         return 0.0

@@ -132,7 +132,9 @@ def after_run(
             turn, ended.build_transition(fields=progress(agent_session=result.agent_session, transients=0)), asked
         )
     elif stop in CALLED_OFF and completion.verdict is not Verdict.ERROR:
-        transition = ended.build_transition(outcome=CALLED_OFF[stop], answer=stopped_answer(turn, CALLED_OFF[stop]))
+        transition = ended.build_transition(
+            outcome=CALLED_OFF[stop], answer=explain_stopped_turn(turn, CALLED_OFF[stop])
+        )
     elif stop or completion.verdict is Verdict.CANCELLED or completion.killed_from_outside:
         transition = _redeliver_stopped_run(ended, stop, usage, strikes)
     elif completion.kind is ErrorKind.HOST:
@@ -319,7 +321,7 @@ def retry_without_files(turn: Turn, chain_task: ChainTask, reason: str) -> Trans
     return replace(give_back_task(turn, chain_task, "files"), fields=progress(handed_over=number), delay_ms=delay_ms)
 
 
-def stopped_answer(turn: Turn, outcome: Outcome) -> Answer:
+def explain_stopped_turn(turn: Turn, outcome: Outcome) -> Answer:
     """Return the error message for the user of a cancelled or expired turn."""
     texts = GIVEN_UP[outcome.value]
     return Answer(error=TurnError(code=outcome.value, message=texts.get(turn.request.locale, texts["en"])))

@@ -9,7 +9,7 @@ from worker.enforcement.tool_call_log import (
     ToolCall,
     ToolCallLog,
     ToolCallRecorder,
-    counts_in,
+    parse_test_counts,
     find_identifiers,
     runs_tests,
 )
@@ -154,7 +154,7 @@ def test_the_operator_names_commands_that_run_tests() -> None:
     ],
 )
 def test_the_summary_of_a_test_runner_is_counted(output: str, counts: tuple[int, int] | None) -> None:
-    assert counts_in(output) == (Counts(*counts) if counts else None)
+    assert parse_test_counts(output) == (Counts(*counts) if counts else None)
 
 
 def test_commands_that_run_tests_are_known_by_their_words() -> None:
