@@ -67,7 +67,7 @@ class ApiKey:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert the key to a dict for the keys file; newer fields with default values are left out."""
+        """Convert the key to a dict for the keys file, without newer fields that have default values."""
         return {name: value for name, value in asdict(self).items() if value != _LATER.get(name)}
 
 

@@ -81,7 +81,7 @@ def _own_budgets(budgets: Iterable[str]) -> dict[str, str]:
 
 
 def find_day(now: float) -> int:
-    """Return the start of the UTC day that contains ``now``; both are seconds since the epoch."""
+    """Return the start of the UTC day that contains ``now``, both in seconds since the epoch."""
     return int(now) // DAY_SECONDS * DAY_SECONDS
 
 

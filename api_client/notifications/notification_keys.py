@@ -22,5 +22,5 @@ class NotificationKeys(KeyNames):
     watched = named_keys("notifications:watched:")
 
     def looked(self, listed: str) -> str:
-        """Return the key of the time up to which a list of turns has been searched for reportable events."""
+        """Return the key that stores up to which time a list of turns was searched for reportable events."""
         return self.key_named(f"notifications:looked:{listed.rpartition(':')[2]}")

@@ -144,7 +144,7 @@ def list_files(
 def open_file(
     settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], path: str, kept: StoredFiles | None = None
 ) -> tuple[TurnFile, int]:
-    """Open a file of a turn's answer; return the file and a descriptor that the caller must close.
+    """Open a file of a turn's answer. Return the file and a descriptor that the caller must close.
 
     Raises ``FileMissing`` unless the path is a plain file inside the folder; ``SessionFilesGone`` or
     ``SessionFilesAway`` if the storage lost the file, or does not answer.

@@ -74,7 +74,7 @@ class Continuation:
         return replace(result, completion=replace(completion, evidence=evidence), text=continued.text)
 
     def _show_text(self, text: str, reason: str = "") -> None:
-        """Emit the events that bring the log to ``text``: only the missing end, or a reset and the whole text."""
+        """Emit the events that make the shown text equal ``text``: its missing end, or a reset and the whole text."""
         so_far = "".join(self._sent)
         if not text.startswith(so_far):
             self._emit(AgentEvent(kind="reset", text=reason))

@@ -94,7 +94,7 @@ async def send_export(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor
 
 @router.get("/turns/{turn_id}/bundle")
 async def send_bundle(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor) -> Response:
-    """Compare each attempt's answer with the previous one. Key 0 of the result has the final repair's changes."""
+    """Send an operator the bug report about a turn as a ZIP file, without prompts."""
     require_operator(visitor.caller, "downloads a bundle: it shows settings")
     if relay.build_bundle is None:
         raise ApiError(404, "this relay makes no bundles: use `turns turn bundle`", code="not_found")
@@ -104,7 +104,7 @@ async def send_bundle(turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor
 
 
 def _compare_attempts(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[DiffLine] | None]:
-    """Compare each attempt's answer with the one before; key 0 has the changes of the final repair."""
+    """Compare each attempt's answer with the previous one. Key 0 of the result has the final repair's changes."""
     found = {
         after.number: compare_texts(before.answer or before.text, after.answer or after.text)
         for before, after in itertools.pairwise(attempts)

@@ -12,7 +12,7 @@ from api_client.contract.issue import ValidationIssue
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """The result of a validation; valid if no issue is an error."""
+    """The result of a validation, which is valid if no issue is an error."""
 
     valid: bool
     issues: list[ValidationIssue] = field(default_factory=list)

@@ -29,7 +29,7 @@ def call_arguments(call: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def apply_rules(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
-    """Return the decision of the policy's rules on a tool call (run, ask or deny); empty if no rule matches.
+    """Return what the policy's rules decide on a tool call (run, ask or deny), or '' if no rule matches.
 
     A call without input is denied if a rule for its tool names arguments, the network or an unknown folder, or asks a
     person.

@@ -102,7 +102,7 @@ class Trial:
 
     @property
     def certifiable(self) -> bool:
-        """Return True if the model proxy saw the agent's calls, or if the agent made none."""
+        """Return True if the trial may count: the model proxy saw all of the agent's calls, or the agent made none."""
         return not self.calls or bool((self.evidence.get("model_calls") or {}).get("certifiable"))
 
     @property

@@ -129,7 +129,7 @@ def value_at(path: str, line: Mapping[str, Any]) -> Any:
 
 
 def has_values(line: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Return True if a JSON object has the given values at the given paths; ``1`` does not equal ``true``."""
+    """Return True if a JSON object has the given values at the given paths. ``1`` does not equal ``true``."""
     found = [(value_at(path, line), value) for path, value in values.items()]
     return all(type(there) is type(wanted) and there == wanted for there, wanted in found)
 

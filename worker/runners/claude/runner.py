@@ -84,14 +84,14 @@ class ClaudeCliRunner(ProcessRunner):
             return ""  # a cold start reports the reason
 
     def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
-        """Return an order and a time for each kind of spare process requested after ``since``."""
+        """Return an order and the time of the request for each kind of spare process requested after ``since``."""
         try:
             return list(spare_agent.wanted_kinds(self._settings, since))
         except OSError:
             return []
 
     def open_spare(self, order: Order, part: str, until: float) -> spare_agent.ClaudeSpare | None:
-        """Return an order and the time of the request for each kind of spare process requested after ``since``."""
+        """Start a spare process for similar runs. Return None if that is impossible. May block."""
         settings = self._settings.for_model(order.model)
         try:
             return spare_agent.open_spare(self._agents, settings, find_program(settings), order, part, until)
@@ -99,7 +99,7 @@ class ClaudeCliRunner(ProcessRunner):
             return None
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Start a spare process for similar runs. Return None if that is impossible. May block."""
+        """Prepare the run's folders and command. Return an error result if that fails, for example without the CLI."""
         settings = self._settings.for_model(order.model)
         try:
             program = find_program(settings)

@@ -18,7 +18,7 @@ _PREFIX = f"{TAG_VARIABLE}=".encode()
 
 
 def process_tags() -> Iterator[tuple[int, str]]:
-    """Yield the id and the process tag of every process on this machine; the tag may be empty."""
+    """Yield the id and the process tag, possibly empty, of every process on this machine."""
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, and this is on the path of every run
         if entry.isdecimal():
             yield int(entry), _tag_in(_read_proc_file(f"/proc/{entry}/environ"))

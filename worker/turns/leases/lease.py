@@ -145,7 +145,7 @@ class LeaseKeeper:
 
     @property
     def worst_round(self) -> float:
-        """Return how long the slowest renewal of the last minute took, in seconds; 0 if no lease was held."""
+        """Return how many seconds the slowest lease renewal of the last minute took, or 0 without leases."""
         return self._rounds.find_worst(time.monotonic())
 
     def stop_all(self, reason: str) -> None:
