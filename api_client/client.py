@@ -98,7 +98,7 @@ class TurnsClient:
         self.openwebui_seen = OpenWebUIRequests(self.store)
 
     def _make_admissions(self) -> list[Admission]:
-        """Return the checks that a turn must pass before it is stored, in order.
+        """Return the admission checks for new turns, in the order in which they run.
 
         Raises ``SettingsError`` if an installed admission does not load.
         """

@@ -63,7 +63,7 @@ class Interruption:
 
     @property
     def problem(self) -> str:
-        """Return why the question cannot be stored, or an empty string if it can be stored."""
+        """Return the problem that keeps the question from being stored, or an empty string."""
         try:
             too_long = len(self.to_json()) > MAX_ASKED_BYTES
         except TypeError as error:

@@ -48,7 +48,7 @@ class PhaseError(BadRequest):
 
 
 def spell_id(value: object) -> str:
-    """Return a phase's id as text, because YAML reads ``id: 1`` as a number, or an empty text if invalid."""
+    """Return a phase's id as text, because YAML reads ``id: 1`` as a number, or '' for an invalid id."""
     number = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if number or isinstance(value, str) else ""
 

@@ -86,7 +86,7 @@ _SUCCESSES = frozenset(
 
 
 class DoubleText(StrEnum):
-    """The treatment of a message that arrives while its session is still working on another turn."""
+    """The treatment of a second message that arrives while its session is still working on a turn."""
 
     QUEUE = "queue"
     REJECT = "reject"
@@ -170,7 +170,7 @@ class TurnRequest:
 
     @property
     def reserve(self) -> tuple[int, int]:
-        """Return the cost charged for a lost run: tokens, and millionths of a US dollar."""
+        """Return the reserve charged for a lost run: tokens, and millionths of a US dollar."""
         return self.token_limit // self.max_attempts, int(self.cost_limit_usd * 1e6) // self.max_attempts
 
     def with_attachment(self, name: str, data: object) -> TurnRequest:

@@ -214,7 +214,7 @@ class Runner(Protocol):
 
 
 @runtime_checkable
-class Adopts(Protocol):
+class AdoptingRunner(Protocol):
     """Interface of runners that can read a finished run's result from the files that the run left behind."""
 
     def adopt(self, order: Order) -> RunResult | None:

@@ -30,7 +30,7 @@ from worker.enforcement.policy import weigh_attempts
 from worker.files.template import read_template
 from worker.files.workspace import DeliveryTakenError, has_answer
 from worker.runners.base import (
-    Adopts,
+    AdoptingRunner,
     AgentEvent,
     AnyRunner,
     Emit,
@@ -125,7 +125,12 @@ class AgentRun:
                 continuation = Continuation(self._so_far, writer.queue_event)
             emit = continuation.handle_event if continuation else writer.queue_event
             result: RunResult | None = None
-            if order.recorded and order.delivery > 1 and not self._lease.continued and isinstance(runner, Adopts):
+            if (
+                order.recorded
+                and order.delivery > 1
+                and not self._lease.continued
+                and isinstance(runner, AdoptingRunner)
+            ):
                 result = await self._adopt_earlier_run(runner, order, emit)
             if result is None and self._parts.admissions:
                 await self._parts.admissions.admit_run(self._turn, order.model)
@@ -145,7 +150,7 @@ class AgentRun:
             self._at_end.close()
             self.unsent = await writer.close()
 
-    async def _adopt_earlier_run(self, runner: Adopts, order: Order, emit: Emit) -> RunResult | None:
+    async def _adopt_earlier_run(self, runner: AdoptingRunner, order: Order, emit: Emit) -> RunResult | None:
         """Return the finished result of a run whose worker died, or None. Reusing it saves a second paid run."""
         result = await self._parts.threads.do_file_work(self._find_finished_run, runner, order)
         if result:
@@ -153,7 +158,7 @@ class AgentRun:
             await pass_failpoint_async("run.adopted")
         return result
 
-    def _find_finished_run(self, runner: Adopts, order: Order) -> RunResult | None:
+    def _find_finished_run(self, runner: AdoptingRunner, order: Order) -> RunResult | None:
         asked = self._turn.interruption
         if asked and not find_kind(asked).may_adopt(self._turn, asked):
             return None

@@ -235,7 +235,7 @@ class Engine:
         self.loop.run_and_wait(carry_out())
 
     def takes_messages(self) -> bool:
-        """Return True unless the machine is unhealthy or this process was told to pause or to shut down."""
+        """Return True if this worker takes messages: not if its machine is sick or it was told to pause or end."""
         return not (self.host.sick or self._quiet_ordered or self._ends)
 
     def _obey_order(self, order: str) -> bool:

@@ -80,7 +80,7 @@ class Upstream:
 
     @property
     def uses_tls(self) -> bool:
-        """Return whether the service's URL is an https URL."""
+        """Return True if the service's URL is an https URL."""
         return urlsplit(self.url).scheme == "https"
 
     @property

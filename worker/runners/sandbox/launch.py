@@ -101,7 +101,7 @@ _staged: ContextVar[CertificationStage | None] = ContextVar("staged", default=No
 
 @contextlib.contextmanager
 def use_stage(what: CertificationStage) -> Iterator[None]:
-    """Apply these changes for certification to all runs that start within the ``with`` block."""
+    """Apply this stage's changes for certification to all runs that start within the ``with`` block."""
     token = _staged.set(what)
     try:
         yield

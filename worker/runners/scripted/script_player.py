@@ -101,7 +101,7 @@ class ScriptPlayer:
         self.emit({"event": "note", "text": text})
 
     def reset(self, reason: str = "") -> None:
-        """Withdraw the answer's text so far."""
+        """Reset the answer by withdrawing its text so far."""
         self.emit({"event": "reset", "text": reason})
 
     def verdict(self, success: bool, **said: Any) -> None:
@@ -110,7 +110,7 @@ class ScriptPlayer:
         self.say(json.dumps({"nonce": "".join(nonce), "success": success, **said}, ensure_ascii=False))
 
     def usage(self, **amounts: float) -> None:
-        """Report the tokens and the cost of the run."""
+        """Report the token usage and the cost of the run."""
         self.emit({"event": "usage", "usage": amounts})
 
     def error(self, kind: str, message: str = "", retry_after: float = 0.0) -> None:
@@ -158,7 +158,7 @@ class ScriptPlayer:
             self.sleep(0.01)
 
     def call_back(self, url: str) -> None:
-        """Send a GET request to ``url`` and wait for the response. Report a failure as a note."""
+        """Call ``url`` with a GET request and wait for the response. Report a failure as a note."""
         from urllib.request import Request, urlopen  # slow to import and rarely needed
 
         request = Request(url, headers={"Helix-Agent-Mark": self.mark})  # noqa: S310 - the script's own address
