@@ -38,7 +38,7 @@ _STRONGER = ("HELIX_MODELS", "HELIX_POLICY", "HELIX_PROMPT_TEMPLATE")
 
 
 class Agent(NamedTuple):
-    """An agent that ``turns init`` offers: its runner, the option before the model, and what it needs."""
+    """An agent that ``turns init`` offers, with its runner, the option before the model, and its requirements."""
 
     runner: str
     prefix: str = ""
@@ -155,7 +155,7 @@ def render_files(
 
 
 def _write_files(folder: Path, files: dict[str, str], *, replacing: bool, asking: bool) -> None:
-    """Write the files, the settings file last: what it names is there. Files with the same text stay."""
+    """Write the files, with the settings file last because it names the others. Keep files with equal text."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     differing = [name for name in files if (folder / name).exists() and (folder / name).read_text() != files[name]]
     if differing and not replacing:
@@ -168,7 +168,7 @@ def _write_files(folder: Path, files: dict[str, str], *, replacing: bool, asking
 
 
 def list_next_commands(root: Path, *, webui: bool) -> list[str]:
-    """Return the commands that follow, for a shell in the working directory."""
+    """Return the next commands to run, for a shell in the working directory."""
     elsewhere = root != Path(os.environ.get("HELIX_ROOT") or ".").expanduser().absolute()
     export = [f"export HELIX_ROOT={shlex.quote(str(root))}"] if elsewhere else []
     front = ["turns keys create webui --forwards-users", "turns openwebui print env --key KEY > open-webui.env"]
@@ -176,7 +176,7 @@ def list_next_commands(root: Path, *, webui: bool) -> list[str]:
 
 
 def _try_agent(settings: Settings, message: str, *, quiet: bool) -> dict[str, Any]:
-    """Ask the agent once, and describe what came of it."""
+    """Ask the agent once, and describe the result."""
     configure_logging(replace(settings, log_level="error"))
     if not quiet:
         click.echo("asking the agent once ...", err=True)
@@ -207,7 +207,7 @@ def _try_agent(settings: Settings, message: str, *, quiet: bool) -> dict[str, An
 
 
 async def _ask_once(settings: Settings, message: str, logs: Path) -> tuple[Turn, float]:
-    """Start a worker, and a broker if none is set, for one turn."""
+    """Start a worker, and a broker if none is configured, and run one turn."""
     installation = plan_installation(settings, RelayBinding(port=0), processes=1)
     started = [program for program in installation.programs if program.name != "web"]
     begun = time.monotonic()

@@ -15,7 +15,7 @@ PARTS = ("headers", "environment")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A secret of a server: HTTP headers, or variables of its environment."""
+    """A secret for an MCP server: HTTP headers or environment variables."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -41,10 +41,10 @@ class Credential:
 
 
 class CredentialStore(Protocol):
-    """Interface of the places where credentials are kept."""
+    """Interface for reading the credentials of MCP servers."""
 
     async def read_credential(self, name: str, owner: str) -> Credential:
-        """Return the owner's credential of this name, or the installation's. Raises ``SettingsError`` for none."""
+        """Return the owner's or else the installation's credential with this name. Raises ``SettingsError``."""
         ...
 
 

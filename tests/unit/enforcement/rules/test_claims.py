@@ -9,8 +9,8 @@ from worker.enforcement.tool_call_log import (
     ToolCall,
     ToolCallLog,
     ToolCallRecorder,
-    parse_test_counts,
     find_identifiers,
+    parse_test_counts,
     runs_tests,
 )
 from worker.plugins.claims.rule import ClaimsRule, join_logs
