@@ -15,7 +15,7 @@ CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 # Compiled files are kept: else each process of pytest rewrites the assertions of 600 files, half a minute each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chaos-objects chaos-cluster help help-all setup demo up test test-all test-wheel lint format bench bench-growth bench-claude bench-economy bench-agents chaos chaos-claude faults e2e-sandbox e2e-claude e2e-claude-sandbox e2e-openwebui e2e-stores alerts lock clean
+.PHONY: chaos-objects chaos-cluster chaos-tools bench-tools help help-all setup demo up test test-all test-wheel lint format bench bench-growth bench-claude bench-economy bench-agents chaos chaos-claude faults e2e-sandbox e2e-claude e2e-claude-sandbox e2e-openwebui e2e-stores alerts lock clean
 
 # What `make help` shows; `make help-all` shows every target.
 MAIN := demo up setup test lint format test-all e2e-claude chaos clean
@@ -150,6 +150,12 @@ chaos-objects: $(READY) ## Hold chats on hosts without a common folder while eve
 
 chaos-cluster: $(READY) ## Run TURNS (150) on a Redis Cluster whose masters die, whose slot moves and whose broker is emptied
 	@$(BIN)/python -m tests.fault.cluster_chaos
+
+chaos-tools: $(READY) ## Kill agent, guard, gateway, worker and broker in turn while TURNS (200) agents make tool calls, and count each write
+	@$(BIN)/python -m tests.lab.tool_chaos
+
+bench-tools: $(READY) ## Measure a tool call through the gateway beside the same call made directly, in one run
+	@$(BIN)/python -m tests.lab.bench.tools $(BENCH_ARGS)
 
 chaos-claude: $(READY) ## Hold 500 chats with the real Claude CLI while everything is killed, and judge them (CHAOS_ARGS adds arguments)
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.claude.chats $(CHAOS_ARGS); \

@@ -41,6 +41,8 @@ class CallRow:
         cost_usd: what the server says that the call cost, in US dollars.
         approved: a person approved it.
         names: identifiers in arguments and result of a call that is not read-only.
+        unseen: the agent was gone, or was being ended, when the result came.
+        continues: delivery whose agent session the run continued; 0 for a fresh one.
     """
 
     number: int
@@ -59,6 +61,8 @@ class CallRow:
     cost_usd: float = 0.0
     is_error: bool = False
     approved: bool = False
+    unseen: bool = False
+    continues: int = 0
     arguments: str = ""
     names: tuple[str, ...] = ()
 

@@ -22,14 +22,16 @@ def read() -> str:
 
 
 @server.tool()
-async def write(note: str, wait: bool = False, size: int = 0) -> str:
-    """Write a line, and return the number of lines."""
+async def write(note: str, wait: bool = False, size: int = 0, delay: float = 0.0) -> str:
+    """Write a line between two delays, and return the number of lines."""
+    await asyncio.sleep(delay)
     if wait:
         FILE.with_suffix(".begun").touch()
         while not FILE.with_suffix(".go").exists():
             await asyncio.sleep(0.01)
     with FILE.open("a") as file:
         file.write(f"{note}\n")
+    await asyncio.sleep(delay)
     return f"line {len(FILE.read_text().splitlines())} {'x' * size}"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from api_client.contract.owners import owner_of_name
 from api_client.contract.tool_call_row import CallRow, CallState
-from worker.plugins.tools.call_matching import find_recorded_call, was_unknown
+from worker.plugins.tools.call_matching import find_known_deliveries, find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallRule, GatewayCall, decide_call
 
 READ = GatewayCall(server="s", tool="get_issue", arguments={}, read_only=True)
@@ -41,6 +41,7 @@ def test_the_first_rule_that_matches_decides() -> None:
         ({"max": 100}, True, False, True),
         ({"max": 100}, None, False, True),
         ({"max": 100}, float("nan"), False, True),
+        ({"max": 100}, 10**400, False, False),
         ("reports/*", "reports/a", True, True),
         ("reports/*", "Reports/a", False, False),
         ("reports/*", ["reports/a"], False, True),
@@ -80,8 +81,8 @@ def row(delivery: int, number: int, note: str = "a", state: CallState = CallStat
     return CallRow(number=number, delivery=delivery, digest=note, state=state, **facts)
 
 
-def found(rows: list[CallRow], call: CallRow, known_until: int = 0) -> str:
-    recorded = find_recorded_call(rows, call, known_until)
+def found(rows: list[CallRow], call: CallRow, *known: int, fresh: bool = False) -> str:
+    recorded = find_recorded_call(rows, call, known, fresh=fresh)
     return recorded.name if recorded else ""
 
 
@@ -101,15 +102,29 @@ def test_equal_writes_of_one_delivery_are_made() -> None:
     assert found([row(1, 1)], row(1, 2, gateway="g1")) == ""
 
 
-def test_reads_are_made_again_and_rows_of_other_attempts_do_not_count() -> None:
-    assert found([row(1, 1)], row(2, 1, read_only=True)) == ""
+def test_reads_are_made_again_and_an_agent_with_a_session_remembers_earlier_attempts() -> None:
+    assert found([row(1, 1, read_only=True)], row(2, 1, read_only=True)) == ""
+    assert found([row(1, 1)], row(2, 1, read_only=True)) == "00001-00001", "a server changed what it says about it"
     assert found([row(1, 1)], row(2, 1, attempt=2)) == ""
+    assert found([row(1, 1)], row(2, 1, attempt=2), fresh=True) == "00001-00001"
 
 
 def test_what_the_agent_remembers_by_its_session_is_not_answered_from_the_log() -> None:
     rows = [row(1, 1), row(2, 1)]
-    assert found(rows, row(3, 1), known_until=1) == "00002-00001"
-    assert found(rows, row(3, 1), known_until=2) == ""
+    assert found(rows, row(3, 1), 1) == "00002-00001"
+    assert found(rows, row(3, 1), 2) == "00001-00001", "its session began in the second delivery"
+    assert found(rows, row(3, 1), 1, 2) == ""
+    begun = [replace(row(1, 1), state=CallState.BEGUN)]
+    assert found(begun, row(2, 1), 1) == "00001-00001", "it never got this result"
+    told = replace(row(1, 2), state=CallState.UNKNOWN, earlier="00001-00001")
+    assert found([*begun, told], row(2, 1), 1) == "", "it was told so"
+
+
+def test_a_session_continues_those_that_it_began_from() -> None:
+    rows = [row(1, 1), row(2, 1), row(3, 1, continues=1), row(4, 1, continues=3)]
+    assert find_known_deliveries(rows, 0) == set()
+    assert find_known_deliveries(rows, 2) == {2}
+    assert find_known_deliveries(rows, 4) == {4, 3, 1}
 
 
 def test_only_calls_that_may_have_been_executed_answer() -> None:

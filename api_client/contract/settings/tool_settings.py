@@ -32,8 +32,8 @@ class ToolSettings(SettingsGroup):
         """Yield a message for each server without exactly one address, and for a missing plug-in."""
         yield from super().find_problems()
         for name, block in self.tools_settings.items():
-            if not _NAME.fullmatch(name) or "__" in name:
-                yield f"[tools.{name}]: a name has 1 to 24 letters, digits, - and single _"
+            if not _NAME.fullmatch(name) or "__" in name or name.endswith("_"):
+                yield f"[tools.{name}]: a name has 1 to 24 letters, digits, - and single _ inside"
             if bool(block.get("url")) == bool(block.get("command")):
                 yield f"[tools.{name}]: give 'url' or 'command', one of the two"
         if self.tools_settings and (missing := why_missing(EQUIPMENT, "tools")):

@@ -6,7 +6,7 @@ deliveries are matched in order, each at most once; two equal writes of one deli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from api_client.contract.tool_call_row import CallRow, CallState
 
@@ -16,33 +16,43 @@ def _may_be_executed(row: CallRow) -> bool:
     return row.state in {CallState.BEGUN, CallState.DONE} or (row.state is CallState.UNKNOWN and not row.earlier)
 
 
-def find_recorded_call(rows: Sequence[CallRow], call: CallRow, known_until: int) -> CallRow | None:
+def find_known_deliveries(rows: Sequence[CallRow], continues: int) -> frozenset[int]:
+    """Return the deliveries that an agent remembers whose session continues that of the delivery ``continues``."""
+    known = set[int]()
+    before = {row.delivery: row.continues for row in rows}
+    while continues and continues not in known:
+        known.add(continues)
+        continues = before.get(continues, 0)
+    return frozenset(known)
+
+
+def find_recorded_call(
+    rows: Sequence[CallRow], call: CallRow, known: Collection[int], *, fresh: bool = False
+) -> CallRow | None:
     """Return the recorded call that ``call`` repeats, or None if the call is new.
 
-    ``known_until`` is the delivery that the agent remembers by its session: it makes no call up to there again.
+    ``known`` has the deliveries that the agent remembers by its session: it repeats no call whose result it got there.
+    A ``fresh`` agent has no session, so it remembers no earlier attempt either.
     """
-    if call.read_only:
-        return None
-    used = {row.earlier for row in rows if _same_run(row, call) and row.earlier}
-    for row in sorted(rows, key=lambda row: row.name):
-        if row.attempt != call.attempt or row.digest != call.digest or not _may_be_executed(row):
+    own = [row for row in rows if fresh or row.attempt == call.attempt]
+    told = [row for row in own if not row.unseen and (row.delivery == call.delivery or row.delivery in known)]
+    used = {row.earlier for row in told}
+    for row in sorted(own, key=lambda row: row.name):
+        if row.digest != call.digest or (row.read_only and call.read_only) or not _may_be_executed(row):
             continue
-        if _is_lost(row, call) and row.delivery > known_until and row.name not in used:
+        if _is_lost(row, call, known) and row.name not in used:
             return row
     return None
 
 
 def was_unknown(rows: Sequence[CallRow], call: CallRow) -> bool:
-    """Return True if the agent has learned in this run that the outcome of an equal call is unknown."""
-    return any(row.state is CallState.UNKNOWN and row.digest == call.digest and _same_run(row, call) for row in rows)
+    """Return True if the agent has learned in this run that the outcome of an equal write is unknown."""
+    told = {(row.delivery, row.digest) for row in rows if row.state is CallState.UNKNOWN}
+    return not call.read_only and (call.delivery, call.digest) in told
 
 
-def _same_run(row: CallRow, call: CallRow) -> bool:
-    return (row.attempt, row.delivery) == (call.attempt, call.delivery)
-
-
-def _is_lost(row: CallRow, call: CallRow) -> bool:
-    """Return True if the agent may not know the result, because the row's delivery or gateway has ended."""
-    if row.delivery != call.delivery:
-        return row.delivery < call.delivery
-    return row.gateway != call.gateway and row.state is CallState.BEGUN
+def _is_lost(row: CallRow, call: CallRow, known: Collection[int]) -> bool:
+    """Return True if the agent may not know the result: its delivery, gateway or connection ended before."""
+    if row.delivery == call.delivery:
+        return row.unseen or (row.gateway != call.gateway and row.state is CallState.BEGUN)
+    return row.delivery < call.delivery and (row.unseen or row.delivery not in known or row.state is CallState.BEGUN)

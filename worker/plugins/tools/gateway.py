@@ -17,7 +17,7 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import WaitingCall
 from worker.enforcement.tool_call_log import find_identifiers
-from worker.plugins.tools.call_matching import find_recorded_call, was_unknown
+from worker.plugins.tools.call_matching import find_known_deliveries, find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallDecision, CallReaction, GatewayCall, decide_call
 from worker.plugins.tools.call_store import CallStore, RunFenced
 from worker.plugins.tools.configuration import ASKED_BY, ToolServer
@@ -27,6 +27,7 @@ from worker.plugins.tools.upstream import (
     MalformedResult,
     OutcomeUnknown,
     ServerUnreachable,
+    SessionGone,
     UpstreamPool,
     UpstreamSession,
 )
@@ -42,6 +43,10 @@ _SHOWN = 4_096
 _MOST_COST = 10_000
 #: How long a call that a person is asked about is held; its run ends meanwhile.
 _HELD_SECONDS = 60.0
+#: Most calls of a run: their rows and results are kept.
+_MOST_CALLS = 5_000
+#: Longest wait for the tools of one server, in seconds: agents give up after 30, and then have no tools at all.
+_LIST_SECONDS = 20.0
 #: Seconds between attempts to store a result, and the most attempts.
 _AGAIN_SECONDS, _TRIES = 1.0, 60
 
@@ -52,7 +57,8 @@ class RunSpec:
 
     Attributes:
         token: the lease's fencing token.
-        known_until: last delivery that the agent remembers by its session.
+        continues: delivery of this attempt whose agent session the run continues; 0 for none.
+        fresh: whether the agent has no session at all.
         folder: the delivery's folder, whose name does not count in arguments.
         asks: whether a person can be asked.
         approved, rejected: digest of the call that a person decided on; empty for none.
@@ -66,7 +72,8 @@ class RunSpec:
     owner: str
     locale: str
     folder: str
-    known_until: int = 0
+    continues: int = 0
+    fresh: bool = True
     asks: bool = True
     approved: str = ""
     rejected: str = ""
@@ -104,6 +111,7 @@ class GatewayRun:
     ) -> None:
         self.spec, self._gateway, self._calls, self._upstreams, self._owner = spec, gateway, calls, upstreams, owner
         self._rows = {row.name: row for row in rows}
+        self._known = find_known_deliveries(rows, spec.continues)
         own = [row.number for row in rows if (row.attempt, row.delivery) == (spec.attempt, spec.delivery)]
         self._last = max(own, default=0)
         self._servers = {server.name: server for server in spec.servers}
@@ -111,8 +119,11 @@ class GatewayRun:
         self._deciding = asyncio.Lock()
         self._ended = asyncio.Event()
         self._asked = asyncio.Event()
+        #: By name of the row: set when the agent left without its answer; set when the call under way has ended.
+        self._gone, self._running = dict[str, asyncio.Event](), dict[str, asyncio.Event]()
         #: The tasks of calls that are under way.
         self.under_way = set[asyncio.Task[Any]]()
+        self._starting = [asyncio.create_task(self._list_tools_of(server)) for server in spec.servers]
 
     def end_run(self) -> None:
         """Start no more tool calls."""
@@ -125,33 +136,43 @@ class GatewayRun:
 
     async def _list_tools_of(self, server: ToolServer) -> list[Tool]:
         try:
-            session = await self._upstreams.find_session(server, self.spec.owner)
-            tools = await session.list_tools()
-        except ServerUnreachable as error:
+            async with asyncio.timeout(_LIST_SECONDS):
+                session = await self._upstreams.find_session(server, self.spec.owner)
+                tools = await session.list_tools()
+        except (ServerUnreachable, TimeoutError) as error:
             log.warning("tools.unreachable", server=server.name, error=str(error)[:200])
             return []
         # Without a schema of the output, a client accepts a recorded result whose mark is a text.
         own = {"output_schema": None}
         return [tool.model_copy(update={**own, "name": f"{server.name}{_OF}{tool.name}"}) for tool in tools]
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Carry out an agent's tool call, unless the policy, a person or the call log already decides the result."""
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], gone: asyncio.Event | None = None
+    ) -> CallToolResult:
+        """Carry out an agent's tool call, unless the policy, a person or the call log already decides the result.
+
+        ``gone`` is set when the agent leaves before its answer came: it may make the call again.
+        """
         if task := asyncio.current_task():
             self.under_way.add(task)
             task.add_done_callback(self.under_way.discard)
         try:
-            return await self._answer_call(name, arguments)
+            return await self._answer_call(name, arguments, gone or asyncio.Event())
         except RunFenced:
             return self._say("ended")
         except StoreUnavailable as error:
             log.warning("tools.not_recorded", turn_id=self.spec.turn_id, error=str(error)[:200])
             return self._say("unrecorded")
 
-    async def _answer_call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+    async def _answer_call(self, name: str, arguments: Mapping[str, Any], gone: asyncio.Event) -> CallToolResult:
         place, _, tool = name.partition(_OF)
         server = self._servers.get(place)
         if server is None:
             return self._say("no_tool", name=name[:200])
+        try:
+            json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+        except ValueError:  # what the server gets would differ from what is shown
+            return self._say("unsendable")
         try:
             session = await self._upstreams.find_session(server, self.spec.owner)
             listed = await session.find_tool(tool)
@@ -171,14 +192,23 @@ class GatewayRun:
         async with self._deciding:
             if self._ended.is_set() or self._asked.is_set():  # one question at a time: the agent is being stopped
                 return self._say("ended")
+            if self._last >= _MOST_CALLS:
+                return self._say("too_many", most=_MOST_CALLS)
             row = self._new_row(call)
+            self._gone[row.name] = gone
             answer = await self._answer_without_call(call, row, server)
-        if isinstance(answer, CallToolResult):
-            if self._asked.is_set():
-                with contextlib.suppress(TimeoutError):  # held, so that the agent asks its model nothing more
-                    await asyncio.wait_for(self._ended.wait(), _HELD_SECONDS)
-            return answer
-        return await self._make_call(session, call, answer)
+        if isinstance(answer, CallRow) and answer.earlier:
+            try:
+                answer = await self._answer_from_log(answer)
+            except StoreUnavailable:  # the earlier call has answered nothing
+                del self._rows[row.name]
+                raise
+        elif isinstance(answer, CallRow):
+            answer = await self._make_call(session, call, answer)
+        if self._asked.is_set():
+            with contextlib.suppress(TimeoutError):  # held, so that the agent asks its model nothing more
+                await asyncio.wait_for(self._ended.wait(), _HELD_SECONDS)
+        return answer
 
     def _new_row(self, call: GatewayCall) -> CallRow:
         self._last += 1
@@ -192,6 +222,7 @@ class GatewayRun:
             tool=call.tool,
             digest=digest_call(f"{call.server}.{call.tool}", call.arguments, self.spec.folder),
             read_only=call.read_only,
+            continues=self.spec.continues,
             at=time.time(),
             arguments=said if len(said) <= _SHOWN else "",
         )
@@ -199,13 +230,14 @@ class GatewayRun:
     async def _answer_without_call(
         self, call: GatewayCall, row: CallRow, server: ToolServer
     ) -> CallToolResult | CallRow:
-        """Return the result of a call that need not be made, or the row of a call that must be made now."""
-        rows = list(self._rows.values())
+        """Return the result of a call, or the row of one that must be made now or that an earlier call answers."""
+        rows = [replace(row, unseen=row.unseen or self._has_left(row)) for row in self._rows.values()]
         decision = decide_call(call, server.rules, server.writes)
         if decision.reaction is CallReaction.DENY:
             return await self._answer(row, CallState.DENIED, "denied")
-        if earlier := find_recorded_call(rows, row, self.spec.known_until):
-            return await self._answer_from_log(replace(row, earlier=earlier.name), earlier)
+        if earlier := find_recorded_call(rows, row, self._known, fresh=self.spec.fresh):
+            self._rows[row.name] = row = replace(row, state=CallState.RECORDED, earlier=earlier.name)
+            return row
         if row.digest == self.spec.rejected:
             return await self._answer(row, CallState.DENIED, "refused")
         if decision.reaction is CallReaction.ALLOW and was_unknown(rows, row):
@@ -221,17 +253,24 @@ class GatewayRun:
         self._approved = ""
         return await self._owner.use_up_approval()
 
-    async def _answer_from_log(self, row: CallRow, earlier: CallRow) -> CallToolResult:
-        stored = None
-        if earlier.state is CallState.DONE:
-            stored = await self._calls.read_result(self.spec.turn_id, earlier.name)
+    def _has_left(self, row: CallRow) -> bool:
+        return row.name in self._gone and self._gone[row.name].is_set()
+
+    async def _answer_from_log(self, row: CallRow) -> CallToolResult:
+        if running := self._running.get(row.earlier):  # the agent has left meanwhile
+            await running.wait()
+        state, stored = self._rows[row.earlier].state, None
+        if state is CallState.FAILED:
+            return await self._answer(row, CallState.FAILED, "again")
+        if state is CallState.DONE:
+            stored = await self._calls.read_result(self.spec.turn_id, row.earlier)
         if stored is None:
             return await self._answer(row, CallState.UNKNOWN, "unknown")
         result = CallToolResult.model_validate(stored)
         mark = TextContent(type="text", text=say_to_agent("recorded", self.spec.locale))
         result = result.model_copy(update={"content": [*result.content, mark], "structured_content": None})
-        row = replace(row, state=CallState.RECORDED, is_error=bool(result.is_error), names=earlier.names)
-        await self._end(row, None)
+        names = self._rows[row.earlier].names
+        await self._end(replace(row, is_error=bool(result.is_error), names=names), None)
         return result
 
     async def _ask_person(self, call: GatewayCall, row: CallRow, decision: CallDecision) -> CallToolResult:
@@ -247,15 +286,35 @@ class GatewayRun:
         )
         await self._end(replace(row, state=CallState.ASKED), None)
         self._asked.set()
+        if running := [asyncio.create_task(each.wait()) for each in self._running.values()]:
+            await asyncio.wait(running, timeout=_HELD_SECONDS)  # what was made is known before the agent ends
         question = waits.to_interruption(self.spec.secrets)
         await self._owner.suspend_run(replace(question, asked={**question.asked, ASKED_BY: "gateway"}).to_dict())
         return self._say("waits")
 
     async def _make_call(self, session: UpstreamSession, call: GatewayCall, row: CallRow) -> CallToolResult:
+        self._running[row.name] = asyncio.Event()
+        try:
+            return await self._make_recorded_call(session, call, row)
+        finally:
+            self._running.pop(row.name).set()
+
+    async def _send_call(self, session: UpstreamSession, call: GatewayCall) -> CallToolResult:
+        """Send a call to its server; once more in a new session if the server refused it for its session."""
+        try:
+            return await session.call_tool(call.tool, call.arguments)
+        except SessionGone:
+            session = await self._upstreams.find_session(session.server, call.owner)
+            await session.find_tool(call.tool)  # the SDK reads the list after a call of an unlisted tool
+            return await session.call_tool(call.tool, call.arguments)
+
+    async def _make_recorded_call(self, session: UpstreamSession, call: GatewayCall, row: CallRow) -> CallToolResult:
         began, state = time.monotonic(), CallState.DONE
         most = session.server.max_result_bytes
         try:
-            result = await session.call_tool(call.tool, call.arguments)
+            result = await self._send_call(session, call)
+        except (ServerUnreachable, SessionGone) as error:
+            result, state = self._say("unreachable", server=call.server, why=str(error)), CallState.FAILED
         except OutcomeUnknown as error:
             log.warning("tools.outcome_unknown", server=call.server, tool=call.tool, error=str(error))
             result, state = self._say("unknown"), CallState.UNKNOWN
@@ -271,10 +330,11 @@ class GatewayRun:
             said = result.model_dump(mode="json", by_alias=True, exclude_none=True)
         took = int((time.monotonic() - began) * 1000)
         row = replace(row, state=state, took_ms=took, result_bytes=size, is_error=bool(result.is_error), cost_usd=cost)
+        row = replace(row, unseen=self._has_left(row) or self._asked.is_set())
         if not row.read_only:
             row = replace(row, names=find_identifiers(f"{json.dumps(call.arguments)} {json.dumps(said)}"))
         try:
-            await self._end(row, said, tries=_TRIES)
+            await self._end(row, None if row.read_only else said, tries=_TRIES)
         except StoreUnavailable:  # the row still says that the call is under way
             return self._say("unknown")
         return result

@@ -58,6 +58,8 @@ class GatewayProcess:
         opened = self._send_request({"do": "open", "spec": spec})
         with self._lock:
             self._handlers[opened["secret"]] = handle
+            if self.gone:  # it died before it could be told so
+                raise ConnectionError("the tool gateway's process has ended")
         return opened["socket"], opened["secret"]
 
     def close_run(self, secret: str) -> None:
@@ -82,6 +84,7 @@ class GatewayProcess:
         try:
             return reply.result(_PATIENCE)
         except TimeoutError:
+            self._process.kill()  # the next run starts another one
             raise OSError("the tool gateway does not answer") from None
 
     def _send_message(self, message: Mapping[str, Any]) -> None:

@@ -45,7 +45,41 @@ _PREFIX, _SOCKET = "helix-net-", "alive.sock"
 _TO_END_SECONDS = 30.0
 _MOST_LINE = 64 * 2**20
 
-_run: ContextVar[GatewayRun] = ContextVar("run")
+_run: ContextVar[tuple[GatewayRun, asyncio.Event]] = ContextVar("run")
+
+
+class AgentConnection:
+    """A request of an agent as an ASGI application sees it, which notices that the agent leaves before the answer."""
+
+    def __init__(self, receive: Any, send: Any) -> None:
+        self.gone = asyncio.Event()
+        self._receive, self._send, self._answered = receive, send, False
+        self._watch: asyncio.Task[Any] | None = None
+
+    async def receive(self) -> Any:
+        """Return the next message of the request."""
+        if self._watch:
+            return await asyncio.shield(self._watch)
+        message = await self._receive()
+        if not message.get("more_body"):
+            self._watch = asyncio.create_task(self._await_end())
+        return message
+
+    async def send(self, message: Any) -> None:
+        """Send a message of the answer."""
+        self._answered = self._answered or (message["type"] == "http.response.body" and not message.get("more_body"))
+        await self._send(message)
+
+    def close(self) -> None:
+        """Watch no longer."""
+        if self._watch:
+            self._watch.cancel()
+
+    async def _await_end(self) -> Any:
+        message = await self._receive()
+        if not self._answered:
+            self.gone.set()
+        return message
 
 
 class WorkerChannel:
@@ -151,17 +185,20 @@ class GatewayServer:
             await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
             return
-        token = _run.set(run)
+        agent = AgentConnection(receive, send)
+        token = _run.set((run, agent.gone))
         try:
-            await self._manager.handle_request(scope, receive, send)
+            await self._manager.handle_request(scope, agent.receive, agent.send)
         finally:
+            agent.close()
             _run.reset(token)
 
     async def _list_tools(self, _: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=await _run.get().list_tools())
+        return ListToolsResult(tools=await _run.get()[0].list_tools())
 
     async def _call_tool(self, _: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
-        return await _run.get().call_tool(params.name, params.arguments or {})
+        run, gone = _run.get()
+        return await run.call_tool(params.name, params.arguments or {}, gone)
 
 
 async def _serve_worker(served: GatewayServer, channel: WorkerChannel, path: Path) -> None:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import structlog
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client import IncomingMessage, InputRequiredRoundsExceededError
 from mcp.client.stdio import stdio_client
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult, Tool
+from mcp_types import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    CallToolResult,
+    Tool,
+    ToolListChangedNotification,
+)
 from pydantic import ValidationError
 
 from api_client.contract.errors import SettingsError, StoreUnavailable
@@ -23,6 +32,7 @@ from api_client.contract.settings import STATE_DIR, Settings
 from api_client.contract.settings.redaction import MASK, redact_value
 from worker.plugins.tools.configuration import ToolServer
 from worker.plugins.tools.credentials import Credential, CredentialStore
+from worker.plugins.tools.upstream_http import NOT_SENT, TOO_LARGE, open_http
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.bubblewrap import SandboxError, SandboxMount
 
@@ -33,6 +43,10 @@ _START_SECONDS = 60.0
 _MOST_TOOLS_PAGES = 50
 #: Shorter credentials would mask half of every result.
 _SHORTEST_SECRET = 6
+#: Longest wait for a list of tools, in seconds: agents give up soon, and then have no tools at all.
+_LIST_SECONDS = 10.0
+#: Names of tools, as MCP defines them; others are left out, because services of models refuse a request with them.
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 #: Limits the memory of a server's processes in KiB; reserved but unused memory, as of Node, does not count.
 _LIMITED = ("/bin/sh", "-c", 'ulimit -d "$1" && shift && exec "$@"', "sh")
 #: Errors that say that a call was not executed, by the server or by the SDK (HTTP 404). After others it may have been.
@@ -57,6 +71,10 @@ class MalformedResult(Exception):
     """Raised when the call was made but the server's result is unreadable."""
 
 
+class SessionGone(Exception):
+    """Raised when the server knows the session no more, so that it refused a call. A new session may make it."""
+
+
 class UpstreamSession:
     """A session with one MCP server."""
 
@@ -64,8 +82,11 @@ class UpstreamSession:
         self.server = server
         self._secrets = [text for text in secrets if len(text) >= _SHORTEST_SECRET]
         self.broken = False
-        self._client = Client(transport, read_timeout_seconds=float(server.timeout_seconds), cache=None)
+        self._transport = transport
+        self._streams: Any = ()
+        self._client: Client
         self._tools: dict[str, Tool] = {}
+        self._under_way = 0
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending = asyncio.Event()
         self._task = asyncio.create_task(self._keep_open())  # enters and leaves the SDK's scopes in one task
@@ -85,11 +106,12 @@ class UpstreamSession:
         found: dict[str, Tool] = {}
         cursor = None
         try:
-            for _ in range(_MOST_TOOLS_PAGES):
-                page = await self._client.list_tools(cursor=cursor)
-                found.update({tool.name: tool for tool in page.tools})
-                if not (cursor := page.next_cursor):
-                    break
+            async with asyncio.timeout(_LIST_SECONDS):
+                for _ in range(_MOST_TOOLS_PAGES):
+                    page = await self._client.list_tools(cursor=cursor)
+                    found.update({tool.name: tool for tool in page.tools if _TOOL_NAME.fullmatch(tool.name)})
+                    if not (cursor := page.next_cursor):
+                        break
         except Exception as error:
             self.broken = True
             raise ServerUnreachable(_first_words(error)) from error
@@ -106,21 +128,38 @@ class UpstreamSession:
         """Call a tool and return its result.
 
         Raises:
-            CallRefused, OutcomeUnknown, MalformedResult: there is no result.
+            ServerUnreachable, SessionGone, CallRefused: the call was not executed.
+            OutcomeUnknown, MalformedResult: it may have been, or was.
         """
+        self._under_way += 1
         try:
             return self._hide_secrets(await self._client.call_tool(name, dict(arguments)))
         except MCPError as error:
-            gone = error.message == _SESSION_GONE
-            self.broken = self.broken or gone or error.code == CONNECTION_CLOSED
-            if gone or error.code in _NOT_EXECUTED:
-                raise CallRefused(self._mask_text(error.message)) from error
-            raise OutcomeUnknown(self._mask_text(error.message)) from error
-        except ValidationError as error:
+            self.broken = self.broken or error.message == _SESSION_GONE or error.code == CONNECTION_CLOSED
+            raise _classify_error(error, self._mask_text(error.message)) from error
+        except InputRequiredRoundsExceededError as error:
+            raise MalformedResult("it asks for input, which nobody can give here") from error
+        except (ValidationError, RuntimeError) as error:  # not of its protocol, or not of the tool's own schema
             raise MalformedResult(self._mask_text(_first_words(error))) from error
         except Exception as error:
             self.broken = True
             raise OutcomeUnknown(self._mask_text(_first_words(error))) from error
+        finally:
+            self._under_way -= 1
+            if self.broken and not self._under_way:
+                self._ending.set()
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the session is starting or usable. False soon after the server's process has ended."""
+        streams = self._streams if self.server.command else ()
+        return not self.broken and not (streams and not streams[0].statistics().open_send_streams)
+
+    def leave_session(self) -> None:
+        """Use the session no more: it ends after the calls under way."""
+        self.broken = True
+        if not self._under_way:
+            self._ending.set()
 
     def _hide_secrets(self, result: CallToolResult) -> CallToolResult:
         """Return the result without the server's own credentials, which an error message of it may repeat."""
@@ -142,7 +181,7 @@ class UpstreamSession:
 
     async def _keep_open(self) -> None:
         try:
-            async with self._client:
+            async with self._transport as self._streams, self._open_client(self._streams) as self._client:
                 self._ready.set_result(None)
                 await self._ending.wait()
         except BaseException as error:
@@ -152,6 +191,30 @@ class UpstreamSession:
             log.warning("tools.session_ended", server=self.server.name, error=self._mask_text(_first_words(error)))
             if isinstance(error, asyncio.CancelledError):
                 raise
+
+    def _open_client(self, streams: Any) -> Client:
+        return Client(
+            contextlib.nullcontext(streams),
+            read_timeout_seconds=float(self.server.timeout_seconds),
+            message_handler=self._handle_message,
+            input_required_max_rounds=0,  # a second round is a second call
+            cache=None,
+        )
+
+    async def _handle_message(self, message: IncomingMessage) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._tools = {}
+
+
+def _classify_error(error: MCPError, said: str) -> Exception:
+    """Return the exception that says what is known about a call that the server or the SDK answered with an error."""
+    if error.message == _SESSION_GONE:
+        return SessionGone(said)
+    if error.code == NOT_SENT:
+        return ServerUnreachable(said)
+    if error.code == TOO_LARGE:
+        return MalformedResult(said)
+    return CallRefused(said) if error.code in _NOT_EXECUTED else OutcomeUnknown(said)
 
 
 class UpstreamPool:
@@ -171,10 +234,11 @@ class UpstreamPool:
             key = (f"{server!r}{given.headers!r}{given.environment!r}", owner if given.personal else "")
             async with self._opening:
                 session = self._sessions.get(key)
-                if session is None or session.broken:
-                    transport = await asyncio.to_thread(self._build_transport, server, given)
+                if session is None or not session.is_open:
+                    home = _home_folder(self._settings, server, owner if given.personal else "")
+                    transport = await asyncio.to_thread(self._build_transport, server, given, home)
                     if session:
-                        session.end_session()
+                        session.leave_session()
                     session = self._sessions[key] = UpstreamSession(server, transport, given.secrets)
         except (SettingsError, StoreUnavailable, SandboxError, OSError) as error:
             raise ServerUnreachable(str(error)) from error
@@ -190,10 +254,9 @@ class UpstreamPool:
         if ending := [session.end_session() for session in self._sessions.values()]:
             await asyncio.wait(ending, timeout=10.0)
 
-    def _build_transport(self, server: ToolServer, given: Credential) -> Any:
+    def _build_transport(self, server: ToolServer, given: Credential, home: Path) -> Any:
         if server.url:
-            return _open_http(server.url, given.headers)
-        home = self._settings.root / STATE_DIR / "tools" / server.name
+            return open_http(server.url, given.headers)
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         name, *arguments = (part.replace("{root}", str(self._settings.root)) for part in server.command)
         program = shutil.which(name)
@@ -217,14 +280,10 @@ class UpstreamPool:
         return bubblewrap.sandbox_command(started, home, binds, cut=level.cut and not server.network)
 
 
-@contextlib.asynccontextmanager
-async def _open_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
-    timeout = httpx2.Timeout(30.0, read=None)  # the session's own time limit counts
-    async with (
-        httpx2.AsyncClient(headers=dict(headers), timeout=timeout) as client,
-        streamable_http_client(url, http_client=client) as streams,
-    ):
-        yield streams
+def _home_folder(settings: Settings, server: ToolServer, owner: str) -> Path:
+    """Return the folder that a server works in. One with an owner's credentials shares nothing with other owners."""
+    folder = settings.root / STATE_DIR / "tools"
+    return folder / (f"{server.name}.{hashlib.sha256(owner.encode()).hexdigest()[:16]}" if owner else server.name)
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,113 @@
+"""The HTTP side of the tool gateway: whose run a request is of, what it may be, and agents that leave."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+pytest.importorskip("mcp")
+
+from mcp_types import CallToolResult
+
+from tests.support import wait_until
+from tests.tools.played import Played, Run, text
+from worker.plugins.tools.gateway_process import GatewayServer
+
+HEAD = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+
+
+def body(name: str = "s__write", **arguments: Any) -> bytes:
+    call = {"name": name, "arguments": arguments}
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode()
+
+
+class Served:
+    """A gateway server with one run, whose secret is ``mine``."""
+
+    def __init__(self, played: Played, path: Path) -> None:
+        me: Any = played
+        self.server, self.played, self._path = GatewayServer(me, me, me), played, path
+        self.run: Run = played.run()
+        self.server._runs["mine"] = self.run
+
+    async def send(self, sent: bytes, method: str = "POST", **head: str) -> httpx2.Response:
+        transport = httpx2.AsyncHTTPTransport(uds=str(self._path))
+        headers = {**HEAD, "x-helix-run": "mine", **{name.replace("_", "-"): value for name, value in head.items()}}
+        async with httpx2.AsyncClient(transport=transport, timeout=60) as client:
+            return await client.request(method, "http://gateway/helix-tools/mcp", content=sent, headers=headers)
+
+    async def say(self, **arguments: Any) -> str:
+        return (await self.send(body(**arguments))).json()["result"]["content"][0]["text"]
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "s"))
+    listener.listen()
+    made = Served(Played(), tmp_path / "s")
+    task = asyncio.create_task(made.server.serve_requests(listener))
+    yield made
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_a_request_needs_the_secret_of_an_open_run_and_is_a_post(served: Served) -> None:
+    assert await served.say(n=1) == "ok"
+    refused = [await served.send(body(), x_helix_run=secret) for secret in ("", "other", "MINE", "mine,mine")]
+    assert [each.status_code for each in refused] == [403] * 4
+    for method in ("GET", "DELETE", "PUT"):
+        assert (await served.send(b"", method)).status_code == 405
+    made = len(served.played.made)
+    served.server.close_run("mine")
+    assert (await served.send(body())).status_code == 403
+    assert "This run has ended" in (await served.run.call_tool("s__write", {})).content[0].text
+    assert len(served.played.made) == made
+
+
+async def test_of_doubled_keys_the_one_that_is_judged_is_the_one_that_leaves_and_other_forms_do_not(
+    served: Served,
+) -> None:
+    double = body().replace(b'"arguments": {}', b'"arguments": {"n": "good"}, "arguments": {"n": "a", "n": "b"}')
+    await served.send(double)
+    assert served.played.made == [{"n": "b"}]
+    assert json.loads(served.played.rows["00001-00001"].arguments) == {"n": "b"}
+    modern = {"mcp_protocol_version": "2026-07-28"}
+    surrogate = body().replace(b'"arguments": {}', b'"arguments": {"n": "\\ud800"}')
+    deep = body().replace(b'"arguments": {}', b'"arguments": ' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000)
+    batch = b"[" + body() + b"]"
+    for sent in (surrogate, deep, batch, b"{", body() + b"x" * 5 * 2**20):
+        for head in ({}, modern):
+            assert (await served.send(sent, **head)).status_code in {200, 400, 413, 500}
+    assert len(served.played.made) == 1
+    assert await served.say(n=1) == "ok", "the server lives"
+
+
+async def test_a_call_whose_agent_has_hung_up_is_carried_out_once_and_answers_its_repetition(served: Served) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> CallToolResult:
+        begun.set()
+        await go.wait()
+        return text("ok")
+
+    served.played.act = lambda _: slow()
+    first = asyncio.create_task(served.send(body(n=1)))
+    await begun.wait()
+    first.cancel()
+    await wait_until(lambda: any(gone.is_set() for gone in served.run._gone.values()))
+    again = asyncio.create_task(served.send(body(n=1)))
+    await wait_until(lambda: any(row.earlier for row in served.run._rows.values()))
+    go.set()
+    said = (await again).json()["result"]["content"]
+    assert [len(served.played.made), "was not made again" in said[-1]["text"]] == [1, True]
+    assert await served.say(n=1) == "ok"
+    assert await served.say(n=1) == "ok", "an agent that waited for its answer makes equal calls"
+    assert len(served.played.made) == 3

@@ -1,0 +1,231 @@
+"""Sessions of the tool gateway with real MCP servers that die, hang, lie and move."""
+
+import asyncio
+import http.server
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+from api_client.contract.settings import load_settings
+from tests.ports import free_port
+from tests.support import processes_with, wait_until
+from tests.tools.running import HERE, PYTHON
+from worker.plugins.tools import upstream
+from worker.plugins.tools.configuration import ToolServer
+from worker.plugins.tools.credentials import Credential
+from worker.plugins.tools.upstream import (
+    CallRefused,
+    MalformedResult,
+    OutcomeUnknown,
+    ServerUnreachable,
+    SessionGone,
+    UpstreamPool,
+)
+
+
+class Credentials:
+    """Gives each owner a credential; ``alice`` has an own one."""
+
+    async def read_credential(self, name: str, owner: str) -> Credential:
+        return Credential(headers={"x-key": "canary"}, environment={"WHO": owner}, personal=owner == "alice")
+
+
+@pytest.fixture
+async def pool(tmp_path: Path) -> AsyncIterator[UpstreamPool]:
+    settings = load_settings({"HELIX_ROOT": str(tmp_path), "HELIX_SANDBOX": "off"})
+    made = UpstreamPool(settings, Credentials())
+    yield made
+    await made.close()
+
+
+def hostile(tmp_path: Path, **values: Any) -> ToolServer:
+    return ToolServer(name="h", command=(PYTHON, str(HERE / "hostile_server.py"), str(tmp_path / "calls")), **values)
+
+
+def pids(script: str, tmp_path: Path) -> list[int]:
+    return [pid for pid, command in processes_with(f"HOME={tmp_path}").items() if script in command]
+
+
+async def test_each_way_to_misbehave_is_told_apart_and_ends_no_other_call(pool: UpstreamPool, tmp_path: Path) -> None:
+    server = hostile(tmp_path, timeout_seconds=2)
+    session = await pool.find_session(server, "o")
+    listed = {tool.name for tool in await session.list_tools()}
+    assert {"hang", "big"} < listed
+    assert not any(name.endswith("write") or len(name) > 128 for name in listed)
+    assert "two words" not in listed
+    assert await session.find_tool("a/b") is None
+    slow = asyncio.create_task(session.call_tool("slow", {}))
+    assert (await session.call_tool("error", {})).is_error
+    for name, raised in {"refuse": CallRefused, "malformed": MalformedResult, "broken": OutcomeUnknown}.items():
+        with pytest.raises(raised):
+            await session.call_tool(name, {})
+    for name in ("input", "schema"):
+        with pytest.raises(MalformedResult):
+            await session.call_tool(name, {})
+    for name in ("garbage", "elicit"):
+        assert f"{name} done" in str(await session.call_tool(name, {}))
+    assert (await slow).content[0].text == "slow done"
+    with pytest.raises(OutcomeUnknown):
+        await session.call_tool("hang", {})
+    assert session.is_open
+    assert (tmp_path / "calls").read_text().splitlines().count("input") == 1
+    assert await session.find_tool("added") is None
+    await session.call_tool("change", {})
+    await wait_until(lambda: not session._tools)
+    assert await session.find_tool("added")
+
+
+async def test_a_server_that_died_while_nobody_called_it_is_started_again(pool: UpstreamPool, tmp_path: Path) -> None:
+    server = hostile(tmp_path)
+    session = await pool.find_session(server, "o")
+    for pid in pids("hostile_server", tmp_path):
+        os.kill(pid, signal.SIGKILL)
+    await wait_until(lambda: not session.is_open)
+    again = await pool.find_session(server, "o")
+    assert (await again.call_tool("slow", {})).content[0].text == "slow done"
+    with pytest.raises(OutcomeUnknown):
+        await again.call_tool("die", {})
+    assert await pool.find_session(server, "o") is not again
+
+
+async def test_a_session_that_is_left_ends_after_the_calls_under_way(
+    pool: UpstreamPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = hostile(tmp_path)
+    session = await pool.find_session(server, "o")
+    slow = asyncio.create_task(session.call_tool("slow", {}))
+    await wait_until((tmp_path / "calls").exists)
+    monkeypatch.setattr(upstream, "_LIST_SECONDS", 0.0)
+    with pytest.raises(ServerUnreachable):
+        await session.list_tools()
+    assert await pool.find_session(server, "o") is not session
+    assert (await slow).content[0].text == "slow done"
+    await wait_until(lambda: len(pids("hostile_server", tmp_path)) == 1)
+
+
+async def test_a_server_with_an_owners_credential_shares_neither_process_nor_home(
+    pool: UpstreamPool, tmp_path: Path
+) -> None:
+    server = hostile(tmp_path, credentials="c")
+    alice, bob, eve = [await pool.find_session(server, owner) for owner in ("alice", "bob", "eve")]
+    assert alice is not bob
+    homes = {path.name for path in (tmp_path / ".helix" / "tools").iterdir()}
+    assert len(homes) == 2
+    assert "h" in homes
+    assert all(name == "h" or name.startswith("h.") for name in homes)
+    assert bob is not eve, "the variables differ"
+
+
+async def test_a_server_with_a_url_that_is_down_or_restarted_costs_no_unknown_outcome(
+    pool: UpstreamPool, tmp_path: Path
+) -> None:
+    port = free_port()
+    command = [PYTHON, HERE / "counting_server.py", tmp_path / "counts", str(port)]
+    server = ToolServer(name="c", url=f"http://127.0.0.1:{port}/mcp")
+    with pytest.raises(ServerUnreachable):
+        await pool.find_session(server, "o")
+    first = subprocess.Popen(command)
+    try:
+        await wait_until(lambda: _answers(port))
+        session = await pool.find_session(server, "o")
+        await session.call_tool("write", {"note": "a"})
+    finally:
+        first.kill()
+        first.wait()
+    with pytest.raises(ServerUnreachable):
+        await session.call_tool("write", {"note": "b"})
+    second = subprocess.Popen(command)
+    try:
+        await wait_until(lambda: _answers(port))
+        for _ in range(2):
+            session = await pool.find_session(server, "o")
+            try:
+                await session.call_tool("write", {"note": "c"})
+                break
+            except SessionGone:
+                continue
+    finally:
+        second.kill()
+        second.wait()
+    assert (tmp_path / "counts").read_text() == "a\nc\n"
+
+
+def _answers(port: int) -> bool:
+    import socket
+
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Elsewhere(http.server.BaseHTTPRequestHandler):
+    """Redirects, refuses and breaks off as ``plan`` says, and notes the headers it got."""
+
+    plan: list[Any]
+    seen: list[dict[str, str]]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.seen.append({name.lower(): value for name, value in self.headers.items()})
+        what = self.plan.pop(0) if self.plan and body["method"] == "tools/call" else None
+        if what == "cut":
+            self.connection.close()
+            return
+        if isinstance(what, tuple):
+            status, where = what
+            self.send_response(status)
+            self.send_header("location", where)
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
+        me = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "e", "version": "1"}}
+        results = {
+            "initialize": me,
+            "tools/list": {"tools": [{"name": "x", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "x" * (what or 1)}]},
+        }
+        result = results.get(body["method"])
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": body.get("id")}
+        answer |= {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
+        sent = json.dumps(answer).encode()
+        self.send_response(200 if result else 202 if body.get("id") is None else 200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+async def test_redirects_refusals_cut_and_endless_answers_of_a_url(
+    pool: UpstreamPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.plugins.tools.upstream_http._MOST_BYTES", 100_000)
+    other: Any = type("Other", (Elsewhere,), {"plan": [], "seen": []})
+    thief = http.server.ThreadingHTTPServer(("127.0.0.1", 0), other)
+    plan = [(307, f"http://127.0.0.1:{thief.server_port}/mcp"), (401, "/"), "cut", 200_000]
+    one: Any = type("One", (Elsewhere,), {"plan": plan, "seen": []})
+    served = http.server.ThreadingHTTPServer(("127.0.0.1", 0), one)
+    for each in (thief, served):
+        threading.Thread(target=each.serve_forever, daemon=True).start()
+    try:
+        server = ToolServer(name="e", url=f"http://127.0.0.1:{served.server_port}/mcp", credentials="c")
+        session = await pool.find_session(server, "o")
+        for raised in (OutcomeUnknown, ServerUnreachable, OutcomeUnknown, MalformedResult):
+            with pytest.raises(raised):
+                await session.call_tool("x", {})
+        assert (await session.call_tool("x", {})).content[0].text == "x", "the session lives"
+        assert one.seen[0]["x-key"] == "canary"
+        assert other.seen == []
+    finally:
+        served.shutdown()
+        thief.shutdown()

@@ -1,0 +1,87 @@
+"""An MCP server over standard streams that misbehaves as the name of the called tool says: ``hostile_server.py FILE``.
+
+It writes each call into FILE before anything else, so that a test sees what reached it.
+"""
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+FILE = Path(sys.argv[1])
+TOOLS = ["die", "hang", "big", "error", "refuse", "broken", "malformed", "garbage", "input", "elicit", "change", "slow"]
+STRANGE = ["wr\u0456te", "two words", "a/b", "x" * 129, ""]
+lock = threading.Lock()
+
+
+def say(message: dict[str, Any]) -> None:
+    with lock:
+        print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def text(said: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": said}], **more}
+
+
+def call(number: int, name: str) -> None:
+    with FILE.open("a") as file:
+        file.write(f"{name}\n")
+    if name == "die":
+        sys.stdout.flush()
+        import os
+
+        os._exit(1)
+    if name == "hang":
+        return
+    if name == "slow":
+        time.sleep(0.5)
+    if name == "garbage":
+        print("this is no JSON", flush=True)
+    if name == "change":
+        TOOLS.append("added")
+        say({"method": "notifications/tools/list_changed"})
+    if name == "elicit":
+        say({"id": 99, "method": "elicitation/create", "params": {"message": "?", "requestedSchema": {}}})
+    errors = {"refuse": (-32602, "no such argument"), "broken": (-32603, "internal")}
+    results: dict[str, Any] = {
+        "big": text("x" * 2**20),
+        "error": text("it went wrong", isError=True),
+        "malformed": {"content": "no list"},
+        "input": {"resultType": "input_required", "requestState": "s", "inputRequests": {}},
+    }
+    if name in errors:
+        code, why = errors[name]
+        say({"id": number, "error": {"code": code, "message": why}})
+    else:
+        say({"id": number, "result": results.get(name, text(f"{name} done"))})
+
+
+def answer(message: dict[str, Any]) -> None:
+    number, method = message.get("id"), message.get("method")
+    if number is None or method is None:
+        return
+    if method == "initialize":
+        version = message["params"]["protocolVersion"]
+        ability = {"tools": {"listChanged": True}}
+        server = {"name": "hostile", "version": "1"}
+        say({"id": number, "result": {"protocolVersion": version, "capabilities": ability, "serverInfo": server}})
+    elif method == "tools/list":
+        schema = {"type": "object"}
+        wrong = {"type": "object", "required": ["x"], "properties": {"x": {"type": "integer"}}}
+        tools = [{"name": name, "inputSchema": schema} for name in [*TOOLS, *STRANGE]]
+        say(
+            {
+                "id": number,
+                "result": {"tools": [*tools, {"name": "schema", "inputSchema": schema, "outputSchema": wrong}]},
+            }
+        )
+    elif method == "tools/call":
+        threading.Thread(target=call, args=(number, message["params"]["name"]), daemon=True).start()
+    else:
+        say({"id": number, "error": {"code": -32601, "message": "unknown"}})
+
+
+for line in sys.stdin:
+    answer(json.loads(line))

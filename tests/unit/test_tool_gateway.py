@@ -1,0 +1,283 @@
+"""One run of the tool gateway, with a store, servers and a worker that the test plays."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+from mcp_types import CallToolResult
+
+from api_client.contract.errors import StoreUnavailable
+from tests.support import wait_until
+from tests.tools.played import SERVER, Played, text
+from worker.plugins.tools import gateway
+from worker.plugins.tools.call_policy import CallRule
+from worker.plugins.tools.call_store import RunFenced
+from worker.plugins.tools.upstream import (
+    CallRefused,
+    MalformedResult,
+    OutcomeUnknown,
+    ServerUnreachable,
+    SessionGone,
+)
+
+
+@pytest.fixture
+async def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    monkeypatch.setattr(gateway, "_HELD_SECONDS", 0.01)
+    monkeypatch.setattr(gateway, "_AGAIN_SECONDS", 0.01)
+    return Played()
+
+
+async def test_a_row_is_written_before_the_call_leaves_and_before_its_result_returns(played: Played) -> None:
+    assert await played.run().say(note="a") == "ok"
+    assert played.log == ["write begun", "call write", "write done", "report done"]
+
+
+async def test_no_call_leaves_without_its_row_and_none_after_another_worker_has_the_turn(played: Played) -> None:
+    run = played.run()
+    played.fails = StoreUnavailable("down")
+    assert "could not be recorded" in await run.say()
+    played.fails = RunFenced()
+    assert "This run has ended" in await run.say()
+    played.fails = None
+    run.end_run()
+    assert "This run has ended" in await run.say()
+    assert (played.made, played.rows) == ([], {})
+
+
+async def test_a_result_that_cannot_be_stored_does_not_reach_the_agent(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "_TRIES", 2)
+
+    def fail(_: Any) -> CallToolResult:
+        played.fails = StoreUnavailable("down")
+        return text("secret result")
+
+    played.act = fail
+    assert "outcome of this call is unknown" in await played.run().say()
+    assert played.states() == ["begun"]
+    played.fails = None
+    assert "outcome of this call is unknown" in await played.run(2).say(), "the next delivery does not make it again"
+    assert len(played.made) == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "said", "state"),
+    [
+        (OutcomeUnknown("x"), "outcome of this call is unknown", "unknown"),
+        (CallRefused("no"), "The server refused the call: no", "failed"),
+        (ServerUnreachable("down"), "so the call was not made: down", "failed"),
+        (MalformedResult("bad"), "result cannot be read: bad", "done"),
+    ],
+)
+async def test_what_is_known_about_a_failed_call_is_told_and_recorded(
+    played: Played, raised: Exception, said: str, state: str
+) -> None:
+    played.act = lambda _: raised
+    assert said in await played.run().say()
+    assert played.states() == [state]
+
+
+async def test_a_call_that_a_server_refused_for_its_session_is_made_in_a_new_one_once(played: Played) -> None:
+    answers: list[Any] = [SessionGone("gone"), text("ok"), SessionGone("gone"), SessionGone("gone")]
+    played.act = lambda _: answers.pop(0)
+    run = played.run()
+    assert await run.say() == "ok"
+    assert "so the call was not made" in await run.say()
+    assert played.states() == ["done", "failed"]
+
+
+async def test_a_write_of_unknown_outcome_is_asked_about_and_a_read_is_made_again(played: Played) -> None:
+    played.act = lambda _: OutcomeUnknown("x")
+    run = played.run()
+    await run.say("read")
+    await run.say("read")
+    await run.say("write", n=1)
+    assert len(played.made) == 3
+    assert "waits for a person" in await run.say("write", n=1)
+    assert (len(played.made), played.log[-1]) == (3, "ask {'n': '⟦JSON⟧ 1'}")
+
+
+async def test_an_approval_is_for_one_call_with_exactly_these_arguments(played: Played) -> None:
+    played.server = replace(SERVER, writes="ask")
+    first = played.run()
+    assert "waits for a person" in await first.say(n=1)
+    digest = played.rows["00001-00001"].digest
+    played.usable = 1
+    second = played.run(2, approved=digest)
+    assert await second.say(n=1) == "ok"
+    assert "waits for a person" in await second.say(n=1), "it is used up"
+    played.usable = 1
+    assert "waits for a person" in await played.run(3, approved=digest).say(n=2)
+    played.usable, played.rows = 0, {}
+    used = played.run(4, approved=digest)
+    assert "waits for a person" in await used.say(n=1), "another delivery used it up"
+    assert played.made == [{"n": 1}]
+
+
+async def test_a_call_that_a_person_refused_is_not_made_and_nobody_is_asked_where_nobody_can_answer(
+    played: Played,
+) -> None:
+    played.server = replace(SERVER, writes="ask")
+    await played.run().say(n=1)
+    rejected = played.run(2, rejected=played.rows["00001-00001"].digest)
+    assert "A person refused this call" in await rejected.say(n=1)
+    assert "nobody can be asked here" in await played.run(3, asks=False).say(n=1)
+    assert played.made == []
+
+
+async def test_one_question_at_a_time(played: Played) -> None:
+    played.server = replace(SERVER, writes="ask")
+    run = played.run()
+    said = await asyncio.gather(run.say(n=1), run.say(n=2))
+    assert ["waits for a person" in said[0], "This run has ended" in said[1]] == [True, True]
+    assert played.states() == ["asked"]
+
+
+async def test_calls_are_limited_in_number_and_results_in_size(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "_MOST_CALLS", 2)
+    played.server, played.act = replace(SERVER, max_result_bytes=1_000), lambda _: text("x" * 1_000)
+    run = played.run()
+    said = [await run.say() for _ in range(3)]
+    assert "more than 1000 bytes and was dropped" in said[0]
+    assert "may make 2 calls" in said[2]
+    assert "x" * 100 not in str(played.results)
+
+
+async def test_a_gateway_that_replaces_a_dead_one_overwrites_no_row(played: Played) -> None:
+    await played.run().say(n=1)
+    await played.run().say(n=2)
+    assert len(played.rows) == 2
+
+
+async def test_tools_are_listed_without_a_schema_of_their_output_and_hanging_servers_are_left_out(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [(tool.name, tool.output_schema) for tool in await played.run().list_tools()] == [("s__write", None)]
+    monkeypatch.setattr(gateway, "_LIST_SECONDS", 0.01)
+    monkeypatch.setattr(played, "find_session", lambda *_: asyncio.Event().wait())
+    assert await played.run().list_tools() == []
+
+
+async def test_an_attempt_of_an_agent_without_a_session_repeats_no_write_of_an_earlier_attempt(played: Played) -> None:
+    await played.run().say(n=1)
+    assert await played.run(2, attempt=2, fresh=False).say(n=1) == "ok", "it remembers, so it means it"
+    assert "was not made again" in await played.run(3, attempt=3).say(n=1)
+
+
+async def test_rules_see_the_arguments_and_names_are_exact(played: Played) -> None:
+    rules = (CallRule(tool="write", do="deny", arguments={"to.0": "eve"}),)
+    played.server = replace(SERVER, rules=rules)
+    run = played.run()
+    assert "not allowed here" in await run.say(to=["eve"])
+    for name in ("s__Write", "S__write", "s__write ", "s_write", "__write", "s__", "other__write"):
+        assert "There is no tool" in (await run.call_tool(name, {})).content[0].text
+    assert played.made == []
+
+
+async def test_numbers_and_characters_that_json_cannot_carry_do_not_leave(played: Played) -> None:
+    run = played.run()
+    for value in (float("nan"), float("inf"), "\ud800"):
+        assert "JSON cannot carry" in await run.say(n=[value])
+    limits = (CallRule(tool="write", do="allow", arguments={"n": {"max": 9}}),)
+    played.server = replace(SERVER, writes="deny", rules=limits)
+    assert "not allowed here" in await played.run().say(n=10**400)
+    assert played.made == []
+
+
+async def test_a_repeated_delivery_gets_the_recorded_results_in_order_and_reads_are_made_again(played: Played) -> None:
+    count = iter(range(1, 9))
+    played.act = lambda _: text(f"line {next(count)}")
+    first = played.run()
+    assert [await first.say(n=1), await first.say(n=1), await first.say("read")] == ["line 1", "line 2", "line 3"]
+    assert played.results.keys() == {"00001-00001", "00001-00002"}, "results of reads are of no use"
+    again = played.run(2)
+    said = [await again.say(n=1), await again.say(n=1), await again.say("read"), await again.say(n=1)]
+    assert [each[:6] for each in said] == ["line 1", "line 2", "line 4", "line 5"]
+    assert ["was not made again" in each for each in said] == [True, True, False, False]
+
+
+async def test_a_call_whose_agent_has_left_is_not_made_again_for_its_repetition(played: Played) -> None:
+    run, gone, begun, go = played.run(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(_: Any = None) -> CallToolResult:
+        begun.set()
+        await go.wait()
+        return text("ok")
+
+    played.act = lambda _: slow()
+    first = asyncio.create_task(run.say(gone=gone, n=1))
+    await begun.wait()
+    other = asyncio.create_task(run.say(n=1))
+    await wait_until(lambda: len(played.made) == 2)
+    gone.set()
+    again = asyncio.create_task(run.say(n=1))
+    await wait_until(lambda: any(row.earlier for row in run._rows.values()))
+    assert len(played.made) == 2
+    go.set()
+    assert "was not made again" in await again
+    assert (await first, await other, len(played.made)) == ("ok", "ok", 2), (
+        "two equal calls of an agent that waits are two"
+    )
+    assert [row.unseen for _, row in sorted(played.rows.items())] == [True, False, False]
+    played.act = lambda _: text("new")
+    assert await run.say(n=1) == "new", "the row has answered"
+
+
+async def test_a_recorded_result_that_did_not_arrive_either_is_given_again(played: Played) -> None:
+    await played.run().say(n=1)
+    run, gone = played.run(2), asyncio.Event()
+    assert "was not made again" in await run.say(gone=gone, n=1)
+    gone.set()
+    assert "was not made again" in await run.say(n=1)
+    assert len(played.made) == 1
+
+
+async def test_a_recorded_result_that_could_not_be_noted_is_given_again(played: Played) -> None:
+    await played.run().say(n=1)
+    run = played.run(2)
+    played.fails = StoreUnavailable("down")
+    assert "could not be recorded" in await run.say(n=1)
+    played.fails = None
+    assert "was not made again" in await run.say(n=1)
+    assert len(played.made) == 1
+
+
+async def test_a_question_waits_for_the_calls_under_way_whose_results_the_agent_does_not_get(played: Played) -> None:
+    played.server = replace(SERVER, writes="ask", rules=(CallRule(tool="write", do="allow", arguments={"n": 1}),))
+    run, begun, go = played.run(), asyncio.Event(), asyncio.Event()
+
+    async def slow() -> CallToolResult:
+        begun.set()
+        await go.wait()
+        return text("ok")
+
+    played.act = lambda _: slow()
+    first = asyncio.create_task(run.say(n=1))
+    await begun.wait()
+    gateway._HELD_SECONDS = 60
+    asks = asyncio.create_task(run.say(n=2))
+    await wait_until(lambda: "write asked" in played.log)
+    assert not any(each.startswith("ask") for each in played.log)
+    go.set()
+    await wait_until(lambda: any(each.startswith("ask") for each in played.log))
+    assert played.log.index("write done") < len(played.log) - 1
+    run.end_run()
+    await asyncio.gather(first, asks)
+    assert played.rows["00001-00001"].unseen
+    continued = played.run(2, continues=1)
+    assert "was not made again" in await continued.say(n=1), "the session does not know the result"
+
+
+async def test_a_session_remembers_its_own_deliveries_and_no_other(played: Played) -> None:
+    await played.run(1).say(n=1)  # died; the next delivery started anew and asked
+    await played.run(2).say(n=2)
+    await played.run(3, continues=2).say(n=3)
+    run = played.run(4, continues=3)
+    assert "was not made again" in await run.say(n=1)
+    assert [await run.say(n=2), await run.say(n=3)] == ["ok", "ok"]

@@ -1,0 +1,71 @@
+"""An HTTP client for MCP servers, whose failed requests fail alone: the SDK's session ends with the first exception."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import INTERNAL_ERROR
+
+#: Error codes of our own: the request did not leave or was turned away; the answer was too large.
+NOT_SENT, TOO_LARGE = -32_950, -32_951
+#: Statuses by which a server or what is before it turns a request away.
+_TURNED_AWAY = frozenset({401, 403, 407, 413, 429})
+_NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+#: Headers that describe the body as it was transferred.
+_OF_TRANSFER = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+#: Largest answer that is read: a result is measured by its server's own limit later.
+_MOST_BYTES = 64 * 2**20
+
+
+class ServerHttpClient(httpx2.AsyncClient):
+    """Answers a request that fails with a JSON-RPC error, which says whether the server may have got the request."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request. Redirects to other origins are not followed, so credentials go to no other server."""
+        if request.method != "POST":
+            return await super().send(request, **options)
+        try:
+            response = await super().send(request, **options)
+            if response.status_code in _TURNED_AWAY:
+                await response.aclose()
+                return _build_error(request, NOT_SENT, f"HTTP {response.status_code}")
+            if not response.headers.get("content-type", "").lower().startswith("application/json"):
+                return response
+            return await _read_whole(request, response)
+        except _NOT_CONNECTED as error:
+            return _build_error(request, NOT_SENT, f"{type(error).__name__}: {error}")
+        except httpx2.TransportError as error:
+            return _build_error(request, INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+
+
+@contextlib.asynccontextmanager
+async def open_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
+    """Open a session's streams to a server with a URL."""
+    timeout = httpx2.Timeout(30.0, read=None)  # the session's own time limit counts
+    async with (
+        ServerHttpClient(headers=dict(headers), timeout=timeout) as client,
+        streamable_http_client(url, http_client=client) as streams,
+    ):
+        yield streams
+
+
+async def _read_whole(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    body = bytearray()
+    try:
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > _MOST_BYTES:
+                return _build_error(request, TOO_LARGE, f"the answer has more than {_MOST_BYTES} bytes")
+    finally:
+        await response.aclose()
+    kept = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_TRANSFER]
+    return httpx2.Response(response.status_code, headers=kept, content=bytes(body), request=request)
+
+
+def _build_error(request: httpx2.Request, code: int, why: str) -> httpx2.Response:
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": why}}
+    return httpx2.Response(503, json=error, request=request)
