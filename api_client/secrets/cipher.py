@@ -19,11 +19,11 @@ _MAX_BYTES = 65_536
 
 
 class UnreadableSecret(SettingsError):
-    """Raised when no key of the file decrypts a secret, or when it was stored for another name or owner."""
+    """Raised when no key in the file decrypts a secret, or when the secret was stored for another name or owner."""
 
 
 class SecretCipher:
-    """Encrypts JSON objects for one place in the store, and decrypts them for that same place only."""
+    """Encrypts JSON objects for one place in the store, and decrypts them only for the same place."""
 
     def __init__(self, settings: Settings) -> None:
         """Read the keys. Raises ``SettingsError`` if there are none."""
@@ -62,7 +62,7 @@ class SecretCipher:
         return self._keys.extract_timestamp(token)
 
     def reencrypt(self, token: bytes) -> bytes:
-        """Return a readable value encrypted with the first key, with its time."""
+        """Return a readable value encrypted again with the first key, keeping its time."""
         return self._keys.rotate(token)
 
 

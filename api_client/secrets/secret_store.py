@@ -56,7 +56,7 @@ class SecretPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSecret:
-    """A secret of the store. ``value`` is None, and ``set_at`` 0, if no key decrypts it."""
+    """A secret in the store. If no key decrypts it, ``value`` is None and ``set_at`` is 0."""
 
     place: SecretPlace
     value: dict[str, Any] | None = field(repr=False)
@@ -71,14 +71,14 @@ class SecretStore:
         self._key = SecretKeys(store.namespace).secrets
 
     async def write_secret(self, place: SecretPlace, value: Mapping[str, Any]) -> None:
-        """Store a secret in place of an earlier one. Raises ``SettingsError`` for an invalid name."""
+        """Store a secret, replacing an earlier one. Raises ``SettingsError`` for an invalid name."""
         if not _NAME.fullmatch(place.name):
             raise SettingsError([f"{place.name!r}: a name has 1 to 64 letters, digits, - and _"])
         token = (await self._load_cipher()).encrypt(place.field, value)
         await self._store.send_command("HSET", self._key, place.field, token)
 
     async def read_secret(self, *places: SecretPlace) -> StoredSecret | None:
-        """Return the secret of the first of these places that has one, or None."""
+        """Return the secret at the first of these places that has one, or None."""
         found = await self._store.send_command("HMGET", self._key, *(place.field for place in places))
         for place, token in zip(places, found, strict=True):
             if token is not None:
@@ -89,20 +89,20 @@ class SecretStore:
         return None
 
     async def delete_secret(self, name: str, owner: str = "") -> bool:
-        """Delete a secret, and the OAuth tokens got with it. Return False if there was none. Needs no key."""
+        """Delete a secret and the OAuth tokens obtained with it. Return False if there was none. Needs no key."""
         fields = [each.decode() for each in await self._store.read_hash(self._key)]
         places = map(SecretPlace.from_field, fields)
         doomed = [place.field for place in places if (place.name, place.owner) == (name, owner)]
         return bool(doomed) and bool(await self._store.send_command("HDEL", self._key, *doomed))
 
     async def list_secrets(self) -> list[StoredSecret]:
-        """Return all secrets, those that no key decrypts too."""
+        """Return all secrets, including those that no key decrypts."""
         found = await self._store.read_hash(self._key)
         cipher = await self._load_cipher() if found else None
         return [_read_stored(cipher, name.decode(), token) for name, token in sorted(found.items()) if cipher]
 
     async def reencrypt_secrets(self) -> int:
-        """Encrypt every secret with the first key of the file, and return their number.
+        """Encrypt every secret again with the first key in the file, and return the number of secrets.
 
         Secrets that change meanwhile are encrypted by whoever changes them. A repeated call does no harm.
         """

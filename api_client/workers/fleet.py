@@ -39,7 +39,7 @@ class Alert:
 
     @property
     def keeps_turns_waiting(self) -> bool:
-        """Return True for a problem that keeps turns from running, so that something is stuck."""
+        """Return True if the problem keeps turns from running."""
         return self.severity == "wrong" and self.check != DISK and not self.check.startswith(SETTINGS)
 
     def to_dict(self) -> dict[str, str]:

@@ -70,7 +70,7 @@ class ToolCallLog:
         return ToolCallLog(calls=self.calls + later.calls, files=files, whole=self.whole and later.whole)
 
     def with_observed(self, observed: ToolCallLog) -> ToolCallLog:
-        """Return the log with calls that were observed outside of the agent, instead of the agent's word for them."""
+        """Return the log with independently observed calls in place of the agent's own reports of them."""
         seen = tuple({_SIGNS.sub("", call.what) for call in observed.calls})
         own = [call for call in self.calls if call.kind != "other" or not _SIGNS.sub("", call.what).endswith(seen)]
         return replace(self, calls=(*own, *observed.calls), whole=self.whole and observed.whole)
@@ -158,7 +158,7 @@ _MOST_NAMES, ANY_NAME = 100, "*"
 
 
 def find_identifiers(text: str) -> tuple[str, ...]:
-    """Return what may name a record in a text, such as ``PROJ-12`` or ``45``; of too much only ``ANY_NAME``."""
+    """Return the texts that may identify a record, such as ``PROJ-12`` or ``45``; only ``ANY_NAME`` for too many."""
     found = dict[str, None]()
     for each in _IDENTIFIER.finditer(text):
         found[each[0].upper()] = None
@@ -196,7 +196,7 @@ def runs_tests(command: str) -> bool:
 
 
 def changes_nothing(command: str) -> bool:
-    """Return True if a command consists of programs that only look at files."""
+    """Return True if a command runs only programs that read files without changing them."""
     segments = [segment.split() for segment in _SEGMENT.split(command) if segment.strip()]
     return all(words[0].rpartition("/")[2] in _LOOKS and "push" not in words for words in segments)
 

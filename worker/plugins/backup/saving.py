@@ -110,7 +110,7 @@ def _save_files(archive: ArchiveWriter, settings: Settings, wanted: BackupParts)
 
 
 def _is_left_out(settings: Settings, path: Path) -> bool:
-    """Return True for files of running processes, and for files that would tell the secrets of the store's dump."""
+    """Return True for files of running processes, and for files that would reveal the secrets in the store's dump."""
     state = settings.root / STATE_DIR
     if path in {settings.keys_path, settings.secrets_key_path}:
         return True

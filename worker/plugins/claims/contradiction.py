@@ -178,7 +178,7 @@ def _command(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None
 
 
 def _record(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None:
-    """Compare a statement about a ticket, a message and the like with the calls that could have made it."""
+    """Compare a statement about a record, such as a ticket or a message, with the calls that could have made it."""
     made = [call for call in log.calls if call.kind == "sent" and call.ran and call.ok is not False]
     others = [call for call in log.calls if call.kind in {"run", "other"} and call.ran and call.ok is not False]
     if not log.whole or any(not call.tests and not changes_nothing(call.what) for call in others):

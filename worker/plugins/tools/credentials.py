@@ -24,7 +24,7 @@ class Credential:
 
     @classmethod
     def from_value(cls, value: Any, *, personal: bool = False) -> Credential:
-        """Create a credential from its JSON object. Raises ``ValueError`` without saying what the value is."""
+        """Create a credential from its JSON object. Raises ``ValueError`` without revealing the value."""
         shaped = isinstance(value, dict) and value and set(value) <= set(PARTS)
         if not shaped or not all(isinstance(part, dict) for part in value.values()):
             raise ValueError('must look like {"headers": {"NAME": "VALUE"}, "environment": {"NAME": "VALUE"}}')
@@ -34,7 +34,7 @@ class Credential:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Return the secret texts, and of an authorization header also the part after its scheme; longest first."""
+        """Return the secret texts, longest first, including the part of authorization headers after the scheme."""
         texts = {*self.headers.values(), *self.environment.values()}
         texts |= {text.split(" ", 1)[1] for text in texts if " " in text}
         return tuple(sorted(texts, key=len, reverse=True))
@@ -49,13 +49,13 @@ class CredentialStore(Protocol):
 
 
 class StoredCredentials:
-    """Reads credentials that ``turns secrets`` stored."""
+    """Reads the credentials that ``turns secrets`` stored."""
 
     def __init__(self, secrets: SecretStore) -> None:
         self._secrets = secrets
 
     async def read_credential(self, name: str, owner: str) -> Credential:
-        """Return the owner's credential of this name, or the installation's.
+        """Return the owner's credential with this name, or else the installation's.
 
         Raises ``SettingsError`` for none or an unreadable one, and ``StoreUnavailable``.
         """

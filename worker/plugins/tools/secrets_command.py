@@ -64,7 +64,7 @@ def _read_value(name: str, file: str) -> str:
 
 
 def _shape_value(text: str, bearer: bool, header: str, environment: str) -> Any:
-    """Return the JSON object that is stored. Raises ``ValueError`` without saying what the value is."""
+    """Return the JSON object to store. Raises ``ValueError`` without revealing the value."""
     if not text:
         raise ValueError("is empty")
     if bearer or header:

@@ -162,7 +162,7 @@ class UpstreamSession:
             self._ending.set()
 
     def _hide_secrets(self, result: CallToolResult) -> CallToolResult:
-        """Return the result without the server's own credentials, which an error message of it may repeat."""
+        """Return the result without the server's own credentials, which its error messages may repeat."""
         if not self._secrets:
             return result
         said = result.model_dump(mode="json", by_alias=True, exclude_none=True)
