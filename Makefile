@@ -141,6 +141,10 @@ e2e-agents: $(READY) agents ## Run the real Codex, opencode, Qwen, Kimi and Gemi
 	@AGENTS=1 $(BIN)/python -m tests.rerun_failed tests/agents $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.agents # the table of docs/agents.md
 
+.PHONY: e2e-tool-server
+e2e-tool-server: $(READY) ## Install the MCP server of docs/tools.md as the page says, and let an agent call it
+	@TOOL_SERVER=1 $(BIN)/python -m pytest tests/integration/test_tool_server_of_others.py $(PYTEST_ARGS)
+
 bench-claude: $(READY) bubblewrap ## Measure the real Claude CLI through us, in a sandbox and without, beside the bare one (BENCH_ARGS="--rounds 1": two minutes)
 	@export PATH="$(CURDIR)/$(BWRAP)/usr/bin:$$PATH"; if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.lab.bench.claude $(BENCH_ARGS); \
 	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi

@@ -119,3 +119,29 @@ async def test_a_row_that_is_written_again_after_a_lost_reply_is_counted_once(in
     [counted] = installation.store.lrange(installation.keys.pending, 0, -1)
     assert read_pending(counted)[1]["tool.called|s|write|done"] == 1
     assert [each.state for each in await calls.read_calls(turn_id)] == [CallState.DONE]
+
+
+async def test_a_request_names_the_servers_that_its_turn_may_use(installation: Installation) -> None:
+    root = installation.settings.root
+    blocks = [counting(root, name, writes="allow") for name in ("one", "two")]
+    equip(installation, *blocks, counting(root, "hers", writes="allow", keys=["her key"]))
+    installation.settings = load_settings(environ_of(installation.settings))
+    installation.worker()
+    listed = {"role": "user", "content": json.dumps([["list", {}], ["two__write", {"note": "a"}]])}
+    body = {"model": "m", "messages": [listed], "validators": []}
+    async with installation.web() as http:
+        for names, tools in ((["one"], "one__write"), (None, "one__write two__crash")):
+            said = (await http.post("/v1/chat/completions", json={**body, "tool_servers": names})).json()
+            text = said["choices"][0]["message"]["content"]
+            assert tools in text
+            assert "hers" not in text
+            assert ("two__crash" in text, "two__write: line" in text) == ((names is None,) * 2), text
+        nothing = await http.post("/v1/chat/completions", json={**body, "tool_servers": []})
+        assert nothing.status_code == 502, "this agent fails without an endpoint"
+        for names in (["One"], ["one", "none"], ["hers"], ["one", ""]):
+            refused = await http.post("/v1/chat/completions", json={**body, "tool_servers": names})
+            error = refused.json()["error"]
+            assert (refused.status_code, error["code"]) == (400, "unknown_tool_server"), error
+            assert error["param"] == "tool_servers"
+        wrong = await http.post("/v1/chat/completions", json={**body, "tool_servers": "one"})
+        assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "invalid_type")

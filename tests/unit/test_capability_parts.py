@@ -13,7 +13,7 @@ from api_client.web.routes.phases import PhasesBody
     [
         ("api_client.interruptions", "KIND", ["tool_call", "verdict"]),
         ("api_client.turn_actions", "ACTION", ["cancel", "drop", "replay"]),
-        ("api_client.web.bodies.body_fields", "FIELD", ["escalation"]),
+        ("api_client.web.bodies.body_fields", "FIELD", ["escalation", "tool_servers"]),
         ("worker.turns.interruptions", "KIND", ["tool_call", "verdict"]),
     ],
 )

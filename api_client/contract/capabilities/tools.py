@@ -17,6 +17,7 @@ COUNTERS = {
         labels=("server",),
     ),
 }
+ADMISSIONS = {"tools": "api_client.tools.server_choice:ToolChoice"}
 PLUGINS = {
     "equipment": {"tools": "tools"},
     "commands": {"secrets": "tools", "turn.calls": "tools"},

@@ -22,10 +22,13 @@ _B = TypeVar("_B", bound=Body)
 
 
 class BodyField(NamedTuple):
-    """A field that a capability adds to request bodies. ``read`` returns the data to attach to the turn."""
+    """A field that a capability adds to request bodies. ``read`` returns the data to attach to the turn.
+
+    ``model`` is a ``Body`` or another type that pydantic checks.
+    """
 
     name: str
-    model: type[Body]
+    model: Any
     read: Callable[[Any, Settings], dict[str, Any]]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
-from api_client.contract.owners import parse_owner
 from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
+from api_client.tools.server_choice import list_usable
 from worker.plugins.tools.call_policy import CallRule
 
 #: Field of a question that the gateway asks, not the agent's own hook.
@@ -49,12 +49,6 @@ class ToolServer:
     folders: tuple[str, ...] = ()
     network: bool = False
 
-    def serves(self, model: str, key: str, owner: str) -> bool:
-        """Return True if turns of this model, key and owner may use the server."""
-        wanted = ((self.models, model), (self.keys, key))
-        fits = all(not names or any(fnmatchcase(value, name) for name in names) for names, value in wanted)
-        return fits and (not self.owners or owner in map(parse_owner, self.owners))
-
     def to_dict(self) -> dict[str, Any]:
         """Return the server as a JSON-ready dictionary."""
         return asdict(self)
@@ -67,9 +61,10 @@ class ToolServer:
         return cls(**{**data, **lists, "rules": rules})
 
 
-def choose_servers(settings: Settings, model: str, key: str, owner: str) -> list[ToolServer]:
-    """Return the servers that turns of this model, key and owner may use, by name."""
-    return [server for server in list_servers(settings) if server.serves(model, key, owner)]
+def choose_servers(settings: Settings, request: TurnRequest, model: str) -> list[ToolServer]:
+    """Return the servers that a turn may use while this model works on it, by name."""
+    usable = list_usable(settings, request, model)
+    return [server for server in list_servers(settings) if server.name in usable]
 
 
 def list_servers(settings: Settings) -> list[ToolServer]:

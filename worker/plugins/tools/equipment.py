@@ -38,10 +38,9 @@ class ToolEquipment(RunEquipment):
 
     def equip_run(self, order: Order, context: EquipmentContext) -> AbstractAsyncContextManager[Order] | None:
         """Return the context manager of the run's gateway, or None for a run without tools."""
-        request = context.turn.request
         if order.read_only or not context.settings.tools_settings:
             return None
-        servers = choose_servers(context.settings, order.model, request.key, request.owner)
+        servers = choose_servers(context.settings, context.turn.request, order.model)
         return _open_gateway(order, context, servers) if servers else None
 
 
