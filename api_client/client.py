@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Self
 
 from api_client.broker.announcer import Announcer
-from api_client.budgets.spending import BudgetLedger
+from api_client.budgets.budget_admission import BudgetLedger
 from api_client.contract.admission import Admission
 from api_client.contract.catalogue import load_declarations
 from api_client.contract.errors import SettingsError
@@ -21,7 +21,7 @@ from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins,
 from api_client.contract.session_files import StoredSessions, find_session_files
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.figures.metrics import FigureReader
+from api_client.figures.figure_reader import FigureReader
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.lists import TurnLists
 from api_client.interruptions.escalation_admission import EscalationAdmission

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Turn, TurnState
+from api_client.figures.figure_reader import TurnBalance
 from api_client.figures.figures import SPANS, Figures
-from api_client.figures.metrics import TurnBalance
 from api_client.index.search import LOOK_AT_MOST, UNFINISHED, Search
 from api_client.index.turn_row import build_turn_row
 from api_client.workers.fleet import Alert, Fleet, OwnerRow

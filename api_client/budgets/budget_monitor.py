@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from api_client.budgets.budget import DAY_SECONDS, BudgetSpending, highest_shares
-from api_client.budgets.spending import BudgetLedger
+from api_client.budgets.budget_admission import BudgetLedger
 from api_client.workers.monitor import Gauge, Monitor, Trouble
 from api_client.workers.reason import Reason, Wait
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from api_client.web.routes.exposition import render_metrics
+from api_client.web.routes.prometheus_metrics import render_metrics
 from tests.unit.test_dashboards import ALERTS, RULES, SAID, VITALS
 from tests.unit.web.fake import FakeTurns
 

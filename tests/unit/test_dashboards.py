@@ -23,7 +23,7 @@ from api_client.notifications.notification_monitor import NotificationMonitor
 from api_client.notifications.outbox import NotificationCounts
 from api_client.pauses.pause import BREAKER, LIMIT, WHATS
 from api_client.pauses.pause_monitor import PauseMonitor
-from api_client.web.routes.exposition import InstallationVitals, metric_name, render_metrics
+from api_client.web.routes.prometheus_metrics import InstallationVitals, metric_name, render_metrics
 from api_client.workers.fleet import Alert
 from api_client.workers.installation_state import InstallationState
 from api_client.workers.monitor import Gauge, Monitor

@@ -2,7 +2,7 @@
 
 from api_client.contract.word_tables import load_word_table
 
-ADMISSIONS = {"budgets": "api_client.budgets.spending:BudgetLedger"}
+ADMISSIONS = {"budgets": "api_client.budgets.budget_admission:BudgetLedger"}
 MONITORS = {"budgets": "api_client.budgets.budget_monitor:BudgetMonitor"}
 COMMANDS = {
     "stats budgets": ("resources.budgets:budgets", "Show the day's budgets and what is spent."),

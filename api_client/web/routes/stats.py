@@ -11,7 +11,7 @@ from api_client.figures.spans import parse_time_span
 from api_client.web.errors import bad_request, display_value
 from api_client.web.identity.access import RequireMetricsRight
 from api_client.web.relay.relay import CurrentRelay
-from api_client.web.routes.exposition import CONTENT_TYPE, read_vitals, render_metrics
+from api_client.web.routes.prometheus_metrics import CONTENT_TYPE, read_vitals, render_metrics
 from api_client.web.wire import JSONResponse
 
 router = APIRouter(dependencies=[RequireMetricsRight])

@@ -6,7 +6,7 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import BUCKETS, Keys
-from api_client.figures.metrics import FigureReader, read_counters
+from api_client.figures.figure_reader import FigureReader, read_counters
 from tests import records
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from api_client.budgets import spending
+from api_client.budgets import budget_admission
 from api_client.budgets.budget import DAY_SECONDS
 from api_client.budgets.errors import BudgetExceeded
 from api_client.budgets.keys import BudgetKeys
@@ -185,7 +185,7 @@ async def test_a_reservation_that_two_relays_have_read_is_charged_by_the_first_o
 ) -> None:
     turn_id = await ended(client, ledger, "a", 0.25, owner="alice")
     read: bytes = store.hget(BudgetKeys(client.settings.namespace).reservations, turn_id)  # type: ignore[assignment]
-    reserved = spending._parse_reservation(turn_id, read.decode())
+    reserved = budget_admission._parse_reservation(turn_id, read.decode())
     for _ in range(2):
         await client.spending._charge_turn(reserved, 250_000, 1)
     assert (await spent(client))["owner:alice"] == 0.25
@@ -215,7 +215,7 @@ async def test_a_turn_that_was_not_stored_costs_nothing(client: TurnsClient, led
 async def test_what_a_dead_relay_set_aside_comes_back(client: TurnsClient, monkeypatch: pytest.MonkeyPatch) -> None:
     await client.spending.hold([Submission(turn_id=new_turn_id(), request=request(owner="alice", **ONE_RUN))])
     assert (await spent(client))["owner:alice"] == 0.4
-    monkeypatch.setattr(spending, "_STORED_WITHIN_SECONDS", -1.0)
+    monkeypatch.setattr(budget_admission, "_STORED_WITHIN_SECONDS", -1.0)
     assert (await spent(client))["owner:alice"] == 0.0
 
 

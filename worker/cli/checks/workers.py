@@ -10,7 +10,7 @@ from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing_workers
-from api_client.figures.metrics import TurnBalance
+from api_client.figures.figure_reader import TurnBalance
 from api_client.workers.fleet import DISK, SETTINGS, START
 from api_client.workers.installation_state import InstallationState
 from api_client.workers.probe import QueueProbe

@@ -17,7 +17,7 @@ import structlog
 from api_client.contract.counters import clean_label, parse_field
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
-from api_client.figures.metrics import read_buckets
+from api_client.figures.figure_reader import read_buckets
 from api_client.policies.flows import GUARD, FlowVersions, Rollback
 from api_client.store import Store
 from api_client.store.connection import SingleConnection
