@@ -131,7 +131,7 @@ def test_a_process_whose_message_raised_is_closed() -> None:
     ("limits", "left"),
     [
         (WarmLimits(seconds=60, processes=2, per_owner=9, memory_mb=0), ["c", "d"]),
-        (WarmLimits(seconds=60, processes=9, per_owner=2, memory_mb=0), ["a", "c", "d"]),
+        (WarmLimits(seconds=60, processes=3, per_owner=2, memory_mb=0), ["a", "c", "d"]),
         (WarmLimits(seconds=60, processes=9, per_owner=9, memory_mb=330), ["c", "d"]),
     ],
 )
@@ -148,9 +148,22 @@ def test_the_least_recently_used_end_first(limits: WarmLimits, left: list[str]) 
     assert all(process.closed for process in made.values())
 
 
+def test_chats_of_an_owner_that_are_held_at_once_keep_their_processes_until_they_pause() -> None:
+    idle, runner, chats = IdleAgents(), Runner(), [order(name) for name in "abcd"]
+    limits = replace(LIMITS, processes=4)
+    ask(idle, runner, *chats, *chats, limits=limits)
+    assert len(runner.opened) == 4
+    idle.end_surplus("o", limits)
+    assert len(idle) == 4, "they were just used"
+    idle.end_surplus("o", limits, 0.0)
+    assert list(idle.idle_sessions()) == [("o", "c"), ("o", "d")]
+    idle.close()
+
+
 def test_who_rests_is_known_and_whose_agent_has_ended_is_told_once() -> None:
     idle, runner, began = IdleAgents(), Runner(), time.monotonic()
     ask(idle, runner, order("a"), order("b"), order("c"))
+    idle.end_surplus("o", LIMITS, 0.0)
     assert list(idle.idle_sessions()) == [("o", "b"), ("o", "c")], "two of an owner"
     assert all(began <= since <= time.monotonic() for since in idle.idle_sessions().values())
     assert (idle.pop_ended_sessions(), idle.pop_ended_sessions()) == ({("o", "a")}, set())

@@ -1,8 +1,8 @@
 """Spare processes of the Claude CLI, started before their session is known (``--await-claim``).
 
 A spare reads no instructions and makes no calls until ``claim_session`` binds it to a session for good. Its folder is
-then moved into the session's folder, with a link at the old name. Spares have no sandbox, whose mounts would be fixed
-too early. A CLI without ``--await-claim`` exits at once, and sessions start cold.
+then moved into the session's folder, with a link at the old name, and mounted into the sandbox in which it waits. A CLI
+without ``--await-claim`` exits at once, and sessions start cold.
 """
 
 from __future__ import annotations

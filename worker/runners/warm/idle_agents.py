@@ -7,6 +7,7 @@ import functools
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -31,6 +32,8 @@ _SPARE_BYTES = 128 * _MIB
 _PROGRAM_BYTES = 80 * _MIB
 #: Seconds after which a new session's successor spare process is started, so that the session comes first.
 _LATER = 1.0
+#: Seconds for which an owner's agents beyond the limit stay, because chats that are held at once go on at once.
+_SURPLUS_SECONDS = 10.0
 #: A spare process that ends within this many seconds counts as failed.
 _STILLBORN = 10.0
 
@@ -54,11 +57,12 @@ class IdleAgents:
         self, runner: WarmRunner, limits: WarmLimits, order: Order, emit: Emit, stop: Stop
     ) -> RunResult:
         """Run one message in the session's idle process, or in a spare or new process, and return the result."""
-        launch_key = await asyncio.to_thread(runner.compute_launch_key, order)
+        launch_key, living = await asyncio.to_thread(
+            self._find_agent, runner, limits, order, asyncio.get_running_loop()
+        )
         if not launch_key:
             return await runner.run_alone(order, emit, stop)
-        living = await asyncio.to_thread(self.take_agent, order, launch_key)
-        if living := living or await self._claim_spare(runner, limits, order, launch_key):
+        if living:
             result = await self._ask_agent(living, limits, order, emit, stop)
             if result is not None:
                 return result
@@ -68,23 +72,25 @@ class IdleAgents:
         result = await self._ask_agent(opened, limits, order, emit, stop)
         return result or not_begun("the agent took no message", host=False)
 
-    async def _claim_spare(
-        self, runner: WarmRunner, limits: WarmLimits, order: Order, launch_key: str
-    ) -> LivingAgent | None:
-        """Assign a spare process to the run's session and return it, or None if there is none.
+    def _find_agent(
+        self, runner: WarmRunner, limits: WarmLimits, order: Order, loop: asyncio.AbstractEventLoop
+    ) -> tuple[str, LivingAgent | None]:
+        """Return the run's launch key, and the session's idle process or a spare one that now belongs to the session.
 
-        Also schedules the start of the next spare process.
+        If the session is new, also schedule the start of the next spare process.
         """
-        if not limits.spares or not isinstance(runner, SpareRunner):
-            return None
-        part = await asyncio.to_thread(runner.compute_spare_key, order)
+        launch_key = runner.compute_launch_key(order)
+        living = self.take_agent(order, launch_key) if launch_key else None
+        if living or not launch_key or not limits.spares or not isinstance(runner, SpareRunner):
+            return launch_key, living
+        part = runner.compute_spare_key(order)
         if not part:
-            return None
+            return launch_key, None
         with self._lock:
             self._demand.record_session(part, time.monotonic())
         later = functools.partial(self._closing.submit, self.start_spares, runner, limits, order, part)
-        asyncio.get_running_loop().call_later(_LATER, later)
-        return await asyncio.to_thread(self._try_spare, order, launch_key, part)
+        loop.call_soon_threadsafe(loop.call_later, _LATER, later)
+        return launch_key, self._try_spare(order, launch_key, part)
 
     def _try_spare(self, order: Order, launch_key: str, part: str) -> LivingAgent | None:
         with self._lock:
@@ -142,6 +148,7 @@ class IdleAgents:
             raise
         if result and living.can_be_kept:
             await asyncio.to_thread(self.keep_agent, living, limits)
+            asyncio.get_running_loop().call_later(_SURPLUS_SECONDS, self.end_surplus, living.session[0], limits)
             return replace(result, kept_seconds=limits.seconds)
         self._ended.add(living.session)
         await asyncio.to_thread(living.close)
@@ -168,7 +175,7 @@ class IdleAgents:
         with self._lock:
             before = self._idle.pop(living.session, None)
             self._idle[living.session] = (living, size, time.monotonic())
-            ended = [*([before[0]] if before else ()), *self._pop_surplus(living.session[0], limits)]
+            ended = [*([before[0]] if before else ()), *self._pop_surplus(limits)]
         living.mark_idle(time.monotonic() + limits.seconds)
         self._schedule_end(ended)
 
@@ -226,20 +233,29 @@ class IdleAgents:
         self.end_all()
         self._closing.submit(lambda: None).result()
 
-    def _pop_surplus(self, owner: str, limits: WarmLimits) -> list[LivingAgent]:
-        """Remove and return processes until all limits are met: spare ones first, then the least recently used."""
+    def end_surplus(self, owner: str, limits: WarmLimits, idle_seconds: float = _SURPLUS_SECONDS) -> None:
+        """End an owner's processes beyond the owner's limit that have been idle for some seconds, and return at once.
+
+        The least recently used end first.
+        """
+        with self._lock:
+            own = [key for key in self._idle if key[0] == owner]
+            since = time.monotonic() - idle_seconds
+            over = [key for key in own[: -limits.per_owner] if self._idle[key][2] <= since]
+            ended = [self._idle.pop(key)[0] for key in over]
+        self._schedule_end(ended)
+
+    def _pop_surplus(self, limits: WarmLimits) -> list[LivingAgent]:
+        """Remove and return processes until the limits of all owners together are met.
+
+        Spare ones come first, then those of owners beyond their own limit, then the least recently used.
+        """
         out: list[LivingAgent] = []
-        while over := self._find_surplus(owner, limits):
+        while len(self._idle) > limits.processes or not self._fits_memory(0, limits):
+            count = Counter(owner for owner, _ in self._idle)
+            over = min(self._idle, key=lambda key: (bool(key[0]), count[key[0]] <= limits.per_owner))
             out.append(self._idle.pop(over)[0])
         return out
-
-    def _find_surplus(self, owner: str, limits: WarmLimits) -> tuple[str, str] | None:
-        own = [key for key in self._idle if key[0] == owner]
-        if owner and len(own) > limits.per_owner:
-            return own[0]
-        if len(self._idle) > limits.processes or not self._fits_memory(0, limits):
-            return next((session for session in self._idle if not session[0]), next(iter(self._idle), None))
-        return None
 
     def _fits_memory(self, more: int, limits: WarmLimits) -> bool:
         held = more + sum(size for _, size, _ in self._idle.values())
