@@ -36,6 +36,8 @@ class ToolSettings(SettingsGroup):
                 yield f"[tools.{name}]: a name has 1 to 24 letters, digits, - and single _ inside"
             if bool(block.get("url")) == bool(block.get("command")):
                 yield f"[tools.{name}]: give 'url' or 'command', one of the two"
+            if "oauth" in block and not (block.get("url") and block.get("credentials")):
+                yield f"[tools.{name}]: 'oauth' needs 'url', and 'credentials' with the client's secret"
         if self.tools_settings and (missing := why_missing(EQUIPMENT, "tools")):
             yield f"[tools.{next(iter(self.tools_settings))}]: {missing}"
 
@@ -48,6 +50,7 @@ def server_kinds() -> dict[str, Kind]:
         "command": texts,
         "environment": _read_environment,
         "credentials": _read_text,
+        "oauth": record_kind(_OAUTH, ("issuer", "client_id"), "oauth"),
         "models": texts,
         "keys": texts,
         "owners": texts,
@@ -87,6 +90,10 @@ def _read_arguments(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+_OAUTH: dict[str, Kind] = {
+    "issuer": lambda value: parse_web_address(_read_text(value)),
+    "client_id": _read_text,
+}
 _RULE: dict[str, Kind] = {
     "tool": _read_text,
     "do": choice_kind(REACTIONS),

@@ -2,7 +2,8 @@
 
 ``equipment`` gives a run its gateway; ``gateway_process`` serves all runs of a worker in one process of its own, which
 ``gateway_client`` starts. A call passes ``call_policy`` and ``call_matching`` (pure), is written by ``call_store``, and
-leaves through ``upstream``, with the credentials that ``credentials`` reads and ``secrets_command`` stores.
+leaves through ``upstream``, with the credentials that ``credentials`` reads and ``secrets_command`` stores, or with a
+token of ``oauth``.
 """
 
 COMMANDS = {

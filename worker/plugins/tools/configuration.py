@@ -24,6 +24,7 @@ class ToolServer:
         command: the command that starts it, for a server that speaks over standard streams.
         environment: variables of the command, besides PATH and HOME; no secrets.
         credentials: name of its credentials; empty for none.
+        oauth: ``issuer`` and ``client_id`` of the client whose secret the credentials are; empty for none.
         models, keys: patterns of those who may use it; none named: all.
         owners: who may use it: names of keys, or owners as operators see them; none named: all.
         writes: what happens to calls of tools that are not read-only, if no rule matches.
@@ -37,6 +38,7 @@ class ToolServer:
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     credentials: str = ""
+    oauth: Mapping[str, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()

@@ -9,33 +9,36 @@ from typing import Any, Protocol
 from api_client.contract.errors import SettingsError
 from api_client.secrets.secret_store import SecretPlace, SecretStore
 
-#: What a stored credential consists of, each a mapping of names to texts.
-PARTS = ("headers", "environment")
+#: What a stored credential consists of, besides a client's secret: mappings of names to texts.
+_MAPPINGS = ("headers", "environment")
+_CLIENT_SECRET = "client_secret"  # noqa: S105 - the name of a part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A secret for an MCP server: HTTP headers or environment variables."""
+    """A secret for an MCP server: HTTP headers, environment variables, or the secret of an OAuth client."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client_secret: str = field(default="", repr=False)
     #: Whether it belongs to one owner, so that the server's process serves nobody else.
     personal: bool = False
 
     @classmethod
     def from_value(cls, value: Any, *, personal: bool = False) -> Credential:
         """Create a credential from its JSON object. Raises ``ValueError`` without revealing the value."""
-        shaped = isinstance(value, dict) and value and set(value) <= set(PARTS)
-        if not shaped or not all(isinstance(part, dict) for part in value.values()):
+        shaped = isinstance(value, dict) and value and set(value) <= {*_MAPPINGS, _CLIENT_SECRET}
+        if not shaped or not all(isinstance(value.get(part, {}), dict) for part in _MAPPINGS):
             raise ValueError('must look like {"headers": {"NAME": "VALUE"}, "environment": {"NAME": "VALUE"}}')
-        if not all(isinstance(text, str) and text for part in value.values() for text in part.values()):
+        texts = [text for part in _MAPPINGS for text in value.get(part, {}).values()]
+        if not all(isinstance(text, str) and text for text in [*texts, value.get(_CLIENT_SECRET, "-")]):
             raise ValueError("names and values must be texts")
         return cls(**value, personal=personal)
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Return the secret texts, longest first, including the part of authorization headers after the scheme."""
-        texts = {*self.headers.values(), *self.environment.values()}
+        texts = {*self.headers.values(), *self.environment.values(), self.client_secret} - {""}
         texts |= {text.split(" ", 1)[1] for text in texts if " " in text}
         return tuple(sorted(texts, key=len, reverse=True))
 

@@ -37,18 +37,21 @@ def secrets() -> None:
 @click.option("--bearer", is_flag=True, help="The value is a token for the header Authorization.")
 @click.option("--header", default="", metavar="NAME", help="The value is this HTTP header.")
 @click.option("--environment", default="", metavar="NAME", help="The value is this variable of the server's command.")
+@click.option("--client-secret", is_flag=True, help="The value is the secret of an OAuth client.")
 @click.option("--file", default="", help="Read the value from a file, - for standard input; else you are asked.")
 @json_option
-def set_secret(name: str, owner: str, bearer: bool, header: str, environment: str, file: str, as_json: bool) -> None:
+def set_secret(
+    name: str, owner: str, bearer: bool, header: str, environment: str, client_secret: bool, file: str, as_json: bool
+) -> None:
     """Store a secret, in place of an earlier one; the value is asked for, never an argument.
 
-    Without --bearer, --header or --environment, the value is JSON: {"headers": {...}, "environment": {...}}.
+    Without the options that name its kind, the value is JSON: {"headers": {...}, "environment": {...}}.
     """
-    if sum(map(bool, (bearer, header, environment))) > 1:
-        raise click.UsageError("give one of --bearer, --header and --environment")
+    if sum(map(bool, (bearer, header, environment, client_secret))) > 1:
+        raise click.UsageError("give one of --bearer, --header, --environment and --client-secret")
     text = _read_value(name, file).strip("\r\n")
     try:
-        value = _shape_value(text, bearer, header, environment)
+        value = {"client_secret": text} if client_secret else _shape_value(text, bearer, header, environment)
         Credential.from_value(value)
     except ValueError as error:
         raise click.UsageError(f"the value of {name}: {error}") from None
@@ -93,16 +96,27 @@ def list_secrets(as_json: bool) -> None:
 
 def _describe_secret(secret: StoredSecret) -> dict[str, Any]:
     has = "unreadable" if secret.value is None else ", ".join(_name_parts(secret.value))
-    return {"name": secret.place.name, "owner": secret.place.owner, "has": has, "set_at": secret.set_at}
+    return {
+        "name": secret.place.name,
+        "owner": secret.place.owner,
+        "server": secret.place.server,
+        "has": has,
+        "set_at": secret.set_at,
+    }
 
 
 def _name_parts(value: Mapping[str, Any]) -> list[str]:
     kinds = {"headers": "header", "environment": "variable"}
-    return [f"{word} {name}" for part, word in kinds.items() for name in value.get(part, {})]
+    names = [f"{word} {name}" for part, word in kinds.items() for name in value.get(part, {})]
+    return names + [said for part, said in _WHOLE.items() if part in value]
+
+
+_WHOLE = {"client_secret": "client secret", "access_token": "OAuth token"}
 
 
 def _to_row(data: Mapping[str, Any]) -> tuple[str, ...]:
-    return data["name"], data["owner"] or "everybody", fit_line(data["has"]), format_time(data["set_at"])
+    has = f"{data['has']} for {data['server']}" if data["server"] else data["has"]
+    return data["name"], data["owner"] or "everybody", fit_line(has), format_time(data["set_at"])
 
 
 @secrets.command("delete", epilog="Example: turns secrets delete jira --owner ada")

@@ -37,7 +37,8 @@ async def _check_servers(settings: Settings, servers: list[ToolServer]) -> list[
     from worker.plugins.tools.upstream import UpstreamPool  # needs the SDK
 
     store = Store(settings)
-    pool = UpstreamPool(settings, StoredCredentials(SecretStore(store)))
+    secrets = SecretStore(store)
+    pool = UpstreamPool(settings, StoredCredentials(secrets), secrets)
     try:
         return await asyncio.gather(*(_check_server(pool, server) for server in servers))
     finally:

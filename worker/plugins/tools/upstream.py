@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import structlog
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client import IncomingMessage, InputRequiredRoundsExceededError
@@ -30,8 +31,10 @@ from pydantic import ValidationError
 from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.settings import STATE_DIR, Settings
 from api_client.contract.settings.redaction import MASK, redact_value
+from api_client.secrets.secret_store import SecretStore
 from worker.plugins.tools.configuration import ToolServer
 from worker.plugins.tools.credentials import Credential, CredentialStore
+from worker.plugins.tools.oauth import authorize_client
 from worker.plugins.tools.upstream_http import NOT_SENT, TOO_LARGE, open_http
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.bubblewrap import SandboxError, SandboxMount
@@ -80,7 +83,7 @@ class UpstreamSession:
 
     def __init__(self, server: ToolServer, transport: Any, secrets: Sequence[str] = ()) -> None:
         self.server = server
-        self._secrets = [text for text in secrets if len(text) >= _SHORTEST_SECRET]
+        self._secrets = secrets  # grows with each token
         self.broken = False
         self._transport = transport
         self._streams: Any = ()
@@ -99,7 +102,7 @@ class UpstreamSession:
         except TimeoutError:
             raise ServerUnreachable(f"it did not start within {_START_SECONDS:g} s") from None
         except Exception as error:
-            raise ServerUnreachable(_first_words(error)) from error
+            raise ServerUnreachable(self._mask_text(_first_words(error))) from error
 
     async def list_tools(self) -> list[Tool]:
         """Return the server's tools. Raises ``ServerUnreachable``."""
@@ -114,7 +117,7 @@ class UpstreamSession:
                         break
         except Exception as error:
             self.broken = True
-            raise ServerUnreachable(_first_words(error)) from error
+            raise ServerUnreachable(self._mask_text(_first_words(error))) from error
         self._tools = found
         return list(found.values())
 
@@ -171,7 +174,8 @@ class UpstreamSession:
 
     def _mask_text(self, text: str) -> str:
         for secret in self._secrets:
-            text = text.replace(secret, MASK)
+            if len(secret) >= _SHORTEST_SECRET:
+                text = text.replace(secret, MASK)
         return text
 
     def end_session(self) -> asyncio.Task[None]:
@@ -220,8 +224,8 @@ def _classify_error(error: MCPError, said: str) -> Exception:
 class UpstreamPool:
     """Opens sessions on first use. A server with personal credentials has one session per owner."""
 
-    def __init__(self, settings: Settings, credentials: CredentialStore) -> None:
-        self._settings, self._credentials = settings, credentials
+    def __init__(self, settings: Settings, credentials: CredentialStore, tokens: SecretStore | None = None) -> None:
+        self._settings, self._credentials, self._tokens = settings, credentials, tokens
         self._sessions: dict[tuple[str, str], UpstreamSession] = {}
         self._opening = asyncio.Lock()
 
@@ -231,15 +235,17 @@ class UpstreamPool:
             given = Credential()
             if server.credentials:
                 given = await self._credentials.read_credential(server.credentials, owner)
-            key = (f"{server!r}{given.headers!r}{given.environment!r}", owner if given.personal else "")
+            parts, own = (given.headers, given.environment, given.client_secret), owner if given.personal else ""
+            key = f"{server!r}{parts!r}", own
             async with self._opening:
                 session = self._sessions.get(key)
                 if session is None or not session.is_open:
-                    home = _home_folder(self._settings, server, owner if given.personal else "")
-                    transport = await asyncio.to_thread(self._build_transport, server, given, home)
+                    home, secrets = _home_folder(self._settings, server, own), list(given.secrets)
+                    auth = self._build_auth(server, given.client_secret, own, secrets)
+                    transport = await asyncio.to_thread(self._build_transport, server, given, home, auth)
                     if session:
                         session.leave_session()
-                    session = self._sessions[key] = UpstreamSession(server, transport, given.secrets)
+                    session = self._sessions[key] = UpstreamSession(server, transport, secrets)
         except (SettingsError, StoreUnavailable, SandboxError, OSError) as error:
             raise ServerUnreachable(str(error)) from error
         try:
@@ -254,9 +260,17 @@ class UpstreamPool:
         if ending := [session.end_session() for session in self._sessions.values()]:
             await asyncio.wait(ending, timeout=10.0)
 
-    def _build_transport(self, server: ToolServer, given: Credential, home: Path) -> Any:
+    def _build_auth(self, server: ToolServer, secret: str, owner: str, secrets: list[str]) -> httpx2.Auth | None:
+        if not server.oauth or self._tokens is None:
+            return None
+        if not secret:
+            remedy = f"`turns secrets set {server.credentials} --client-secret`"
+            raise SettingsError([f"the credentials {server.credentials!r} have no client secret; {remedy}"])
+        return authorize_client(server, owner, secret, self._tokens, secrets)
+
+    def _build_transport(self, server: ToolServer, given: Credential, home: Path, auth: httpx2.Auth | None) -> Any:
         if server.url:
-            return open_http(server.url, given.headers)
+            return open_http(server.url, given.headers, auth)
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         name, *arguments = (part.replace("{root}", str(self._settings.root)) for part in server.command)
         program = shutil.which(name)

@@ -43,11 +43,11 @@ class ServerHttpClient(httpx2.AsyncClient):
 
 
 @contextlib.asynccontextmanager
-async def open_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
+async def open_http(url: str, headers: Mapping[str, str], auth: httpx2.Auth | None = None) -> AsyncIterator[Any]:
     """Open a session's streams to a server with a URL."""
     timeout = httpx2.Timeout(30.0, read=None)  # the session's own time limit counts
     async with (
-        ServerHttpClient(headers=dict(headers), timeout=timeout) as client,
+        ServerHttpClient(headers=dict(headers), timeout=timeout, auth=auth) as client,
         streamable_http_client(url, http_client=client) as streams,
     ):
         yield streams
