@@ -54,7 +54,7 @@ async def test_a_token_is_asked_for_shared_by_workers_renewed_once_and_stored_en
     first = installation.worker()
     turn = await installation.result(await call(installation, *TELL, *TELL))
     assert turn.outcome is Outcome.PASSED, told(installation, turn)
-    assert turn.response.count('"told": "it is ***"') == 2, told(installation, turn)
+    assert turn.response.count('"told": "it is Bearer ***"') == 2, told(installation, turn)
     assert asked.read_text() == f"read {url}/mcp\n"
     first.kill()
     installation.worker()

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("mcp")
 
 from api_client.contract.errors import SettingsError
+from api_client.secrets.cipher import SecretCipher
 from api_client.secrets.secret_store import SecretPlace, SecretStore
 from tests.installation import Installation, environ_of, turns
 from tests.tools.stored_secrets import CANARY, run_secrets, store_secret
@@ -135,3 +136,22 @@ async def test_a_secret_that_somebody_moved_to_another_owner_is_not_used(install
     installation.store.hset(name, "jira/b", moved)
     with pytest.raises(SettingsError, match="was stored for jira/a"):
         await store.read_secret(SecretPlace(name="jira", owner="b"), JIRA)
+
+
+async def test_a_secret_that_is_set_while_all_are_encrypted_again_is_the_one_that_stays(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_secrets(installation, "new-key")
+    store, cipher = SecretStore(installation.client.store), SecretCipher(installation.settings)
+    await store.write_secret(JIRA, {"headers": {"a": "earlier"}})
+    later = cipher.encrypt(JIRA.field, {"headers": {"a": "later"}})
+
+    def set_meanwhile(_: SecretCipher, token: bytes) -> bytes:
+        installation.store.hset(f"{installation.keys.prefix}secrets", JIRA.field, later)
+        return token
+
+    monkeypatch.setattr(SecretCipher, "reencrypt", set_meanwhile)
+    await store.reencrypt_secrets()
+    found = await store.read_secret(JIRA)
+    assert found is not None
+    assert found.value == {"headers": {"a": "later"}}

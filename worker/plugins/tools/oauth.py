@@ -54,6 +54,7 @@ class StoredTokens:
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Store nothing."""
+        del client_info  # the SDK passes what it was given
 
     def _note(self, token: OAuthToken) -> OAuthToken:
         self._secrets[:0] = [text for text in (token.access_token, token.refresh_token) if text]
