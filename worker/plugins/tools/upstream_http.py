@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx2
+from mcp.client.auth import OAuthFlowError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR
 
@@ -36,7 +37,7 @@ class ServerHttpClient(httpx2.AsyncClient):
             if not response.headers.get("content-type", "").lower().startswith("application/json"):
                 return response
             return await _read_whole(request, response)
-        except _NOT_CONNECTED as error:
+        except (*_NOT_CONNECTED, OAuthFlowError) as error:  # a token is asked for before, or after 401
             return _build_error(request, NOT_SENT, f"{type(error).__name__}: {error}")
         except httpx2.TransportError as error:
             return _build_error(request, INTERNAL_ERROR, f"{type(error).__name__}: {error}")
