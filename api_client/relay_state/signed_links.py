@@ -36,6 +36,8 @@ class SignedLinks:
         return hmac.compare_digest(right.encode(), signature.encode("utf-8", "surrogatepass"))
 
     async def _load_key(self) -> bytes:
+        if known := await self._ask(self._redis.get(self._name)):  # also while the store accepts no writes
+            return bytes(known)
         fresh = secrets.token_bytes(_KEY_BYTES)
         return await self._ask(self._redis.set(self._name, fresh, nx=True, get=True)) or fresh
 

@@ -24,9 +24,11 @@ from tests.html import Document
 from tests.installation import web
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, ends, says
 from tests.integration.test_phases import BAD_CODE, PhaseBench, writes
+from tests.integration.test_stuck import memory_full
 from tests.on_loop import Ledger
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
+from worker.processes.broker import EmbeddedBroker
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)> \u202e {{ 7*7 }} </textarea></pre>'
 KEYS = ("key-one", "key-two")
@@ -382,6 +384,36 @@ async def test_signing_out_ends_the_sign_in_for_every_copy_of_the_cookie(browser
     assert (await http.post("/sign-out", data=form)).headers["location"] == "/sign-in"
     http.cookies.set(COOKIE, stolen)
     assert (await http.get("/turns")).headers["location"].startswith("/sign-in")
+
+
+async def test_who_signs_in_while_the_store_takes_no_writes_sees_why_until_the_key_is_revoked(
+    settings: Settings, tmp_path: Path
+) -> None:
+    path = settings.keys_path
+    key = keys.add_key(path, keys.ApiKey(name="ops", hash="", owner="ops", right="operator"))
+    with EmbeddedBroker(tmp_path / "b") as broker:
+        async with web(replace(settings, broker_url=broker.url, store_url=broker.url), host="203.0.113.7") as http:
+            await http.post("/sign-in", data={"key": key})
+            http.cookies.clear()
+            memory_full(broker)
+            assert (await http.post("/sign-in", data={"key": f"{key}x"})).status_code == 403
+            assert (await http.post("/sign-in", data={"key": key})).status_code == 303
+            assert "OOM" in (await read(http, "/overview")).text
+            token = http.cookies[COOKIE]
+            prefix, named, until, seal = token.split(".")
+            for forged in (f"{named}.{int(until) + 1}.{seal}", f"{'0' * 64}.{until}.{seal}", f"{named}.{until}.", ""):
+                http.cookies.clear()
+                http.cookies.set(COOKIE, f"{prefix}.{forged}")
+                assert (await http.get("/overview")).headers["location"].startswith("/sign-in")
+            http.cookies.clear()
+            http.cookies.set(COOKIE, token)
+            form = Document((await http.get("/turns")).text).form("/sign-out")
+            assert (await http.post("/sign-out", data=form)).headers["location"] == "/sign-in"
+            http.cookies.clear()
+            http.cookies.set(COOKIE, token)
+            assert (await http.get("/overview")).status_code == 200, "a copy ends after an hour"
+            keys.revoke_key(path, "ops")
+            assert (await http.get("/overview")).headers["location"].startswith("/sign-in")
 
 
 async def test_without_keys_the_pages_serve_this_machine_only(settings: Settings) -> None:

@@ -41,9 +41,12 @@ end
 
 -- Return false if the turn's request surely lacks the text; the caller looks at the message of the others.
 local function may_say(record, texts)
-  local said = redis.call('HGET', record, 'request') or redis.pcall('HGET', texts, 'request')
+  local said = redis.pcall('HGET', record, 'request') or redis.pcall('HGET', texts, 'request')
   if type(said) ~= 'string' then return false end
-  said = string.gsub(string.gsub(string.lower(said), 'ß', 'ss'), 'ẞ', 'ss')
+  said = string.lower(said)
+  for _, letter in ipairs({ 'ß', 'ẞ' }) do
+    if string.find(said, letter, 1, true) then said = string.gsub(said, letter, 'ss') end
+  end
   if string.find(said, text, 1, true) then return true end
   if not string.find(said, '[\128-\255]') then return false end
   for letter in string.gmatch(letters, '[^\n]+') do
@@ -53,17 +56,22 @@ local function may_say(record, texts)
 end
 
 local found = {}
+-- Few turns have the text: their other fields are read only where an owner or session does not leave fewer.
+local text_first = by_text == 1 and owner == '' and session == ''
 for place = 1, number do
-  local read = redis.pcall('HMGET', KEYS[place], 'state', 'outcome', 'owner', 'session_id', 'created_at', 'finished_at',
-    'strikes', 'model', 'attempt')
-  local state = not read.err and read[1]
+  local state, read
+  if not text_first or may_say(KEYS[place], KEYS[#KEYS - number + place]) then
+    read = redis.pcall('HMGET', KEYS[place], 'state', 'outcome', 'owner', 'session_id', 'created_at', 'finished_at',
+      'strikes', 'model', 'attempt')
+    state = not read.err and read[1]
+  end
   if state then
     local status = read[2] and read[2] ~= '' and read[2] or state
     if (owner == '' or owner == read[3]) and (session == '' or session == read[4]) and
       (model == '' or model == read[8]) and has_labels(KEYS[place]) and
       (lost == '' or (tonumber(read[7]) or 0) > 0) and
       (#ARGV < 9 or wanted[status]) and (rule == '' or broke(KEYS[number + place], read[9])) and
-      (by_text == 0 or may_say(KEYS[place], KEYS[#KEYS - number + place])) then
+      (by_text == 0 or text_first or may_say(KEYS[place], KEYS[#KEYS - number + place])) then
       found[#found + 1] = { place, status, read[5] or '0', read[6] or '0', read[7] or '0', read[8] or '' }
     end
   end

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from api_client.web.identity.access import requires_key
 from api_client.web.identity.origin import require_local
 from api_client.web.pages.rendering import page_router, redirect, render_page
+from api_client.web.pages.sealed_sign_in import is_sealed
 from api_client.web.pages.visitor import (
     COOKIE,
     CheckedForm,
@@ -58,7 +59,8 @@ def _render_sign_in(request: Request, relay: Relay, back: str, *, wrong: bool = 
 @router.post("/sign-out")
 async def sign_out(relay: CurrentRelay, visitor: CurrentVisitor, _form: CheckedForm) -> Response:
     """Sign the visitor out by deleting the sign-in and its cookie."""
-    await relay.client.sign_ins.sign_out(visitor.token)
+    if not is_sealed(visitor.token):
+        await relay.client.sign_ins.sign_out(visitor.token)
     response = redirect("/sign-in")
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response

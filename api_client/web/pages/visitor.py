@@ -1,8 +1,9 @@
 """Sign-in for visitors of the pages: a browser exchanges an API key for a cookie.
 
-The store maps the cookie's hash to the key's hash until the sign-in expires; revoking the key ends the sign-in. Every
-form that changes something carries a token derived from the cookie. Without configured keys, the pages serve only this
-machine and show all turns; the operator's token (``api_client.api_keys``) gives an operator's rights.
+The store maps the cookie's hash to the key's hash until the sign-in expires; revoking the key ends the sign-in. While
+the store accepts no writes, the cookie itself says who is signed in (``sealed_sign_in``). Every form that changes
+something carries a token derived from the cookie. Without configured keys, the pages serve only this machine and show
+all turns; the operator's token (``api_client.api_keys``) gives an operator's rights.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.api_keys import hash_key
-from api_client.contract.errors import TurnNotFound
+from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.orders import name_caller
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.resources.registry import PAGES
@@ -29,6 +30,7 @@ from api_client.web.bodies.body import limit_body_time, run_off_loop
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import Caller, find_holder, requires_key, token_required_error
 from api_client.web.identity.origin import require_local, require_own_site
+from api_client.web.pages.sealed_sign_in import is_sealed, open_sealed_sign_in, seal_sign_in
 from api_client.web.relay.relay import Relay, get_relay
 
 COOKIE = "helix-visitor"
@@ -95,7 +97,10 @@ async def identify_visitor(request: Request) -> Visitor:
     relay, token = get_relay(request), request.cookies.get(COOKIE, "")
     if not (keys := requires_key(relay)):
         require_local(request)
-    key_hash = await relay.client.sign_ins.find_key_hash(token) if token else ""
+    if is_sealed(token):
+        key_hash = await open_sealed_sign_in(relay, token)
+    else:
+        key_hash = await relay.client.sign_ins.find_key_hash(token) if token else ""
     holder = find_holder(key_hash, relay)
     if holder is None and not keys:
         caller, fresh = Caller(owner=LOCAL_OWNER), token or secrets.token_urlsafe(32)
@@ -121,12 +126,20 @@ CurrentOverseer = Annotated[Visitor, Depends(require_overseer)]
 
 
 async def create_sign_in(relay: Relay, key: str) -> str | None:
-    """Create a sign-in for an API key and return the cookie's content, or None for an invalid key."""
+    """Create a sign-in for an API key and return the cookie's content, or None for an invalid key.
+
+    While the store accepts no writes, the sign-in is sealed into the cookie. Raises ``StoreUnavailable``.
+    """
     key_hash = hash_key(key)
     if find_holder(key_hash, relay) is None:
         return None
-    token = secrets.token_urlsafe(32)
-    await relay.client.sign_ins.sign_in(token, key_hash, keep_seconds=SIGNED_IN_SECONDS)
+    token, sealed = secrets.token_urlsafe(32), await seal_sign_in(relay, key_hash)
+    try:
+        await relay.client.sign_ins.sign_in(token, key_hash, keep_seconds=SIGNED_IN_SECONDS)
+    except StoreUnavailable as error:
+        if not error.refusal:
+            raise
+        return sealed
     return token
 
 

@@ -80,6 +80,7 @@ document.addEventListener("click", (event) => {
   if (button) copy(button);
 });
 
+const MOST_FOUND = 8;
 const palette = document.getElementById("palette");
 const opener = document.querySelector("button.find");
 let entries = [];
@@ -121,7 +122,7 @@ function choose(place) {
 }
 
 function take(place) {
-  palette.close();
+  palette.close(); // ends the search too
   entries[place].open();
 }
 
@@ -136,18 +137,24 @@ async function search(text) {
   const { signal } = searching;
   await new Promise((resolve) => setTimeout(resolve, 120));
   if (signal.aborted) return;
+  const rows = [];
   try {
-    const answer = await fetch(address, { signal });
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const path = new URL(answer.url).pathname;
-    const rows = [...page.querySelectorAll(".turns tbody tr")].slice(0, 8).map((row) => {
-      const link = row.querySelector(".ask");
-      return { name: link.textContent, kind: row.querySelector(".pill").textContent, open: () => { location.href = link.getAttribute("href"); } };
-    });
-    if (answer.ok && path !== "/turns") rows.push({ name: page.querySelector("h1").textContent, kind: "turn", open: () => { location.href = path; } });
-    const place = chosen;
-    if (!signal.aborted) show([...known, ...rows, all]);
-    if (!signal.aborted) choose(Math.min(place, known.length));
+    let next = address;
+    while (next && rows.length < MOST_FOUND) { // a page ends after a moment, with the place where the next one goes on
+      const answer = await fetch(next, { signal });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const path = new URL(answer.url).pathname;
+      for (const row of page.querySelectorAll(".turns tbody tr")) {
+        const link = row.querySelector(".ask");
+        rows.push({ name: link.textContent, kind: row.querySelector(".pill").textContent, open: () => { location.href = link.getAttribute("href"); } });
+      }
+      if (answer.ok && path !== "/turns") rows.push({ name: page.querySelector("h1").textContent, kind: "turn", open: () => { location.href = path; } });
+      if (signal.aborted) return;
+      const place = chosen;
+      show([...known, ...rows.slice(0, MOST_FOUND), all]);
+      choose(Math.min(place, known.length));
+      next = page.querySelector("a[rel=next]")?.getAttribute("href");
+    }
   } catch { // aborted by the next letter, or no connection: the list of turns says which
   }
 }
@@ -171,6 +178,7 @@ function step(by) {
 if (palette) {
   opener.hidden = false;
   opener.addEventListener("click", openPalette);
+  palette.addEventListener("close", () => searching.abort());
   palette.querySelector("input").addEventListener("input", (event) => search(event.target.value.trim()));
   palette.addEventListener("keydown", (event) => {
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
