@@ -231,7 +231,7 @@ class GatewayRun:
         self, call: GatewayCall, row: CallRow, server: ToolServer
     ) -> CallToolResult | CallRow:
         """Return the result of a call, or the row of one that must be made now or that an earlier call answers."""
-        rows = [replace(row, unseen=row.unseen or self._has_left(row)) for row in self._rows.values()]
+        rows = [replace(row, unseen=True) if self._has_left(row) else row for row in self._rows.values()]
         decision = decide_call(call, server.rules, server.writes)
         if decision.reaction is CallReaction.DENY:
             return await self._answer(row, CallState.DENIED, "denied")
