@@ -212,6 +212,7 @@ class FakeTurns:
         self.notifications = SimpleNamespace(is_sending=answering(False), counts=answering(NotificationCounts()))
         self.monitors, self.reporters = [], []
         self.sign_ins = FakeBrowsers()
+        self.links = SimpleNamespace(sign_link=answering(""), is_valid=answering(False))
         self.prober = FakeProber(self)
         self.policies = PolicyFiles(Settings())
         self.flows = SimpleNamespace(read_active=answering({"v2": 1}))  # one version, whatever was rolled back
