@@ -55,7 +55,8 @@ def build_feedback(
         mine = [error.part for error in errors if not error.file]
         request = RetryRequest(tuple(dict.fromkeys(part for part in mine if part)), not all(mine))
     nonce = nonce or derive_nonce("\n".join(error.message for error in errors), len(errors))
-    lines += [_format_text("ignored", locale)] if ignored else []
+    framed = not request.whole and any(part != STEP_MARKER for part in request.parts)
+    lines += [_format_text(name, locale) for name in ("ignored", "taken")[: 1 + framed]] if ignored else []
     return "\n".join([*lines, _format_text("repeat", locale), *_request_lines(errors, locale, request, nonce)])
 
 
@@ -71,7 +72,8 @@ def _request_lines(errors: Sequence[ValidationIssue], locale: str, request: Retr
     if request.parts == (STEP_MARKER,):
         return lines
     count = len(request.parts)
-    lines += [_format_text("frame" if count == 1 else "frames", locale), ""]
+    heading = _format_text("heading", locale) if any(map(section_title, request.parts)) else ""
+    lines += [_format_text("frame" if count == 1 else "frames", locale, heading=heading), ""]
     for number, part in enumerate(request.parts, 1):
         lines += [opening_tag(nonce, number, count), _sketch_part(part), CLOSING_TAG]
     return lines

@@ -87,7 +87,7 @@ def test_feedback_asks_for_the_missing_parts_alone_when_every_error_names_one() 
     framed = build_feedback([issue(part="## Kontext")], nonce="0a1b2c")
     assert framed.endswith(
         "Send only the section '## Kontext': the rest of your answer is kept as it is.\n"
-        "Write it out in full between these two lines, and nothing before or after them:\n\n"
+        "Write it out in full, heading included, between these two lines, and nothing before or after them:\n\n"
         '<part id="0a1b2c">\n## Kontext\n\n…\n</part>'
     )
 

@@ -122,11 +122,6 @@ def test_a_section_is_taken_from_its_frame_and_below_its_heading(section: str, a
     assert answer == ADR.replace("Wir nehmen einen Cache.", TEXT) + f"\n{MARKER}\n"
 
 
-@pytest.mark.parametrize("around", FRAMES)
-def test_a_frame_needs_no_heading(around: str) -> None:
-    assert f"## Akzeptanzkriterien\n\n{CRITERIA}\n" in after(without("Akzeptanzkriterien"), around.format(CRITERIA))
-
-
 @pytest.mark.parametrize(
     "reply",
     [
@@ -134,17 +129,15 @@ def test_a_frame_needs_no_heading(around: str) -> None:
         f"Hier die Section:\n\n## Entscheidung\n\n{TEXT}",
         f"## Entscheidung\n\n{TEXT}\n\nSag Bescheid, wenn noch etwas fehlt.",
         f"## Entscheidung\n\n{TEXT}\n\n---\n\nAlles andere ist gleich geblieben.",
-        f"FRAME\n{TEXT}\n\nDer Rest bleibt unverändert.",
+        f"FRAME\n{TEXT}\n</part>",
+        f"FRAME\n## Entscheidung\n\n{TEXT}\n\nDer Rest bleibt unverändert.",
         f'<part id="aaaaaa">\n{TEXT}\n</part>',
         f"<section>\n{TEXT}\n</section>",
         "Ich habe die Section ergänzt.",
         "FRAME\n## Entscheidung\n\n…\n</part>",
-        "FRAME\n(unverändert)\n</part>",
-        "FRAME\nDabei kann ich leider nicht helfen.\n</part>",
-        "FRAME\nIch habe die Section ergänzt.\n</part>",
-        "FRAME\nThe section has been updated as requested.\n</part>",
-        "FRAME\nI cannot write this without more information.\n</part>",
-        'FRAME\n<invoke name="Write">\n</invoke>\n</part>',
+        "FRAME\n## Entscheidung\n\n(unverändert)\n</part>",
+        "FRAME\n## Entscheidung\n\nDabei kann ich leider nicht helfen.\n</part>",
+        'FRAME\n## Entscheidung\n\n<invoke name="Write">\n</invoke>\n</part>',
         "FRAME\n## Konsequenzen\n\nMehr Speicher.\n</part>",
         "## Entscheidung\n\nTODO",
     ],
@@ -155,8 +148,8 @@ def test_what_is_no_part_for_certain_changes_nothing_and_the_frame_is_asked_for_
     assert history[-1].answer == first
     decision = decide_next(history)
     assert isinstance(decision, Retry)
-    assert "Nothing could be taken from your last message" in decision.feedback
-    assert decide_next(reply_to(first, reply, f"FRAME\n{TEXT}\n</part>")) == Accept(3)
+    assert "Only what stands in its frame below is taken, heading included" in decision.feedback
+    assert decide_next(reply_to(first, reply, f"FRAME\n## Entscheidung\n\n{TEXT}\n</part>")) == Accept(3)
 
 
 def test_each_retry_has_its_own_frames_and_asking_twice_asks_the_same() -> None:
@@ -176,7 +169,7 @@ def test_children_of_a_section_stay_and_copies_of_other_sections_do_not_come_in(
 
 def test_lines_that_end_in_a_colon_and_last_sentences_are_part_of_a_section() -> None:
     body = "Wir nehmen folgende Bausteine:\n\n- Redis\n- der Index\n\nDas ersetzt ADR-036."
-    for reply in ("FRAME\n{}\n</part>", "## Entscheidung\n\n{}"):
+    for reply in ("FRAME\n## Entscheidung\n{}\n</part>", "## Entscheidung\n\n{}"):
         assert body in after(without("Entscheidung"), reply.format(body))
 
 
@@ -227,7 +220,8 @@ def test_a_missing_line_of_the_header_is_put_behind_the_fields_before_it(reply: 
 
 def test_what_a_part_supersedes_goes_with_it() -> None:
     first = ADR.replace("Wir nehmen einen Cache.", "TBD") + f"\n## Entscheidung\n\nNoch offen.\n\n{MARKER}\n"
-    assert after(first, f"FRAME\n{TEXT}\n</part>") == ADR.replace("Wir nehmen einen Cache.", TEXT) + f"\n{MARKER}\n"
+    reply = f"FRAME\n## Entscheidung\n\n{TEXT}\n</part>"
+    assert after(first, reply) == ADR.replace("Wir nehmen einen Cache.", TEXT) + f"\n{MARKER}\n"
     fenced = f"Vorab.\n\n```yaml\n{YAML}\n```\n{BODY}\n{MARKER}\n"
     assert after(fenced, f"FRAME\n{HEADER}</part>") == f"Vorab.\n\n{HEADER}{BODY}\n{MARKER}\n"
 
@@ -267,7 +261,7 @@ def test_several_parts_come_in_one_frame_each_or_together() -> None:
     context = "## Kontext\n\nDie Suche ist langsam."
     for reply in (
         f"FRAME1\n{MARKER}\n</part>\nFRAME2\n{HEADER}</part>\nFRAME3\n{context}\n</part>",
-        f"FRAME2\n{YAML}\n</part>\n\nFRAME3\nDie Suche ist langsam.\n</part>\n\n{MARKER}",
+        f"FRAME2\n{YAML}\n</part>\n\nFRAME3\n{context}\n</part>\n\n{MARKER}",
         f"FRAME2\n{HEADER}\n{context}\n</part>\n\n{MARKER}",
         f"{HEADER}\n{context}\n\n{MARKER}",
         f"```markdown\n{HEADER}\n{context}\n```\n\nDer Rest bleibt.\n\n{MARKER}",
@@ -555,7 +549,7 @@ WHOLE_NOTES = NOTES.replace("## Decision\n", f"## Decision\n\n{TEXT}\n")
     "reply",
     [
         f"FRAME\n## Decision\n\n{TEXT}\n</part>\n\nSo it is between FRAME and </part>, as you asked.",
-        f"It is between FRAME and </part>:\n\nFRAME\n{TEXT}\n</part>",
+        f"It is between FRAME and </part>:\n\nFRAME\n## Decision\n\n{TEXT}\n</part>",
         f"Sure, here it is:\n\n{WHOLE_NOTES}\n\nThe rest stays. Let me know if anything is missing.",
         f"Sure, here it is:\n\n{WHOLE_NOTES}",
     ],

@@ -64,7 +64,6 @@ _ABOUT_REPLY = re.compile(
     r"|this|passt)\b",
     re.IGNORECASE,
 )
-_ABOUT_PART = re.compile(r"\b(?:sections?|abschnitte?|done|fertig|erledigt|passt)\b", re.IGNORECASE)
 #: A first heading ends within so many characters. Of a section with more copies than this, the last ones are read.
 _FIRST_CHARS, _MOST_COPIES = 1000, 20
 #: A line of the feedback of this length is repeated by no section.
@@ -147,9 +146,9 @@ class _PartReader:
         return f"{glued[1]} {text[glued.end() :]}" if glued else text
 
     def read_part(self, part: str, text: str, *, named: bool, clear: bool) -> str:
-        """Return the text of one part. ``named``: the text is certainly this part; ``clear``: its end is certain."""
+        """Return the text of one part. ``named``: it comes from the part's frame; ``clear``: its end is certain."""
         if title := section_title(part):
-            return self._read_section(_BLANK_LINES.sub("", text), section_key(title), named=named, clear=clear)
+            return self._read_section(_BLANK_LINES.sub("", text), section_key(title), clear=clear)
         if part == YAML_HEADER:
             header = _read_header(text)
             return header if len(set(header_lines.find_entries(header)) & {*header_lines.FIELDS}) > 1 else ""
@@ -164,7 +163,7 @@ class _PartReader:
             return parse_document(text).out.inner_text(own[0]) if own else inside
         return inside
 
-    def _read_section(self, text: str, name: str, *, named: bool, clear: bool) -> str:
+    def _read_section(self, text: str, name: str, *, clear: bool) -> str:
         fence = find_only_fence(text)
         if fence and self._begins_with_part(fence[0]):
             text = fence[0]
@@ -177,11 +176,7 @@ class _PartReader:
             start = heading.line + _heading_length(heading, out.lines)
             if body := self._read_body(out.lines, start, heading.level, tops, name, clear=clear):
                 return body
-        if own or not named or any(heading.line == 0 and heading.level <= 2 for heading in tops):
-            return ""
-        if _may_be_remark(strip_marker(text).strip(), self.answer, _ABOUT_PART):
-            return ""
-        return self._read_body(out.lines, 0, 3, tops, name, clear=clear)
+        return ""
 
     def _read_body(
         self, lines: Sequence[str], start: int, level: int, tops: Sequence[Heading], name: str, *, clear: bool
@@ -225,15 +220,10 @@ def may_end_in_remark(body: str, answer: str) -> bool:
         return True
     fences = parse_outline(body).fences if may_hold_fences(body) else []
     inside = bool(fences) and fences[-1].end > body.count("\n")
-    return not inside and _may_be_remark(last, f"{before}\n{answer}", _ABOUT_REPLY)
-
-
-def _may_be_remark(text: str, subject: str, signs: re.Pattern[str]) -> bool:
-    """Return True if a short paragraph addresses a reader or contains a sign, without any word about the subject."""
-    if not _is_short_paragraph(text) or not (_SPEAKS.search(text) or signs.search(text)):
+    if inside or not _ABOUT_REPLY.search(last):
         return False
-    about = {word.casefold() for word in _WORD.findall(_ABOUT_REPLY.sub(" ", text))}
-    return about.isdisjoint(map(str.casefold, _WORD.findall(subject)))
+    about = {word.casefold() for word in _WORD.findall(_ABOUT_REPLY.sub(" ", last))}
+    return about.isdisjoint(map(str.casefold, _WORD.findall(f"{before}\n{answer}")))
 
 
 def _is_short_paragraph(text: str) -> bool:

@@ -102,7 +102,6 @@ CHATTY: Mapping[str, Callable[[Question], Said]] = {
     "in a markdown fence, remarks around": lambda q: Said(
         f"{q.say('before')}\n\n{_fence(q.exact)}\n\n{q.say('behind')}"
     ),
-    "without heading": lambda q: Said(q.frame_parts(_without_heading)),
     "fence in the frame": lambda q: Said(q.frame_parts(_fence)),
     "list of changes before": lambda q: Said(f"{q.say('changes')}\n\n{q.exact}"),
     "names the tags before": lambda q: Said(f"{q.say('between')}\n\n{q.exact}"),
@@ -120,6 +119,7 @@ FORGETFUL: Mapping[str, Callable[[Question], Said]] = {
     "whole document": lambda q: Said(q.document.good),
     "whole document in a fence": lambda q: Said(_fence(q.document.good.rstrip("\n"))),
     "whole document, remarks around": lambda q: Said(f"{q.say('before')}\n\n{q.document.good}\n\n{q.say('behind')}"),
+    "without heading": lambda q: Said(q.frame_parts(_without_heading)),
     "another part": lambda q: Said(_another_part(q)),
     "nothing of it": lambda q: Said(q.say("done")),
     "another id": lambda q: Said(q.exact.replace('id="', 'id="a1').replace("STEP: ", "SCHRITT: ")),

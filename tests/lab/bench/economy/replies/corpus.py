@@ -100,11 +100,11 @@ def answer_to(draft: Draft, *replies: str) -> list[Attempt]:
 
 
 def talk(every: Sequence[Draft]) -> Iterator[Trial]:
-    """Replies that are no section, alone and in a fence; the agent says the same twice."""
+    """Replies that are no section, alone, in a fence and in the frame; the agent says the same twice."""
     texts = [text.replace("\\n", "\n") for text in lines_of("not_the_part.txt")]
     for text in texts:
         for draft in every:
-            for reply in (text, fence(text)):
+            for reply in (text, fence(text), framed(draft.asked_for(text), text)):
                 history = answer_to(draft, reply, reply)
                 bad = "entered" if history[-1].answer != draft.answer else ""
                 yield Trial("talk, errors, refusals, tool calls", draft.name, reply, bad)
@@ -156,14 +156,14 @@ def right(every: Sequence[Draft]) -> Iterator[Trial]:
 
 
 def asked_again(every: Sequence[Draft]) -> Iterator[Trial]:
-    """Each body in a form without a clear beginning or end: asked for again, and taken from the frame then."""
+    """Each body in a form without a heading or a clear end: asked for again, and taken from the frame then."""
     for draft in every:
         for body in draft.bodies:
             for form, write in ASKED_AGAIN.items():
                 history = answer_to(draft, write(draft.asked_for(body)))
                 bad = "entered" if history[-1].answer != draft.answer else ""
                 [(tag, _)] = read(feedback_of(history)).frames if not bad else [("", "")]
-                reply = framed(Asked(tag, draft.asked, body, draft.lang), body)
+                reply = framed(one := Asked(tag, draft.asked, body, draft.lang), heading(one))
                 last = validate_attempt(history, reply, draft.rules, feedback=feedback_of(history))
                 yield Trial("asked again", form, reply, bad or missed(draft, body, [*history, last]))
 

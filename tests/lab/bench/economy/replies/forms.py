@@ -60,14 +60,13 @@ def _whole(one: Asked) -> str:
 #: A form that is taken without another question.
 TAKEN: Mapping[str, Callable[[Asked], str]] = {
     "frame": lambda one: framed(one, heading(one)),
-    "frame, no heading": lambda one: framed(one, one.body),
     "frame, level 3": lambda one: framed(one, heading(one, "### {}")),
     "frame, bold title": lambda one: framed(one, heading(one, "**{}**")),
     "frame, fence inside": lambda one: framed(one, fence(heading(one))),
     "frame in a fence": lambda one: fence(framed(one, heading(one)), "xml"),
     "frame, said around": lambda one: f"{one.before_it}\n\n{framed(one, heading(one))}\n\n{one.behind_it}",
     "frame in one line": lambda one: (
-        framed(one, one.body).replace(f"{one.tag}\n", one.tag).replace("\n</part>", "</part>")
+        framed(one, heading(one)).replace(f"{one.tag}\n", one.tag).replace("\n</part>", "</part>")
     ),
     "frame, crlf": lambda one: framed(one, heading(one)).replace("\n", "\r\n"),
     "frame, single quotes": lambda one: framed(one, heading(one)).replace('"', "'", 2),
@@ -89,12 +88,13 @@ TAKEN: Mapping[str, Callable[[Asked], str]] = {
     "whole": _whole,
     "whole, fence": lambda one: fence(_whole(one)),
 }
-#: A form without a clear beginning or end: nothing of it enters, and the part is asked for again.
+#: A form without the heading, or without a clear end: nothing of it enters, and the part is asked for again.
 ASKED_AGAIN: Mapping[str, Callable[[Asked], str]] = {
     "body": lambda one: one.body,
     "body, said around": lambda one: f"{one.before_it}\n\n{one.body}\n\n{one.behind_it}",
     "heading, said before": lambda one: f"{one.before_it}\n\n{heading(one)}",
     "heading, said behind": lambda one: f"{heading(one)}\n\n{one.behind_it}",
+    "frame, no heading": lambda one: framed(one, one.body),
     "another frame": lambda one: framed(one, one.body).replace(one.tag, '<part id="0a0a0a">'),
     "fence, body alone": lambda one: fence(one.body),
 }
