@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from tests.support import alive, wait_for
 from worker.enforcement.policies import read_policy
-from worker.enforcement.policy import Policy
+from worker.enforcement.policy import Policy, Retry, decide_next
 from worker.enforcement.validator_process import MOST_CHARACTERS
 from worker.turns.validation_pool import ValidationCase, ValidationPool, ValidatorsUnavailable, validate_case
 
@@ -166,6 +166,27 @@ def test_our_own_rules_that_fail_in_the_worker_are_blamed_and_end_no_turn(monkey
 
     monkeypatch.setattr("worker.turns.validation_pool.validate_case", lambda what: fails(what) or validate_case(what))
     assert codes(ValidationPool(10), case("Ja.", "step_marker")) == [("step_marker", "VALIDATOR_ERROR")]
+
+
+def test_a_reply_that_takes_too_long_to_read_is_an_issue_and_costs_no_more_than_two_time_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[object] = []
+    monkeypatch.setattr("worker.enforcement.attempt_validation.list_candidates", lambda *_: read.append(1))
+    first = validate_case(case("Ja.", "step_marker", "adr_structure"))
+    what = case("- - - - a\n" * 200_000, "step_marker", "adr_structure")
+    judges = ValidationPool(0.02)
+    with capture_logs() as logs:
+        attempt = judges.validate_answer(replace(what, history=(first,)))
+        assert [issue.validator for issue in attempt.issues] == ["step_marker", "content_guard"]
+        monkeypatch.setattr(judges, "_try_work", lambda *_: None)
+        assert [issue.validator for issue in judges.repair(what).issues] == ["content_guard"]
+    assert attempt.answer == "Ja."
+    assert isinstance(decide_next([first, attempt]), Retry)
+    assert [log["validator"] for log in logs] == ["content_guard"] * 2
+    repaired = ValidationPool(60).repair(replace(what, text=attempt.answer, history=(first, attempt)))
+    assert (repaired.text[:3], repaired.accepted) == ("Ja.", False)
+    assert read == [], "this process reads no such reply"
 
 
 def test_many_threads_share_a_few_children(install: Callable[[str], None], tmp_path: Path) -> None:

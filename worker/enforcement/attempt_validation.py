@@ -27,6 +27,7 @@ from worker.enforcement.repair import RepairResult, repair_answer
 from worker.enforcement.replies.refusals import is_refusal
 from worker.enforcement.reply_merging import MergedAnswer, list_candidates
 from worker.enforcement.validation_faults import ValidationFaults
+from worker.enforcement.validator_process import run_step_isolated
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text, clip_text, make_issue
 from worker.enforcement.validators.services import CostMeter
@@ -56,12 +57,14 @@ def validate_attempt(
     if not complete:
         return Attempt(number=number, text=text, answer=text, complete=False, feedback=feedback, fresh=fresh)
     context = dict(context or {})
-    faults = ValidationFaults(str(context.get("locale", DEFAULT_LOCALE)))
+    texts = [text, *(each.answer for each in history), *(context.get("files") or {}).values()]
+    limited = partial(run_step_isolated, validators, texts)
+    faults = ValidationFaults(str(context.get("locale", DEFAULT_LOCALE)), run_limited=limited)
     before = faults.run_step(partial(weigh_attempts, history, policy or Policy()), list(history))
     said, edits = NormalisedText(text), tuple[str, ...]()
     candidates = [MergedAnswer(text if assembled is None else assembled)]
     if assembled is None:
-        said = faults.run_step(partial(normalise_answer, text), said)
+        said = faults.read(partial(normalise_answer, text), said)
         edits = faults.run_step(partial(_describe_normaliser_edits, said, faults.locale), tuple[str, ...]())
         candidates = [MergedAnswer(said.text)]
     kept = None if fresh or assembled is not None else faults.run_step(partial(_find_kept, before), None)
@@ -69,19 +72,19 @@ def validate_attempt(
         read = text if FENCE in _edit_names(said) else said.text  # the fence shows where a part ends
         files = _markdown_files(context)
         listing = partial(list_candidates, kept.answer, kept.errors, said.text, files, feedback, read)
-        candidates = faults.run_step(listing, [MergedAnswer(kept.answer)])
+        candidates = faults.read(listing, [MergedAnswer(kept.answer)])
     with CostMeter() as counted:
         choosing = partial(_choose_candidate, candidates, validators, context, policy, faults)
         default = min(candidates, key=lambda each: each.whole)
         found = faults.run_step(choosing, _ExaminedAnswer(default, default.answer, []))
         finding = partial(_find_losses, before, found, context, fresh=fresh)
-        issues = [*found.issues, *(faults.run_step(finding, list[ValidationIssue]()) if before else ())]
+        issues = [*found.issues, *(faults.read(finding, list[ValidationIssue]()) if before else ())]
         finding = partial(_find_flaws, found.answer, said, issues, faults.locale)
-        issues += faults.run_step(finding, list[ValidationIssue]())
+        issues += faults.read(finding, list[ValidationIssue]())
         finding = partial(_find_refusal, found.answer, str(context.get("prompt", "")), faults.locale)
         issues += faults.run_step(finding, list[ValidationIssue]())
     describing = partial(_describe_edits, found.merged, said.text, faults.locale)
-    edits += faults.run_step(describing, tuple[str, ...]()) if kept is not None else ()
+    edits += faults.read(describing, tuple[str, ...]()) if kept is not None else ()
     return Attempt(
         number=number,
         text=text,

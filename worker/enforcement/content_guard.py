@@ -63,7 +63,7 @@ def derive_request(answer: str, errors: Iterable[ValidationIssue]) -> RetryReque
     shortens = any(error.shortens for error in mine)
     if len(named) > MOST_PARTS:
         return RetryRequest((), whole=True, shortens=shortens)
-    adr = only_adr(answer)
+    adr = only_adr(answer) if any(named) else None
     by_lines = adr and adr.header is not None and header_lines.is_editable_by_lines(adr.yaml_text)
     if any(map(header_key, named)) and not by_lines:
         named = dict.fromkeys(YAML_HEADER if in_header(part) and header_key(part) else part for part in named)

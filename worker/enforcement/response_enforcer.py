@@ -17,7 +17,7 @@ from worker.enforcement.documents.step import extract_step, step_of
 from worker.enforcement.error_stream import error_frames
 from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide_next, demote_issues
 from worker.enforcement.repair import RepairResult, repair_attempt
-from worker.enforcement.validator_process import SECONDS, isolate_validators, runs_in_place
+from worker.enforcement.validator_process import SECONDS, are_long, isolate_validators, runs_in_place
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import make_issue
 from worker.enforcement.validators.registry import UnknownValidatorError, check_unique_names, select_validators
@@ -90,8 +90,8 @@ class ResponseEnforcer:
             validators: copied into a new list.
             policy: reactions to errors; its ``max_attempts`` replaces ``max_retries``.
             locale: language of feedback and issues, ``de`` or ``en``.
-            validation_seconds: time limit of a validator for one answer; 0 for none. Unbounded validators and texts
-                above 64 kB run in a child process.
+            validation_seconds: time limit of a validator, and of each step of our own code, for one answer; 0 for
+                none. Unbounded validators and texts above 64 kB run in a child process.
 
         Raises:
             ValueError: ``max_retries`` or ``validation_seconds`` is negative, or two validators have the same name.
@@ -189,7 +189,8 @@ class ResponseEnforcer:
     ) -> Found:
         """Run a validation or repair and return its result. Use a thread if the event loop might block."""
         texts = [*texts, *(context.get("files") or {}).values()]
-        if not self.validation_seconds or all(runs_in_place(validator, texts) for validator in active):
+        in_place = not are_long(texts) and all(runs_in_place(validator, texts) for validator in active)
+        if in_place or not self.validation_seconds:
             return work(validators=active)
         with isolate_validators(active, seconds=self.validation_seconds) as guarded:
             return await asyncio.to_thread(work, validators=guarded)

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.content_guard import GUARD, NOT_JUDGED
@@ -37,6 +37,12 @@ class ValidationFaults:
 
     locale: str
     issues: list[ValidationIssue] = field(default_factory=list)
+    #: Runs a step that reads texts, with a time limit if they are long.
+    run_limited: Callable[[Callable[[], Any]], Any] = lambda step: step()
+
+    def read(self, step: Callable[[], Found], otherwise: Found) -> Found:
+        """Run a step that reads texts, with its time limit. If the step raises or overruns, as ``run_step``."""
+        return self.run_step(lambda: self.run_limited(step), otherwise)
 
     def run_step(self, step: Callable[[], Found], otherwise: Found) -> Found:
         """Run a step and return its result. If the step raises, record an issue and return ``otherwise``."""

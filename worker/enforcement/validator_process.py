@@ -9,9 +9,10 @@ import resource
 import signal
 import threading
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from api_client.contract.issue import ValidationIssue
@@ -29,9 +30,12 @@ MOST_CHARACTERS = 64 * 1024
 
 def runs_in_place(validator: ResponseValidator, texts: Collection[str]) -> bool:
     """Return True if the validator may check these texts in this process, without a child process."""
-    if _stays_in_process(validator):
-        return True
-    return sum(map(len, texts)) <= MOST_CHARACTERS and validator.bounded_on(texts)
+    return _stays_in_process(validator) or (not are_long(texts) and validator.bounded_on(texts))
+
+
+def are_long(texts: Collection[str]) -> bool:
+    """Return True if texts are so long that a time limit is needed to read them."""
+    return sum(map(len, texts)) > MOST_CHARACTERS
 
 
 def _stays_in_process(validator: ResponseValidator) -> bool:
@@ -41,7 +45,7 @@ def _stays_in_process(validator: ResponseValidator) -> bool:
 @contextmanager
 def isolate_validators(
     validators: Sequence[ResponseValidator], *, seconds: float | None = None, memory_mb: int | None = None
-) -> Iterator[tuple[ResponseValidator, ...]]:
+) -> Iterator[IsolatedValidators]:
     """Yield validators whose risky calls run in a child process, until the block ends.
 
     Risky are long texts and validators without a known bound. ``seconds`` and ``memory_mb`` limit each call; 0 seconds
@@ -52,9 +56,30 @@ def isolate_validators(
     child = ValidatorProcess(apart, seconds, MEMORY_MB if memory_mb is None else memory_mb)
     stand_ins = {id(validator): _ValidatorProxy(validator, child, place) for place, validator in enumerate(apart)}
     try:
-        yield tuple(stand_ins.get(id(validator), validator) for validator in validators)
+        isolated = IsolatedValidators(stand_ins.get(id(validator), validator) for validator in validators)
+        isolated.child = child if seconds else None
+        yield isolated
     finally:
         child.close()
+
+
+class IsolatedValidators(tuple[ResponseValidator, ...]):
+    """Validators and the child process that runs their risky calls; None without a time limit."""
+
+    child: ValidatorProcess | None
+
+
+def run_step_isolated(validators: Sequence[ResponseValidator], texts: Collection[str], step: Callable[[], Any]) -> Any:
+    """Run a step of our own code on these texts: in the child process of isolated validators if the texts are long.
+
+    Raises ``ValidatorFailure`` if the child fails.
+    """
+    child = validators.child if isinstance(validators, IsolatedValidators) else None
+    return child.call_validator(-1, "run_step", (step,)) if child and are_long(texts) else step()
+
+
+#: Stands for our own code in the child process, where each of its steps has the time limit of a validator.
+_OWN_CODE: Any = SimpleNamespace(patience=0.0, run_step=lambda step: step())
 
 
 class _ValidatorProxy(ResponseValidator):
@@ -108,8 +133,9 @@ class ValidatorProcess:
     """
 
     def __init__(self, validators: Sequence[ResponseValidator], seconds: float, memory_mb: int) -> None:
-        self._validators, self._seconds, self._memory_mb = validators, seconds, memory_mb
-        self._overran = [0] * len(validators)
+        self._validators: list[ResponseValidator] = [*validators, _OWN_CODE]
+        self._seconds, self._memory_mb = seconds, memory_mb
+        self._overran = [0] * len(self._validators)
         self._pid = 0
         self._pipe: Connection | None = None
         self._closed = False
@@ -118,7 +144,7 @@ class ValidatorProcess:
     def call_validator(self, place: int, method: str, arguments: tuple[Any, ...]) -> Any:
         """Call a method of a validator in the child process and return the method's result.
 
-        ``place`` is the index of the validator. Raises ``ValidatorFailure`` if the method raised, timed out or killed
+        ``place`` is the index of the validator, -1 of our own code. Raises ``ValidatorFailure`` if the method raised, timed out or killed
         the child.
         """
         seconds = self._seconds + self._validators[place].patience

@@ -2,8 +2,8 @@
 
 A runaway regular expression holds the interpreter lock, and would cost all leases of the process. Only our own
 validators run in the worker itself, on texts of ordinary length, which bounds their time
-(tests/unit/enforcement/test_foreign_input.py). A child that overruns is killed; its validators are then run one by one
-to find the guilty ones.
+(tests/unit/enforcement/test_foreign_input.py). A child that overruns is killed; then the answer is read without
+validators, and the validators are run one by one to find the guilty ones.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import structlog
 from api_client.contract.frozen import checked_frozen
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.validator_names import BUILT_IN
-from worker.enforcement.attempt import Attempt
+from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
 from worker.enforcement.attempt_validation import validate_attempt
+from worker.enforcement.content_guard import GUARD
 from worker.enforcement.policies import PolicyFile, build_rules
 from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Policy
@@ -155,9 +156,12 @@ def validate_case(case: ValidationCase) -> Attempt:
 
 def repair_case(case: ValidationCase) -> RepairResult:
     """Repair a validated answer in this process. Raises ``ValidatorsUnavailable``."""
+    return repair_attempt(_find_chosen(case), case.history, _build_case_validators(case), case.context)
+
+
+def _find_chosen(case: ValidationCase) -> Attempt:
     unknown = Attempt(number=1, text=case.text, answer=case.text)
-    chosen = next((attempt for attempt in reversed(case.history) if attempt.answer == case.text), unknown)
-    return repair_attempt(chosen, case.history, _build_case_validators(case), case.context)
+    return next((attempt for attempt in reversed(case.history) if attempt.answer == case.text), unknown)
 
 
 class ValidationPool:
@@ -172,36 +176,53 @@ class ValidationPool:
         self._children = _ChildPool(children or os.cpu_count() or 1, memory_mb)
 
     def validate_answer(self, case: ValidationCase) -> Attempt:
-        """Validate a new answer. Report a validator that takes too long or crashes as ``VALIDATOR_ERROR``."""
-        found = self._try_work(validate_case, case)
+        """Validate a new answer. Report a validator that takes too long or crashes as ``VALIDATOR_ERROR``.
+
+        The content guard is reported if our own code does; then the best earlier answer still counts.
+        """
+        found = self._work_in_parts(validate_case, case)
         if found is not None:
             return found
-        rest, errors = self._isolate_blamed(validate_case, case)
-        rest = rest or validate_case(replace(case, names=()))
-        return replace(rest, issues=(*rest.issues, *errors))
+        kept = None if case.fresh else find_best_attempt(latest_attempts(case.history))
+        answer, issues = (kept.answer, kept.issues) if kept else (case.text, ())
+        return Attempt(
+            number=len(case.history) + 1,
+            text=case.text,
+            answer=answer,
+            issues=(*issues, self._report_overrun(GUARD, case)),
+            feedback=case.feedback,
+            fresh=case.fresh,
+        )
 
     def repair(self, case: ValidationCase) -> RepairResult:
         """Repair a validated answer. Report a validator that takes too long or crashes as ``VALIDATOR_ERROR``."""
-        found = self._try_work(repair_case, case)
+        found = self._work_in_parts(repair_case, case)
         if found is not None:
             return found
-        rest, errors = self._isolate_blamed(repair_case, case)
-        rest = rest or repair_case(replace(case, names=()))
-        return replace(rest, issues=(*rest.issues, *errors))
+        issues = (*_find_chosen(case).issues, self._report_overrun(GUARD, case))
+        return RepairResult(text=case.text, issues=issues)
 
-    def _isolate_blamed(
-        self, work: Callable[[ValidationCase], Found], case: ValidationCase
-    ) -> tuple[Found | None, list[ValidationIssue]]:
-        """Find validators that crash or take too long. Return the other validators' result and an issue for each."""
+    def _work_in_parts(self, work: Callable[[ValidationCase], Found], case: ValidationCase) -> Found | None:
+        """Return the result with an issue for each validator that takes too long or crashes.
+
+        Return None if our own code does: then each attempt at a result would take as long, so only one more is made.
+        """
+        found = self._try_work(work, case)
+        if found is not None:
+            return found
+        bare = self._try_work(work, replace(case, names=())) if case.names else None
+        if bare is None:
+            return None
         sound = tuple(name for name in case.names if self._try_work(work, replace(case, names=(name,))) is not None)
-        blamed = [name for name in case.names if name not in sound]
-        log.error("validators.overran", validators=blamed, seconds=self._seconds)
+        joined: Found = self._try_work(work, replace(case, names=sound)) or bare
+        blamed = tuple([self._report_overrun(name, case) for name in case.names if name not in sound])
+        return replace(joined, issues=joined.issues + blamed)
+
+    def _report_overrun(self, name: str, case: ValidationCase) -> ValidationIssue:
+        log.error("validators.overran", validator=name, seconds=self._seconds)
         problem = f"took longer than {self._seconds:g} s, or took its process down"
-        errors = [
-            replace(make_issue("VALIDATOR_ERROR", case.policy.locale, validator=name, problem=problem), validator=name)
-            for name in blamed
-        ]
-        return self._try_work(work, replace(case, names=sound)), errors
+        issue = make_issue("VALIDATOR_ERROR", case.policy.locale, validator=name, problem=problem)
+        return replace(issue, validator=name)
 
     def _try_work(self, work: Callable[[ValidationCase], Found], case: ValidationCase) -> Found | None:
         """Validate or repair an answer. Return None if a validator raises, crashes or takes too long."""

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 
 from tests.support import alive, wait_for
 from tests.unit.enforcement.samples import ADR, header_with
+from tests.unit.enforcement.test_response_enforcer import Runner as TextRunner
 from worker.cli.validate import validate
 from worker.enforcement import (
     FileExistenceValidator,
@@ -26,13 +27,15 @@ from worker.enforcement import (
     ResponseValidator,
     StepMarkerValidator,
     ValidationIssue,
+    attempt_validation,
     run_validators,
 )
 from worker.enforcement.rules import LengthRule, RegexRule
-from worker.enforcement.validator_process import isolate_validators, lift_memory_limit, limit_memory
+from worker.enforcement.validator_process import MOST_CHARACTERS, isolate_validators, lift_memory_limit, limit_memory
 from worker.enforcement.validators.services import CostMeter, ValidationCost, record_cost
 
 MEMORY_MB = 64
+MARKER = "<!-- STEP: done -->"
 
 
 def eat() -> None:
@@ -139,6 +142,23 @@ def test_a_rule_of_regular_expressions_that_runs_away_is_ended() -> None:
         ("regex", "VALIDATOR_ERROR"),
         ("length", "ANSWER_TOO_SHORT"),
     ]
+
+
+@pytest.mark.parametrize("rules", [[StepMarkerValidator()], [StepMarkerValidator(), RegexRule(must=("a",))]])
+@pytest.mark.parametrize("step", ["normalise_answer", "list_candidates", "_find_losses", "_find_flaws"])
+async def test_a_reply_that_takes_too_long_to_read_is_an_issue_and_the_turn_goes_on(
+    rules: list[ResponseValidator], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = TextRunner("Ja, a.", "b\n" * MOST_CHARACTERS, MARKER)
+    own = getattr(attempt_validation, step)
+    monkeypatch.setattr(
+        attempt_validation, step, lambda *given, **more: run_away() if len(agent.calls) == 2 else own(*given, **more)
+    )
+    enforcer = ResponseEnforcer(agent, validators=rules, validation_seconds=0.3, locale="en")
+    result = await enforcer.run_with_enforcement("s", "?")
+    assert ("content_guard", "VALIDATOR_ERROR") in [(i.validator, i.code) for i in result.history[1].issues]
+    assert result.success
+    assert result.response == f"Ja, a.\n\n{MARKER}"
 
 
 def test_rules_of_a_known_bound_start_no_child(tmp_path: Path) -> None:
