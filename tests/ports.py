@@ -1,4 +1,4 @@
-"""Free ports for the servers that tests start."""
+"""Ports of the servers that tests start."""
 
 import random
 import socket
@@ -28,3 +28,9 @@ def free_port() -> int:
             continue
         _held.append(held)
         return port
+
+
+def answers_on(port: int) -> bool:
+    """Return True if a server takes connections on a loopback port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

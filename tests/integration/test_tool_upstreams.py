@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("mcp")
 
 from api_client.contract.settings import load_settings
-from tests.ports import free_port
+from tests.ports import answers_on, free_port
 from tests.support import processes_with, wait_until
 from tests.tools.running import HERE, PYTHON
 from worker.plugins.tools import upstream
@@ -135,7 +135,7 @@ async def test_a_server_with_a_url_that_is_down_or_restarted_costs_no_unknown_ou
         await pool.find_session(server, "o")
     first = subprocess.Popen(command)
     try:
-        await wait_until(lambda: _answers(port))
+        await wait_until(lambda: answers_on(port))
         session = await pool.find_session(server, "o")
         await session.call_tool("write", {"note": "a"})
     finally:
@@ -145,7 +145,7 @@ async def test_a_server_with_a_url_that_is_down_or_restarted_costs_no_unknown_ou
         await session.call_tool("write", {"note": "b"})
     second = subprocess.Popen(command)
     try:
-        await wait_until(lambda: _answers(port))
+        await wait_until(lambda: answers_on(port))
         for _ in range(2):
             session = await pool.find_session(server, "o")
             try:
@@ -157,13 +157,6 @@ async def test_a_server_with_a_url_that_is_down_or_restarted_costs_no_unknown_ou
         second.kill()
         second.wait()
     assert (tmp_path / "counts").read_text() == "a\nc\n"
-
-
-def _answers(port: int) -> bool:
-    import socket
-
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Elsewhere(http.server.BaseHTTPRequestHandler):

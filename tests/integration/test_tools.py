@@ -15,7 +15,7 @@ pytest.importorskip("mcp")
 from api_client.contract.event_kinds import AttemptTool
 from api_client.contract.turn import Outcome
 from tests.installation import Installation
-from tests.ports import free_port
+from tests.ports import answers_on, free_port
 from tests.support import wait_for, wait_until
 from tests.tools.running import HERE, PYTHON, block, call, counting, equip, gateways, rows, told
 
@@ -31,6 +31,7 @@ async def test_an_agent_uses_the_tools_of_a_process_and_of_a_url(installation: I
             counting(root, writes="allow"),
             block("web", url=f"http://127.0.0.1:{port}/mcp", writes="allow"),
         )
+        await wait_until(lambda: answers_on(port))
         installation.worker()
         calls = [("list", {}), ("counter__write", {"note": "a"}), ("web__write", {"note": "b"}), ("counter__read", {})]
         turn = await installation.result(await call(installation, *calls))

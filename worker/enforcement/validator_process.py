@@ -144,8 +144,8 @@ class ValidatorProcess:
     def call_validator(self, place: int, method: str, arguments: tuple[Any, ...]) -> Any:
         """Call a method of a validator in the child process and return the method's result.
 
-        ``place`` is the index of the validator, -1 of our own code. Raises ``ValidatorFailure`` if the method raised, timed out or killed
-        the child.
+        ``place`` is the index of the validator, or -1 for our own code. Raises ``ValidatorFailure`` if the method
+        raised, timed out or killed the child.
         """
         seconds = self._seconds + self._validators[place].patience
         with self._lock:

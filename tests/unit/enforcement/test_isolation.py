@@ -154,7 +154,7 @@ async def test_a_reply_that_takes_too_long_to_read_is_an_issue_and_the_turn_goes
     monkeypatch.setattr(
         attempt_validation, step, lambda *given, **more: run_away() if len(agent.calls) == 2 else own(*given, **more)
     )
-    enforcer = ResponseEnforcer(agent, validators=rules, validation_seconds=0.3, locale="en")
+    enforcer = ResponseEnforcer(agent, validators=rules, validation_seconds=1.0, locale="en")
     result = await enforcer.run_with_enforcement("s", "?")
     assert ("content_guard", "VALIDATOR_ERROR") in [(i.validator, i.code) for i in result.history[1].issues]
     assert result.success
