@@ -274,6 +274,14 @@ lock: $(READY) ## Write both locks again from pyproject.toml (needs uv): the dev
 	$(LOCK) --all-extras -o requirements.lock
 	$(LOCK) --extra image --constraint requirements.lock -o compose/requirements.lock
 
+CYCLONEDX := .helix-tools/cyclonedx-7.5.0
+.PHONY: release
+release: $(READY) ## Build the wheel of HEAD twice, compare, and write it with bill of materials (CycloneDX) and provenance (SLSA) into dist/
+	@test -x $(CYCLONEDX)/bin/cyclonedx-py || { $(PYTHON) -m venv $(CYCLONEDX) \
+	  && $(CYCLONEDX)/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0; } \
+	  || { rm -rf $(CYCLONEDX); echo "cyclonedx-bom could not be installed" >&2; exit 2; }
+	@$(BIN)/python -m tests.lab.supply.release $(CURDIR)/$(CYCLONEDX)/bin/cyclonedx-py dist
+
 AUDIT := .helix-tools/audit-2.10.1
 .PHONY: audit licences
 audit: $(READY) ## Ask an advisory database about both locks ("unknown" where none is reached; AUDIT_ARGS=--strict fails then)

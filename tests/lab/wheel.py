@@ -1,7 +1,8 @@
-"""``python -m tests.lab.wheel`` (``make test-wheel``): the wheel as its users get it, and not this checkout.
+"""``python -m tests.lab.wheel [3.13 uv ...]`` (``make test-wheel``): the wheel as its users get it, and not this checkout.
 
 Builds the wheel, installs it into an empty environment as the README says, on each supported Python that is there, and
-runs ``turns doctor`` and ``turns demo`` from it. One line a Python; exit code 1 when one of them failed.
+runs ``turns doctor`` and ``turns demo`` from it, in a folder whose own modules bear the names of ours. Then ``uv tool``
+and ``pipx`` install it. One line each; exit code 1 when one of them failed.
 """
 
 import os
@@ -20,6 +21,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _SECONDS = 600
+#: Modules of a user's own that must not be taken for ours.
+_NAMESAKES = ("worker", "api_client", "celery", "redis", "click")
+#: Installer of programs -> its command, and what says where it puts them (below the folder of the run).
+_INSTALLERS = {
+    "uv": (["uv", "tool", "install", "--python"], {"UV_TOOL_DIR": "tools", "UV_TOOL_BIN_DIR": "bin"}),
+    "pipx": (["pipx", "install", "--python"], {"PIPX_HOME": "tools", "PIPX_BIN_DIR": "bin"}),
+}
 #: What an installation needs of our environment: where the package index is, and nothing of a developer's.
 _KEPT = ("PATH", "LANG", "TMPDIR", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
@@ -28,15 +36,17 @@ class Failed(Exception):
     """A step ended with an exit code other than 0; the text is its output."""
 
 
-def main() -> None:
-    """Try every Python; ends the process."""
+def main(wanted: list[str]) -> None:
+    """Try every Python and installer, or those that are named; ends the process."""
     with tempfile.TemporaryDirectory(prefix="wheel-") as made:
         folder = Path(made)
         wheel = build(folder)
         extras = readme_extras((ROOT / "README.md").read_text(encoding="utf-8"))
         print(f"{wheel.name}[{extras}], as the README installs it:", flush=True)
         with ThreadPoolExecutor() as all_at_once:  # an installation mostly waits
-            fine = list(all_at_once.map(lambda version: tried(version, wheel, extras, folder), supported()))
+            versions = [each for each in supported() if each in wanted or not wanted]
+            fine = list(all_at_once.map(lambda version: tried(version, wheel, extras, folder), versions))
+        fine += [tried_as_tool(name, wheel, extras, folder) for name in _INSTALLERS if name in wanted or not wanted]
     sys.exit(0 if all(fine) else 1)
 
 
@@ -78,10 +88,7 @@ def tried(version: str, wheel: Path, extras: str, folder: Path) -> bool:
     if not python:
         print(f"  {version}  skipped: no python{version} with venv on PATH or in pyenv", flush=True)
         return True
-    home = folder / version
-    home.mkdir()
-    environ = {name: os.environ[name] for name in _KEPT if name in os.environ} | {"HOME": str(home)}
-    environ |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    home, environ = furnish(folder / version)
     turns = home / "venv" / "bin" / "turns"
     begun = time.monotonic()
     try:
@@ -100,6 +107,34 @@ def tried(version: str, wheel: Path, extras: str, folder: Path) -> bool:
     took = f"installed in {installed - begun:.0f} s, ran in {time.monotonic() - installed:.0f} s"
     print(f"  {version}  turns doctor and turns demo ({played} scenes) fine; {took}", flush=True)
     return True
+
+
+def tried_as_tool(name: str, wheel: Path, extras: str, folder: Path) -> bool:
+    """Install by a program that keeps other programs apart, run ``turns doctor``, and say how it went."""
+    home, environ = furnish(folder / name)
+    command, places = _INSTALLERS[name]
+    environ |= {variable: str(home / place) for variable, place in places.items()}
+    try:
+        run([sys.executable, "-m", "venv", str(home / "own")], home, environ)
+        run([str(home / "own/bin/pip"), "install", "--quiet", name], home, environ)
+        program = [str(home / "own/bin" / command[0]), *command[1:], sys.executable]
+        run([*program, f"{wheel}[{extras}]"], home, environ)
+        with installation(home / "bin/turns", home, environ):
+            run([str(home / "bin/turns"), "doctor"], home, environ)
+    except (Failed, subprocess.TimeoutExpired) as error:
+        print(f"  {name}  FAILED\n{error}", flush=True)
+        return False
+    print(f"  {name}  installs it; turns doctor fine", flush=True)
+    return True
+
+
+def furnish(home: Path) -> tuple[Path, dict[str, str]]:
+    """Make an empty home that has a user's own modules, and return it with its environment."""
+    home.mkdir()
+    for name in _NAMESAKES:
+        (home / f"{name}.py").write_text(f"raise SystemExit('{name}.py of the user was imported')\n")
+    environ = {name: os.environ[name] for name in _KEPT if name in os.environ} | {"HOME": str(home)}
+    return home, environ | {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_INDEX"))}
 
 
 @contextmanager
@@ -141,4 +176,4 @@ def run(command: list[str], directory: Path, environ: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,1 +1,1 @@
-"""What we take from others: known vulnerabilities (``make audit``) and licences (``make licences``)."""
+"""What we take from others (``make audit``, ``make licences``) and what we give away (``make release``)."""
