@@ -9,7 +9,8 @@ A question is {"text", "name"} and what goes with it:
 - "once", a text on the page, with "do": "look", "stop", "reload", "second-tab", "run", which runs "command", or
   "answer": a person for each button in "press" follows the link of that text; then "command" runs, and all press at the
   same time, with "late" when the link asks nobody any more. "answered" is what each of them reads then.
-- "images": how many images the answer has; "drawn" has the width of each in pixels, once all are drawn.
+- "images": how many images the answer has; "drawn" has the width of each in pixels, once all are drawn, and "linked"
+  the text and the address of each link to a file.
 - "then", when the answer has ended: "regenerate", "continue", "edit" (to "edited"), "say" ("more") or "merge".
 - "marks", name to a pattern: "seconds" says how long after Enter each stood in the last answer.
 - "refused": Open WebUI itself refuses the image, so that nothing is asked; only its words are seen.
@@ -108,6 +109,8 @@ class Visitor:
         self._picture(f"{name}-reload")
         if images := question.get("images"):
             seen["drawn"] = self._until(lambda: self._drawn(images))
+            links = self.page.locator(".chat-assistant a[href*='/files/']")
+            seen["linked"] = links.evaluate_all("all => all.map(one => [one.innerText, one.href])")
         seen["shows_usage"] = bool(self.page.locator("[id^=info-]").count())
         if question.get("tags"):
             seen["tags"] = self._until(lambda: [tag["name"] for tag in self._call(f"/api/v1/chats/{chat_id}/tags")])
@@ -214,11 +217,13 @@ class Visitor:
 
         def look() -> bool:
             nonlocal once, other
+            # The status line may have the words of the link before the link is there.
+            may = question.get("do") != "answer" or self.page.locator(".chat-assistant a", has_text=once).count()
             text = self._text()
             if new := not texts or texts[-1] != text:
                 texts.append(text)
                 self._picture(f"{name}-{len(texts):03}")
-            if once and once in text:
+            if once and may and once in text:
                 if question["do"] == "answer":
                     seen["answered"] = self._answer(question)
                 elif other := self._do(question):

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from api_client.client import TurnsClient
@@ -39,7 +40,12 @@ tools:
   - {tool: Bash, arguments: {command: "echo late *"}, do: ask, wait_seconds: 30}
   - {tool: Bash, arguments: {command: "echo *"}, do: ask}
 """
-COMMAND = "cp ../../../../../adr/ring.png output/ring.png && echo ran >> ../../../../../adr/runs"
+#: Characters that Markdown or KaTeX would read as more than characters.
+TABLE, RING = "Q3 report (final) [v2] $x$ 100% a_b_c.csv", "ring (1) $y$.png"
+COMMAND = (
+    "cp ../../../../../adr/ring.png 'output/ring (1) $y$.png' && echo ran >> ../../../../../adr/runs"
+    f" && printf '%s' '\\(a\\) $b$ *c*' > 'output/{TABLE}'"
+)
 ASKED = {"once": "Ja oder Nein", "do": "answer"}
 #: What people press, question for question.
 WAYS = {"yes": ["Ja"], "no": ["Nein"], "expired": ["Ja"], "two at once": ["Ja", "Nein"]}
@@ -59,7 +65,7 @@ class Model(Stub):
         said = json.dumps(request["messages"][-1], ensure_ascii=False)
         if "Danke" in json.dumps(request["messages"]):
             return says("Gern.\n\n<!-- STEP: done -->")
-        if "nicht erlaubt" in said:
+        if "nicht erlaubt" in said or "did not allow" in said:
             return says("Dann lasse ich es.\n\n<!-- STEP: done -->")
         if "tool_result" in said:
             return says("Das Bild liegt bei.\n\n<!-- STEP: done -->")
@@ -135,19 +141,29 @@ def site(model: Model, tmp_path: Path) -> Iterator[Site]:
 def test_a_person_says_yes_or_no_by_the_link_in_the_chat_and_the_answer_goes_on(site: Site, model: Model) -> None:
     runs = site.root / "adr" / "runs"
     asked = {**ASKED, "text": "Bitte hole das Bild"}
-    no = site.ask({**asked, "name": "no", "press": ["Nein"]})["no"]
+    english = {**asked, "text": "Please get the picture for me", "once": "Yes or no"}
+    no = site.ask({**english, "name": "no", "press": ["No"]})["no"]
     assert not runs.exists()
     yes = site.ask({**asked, "name": "yes", "press": ["Ja"], "images": 1, "then": "say", "more": "Danke"})["yes"]
 
-    for seen, said in ((no, "Danke: Nein."), (yes, "Danke: Ja.")):
-        asking = next(text for text in seen["texts"] if "Darf der Agent das?" in text)
-        assert "cp ../../../../../adr/ring.png" in asking, "it says what is asked"
+    for seen, title, said in (
+        (no, "May the agent do this?", "Thank you: no."),
+        (yes, "Darf der Agent das?", "Danke: Ja."),
+    ):
+        asking = next(text for text in seen["texts"] if title in text)
+        assert COMMAND in "".join(asking.replace("⟦…⟧", "").split("\n")), "each character of what is asked is drawn"
         assert seen["answered"][0].startswith(said)
-        assert "Darf der Agent das?" not in seen["after_reload"], "the question goes when the agent goes on"
+        assert title not in seen["after_reload"], "the question goes when the agent goes on"
+    for german in ("Der Agent", "Geprüft", "Aufwand", "Darf", "Durchlauf"):
+        assert german not in "\n".join([*no["texts"], no["after_reload"]]), "an English question is answered in English"
+    assert [name for name, _ in yes["linked"]] == [TABLE, RING]
+    for _, link in yes["linked"]:
+        assert httpx2.get(link).status_code == 200
     assert "Dann lasse ich es." in answer_of(no)["content"]
-    assert "Geprüft" not in no["after_reload"], "no rule is active"
-    assert "Nicht geprüft: keine Regel ist aktiv" in no["after_reload"]
-    assert "Aufwand: 1 Durchlauf, " in no["after_reload"]
+    assert "Checked" not in no["after_reload"], "no rule is active"
+    assert "Not checked: no rule is active" in no["after_reload"]
+    assert "Cost: 1 run, " in no["after_reload"]
+    assert "Aufwand: 1 Durchlauf, " in yes["after_reload"]
 
     assert runs.read_text() == "ran\n"
     assert yes["drawn"], "the browser draws the image that the agent wrote"
