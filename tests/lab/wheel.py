@@ -1,4 +1,4 @@
-"""``python -m tests.lab.wheel [3.13 uv ...]`` (``make test-wheel``): the wheel as its users get it, and not this checkout.
+"""``python -m tests.lab.wheel [3.13 uv ...]`` (``make test-wheel``): the wheel as its users get it, not this checkout.
 
 Builds the wheel, installs it into an empty environment as the README says, on each supported Python that is there, and
 runs ``turns doctor`` and ``turns demo`` from it, in a folder whose own modules bear the names of ours. Then ``uv tool``
