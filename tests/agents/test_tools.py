@@ -12,7 +12,7 @@ from api_client.contract.turn import Outcome
 from tests.agents.running import RUNNERS, program_of, with_node
 from tests.agents.stub import Services, StubReply, calls, said_in, says
 from tests.installation import Installation
-from tests.tools.running import counting, equip, rows, told
+from tests.tools.running import HERE, PYTHON, block, counting, equip, rows, told
 
 pytestmark = pytest.mark.long
 
@@ -21,6 +21,21 @@ TOOLS = {
     "codex": "mcp__helix/counter__write",
     "opencode": "helix_counter__write",
     "kimi": "mcp__helix__counter_write",
+}
+
+#: Tools of ``hostile_server.py``, each as bad as its name, and what the call log says about its call.
+SITUATIONS = {
+    "error": "done",
+    "refuse": "failed",
+    "malformed": "done",
+    "input": "done",
+    "elicit": "done",
+    "garbage": "done",
+    "slow": "done",
+    "die": "unknown",
+    "change": "done",
+    "big": "done",
+    "hang": "unknown",
 }
 
 
@@ -53,3 +68,36 @@ async def test_a_real_agent_uses_the_counting_server(
     assert turn.outcome is Outcome.PASSED, told(installation, turn)
     assert counts.read_text() == "a\n"
     assert [(row["tool"], row["state"]) for row in rows(installation, turn.turn_id)] == [("write", "done")]
+
+
+class Misbehaving(Services):
+    """Calls one tool of the hostile server after the other, where they are offered."""
+
+    ours = ""
+    left: list[str]
+
+    def take(self, request: dict[str, Any]) -> StubReply:
+        if "slow" not in json.dumps(request.get("tools") or []) or not self.left:
+            return self.replies[0]
+        return calls(self.ours.replace("counter", "h").replace("write", self.left.pop(0)))
+
+
+@pytest.mark.parametrize("agent", TOOLS)
+async def test_a_real_agent_goes_on_after_each_way_in_which_a_server_misbehaves(
+    agent: str, installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = program_of(agent)
+    if not os.environ.get("AGENTS") or program is None:
+        pytest.skip("real agents run with `make e2e-agents`")
+    monkeypatch.setenv("PATH", with_node())
+    with Misbehaving([says("Done.\n\n<!-- STEP: done -->")]) as service:
+        service.ours, service.left = TOOLS[agent], list(SITUATIONS)
+        used = {"models": {"m": RUNNERS[agent]}, "agent_path": str(program), "openai_url": f"{service.url}/v1"}
+        command = [PYTHON, str(HERE / "hostile_server.py"), str(installation.settings.root / "made")]
+        server = block("h", command=command, writes="allow", timeout_seconds=3, max_result_bytes=2**22)
+        equip(installation, server, **used, openai_api_key="sk")
+        installation.worker()
+        turn = await installation.answer("call", model="m", validators=())
+    assert turn.outcome is Outcome.PASSED, told(installation, turn)
+    assert (installation.settings.root / "made").read_text().split() == list(SITUATIONS), "each call was made once"
+    assert {row["tool"]: row["state"] for row in rows(installation, turn.turn_id)} == SITUATIONS

@@ -7,6 +7,8 @@ import pytest
 
 from api_client.contract.owners import owner_of_name
 from api_client.contract.tool_call_row import CallRow, CallState
+from tests.growth import assert_linear
+from worker.enforcement.tool_call_log import find_identifiers
 from worker.plugins.tools.call_matching import find_known_deliveries, find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallRule, GatewayCall, decide_call
 
@@ -152,3 +154,12 @@ def test_an_unknown_outcome_is_remembered_for_the_run_alone() -> None:
 def test_rows_survive_the_store_and_fields_of_later_versions() -> None:
     made = row(2, 1, state=CallState.RECORDED, earlier="00001-00001", approved=True)
     assert CallRow.from_dict({**made.to_dict(), "cost": 1}) == made
+
+
+@pytest.mark.parametrize("shape", ["x", "x_", "a-", "1", "a1-", "x ", "_"])
+def test_names_in_a_long_result_are_found_in_time_that_grows_with_it(shape: str) -> None:
+    assert_linear(lambda size: find_identifiers(shape * 30_000 * size))
+
+
+def test_names_are_found_at_the_beginning_of_words() -> None:
+    assert find_identifiers("PROJ-12, abc_1-3: 45") == ("PROJ-12", "ABC_1-3", "45")

@@ -152,7 +152,7 @@ class ToolCallRecorder:
 
 #: Signs that agents replace in names of tools.
 _SIGNS = re.compile(r"[\W_]")
-_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*-\d{1,9}|\d{1,18}")
+_IDENTIFIER = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z][A-Za-z0-9_]{0,31}-\d{1,9}|\d{1,18}")
 #: Most identifiers of a call, and the sign that there were more.
 _MOST_NAMES, ANY_NAME = 100, "*"
 
