@@ -21,6 +21,8 @@ from api_client.contract.settings.redaction import make_redactor, redact_value
 
 #: Loggers whose "info" lines are of no use to an operator.
 _QUIET = ("httpx2", "httpcore2", "asyncio", "markdown_it", "celery.worker.strategy", "celery.app.trace")
+#: Libraries whose lines may repeat secrets; we log the same, masked (``tools.session_ended``).
+_SILENT = ("mcp.client.auth",)
 #: Fields that structlog's renderer formats specially.
 _ITS_OWN = frozenset({"exc_info", "exception", "stack", "logger_name"})
 _NEEDS_QUOTES = re.compile(r"""[ \t=\r\n"']""")
@@ -66,6 +68,8 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     root.setLevel(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    for name in _SILENT:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 class _StreamLogger:

@@ -6,8 +6,6 @@ encrypted, so that workers share them; of two that ask at once, each uses its ow
 
 from __future__ import annotations
 
-import logging
-
 import structlog
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
@@ -18,8 +16,6 @@ from api_client.secrets.secret_store import SecretPlace, SecretStore
 from worker.plugins.tools.configuration import ToolServer
 
 log = structlog.get_logger(__name__)
-#: The SDK logs what an issuer answers, which may repeat a secret; ``tools.session_ended`` says the same, masked.
-logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL)
 
 
 class StoredTokens:
