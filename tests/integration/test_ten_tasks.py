@@ -1,5 +1,6 @@
 """The ten first tasks of docs/README.md, with the words of the pages, in one installation as `turns up` makes it."""
 
+import json
 import re
 import subprocess
 import sys
@@ -90,10 +91,11 @@ def test_eight_tasks_are_done_with_the_words_of_their_pages(tmp_path: Path) -> N
         timed("Open WebUI", connect)
 
         def add_worker() -> None:
+            alone = len(json.loads(run("worker", "list", "--json"))["workers"])
             environ = told["environ"] | {"REDIS_URL": told["redis_url"]}
             with subprocess.Popen(turns("run", "worker"), env=environ, stderr=subprocess.DEVNULL) as second:
                 try:
-                    wait_for(lambda: len(run("worker", "list", "--json").split('"build"')) == 1 + 2)
+                    wait_for(lambda: len(json.loads(run("worker", "list", "--json"))["workers"]) > alone)
                 finally:
                     second.terminate()
 
