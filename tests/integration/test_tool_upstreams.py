@@ -55,6 +55,21 @@ def pids(script: str, tmp_path: Path) -> list[int]:
     return [pid for pid, command in processes_with(f"HOME={tmp_path}").items() if script in command]
 
 
+async def test_the_log_of_a_server_is_kept_when_another_process_starts_the_server(
+    pool: UpstreamPool, tmp_path: Path
+) -> None:
+    server = ToolServer(name="h", command=("sh", "-c", "echo started >&2; exit 1"))
+    for _ in range(2):
+        with pytest.raises(ServerUnreachable):
+            await pool.find_session(server, "o")
+    [log] = tmp_path.rglob("stderr.log")
+    assert log.read_text() == "started\n" * 2
+    log.write_text("x" * (upstream._LOG_BYTES + 1))
+    with pytest.raises(ServerUnreachable):
+        await pool.find_session(server, "o")
+    assert log.read_text() == "started\n"
+
+
 async def test_each_way_to_misbehave_is_told_apart_and_ends_no_other_call(pool: UpstreamPool, tmp_path: Path) -> None:
     server = hostile(tmp_path, timeout_seconds=2)
     session = await pool.find_session(server, "o")

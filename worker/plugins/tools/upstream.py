@@ -49,6 +49,8 @@ _SHORTEST_SECRET = 6
 #: Longest wait for a list of tools, in seconds: agents give up soon, and then have no tools at all.
 _LIST_SECONDS = 10.0
 #: Names of tools, as MCP defines them; others are left out, because services of models refuse a request with them.
+#: A longer log of a server begins again when the server starts.
+_LOG_BYTES = 2**20
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 #: Limits the memory of a server's processes in KiB; reserved but unused memory, as of Node, does not count.
 _LIMITED = ("/bin/sh", "-c", 'ulimit -d "$1" && shift && exec "$@"', "sh")
@@ -304,7 +306,9 @@ def _home_folder(settings: Settings, server: ToolServer, owner: str) -> Path:
 async def _open_process(started: StdioServerParameters) -> AsyncIterator[Any]:
     # What a server writes to standard error may hold its credentials: it stays in the server's own folder.
     path = Path(started.cwd or ".") / "stderr.log"
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as own:
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), "a") as own:
+        if os.fstat(own.fileno()).st_size > _LOG_BYTES:
+            own.truncate(0)
         async with stdio_client(started, errlog=own) as streams:
             yield streams
 
