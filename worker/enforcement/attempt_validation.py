@@ -77,12 +77,7 @@ def validate_attempt(
         choosing = partial(_choose_candidate, candidates, validators, context, policy, faults)
         default = min(candidates, key=lambda each: each.whole)
         found = faults.run_step(choosing, _ExaminedAnswer(default, default.answer, []))
-        finding = partial(_find_losses, before, found, context, fresh=fresh)
-        issues = [*found.issues, *(faults.read(finding, list[ValidationIssue]()) if before else ())]
-        finding = partial(_find_flaws, found.answer, said, issues, faults.locale)
-        issues += faults.read(finding, list[ValidationIssue]())
-        finding = partial(_find_refusal, found.answer, str(context.get("prompt", "")), faults.locale)
-        issues += faults.run_step(finding, list[ValidationIssue]())
+        issues = _add_own_issues(found, said, before, context, faults, fresh=fresh)
     describing = partial(_describe_edits, found.merged, said.text, faults.locale)
     edits += faults.read(describing, tuple[str, ...]()) if kept is not None else ()
     return Attempt(
@@ -97,6 +92,24 @@ def validate_attempt(
         fresh=fresh,
         spent=counted.spent,
     )
+
+
+def _add_own_issues(
+    found: _ExaminedAnswer,
+    said: NormalisedText,
+    before: list[Attempt],
+    context: Mapping[str, Any],
+    faults: ValidationFaults,
+    *,
+    fresh: bool,
+) -> list[ValidationIssue]:
+    """Return the validators' issues together with those for lost parts, flaws of the text and refusals."""
+    finding = partial(_find_losses, before, found, context, fresh=fresh)
+    issues = [*found.issues, *(faults.read(finding, list[ValidationIssue]()) if before else ())]
+    finding = partial(_find_flaws, found.answer, said, issues, faults.locale)
+    issues += faults.read(finding, list[ValidationIssue]())
+    finding = partial(_find_refusal, found.answer, str(context.get("prompt", "")), faults.locale)
+    return issues + faults.run_step(finding, list[ValidationIssue]())
 
 
 def _find_kept(history: Sequence[Attempt]) -> Attempt | None:

@@ -172,8 +172,12 @@ class ValidatorProcess:
         """Kill the child process. A call in progress raises ``ValidatorFailure``."""
         self._closed = True
         self._kill_child()
-        with self._lock:
+        while not self._lock.acquire(timeout=0.05):  # a call that has just forked knows its child a moment later
+            self._kill_child()
+        try:
             self._reap_child()
+        finally:
+            self._lock.release()
 
     def _send_call(self, call: tuple[Any, ...]) -> Connection:
         """Send a call to the child process, and start a new child process if necessary.

@@ -234,8 +234,16 @@ def test_an_outer_count_counts_what_an_inner_one_does() -> None:
     assert (inner.spent.input_tokens, outer.spent.input_tokens) == (2, 7)
 
 
-def test_a_cancelled_judging_leaves_no_child(tmp_path: Path) -> None:
-    seen = tmp_path / "pid"
+@pytest.mark.parametrize("late", [0.0, 0.5], ids=["known", "just forked"])
+def test_a_cancelled_judging_leaves_no_child(tmp_path: Path, late: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, fork = tmp_path / "pid", os.fork
+
+    def fork_late() -> int:
+        if pid := fork():
+            time.sleep(late)
+        return pid
+
+    monkeypatch.setattr(os, "fork", fork_late)
 
     def hang() -> None:
         seen.write_text(str(os.getpid()))
