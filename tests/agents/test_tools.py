@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,14 +52,22 @@ class Counting(Services):
         return self.replies[0]
 
 
-@pytest.mark.parametrize("agent", TOOLS)
-async def test_a_real_agent_uses_the_counting_server(
-    agent: str, installation: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = program_of(agent)
-    if not os.environ.get("AGENTS") or program is None:
+@pytest.fixture(params=TOOLS)
+def agent(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def program(agent: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The program of the agent, where real agents run and it is installed."""
+    found = program_of(agent)
+    if not os.environ.get("AGENTS") or found is None:
         pytest.skip("real agents run with `make e2e-agents`")
     monkeypatch.setenv("PATH", with_node())
+    return found
+
+
+async def test_a_real_agent_uses_the_counting_server(agent: str, program: Path, installation: Installation) -> None:
     with Counting([says("Done.\n\n<!-- STEP: done -->")]) as service:
         service.ours = TOOLS[agent]
         used = {"models": {"m": RUNNERS[agent]}, "agent_path": str(program), "openai_url": f"{service.url}/v1"}
@@ -82,14 +91,9 @@ class Misbehaving(Services):
         return calls(self.ours.replace("counter", "h").replace("write", self.left.pop(0)))
 
 
-@pytest.mark.parametrize("agent", TOOLS)
 async def test_a_real_agent_goes_on_after_each_way_in_which_a_server_misbehaves(
-    agent: str, installation: Installation, monkeypatch: pytest.MonkeyPatch
+    agent: str, program: Path, installation: Installation
 ) -> None:
-    program = program_of(agent)
-    if not os.environ.get("AGENTS") or program is None:
-        pytest.skip("real agents run with `make e2e-agents`")
-    monkeypatch.setenv("PATH", with_node())
     with Misbehaving([says("Done.\n\n<!-- STEP: done -->")]) as service:
         service.ours, service.left = TOOLS[agent], list(SITUATIONS)
         used = {"models": {"m": RUNNERS[agent]}, "agent_path": str(program), "openai_url": f"{service.url}/v1"}
