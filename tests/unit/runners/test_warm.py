@@ -12,11 +12,13 @@ import pytest
 
 from api_client.contract.completion import Completion, Verdict
 from tests.runs import Asked, order_in
+from tests.support import wait_until
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.claude.cli_sessions import BaseSession
 from worker.runners.claude.completion_gate import RunEvidence, judge_run
 from worker.runners.claude.exchange import Exchange
 from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, HookMark
+from worker.runners.warm import idle_agents
 from worker.runners.warm.agent_lifecycle import WarmLimits
 from worker.runners.warm.idle_agents import IdleAgents
 from worker.runners.warm.spare_demand import SpareDemand
@@ -153,10 +155,19 @@ def test_chats_of_an_owner_that_are_held_at_once_keep_their_processes_until_they
     limits = replace(LIMITS, processes=4)
     ask(idle, runner, *chats, *chats, limits=limits)
     assert len(runner.opened) == 4
-    idle.end_surplus("o", limits)
+    idle.end_surplus("o", limits, 60.0)
     assert len(idle) == 4, "they were just used"
     idle.end_surplus("o", limits, 0.0)
     assert list(idle.idle_sessions()) == [("o", "c"), ("o", "d")]
+    idle.close()
+
+
+async def test_an_owners_surplus_ends_by_itself_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_agents, "_SURPLUS_SECONDS", 0.05)
+    idle, runner = IdleAgents(), Runner()
+    for name in "abc":
+        await idle.run_message(runner, LIMITS, order(name), lambda _: None, Asked())
+    await wait_until(lambda: list(idle.idle_sessions()) == [("o", "b"), ("o", "c")])
     idle.close()
 
 

@@ -148,7 +148,8 @@ class IdleAgents:
             raise
         if result and living.can_be_kept:
             await asyncio.to_thread(self.keep_agent, living, limits)
-            asyncio.get_running_loop().call_later(_SURPLUS_SECONDS, self.end_surplus, living.session[0], limits)
+            pause, owner = _SURPLUS_SECONDS, living.session[0]
+            asyncio.get_running_loop().call_later(pause, self.end_surplus, owner, limits, pause)
             return replace(result, kept_seconds=limits.seconds)
         self._ended.add(living.session)
         await asyncio.to_thread(living.close)
@@ -233,7 +234,7 @@ class IdleAgents:
         self.end_all()
         self._closing.submit(lambda: None).result()
 
-    def end_surplus(self, owner: str, limits: WarmLimits, idle_seconds: float = _SURPLUS_SECONDS) -> None:
+    def end_surplus(self, owner: str, limits: WarmLimits, idle_seconds: float) -> None:
         """End an owner's processes beyond the owner's limit that have been idle for some seconds, and return at once.
 
         The least recently used end first.
