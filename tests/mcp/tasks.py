@@ -52,14 +52,16 @@ def turns_of(installation: Installation) -> int:
         return sum(1 for _ in store.scan_iter(Keys(settings.namespace).log("*"), count=1000))
 
 
-async def driven(installation: Installation, tasks: int, seconds_between: float) -> Report:
-    """Submit tasks and wait for them, a kill every so often."""
+async def driven(installation: Installation, tasks: int, tasks_between: int) -> Report:
+    """Submit tasks and wait for them; after every so many that ended, relay or worker is killed in turn."""
     report = Report(tasks)
     installation.play(SCRIPT, lease_seconds=3.0)
     relay, workers = installation.relay(), [installation.worker()]
-    places, over = asyncio.Semaphore(_AT_ONCE), asyncio.Event()
+    places, due = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(0)
+    ended = 0
 
     async def one(client: Client, number: int) -> None:
+        nonlocal ended
         async with places:
             found: Any = await client.call_tool("submit_turn", {"message": f"task {number}", "wait_seconds": 600})
         task = found.structured_content or {}
@@ -67,25 +69,25 @@ async def driven(installation: Installation, tasks: int, seconds_between: float)
             report.answered += 1
         else:
             report.others.append(str(task or found.content))
+        ended += 1
+        if ended % tasks_between == 0 and ended < tasks:
+            due.release()
 
     async def kill() -> None:
-        while not over.is_set():
-            try:
-                await asyncio.wait_for(over.wait(), seconds_between)
-            except TimeoutError:
-                if report.kills["relay"] <= report.kills["worker"]:
-                    report.kills["relay"] += 1
-                    await asyncio.to_thread(relay.kill)
-                    await asyncio.to_thread(relay.start)
-                else:
-                    report.kills["worker"] += 1
-                    await asyncio.to_thread(workers.pop().kill)
-                    workers.append(await asyncio.to_thread(installation.worker))
+        for number in range((tasks - 1) // tasks_between):
+            await due.acquire()
+            if number % 2 == 0:
+                report.kills["relay"] += 1
+                await asyncio.to_thread(relay.kill)
+                await asyncio.to_thread(relay.start)
+            else:
+                report.kills["worker"] += 1
+                await asyncio.to_thread(workers.pop().kill)
+                workers.append(await asyncio.to_thread(installation.worker))
 
     async with Client(server(relay.url, environ_of(installation.settings))) as client:
         killing = asyncio.create_task(kill())
         await asyncio.gather(*(one(client, number) for number in range(tasks)))
-        over.set()
         await killing
     report.turns = turns_of(installation)
     return report
