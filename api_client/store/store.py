@@ -260,7 +260,10 @@ class Store:
                 found: bytes = await self.send_raw("INFO", "persistence")
                 return found
 
-        self._next_look = self._next_look or asyncio.create_task(ask())
+        if self._next_look is None:
+            self._next_look = asyncio.create_task(ask())
+            # Callers whose patience ended no longer ask for its error.
+            self._next_look.add_done_callback(lambda look: look.cancelled() or look.exception())
         return await asyncio.shield(self._next_look)
 
 

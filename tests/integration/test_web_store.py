@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import redis
 import uvicorn
 
 from api_client.client import TurnsClient
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.settings import Settings
 from api_client.store import store
@@ -126,6 +128,29 @@ async def test_a_store_that_is_away_is_a_503_within_two_seconds(
         finally:
             if how == "frozen":
                 os.kill(pid, signal.SIGCONT)
+
+
+async def test_a_look_at_the_disk_that_fails_after_its_caller_left_leaves_no_trace_in_the_log(
+    private_settings: Settings, private_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    monkeypatch.setattr(store, "_PATIENCE_SECONDS", 0.2)
+    opened = store.Store(private_settings)
+    await opened.check_kernel_writes()
+    pid = private_broker.pid
+    assert pid
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(StoreUnavailable):
+        await opened.check_kernel_writes()
+    look = opened._next_look or next(task for task in asyncio.all_tasks() if "_look_at_disk" in repr(task))
+    os.kill(pid, signal.SIGKILL)
+    await asyncio.wait([look])
+    del look
+    gc.collect()
+    await asyncio.sleep(0)
+    await opened.close()
+    assert not told
 
 
 def test_a_server_that_is_asked_to_stop_tells_its_callers_that_their_turns_go_on(settings: Settings) -> None:

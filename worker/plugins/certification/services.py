@@ -22,6 +22,8 @@ _WAITS = 3.0
 #: Input tokens above which an agent's context is full, and words by which it asks for a summary of its context.
 _FULL = 1000
 _SUMMARISES = re.compile(r"(?i)summar|snapshot|compact")
+#: A tag in which an agent wants its summary, such as ``<state_snapshot>``.
+_TAG = re.compile(r"<([a-z_]+)>")
 _MODEL = re.compile(r"/models/([^/:]+):")
 _KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 _KINDS |= {413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_error"}
@@ -82,9 +84,11 @@ class StubService:
             if self._helper and SUB_QUESTION in (said := json.dumps(request)) and QUESTION not in said:
                 self.met.add("sub-agent")
                 return self._helper
-            if self._is_full and _SUMMARISES.search(json.dumps(_messages_of(request)[-1:])):
+            asked = json.dumps(_messages_of(request)[-1:])
+            if self._is_full and _SUMMARISES.search(asked) and SUMMARY not in json.dumps(request):
                 self.met.add("compaction")
-                return StubReply(pieces=(SUMMARY,))
+                self._replies = [reply for reply in self._replies if reply.tokens <= _FULL]
+                return StubReply(pieces=(_write_summary(asked),), tokens=len(json.dumps(request)) // 4)
             if self._tools and not request.get("tools"):
                 return StubReply(pieces=(_TITLE,))
             self.calls += 1
@@ -112,6 +116,12 @@ class StubService:
         first, *later = self._since_part or [{}]
         goes_on = self._limited and any(PART in json.dumps(each) for each in later)
         return goes_on or any(_question_of(each) == _question_of(first) for each in later)
+
+
+def _write_summary(asked: str) -> str:
+    """Return the summary, once in each of the tags that the request names, or as it is."""
+    tags = dict.fromkeys(_TAG.findall(asked))
+    return "\n".join(f"<{tag}>{SUMMARY}</{tag}>" for tag in tags) or SUMMARY
 
 
 def _question_of(request: dict[str, Any]) -> object:

@@ -52,10 +52,16 @@ _MALFORMED = StubReply(pieces=("I look. ",), tool=("no_such_tool", '{"path": "no
 
 
 _LOOKS = replace(_UNKNOWN_TOOL, if_tools=True)
+#: Input tokens of one call after the other, until an agent summarises: a little less than usual context windows.
+_FILLED_CONTEXTS = (90_000, 120_000, 160_000, 190_000, 255_000, 950_000)
 
 
 def _partial_reply(**how: Any) -> StubReply:
     return StubReply(pieces=_PIECES[:4], **how)
+
+
+def _fill_context(tokens: int) -> StubReply:
+    return replace(_LOOKS, tool=("no_such_tool", f'{{"path": "{tokens}"}}'), tokens=tokens)
 
 
 def _whole_situation(name: str, *replies: StubReply, **more: Any) -> Situation:
@@ -121,7 +127,7 @@ _SEVERAL = [
     _open_situation(
         "parallel calls, one cut", StubReply(pieces=(PART,), end="limit", waits=True), _GOOD, needs="parallel call"
     ),
-    _whole_situation("compacts", replace(_LOOKS, tokens=190_000), _GOOD, needs="compaction"),
+    _whole_situation("compacts", *map(_fill_context, _FILLED_CONTEXTS), _GOOD, needs="compaction"),
     _whole_situation("sub-agent fails", StubReply(helper=StubReply(status=400)), _GOOD, needs="sub-agent"),
 ]
 
