@@ -1,9 +1,4 @@
-"""The asynchronous Python client of an installation, which the web relay and the CLI use.
-
-Its attributes are its interface. For one turn: ``submitter``, ``reader``, ``canceller``, and ``inbox`` for a turn that
-waits for a person. For many: ``phases``, ``lists``, ``sessions``, ``dead_letters``, ``workers``, ``figures``,
-``pauses``, ``spending``, ``flows``, ``notifications``, ``audit``.
-"""
+"""The asynchronous Python client of an installation, which the web relay and the CLI use."""
 
 from __future__ import annotations
 

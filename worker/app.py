@@ -39,8 +39,7 @@ log = structlog.get_logger()
 READY_FILE = "HELIX_AGENT_READY_FILE"
 
 
-#: Thresholds of garbage collection for the three generations.
-#: Python's default collects twice in every turn and finds next to nothing.
+#: Thresholds of garbage collection. Python's default collects twice in every turn and finds next to nothing.
 _COLLECT = (10_000, 20, 20)
 
 #: Seconds for which the reply to `celery control revoke` waits until the store has the order.

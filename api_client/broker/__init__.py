@@ -1,8 +1,4 @@
-"""Builds a task's Celery message (task protocol 2) as text, so that a store command can publish the message.
-
-The messages are built without kombu, and compared byte for byte with those of the installed Celery
-(tests/integration/test_celery_message.py). The JSON that a task's messages share is built once (``_task_templates``).
-"""
+"""Builds a task's Celery message (task protocol 2) as text, without kombu, so that a store command can publish it."""
 
 from __future__ import annotations
 

@@ -38,14 +38,14 @@ class TurnRow:
     """Statistics of the finished turns of one group, such as a model or an outcome.
 
     Attributes:
-        name: outcome, model, step or label; ``total`` for all turns.
-        passed: turns with an accepted answer; ``repaired`` of them needed the fallback.
-        asked_again: turns with at least one rejected attempt that was followed by another.
-        gave_up: turns that ended ``failed`` or ``refused``.
-        errors: turns without a verdict: incomplete, error, expired, dead. cancelled: cancelled turns.
-        runs: finished agent runs (only by model and in total, like all fields below).
-        rejected: runs whose answer was not accepted.
-        tokens, cost_usd: of all runs. failed_tokens, failed_cost_usd: of runs whose answer was not accepted.
+    name: outcome, model, step or label; ``total`` for all turns.
+    passed: turns with an accepted answer; ``repaired`` of them needed the fallback.
+    asked_again: turns with at least one rejected attempt that was followed by another.
+    gave_up: turns that ended ``failed`` or ``refused``.
+    errors: turns without a verdict: incomplete, error, expired, dead.
+    runs: finished agent runs (only by model and in total, like all fields below).
+    rejected: runs whose answer was not accepted.
+    tokens, cost_usd: of all runs. failed_tokens, failed_cost_usd: of runs whose answer was not accepted.
     """
 
     name: str
@@ -195,7 +195,6 @@ class Stats:
     others: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statistics as a JSON-ready dict."""
         return {
             "since": self.since,
             "until": self.until,
@@ -241,9 +240,9 @@ class RetryShare:
 class RetryRate:
     """The rate at which rejected answers made agents run again.
 
-    ``rate`` is turns with at least one validation retry ÷ finished turns. A row by validator or code is rejected
-    attempts ÷ validated attempts. Deliveries lost to crashes do not count. ``pieces`` are equal sections of the same
-    period, oldest first; the last one is still running.
+    ``rate`` is turns with at least one validation retry ÷ finished turns; by validator or code, rejected attempts ÷
+    validated attempts. Deliveries lost to crashes do not count. ``pieces`` are equal sections of the same period,
+    oldest first; the last one is still running.
     """
 
     since_seconds: float
@@ -259,7 +258,6 @@ class RetryRate:
         return ratio(self.retried, self.turns)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the counts and rates as a JSON-ready dict."""
         rows = [{**asdict(row), "rate": row.rate} for row in self.rows]
         return {
             "start": self.start,

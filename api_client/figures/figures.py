@@ -45,7 +45,6 @@ class Figures:
         return {outcome: count for outcome, count in self.whole.outcomes.items() if count}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statistics as a JSON-ready dict."""
         return {
             **self.whole.to_dict(),
             "span": self.span,

@@ -1,8 +1,4 @@
-"""Adds up finished turns by owner, API key or session, which have too many values for counters.
-
-The store adds up a page of turns with one command, so a period of N turns costs ``2 * N / PAGE`` short commands.
-Identical questions that arrive together share one answer, and different ones wait for each other.
-"""
+"""Adds up finished turns by owner, API key or session, which have too many values for counters."""
 
 from __future__ import annotations
 

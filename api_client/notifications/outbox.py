@@ -1,7 +1,7 @@
 """The outbox of notifications, which relays and workers fill and one worker empties (docs/webhooks.md).
 
-An entry leaves the outbox when every target has accepted the notification. After a day it is given up and moved to a
-list that people see. Any process may die at any line: every method may be repeated.
+An entry leaves the outbox when every target has accepted the notification, or is abandoned after a day. Every method
+may be repeated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from api_client.store.commands import REMOVE_OWN
 _PUT = Path(__file__).with_name("notify.lua")
 #: Lifetime of the sender's right without renewal, in milliseconds: longer than one delivery takes.
 _RIGHT_MS = 15_000
-#: Most notifications that are kept after being given up.
+#: Most abandoned notifications that are kept.
 _MOST_DEAD = 10_000
 #: Turns read at once, and the time that is searched again if the clock was set back, in milliseconds.
 _BATCH, _OVERLAP_MS = 200, 60_000
@@ -60,7 +60,7 @@ class NotificationOutbox:
     async def new_turns(self, *, suspended: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
         """Yield the id and record of each turn that ended or was suspended since the previous call.
 
-        The position moves on only after the caller has taken the turns. The first call yields nothing.
+        The stored position moves on after the caller has taken the turns. The first call yields nothing.
         """
         ask, redis, keys = self._store.await_reply, self._store.redis, self._store.keys
         listed = keys.suspended if suspended else keys.finished
@@ -88,7 +88,7 @@ class NotificationOutbox:
         pipe, keys = self._store.redis.pipeline(transaction=False), self._store.keys
         for turn_id in ids:
             pipe.hmget(keys.turn(turn_id), [*_FIELDS, "request"])
-            pipe.hget(keys.texts(turn_id), "request")  # of a record of version 1 it is in the record
+            pipe.hget(keys.texts(turn_id), "request")
         answers = await self._store.await_reply(pipe.execute())
         found = []
         for turn_id, values, request in zip(ids, answers[::2], answers[1::2], strict=True):
@@ -97,7 +97,6 @@ class NotificationOutbox:
         return found
 
     async def is_sending(self) -> bool:
-        """Return True if a worker is currently sending notifications."""
         return bool(await self._store.await_reply(self._store.redis.exists(self._keys.sender)))
 
     async def counts(self) -> NotificationCounts:
@@ -119,7 +118,7 @@ class NotificationOutbox:
     async def send_again(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
         """Queue abandoned notifications again, by default all of them, and return their ids.
 
-        Raises ``BadRequest`` for an id that was not given up.
+        Raises ``BadRequest`` for an id that is not abandoned.
         """
         entries = await self._chosen(notification_ids)
         now = time.time()
@@ -217,7 +216,6 @@ class NotificationOutbox:
         if not ids:
             return []
         texts = await self._store.await_reply(self._store.redis.hmget(self._keys.notifications, list(ids)))
-        # An id without an entry is left over from a killed sender; ``due`` removes the id.
         return [
             OutboxEntry.from_json(name.decode(), text)
             for name, text in zip(ids, texts, strict=True)

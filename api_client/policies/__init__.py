@@ -84,8 +84,8 @@ class PolicyFiles:
         """Return the request completed by its policy file, or unchanged if no policy file applies.
 
         ``owner`` is the owner named by the API key, ``route`` is ``chat``, ``responses`` or ``turns``, and the fields
-        ``named`` were set by the caller and stay unchanged. Raises ``BadRequest`` if the request names a rule that
-        callers may not choose, and the errors of ``find_policy``.
+        ``named`` by the caller stay unchanged. Raises ``BadRequest`` if the request names a rule that callers may not
+        choose, and the errors of ``find_policy``.
         """
         file = self.find_policy(request.model, owner, request.labels.get(FLOW, ""))
         return apply_policy_file(request, file, owner=owner, route=route, named=named) if file else request
@@ -192,7 +192,6 @@ def parse_policy_file(text: str, name: str) -> PolicyFile:
 
     Raises ``SettingsError`` with the line and column of each problem.
     """
-    # Imported here, because loading the rules takes a tenth of a second.
     from worker.enforcement.policies import PolicyError, read_policy
 
     try:

@@ -114,7 +114,6 @@ def hash_policy(request: TurnRequest, settings: Settings) -> str:
 def check_validators(names: Collection[str], settings: Settings) -> None:
     """Raise ``BadRequest`` if any name does not belong to an available validator."""
     for name in names:
-        # Look for installed packages last: doing so is slow.
         if not (name in BUILT_IN or name in settings.validators or name in installed_validators()):
             message = describe_unknown_validator(name, requestable_validators(settings.validators))
             raise BadRequest(message, param="validators", code="unknown_validator")

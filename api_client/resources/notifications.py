@@ -1,4 +1,4 @@
-"""Notifications that wait to be sent or were given up, as commands, API and page."""
+"""Notifications that wait to be sent or were abandoned, as commands, API and page."""
 
 from __future__ import annotations
 

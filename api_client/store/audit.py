@@ -1,8 +1,4 @@
-"""The audit log: who ordered which action on which turn, and when.
-
-An entry is written before its action, so that every action has an entry. The result of an action is in the turn's
-record and events.
-"""
+"""The audit log: who ordered which action on which turn, and when."""
 
 from __future__ import annotations
 
@@ -25,8 +21,7 @@ class AuditLine:
     """An entry of the audit log: who ordered which action, and whether the action was refused.
 
     ``by`` is ``user@host`` on the command line and ``key:HASH`` through the API. ``bulk`` is the id that all entries of
-    a bulk action share. ``refused`` says why the action failed; it is empty after success, or if the process died
-    before the result was known.
+    a bulk action share. ``refused`` says why the action failed.
     """
 
     at: float

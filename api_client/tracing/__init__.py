@@ -29,10 +29,7 @@ class CallerSpan(NamedTuple):
 
 
 def caller_span(traceparent: str) -> CallerSpan | None:
-    """Parse a ``traceparent`` header. Return None if it is invalid or its trace is not recorded.
-
-    An invalid header is not an error: the turn starts its own trace.
-    """
+    """Parse a ``traceparent`` header. Return None if it is invalid or its trace is not recorded."""
     read = _HEADER.fullmatch(traceparent)
     if read is None:
         return None
@@ -75,8 +72,8 @@ class SpanNote:
 class Span:
     """A trace span for a part of a turn. Times are in seconds since the epoch.
 
-    ``key`` names the span within its turn, such as ``attempt 2``; turn id and key give the span's id. ``parent`` is the
-    key of the parent span, None for the turn's own span. ``error`` is the ``error.type``, from a closed set.
+    ``key`` names the span within its turn, such as ``attempt 2``. ``parent`` is the key of the parent span, None for
+    the turn's own span. ``error`` is the ``error.type``, from a closed set.
     """
 
     key: str
@@ -290,7 +287,7 @@ class _LogWalk:
             **_without_empty({"gen_ai.provider.name": self._providers.get(attempt.model, "")}),
             **_without_empty({"helix.attempt.verdict": attempt.verdict, "helix.attempt.decision": attempt.decision}),
         }
-        # Only here and not on the turn's span, so that a sum over all spans counts each run once.
+        # Only attempts have the usage, so that a sum over all spans counts each run once.
         for name in ("input_tokens", "output_tokens"):
             if name in attempt.used:
                 attributes[f"gen_ai.usage.{name}"] = int(attempt.used[name])

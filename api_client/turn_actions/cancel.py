@@ -25,7 +25,6 @@ class CancelAction(TurnAction):
         return ActionResult(turn.turn_id, True, after.outcome.value if after.outcome else "stopping")
 
     def result_data(self, done: ActionResult, turn: Turn) -> dict[str, Any]:
-        """Return the cancelled turn."""
         return turn.to_dict()
 
 

@@ -52,8 +52,8 @@ def build_requests(
 ) -> list[TurnRequest]:
     """Build one turn request for each phase of a workflow, in order.
 
-    ``deadline_seconds`` counts for each phase from its first start. ``operator`` says that the caller has operator
-    rights, so that gates may run programs without a sandbox. Raises ``BadRequest`` if phases may not use the folder.
+    ``deadline_seconds`` counts for each phase from its first start. ``operator``: gates may run programs without a
+    sandbox. Raises ``BadRequest`` if phases may not use the folder.
     """
     folder, share = normalise_folder(directory), share or SlotShare()
     return [

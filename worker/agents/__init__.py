@@ -1,7 +1,4 @@
-"""Finds the runners named in ``HELIX_MODELS`` (``runner`` or ``runner:option``).
-
-Runners are built in or come from entry points. A name with a dot is a module with a Python agent.
-"""
+"""Finds the runners named in ``HELIX_MODELS`` (``runner`` or ``runner:option``)."""
 
 from __future__ import annotations
 
@@ -26,15 +23,13 @@ _BUILT_IN: dict[str, Callable[[], Runner]] = {
 def build_runner(spec: str) -> tuple[Runner, str]:
     """Return the runner and the option after the colon that a text such as ``scripted:path.yaml`` names.
 
-    Raises:
-        SettingsError: the runner is unknown or cannot be loaded.
+    Raises ``SettingsError``.
     """
     name, _, option = spec.partition(":")
     return _load_runner(name), option
 
 
 def list_runner_names() -> tuple[str, ...]:
-    """Return the names of all built-in and installed agent runners in alphabetical order."""
     return tuple(sorted({*_BUILT_IN, *find_plugins(RUNNER)}))
 
 

@@ -77,10 +77,7 @@ def is_ours(path: str) -> bool:
 
 
 def find_plugin_commands() -> dict[str, tuple[str, str]]:
-    """Return the import path and help line of each plug-in command. Unusable plug-ins have an error as help.
-
-    A plug-in ``group.name`` adds the command ``name`` to a group.
-    """
+    """Return the import path and help line of each plug-in command. Unusable plug-ins have an error as help."""
     paths = {name.replace(".", " "): name for name in sorted(find_plugins(COMMAND))}
     return {path: load_plugin_command(name) for path, name in paths.items() if not is_ours(path)}
 

@@ -29,7 +29,6 @@ def run_with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings
 
 
 def run_with_settings(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
-    """Open a client with these settings, run a coroutine with it, and return the result."""
     import asyncio
 
     from api_client.client import TurnsClient  # loads all of the core: what asks nothing goes without it

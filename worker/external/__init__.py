@@ -49,8 +49,7 @@ class LocalServices:
     def run_program(self, program: ValidationProgram) -> ProgramResult:
         """Run a rule's program, in the sandbox unless the settings turn it off, and return the result.
 
-        Raises:
-            CannotRun: there is no sandbox, or the program failed to start or exceeded a limit.
+        Raises ``CannotRun``.
         """
         fence = GateSandbox.from_settings(self._settings)
         if self._settings.sandbox != "off" and (problem := fence.obstacle or fence.shared):
@@ -78,11 +77,7 @@ class LocalServices:
         return ProgramResult(ran.code, ran.lines)
 
     def ask_model(self, question: ModelPrompt) -> ModelReply:
-        """Ask a configured model once, without write access to files, and return the reply.
-
-        Raises:
-            CannotRun: the model is not configured or did not finish in time.
-        """
+        """Ask a configured model once, without write access to files, and return the reply. Raises ``CannotRun``."""
         settings = self._settings
         if question.model not in settings.models:
             known = ", ".join(settings.models)

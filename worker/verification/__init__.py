@@ -1,7 +1,4 @@
-"""The verification of phases (ADR-025): gates, an independent verifier, feedback and the retry loop.
-
-The engine (``worker.turns``) and ``run_with_verification`` share these parts; docs/WORKFLOW-SYSTEM.md explains them.
-"""
+"""The verification of phases (ADR-025): gates, an independent verifier, feedback and the retry loop."""
 
 from worker.verification.feedback_file import FeedbackChannel as FeedbackChannel
 from worker.verification.gates import GateReport as GateReport

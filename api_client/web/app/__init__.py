@@ -48,7 +48,7 @@ log = structlog.get_logger(__name__)
 SHUTDOWN_SECONDS = 5
 READY_SECONDS = 1.5
 CLAIM_SECONDS = 3.0
-#: Longest wait of the event loop for a thread that parses a large body; Python's default is 0.005.
+#: Longest wait of the event loop for a thread that parses a large body, in seconds.
 SWITCH_SECONDS = 0.0005
 
 health_router = APIRouter()
@@ -56,7 +56,6 @@ health_router = APIRouter()
 
 @health_router.get("/healthz", response_model=None)
 async def report_liveness() -> Response:
-    """Report that the process is alive."""
     return JSONResponse({"status": "ok"})
 
 
@@ -135,7 +134,6 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     default = get_relay(request).settings.locale
     answer = _to_api_error(error, request.method, error_language(request, default))
     answer.message = localize_error(answer, request, default)
-    # Browsers ask for a page; programs use paths below /v1/ or accept JSON.
     seeks_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
     if answer.status in {403, 404} and seeks_page:
         return error_page(answer)
@@ -180,20 +178,18 @@ class _Server(uvicorn.Server):
         for server in self.servers if self.started else ():
             for listener in server.sockets:
                 if hasattr(socket_options, "TCP_USER_TIMEOUT"):
-                    # Accepted connections inherit the option. The kernel resets a connection that nobody reads for
-                    # this long; until then at most its buffers are full, because a stream waits for its reader.
+                    # Accepted connections inherit the option: the kernel resets a connection that nobody reads for this
+                    # long.
                     stuck = int(self._stuck_seconds * 1000)
                     listener.setsockopt(socket_options.IPPROTO_TCP, socket_options.TCP_USER_TIMEOUT, stuck)
                 log.info("relay.listening", address=str(listener.getsockname()))
 
     async def main_loop(self) -> None:
-        """Run until the server is asked to exit, updating the date header once a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._exit_event.wait(), 1.0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle SIGTERM or SIGINT by requesting the server's exit and ending all open streams."""
         super().handle_exit(sig, frame)
         app = self.config.app
         if self.started and isinstance(app, FastAPI):

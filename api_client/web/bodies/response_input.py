@@ -1,8 +1,4 @@
-"""Reads the body of ``/v1/responses``.
-
-Fields that change the meaning of the answer (tools, a stored conversation) are rejected; fields that only tune a model
-(temperature, reasoning effort, ...) are ignored.
-"""
+"""Reads the body of ``/v1/responses``. Fields that change the answer's meaning are rejected, tuning fields ignored."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Submits a chat request as a turn, or joins the turn that already answers the same question.
-
-The rule is in docs/open-webui.md, "An answer is never lost".
-"""
+"""Submits a chat request as a turn, or joins the turn that already answers the same question."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ log = structlog.get_logger(__name__)
 #: (``HELIX_DURABILITY``).
 SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
 QUEUE_RETRY_SECONDS = 30
-#: Open WebUI sends up to three background requests with each message.
 TASKS_PER_TURN = 5
 
 
@@ -74,7 +70,6 @@ async def submit_or_join(request: Request, chat_request: ChatRequest, relay: Rel
                 found = SubmittedTurn(stored, is_new=stored == turn_id)
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error
-    # From here on the log lines of this request carry the turn id.
     structlog.contextvars.bind_contextvars(turn_id=found.turn_id, session_id=chat_request.request.session_id)
     return found
 
@@ -162,5 +157,5 @@ async def _get_joinable(chat_request: ChatRequest, relay: Relay, turn_id: str) -
         return turn if turn.success and time.time() - turn.finished_at <= relay.settings.rejoin_seconds else None
     if turn.stop:
         return None
-    # Open WebUI may ask one model twice at a time; a client that counts its retries abandoned the first request.
+    # Open WebUI may ask one model twice at a time; clients that count their retries have abandoned the first request.
     return turn if chat_request.is_retry or not relay.readers.has_reader(turn_id) else None

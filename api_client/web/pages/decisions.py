@@ -1,7 +1,4 @@
-"""Decisions about a suspended turn, by the form on the turn's page or through a signed link in a chat.
-
-Opening the link changes nothing, because chat and mail programs fetch the links that they show.
-"""
+"""Decisions about a suspended turn, by a form or through a signed link, whose opening alone changes nothing."""
 
 from __future__ import annotations
 

@@ -78,7 +78,6 @@ async def show_turn(request: Request, turn_id: str, relay: CurrentRelay, visitor
         decision={"id": secrets.token_hex(8), **build_proposal(turn, attempts)} if waits else None,
         question=show_question(waits) if waits else None,
         recap=summarise_turn_questions(turn, "en"),
-        # A refresh would delete what a person is typing into the form of a suspended turn.
         refresh=0 if turn.outcome or waits else _REFRESH_SECONDS,
         **await read_parts("turn.html", relay, visitor, turn),
     )

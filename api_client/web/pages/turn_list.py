@@ -34,7 +34,6 @@ _FIRST_FILTERS = ("text", "status", "model")
 #: Seconds after which a bulk action stops, reports its progress and offers to continue.
 _ACT_SECONDS = 10.0
 _MAX_NAMED = 20
-#: Links to common lists: text of the link -> filters.
 VIEWS = {
     "Failed in 24 h": {"status": "unsuccessful", "since": "24h"},
     "Waiting for a person": {"status": "suspended"},
@@ -83,10 +82,7 @@ async def list_turns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BulkAction:
-    """An action on many turns, with the turns that match its filters, oldest first.
-
-    ``form_fields`` holds the filters as form fields, with absolute times.
-    """
+    """An action on many turns, with the turns that match its filters, oldest first."""
 
     action: TurnAction
     search: Search

@@ -23,8 +23,7 @@ _QUESTION = "question"
 class LinkedQuestion:
     """The question of a suspended turn that a signed link leads to.
 
-    ``suspended_ms`` is when the question was asked (milliseconds since the epoch), ``expires_at`` when the time for an
-    answer ends (seconds).
+    ``suspended_ms`` is when the question was asked (milliseconds since the epoch), ``expires_at`` its end (seconds).
     """
 
     turn: Turn

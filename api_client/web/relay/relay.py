@@ -59,10 +59,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """The state that the routes of a running relay share.
-
-    ``stopping`` is set once the relay is asked to stop.
-    """
+    """The state that the routes of a running relay share."""
 
     settings: Settings
     client: TurnsClient

@@ -145,10 +145,7 @@ def plan_installation(
 ) -> Installation:
     """Choose the programs that ``turns up`` starts: broker (if none is configured), workers, relay, Flower and traces.
 
-    Raises:
-        BrokerError: no broker is set and none can be started.
-        CannotStartError: a port is in use.
-        SettingsError: a policy file is invalid.
+    Raises ``BrokerError``, ``CannotStartError`` (a port is in use) or ``SettingsError``.
     """
     started: list[Program] = []
     address = mask_password(settings.store_url)
@@ -181,8 +178,7 @@ def _choose_flower_port() -> int:
 def lock_installation(state: Path) -> Iterator[None]:
     """Hold the lock of an installation during the block, so that only one `turns up` or restore runs.
 
-    Raises:
-        CannotStartError: `turns up` or a restore is running; names the process.
+    Raises ``CannotStartError`` with the process that holds the lock.
     """
     with (state / "up.lock").open("a+") as file:
         try:

@@ -71,11 +71,7 @@ def run(
 
 
 def project_directory(path: Path) -> str:
-    """Return the folder that contains a phases.yaml, relative to HELIX_ROOT.
-
-    Raises:
-        BadRequest: the folder is outside of HELIX_ROOT, where no worker finds it.
-    """
+    """Return the folder that contains a phases.yaml, relative to HELIX_ROOT. Raises ``BadRequest`` outside of it."""
     folder, root = resolve_phases_file(path).resolve().parent, load_settings().root.resolve()
     if not folder.is_relative_to(root):
         raise BadRequest(f"{folder} does not lie below HELIX_ROOT ({root}), where the workers look")

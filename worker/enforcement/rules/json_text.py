@@ -63,10 +63,7 @@ def unfence_json(response: str) -> str:
 
 
 def json_mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> ValidationIssue:
-    """Return an issue for a JSON value that does not meet the requirements (JSON_MISMATCH).
-
-    An answer that is nothing but JSON may become shorter.
-    """
+    """Return an issue for a JSON value that does not meet the requirements (JSON_MISMATCH)."""
     issue = rule_issue("JSON_MISMATCH", locale, line=found.line, part=found.part, place=place, problem=problem)
     return replace(issue, shortens=not found.part)
 

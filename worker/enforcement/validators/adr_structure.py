@@ -1,7 +1,4 @@
-"""Validator of an ADR's header, required sections and acceptance criteria (ADR-038, section 3).
-
-It has no fallback: only the agent can write an ADR's content.
-"""
+"""Validator of an ADR's header, required sections and acceptance criteria (ADR-038, section 3)."""
 
 from __future__ import annotations
 
@@ -65,7 +62,6 @@ class ADRStructureValidator(ResponseValidator):
                 make_issue("ADR_EXCERPT", locale, file=text.file, line=one.line_of(one.start)) for one in text.excerpts
             ]
             for adr in adrs:
-                # Only a part that code can put back may be requested alone.
                 judge = _AdrChecker(adr, text, locale, surgical=len(adrs) == 1 and adr.offset >= 0)
                 issues += judge.check_header()
                 issues += judge.check_sections(self.titles)

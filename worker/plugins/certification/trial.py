@@ -62,7 +62,6 @@ class Trial:
 
     @property
     def judged_complete(self) -> bool:
-        """Return True if the runner judged the answer to be complete."""
         return self.result.completion.verdict is Verdict.COMPLETE
 
     @property
@@ -117,7 +116,6 @@ class Trial:
         return "" if self.certifiable else "its model calls bypassed the model proxy"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the trial as a JSON-ready mapping."""
         return {
             "situation": self.situation.name,
             "truth": self.situation.truth,

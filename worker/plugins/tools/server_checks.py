@@ -24,7 +24,7 @@ _MOST_NAMED = 12
 
 
 def tools(settings: Settings) -> Iterator[Finding]:
-    """Start each server as the tool gateway does, and report its tools or its problem."""
+    """Start each MCP server as the tool gateway does, and yield a finding with its tools or its problem."""
     servers = list_servers(settings)
     if servers and importlib.util.find_spec("mcp") is None:
         yield Finding("tools", "wrong", "the MCP SDK is not installed", "pip install 'helix-turns[mcp]'")

@@ -23,7 +23,6 @@ class SpanExporter:
 
     def __init__(self, version: str) -> None:
         self._exporter = OTLPSpanExporter()
-        # Use OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and our name by default.
         found = Resource({"service.version": version}).merge(Resource.create())
         if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
             found = found.merge(Resource({"service.name": "helix-turns"}))

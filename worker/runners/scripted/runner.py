@@ -53,7 +53,6 @@ class ScriptedRunner(ProcessRunner):
             "worker": os.getpid(),
             "steps": steps,
         }
-        # Agents must not see the worker's environment, such as the broker's address.
         launch = Launch(
             argv=[*FAST_PYTHON, "worker.runners.scripted.agent"],
             env={
@@ -75,11 +74,7 @@ class ScriptedRunner(ProcessRunner):
 
 
 def choose_steps(order: Order, root: Path) -> tuple[Step, ...]:
-    """Return the steps of the script that the agent plays in this run.
-
-    Raises:
-        ScriptError: the script is invalid or has no steps for this message.
-    """
+    """Return the steps of the script that the agent plays in this run. Raises ``ScriptError``."""
     rules = load_script(_script_path(root, order.option)) if order.option else load_built_in()
     asked = (message.get("content", "") for message in reversed(order.messages) if message.get("role") == "user")
     return find_steps(rules, next(asked, order.prompt), order.attempt, order.delivery)

@@ -67,10 +67,7 @@ class ToolApproval(InterruptionKind):
     def end_run(
         self, turn: Turn, transition: Transition, interruption: Interruption, *, used: bool, whole: bool
     ) -> Transition:
-        """Return the transition that ends a resumed run, with the answered question removed.
-
-        An approved call that never ran is counted and noted.
-        """
+        """Return the transition that ends a resumed run. An approved call that never ran is counted and noted."""
         transition, anew = (
             super().end_run(turn, transition, interruption, used=used, whole=whole),
             asks_again(transition),

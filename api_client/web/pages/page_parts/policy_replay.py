@@ -1,4 +1,4 @@
-"""Policy replays, which say what a policy would have decided about recorded answers: their list, and a page of each."""
+"""Pages of policy replays, which say what a policy would have decided about recorded answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replay of a turn on the turn's page: a button, a form for a changed replay, and links between both turns."""
+"""The replay of a turn on the turn's page: buttons, and links between both turns."""
 
 from __future__ import annotations
 

@@ -52,10 +52,7 @@ class ValidationProcessDied(Exception):
 class ComparisonRun:
     """Validates recorded turns with a policy in several processes, and counts the verdicts.
 
-    Use as a context manager. Processes start as needed; less than one batch is validated in this process.
-
-    Args:
-        processes: most processes; 0: one per CPU.
+    Use as a context manager. ``processes`` is the highest number of processes; 0: one per CPU.
     """
 
     def __init__(self, policy: PolicyFile, settings: Settings, comparison: Comparison, processes: int = 0) -> None:
@@ -140,10 +137,7 @@ class _ValidationProcess:
 
 
 class _RuleCache(ExitStack):
-    """Caches the validators of turns by rule names and language.
-
-    Rules of unknown duration run in child processes.
-    """
+    """Caches the validators of turns by rule names and language."""
 
     def __init__(self, policy: PolicyFile, root: Path) -> None:
         super().__init__()
