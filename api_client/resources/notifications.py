@@ -1,4 +1,4 @@
-"""Notifications that wait to be sent or were abandoned, as commands, API and page."""
+"""Notifications that wait to be sent or were given up, as commands, API and page."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ GIVEN_UP = replace(
     caption=lambda facts: f"{facts['given_up']:,} given up after a day",
     api="/v1/notifications/dead",
     called="list_given_up",
-    about="The notifications that nobody took for a day, the newest first.",
+    about="The notifications that were given up after a day, the newest first.",
     buttons=(
         Button[OutboxEntry](
             name="resend",

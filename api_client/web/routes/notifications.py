@@ -38,7 +38,7 @@ async def resend_notifications(request: Request, relay: CurrentRelay, caller: Cu
 
 @router.post(GIVEN_UP.api + "/drop", response_model=None, openapi_extra=openapi_operation(NotificationsBody))
 async def drop_notifications(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
-    """Remove notifications from the list of undelivered notifications."""
+    """Delete notifications that were given up."""
     named = await _read_selection(request, relay, caller)
     return JSONResponse({"dropped": await relay.client.notifications.drop(named, by=name_caller(caller.owner))})
 
