@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 from celery import signals
 
-from api_client.broker import celery_settings
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.errors import SettingsError
 from api_client.contract.plugins import WATCHER, find_plugins, load_plugin
 from api_client.contract.settings import Settings, load_settings, require_store

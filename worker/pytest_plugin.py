@@ -52,7 +52,7 @@ class RulesUnderTest:
         locale: str = "en",
     ) -> None:
         from worker.enforcement import Policy, build_validators
-        from worker.external import provide_services
+        from worker.external.local_services import provide_services
 
         provide_services()
 

@@ -11,9 +11,17 @@ from functools import partial
 
 from api_client.contract.counters import parse_field, read_pending
 from api_client.contract.keys import BUCKETS
-from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, RuleRow, Slice, Stats, TurnRow
 from api_client.figures.figures import _DAY, _WEEK_DAYS, SPANS, Figures
 from api_client.figures.rollup import compute_retry_rate, compute_stats
+from api_client.figures.statistics import (
+    BREAKDOWNS,
+    RETRY_BREAKDOWNS,
+    RetryRate,
+    RuleRow,
+    Slice,
+    Stats,
+    TurnRow,
+)
 from api_client.figures.tally import ACCOUNTS, TurnTally
 from api_client.store import Store
 

@@ -10,7 +10,16 @@ from typing import Any
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, clean_label, parse_field
 from api_client.contract.turn import Outcome
 from api_client.contract.turn_labels import OWN_COUNTERS
-from api_client.figures import REACTIONS, Duration, PhaseRow, RetryRate, RetryShare, RuleRow, Stats, TurnRow
+from api_client.figures.statistics import (
+    REACTIONS,
+    Duration,
+    PhaseRow,
+    RetryRate,
+    RetryShare,
+    RuleRow,
+    Stats,
+    TurnRow,
+)
 
 #: Counted durations: wait, agent, validation, recovery, turn.
 DURATIONS = tuple(name.removeprefix("time.") for name in COUNTERS if name.startswith("time."))

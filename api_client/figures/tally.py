@@ -12,8 +12,8 @@ from typing import Any
 
 from api_client.contract.counters import NONE
 from api_client.contract.owners import format_owner
-from api_client.figures import RetryShare, TurnRow
 from api_client.figures.rollup import add_turns
+from api_client.figures.statistics import RetryShare, TurnRow
 from api_client.store import Store
 from api_client.store.read_script import ReadScript
 

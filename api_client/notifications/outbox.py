@@ -15,7 +15,7 @@ from typing import Any
 
 from api_client.contract.errors import BadRequest
 from api_client.contract.notification import REMEMBERED_SECONDS, TRIED_SECONDS, Notification, OutboxEntry
-from api_client.contract.orders import Orders
+from api_client.contract.order_log import Orders
 from api_client.notifications.notification_keys import NotificationKeys
 from api_client.store import Store
 from api_client.store.commands import REMOVE_OWN

@@ -19,8 +19,8 @@ from api_client.contract.validator_names import (
     requestable_validators,
 )
 from api_client.contract.work import find_work
-from api_client.policies import PolicyFiles
 from api_client.policies.flows import FlowVersions, set_flow
+from api_client.policies.policy_files import PolicyFiles
 from api_client.policies.prompts import SessionTemplates
 from api_client.policies.stored_policies import store_policy
 from api_client.store import Store

@@ -10,9 +10,9 @@ from api_client.contract.policy import AppliedPolicy
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, check_turn_id
 from api_client.contract.work import find_work
-from api_client.policies import PolicyFiles
 from api_client.policies.flows import FLOW, FlowVersions
 from api_client.policies.policy_admission import renew_policy
+from api_client.policies.policy_files import PolicyFiles
 
 #: The label of a turn that names the repeated turn.
 REPLAY_OF = "replay_of"

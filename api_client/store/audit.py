@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api_client.contract.errors import HelixError, StoreUnavailable
-from api_client.contract.orders import Orders, PlacedOrder
+from api_client.contract.order_log import Orders, PlacedOrder
 from api_client.store import Store
 
 _MOST = 10_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api_client.actions import ActionResult, NewTurn, TurnAction
 from api_client.client import TurnsClient
 from api_client.contract.errors import TurnNotFinished
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.index.search import STATUSES
+from api_client.operator_actions import ActionResult, NewTurn, TurnAction
 from api_client.policies.turn_replays import build_replay_request, derive_replay_id
 
 

@@ -10,7 +10,7 @@ from api_client.broker.announcer import Announcer
 from api_client.contract.decision import check_decision
 from api_client.contract.errors import BadRequest, TurnNotFound, TurnNotSuspended
 from api_client.contract.interruption import Answerer
-from api_client.contract.orders import LINK_HOLDER, Orders
+from api_client.contract.order_log import LINK_HOLDER, Orders
 from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Turn, TurnState
 from api_client.interruptions.registry import find_question_kind

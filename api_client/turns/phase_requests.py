@@ -10,7 +10,7 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.contract.phase import Phase
 from api_client.contract.phase_checks import explain_bad_folder
-from api_client.contract.phase_place import phase_session
+from api_client.contract.phase_folders import phase_session
 from api_client.contract.phase_work import PHASE, make_work_data
 from api_client.contract.question_language import detect_language
 from api_client.contract.settings import Settings

@@ -8,7 +8,7 @@ import secrets
 from dataclasses import replace
 from typing import Any
 
-from api_client.broker import Announcement
+from api_client.broker.celery_message import Announcement
 from api_client.contract.counters import clean_label
 from api_client.contract.question_language import detect_language
 from api_client.contract.settings import Settings

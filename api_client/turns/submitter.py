@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from api_client.broker import MessageStamp, build_announcement
 from api_client.broker.announcer import Announcer
+from api_client.broker.celery_message import MessageStamp, build_announcement
 from api_client.contract.admission import Admission, Submission
 from api_client.contract.errors import HelixError, IdempotencyConflict, NotAdmitted, SessionBusy, StoreUnavailable
 from api_client.contract.failpoints import pass_failpoint

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from api_client.contract.owners import parse_owner
 from api_client.contract.turn_labels import LISTED
-from api_client.figures.spans import parse_time_span
+from api_client.figures.time_spans import parse_time_span
 from api_client.index.search import SORTS, STATUSES, Cursor, Search
 from api_client.web.errors import bad_request, display_value
 

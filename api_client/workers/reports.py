@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from api_client.broker import celery_settings
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.keys import Keys
 from api_client.contract.process_exit import KEEP_SECONDS, MOST, ProcessExit
 from api_client.contract.settings import Settings

@@ -11,7 +11,7 @@ import structlog
 from api_client.contract.counters import clean_label
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
-from worker.agents import build_runner
+from worker.agents.runner_lookup import build_runner
 from worker.files import template
 from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.runner import ClaudeCliRunner

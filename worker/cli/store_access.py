@@ -51,7 +51,7 @@ def describe_caller() -> str:
 
 def parse_span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     """Parse an option that gives a time span such as ``7d``, and return seconds."""
-    from api_client.figures.spans import parse_time_span
+    from api_client.figures.time_spans import parse_time_span
 
     try:
         return parse_time_span(value) if value else 0.0

@@ -11,7 +11,7 @@ from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import has_content
 from worker.enforcement.documents.document import parse_document
-from worker.enforcement.documents.part import (
+from worker.enforcement.documents.part_names import (
     STEP_MARKER,
     YAML_HEADER,
     header_key,

@@ -8,7 +8,7 @@ from api_client.contract.issue import ValidationIssue
 from api_client.contract.word_tables import load_word_table
 from worker.enforcement.answer_continuation import quote_last_lines, trim_partial_marks
 from worker.enforcement.content_guard import RetryRequest
-from worker.enforcement.documents.part import (
+from worker.enforcement.documents.part_names import (
     FILES,
     STEP_MARKER,
     YAML_HEADER,

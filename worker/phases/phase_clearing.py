@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from api_client.contract.phase_place import PHASES, PRIVATE, phase_session
+from api_client.contract.phase_folders import PHASES, PRIVATE, phase_session
 from worker.files.folder_clearing import GONE, OldFolder, find_last_change, list_folders, measure_size
 
 _DELIVERY = re.compile(r"turn-[0-9a-f]{32}-\d+-\d+")

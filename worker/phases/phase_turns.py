@@ -15,7 +15,7 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.events import Body
 from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.phase_place import PHASES, explain_bad_input, locate_input_file, phases_directory
+from api_client.contract.phase_folders import PHASES, explain_bad_input, locate_input_file, phases_directory
 from api_client.contract.phase_work import AFTER, PhaseWork
 from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings

@@ -44,10 +44,10 @@ from worker.runners.base import (
     reads_files,
     runs_in_loop,
 )
+from worker.runners.sandbox.guard_client import shared_processes
 from worker.runners.sandbox.process_tags import kill_earlier_deliveries
-from worker.runners.sandbox.processes import shared_processes
 from worker.turns import folders
-from worker.turns.continuation import Continuation, ResumedOutput
+from worker.turns.continued_output import Continuation, ResumedOutput
 from worker.turns.engine_parts import EngineParts
 from worker.turns.event_writer import EventWriter
 from worker.turns.interruptions.kind import RunContext

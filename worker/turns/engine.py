@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import structlog
 from kombu.exceptions import OperationalError
 
-from api_client.broker import celery_settings
 from api_client.broker.announcer import publish_chain
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import (
@@ -34,17 +34,17 @@ from api_client.contract.tasks import (
 from api_client.contract.worker_order import WorkerOrder
 from api_client.store.connection import SingleConnection
 from api_client.turns.record.ledger import Ledger
-from worker.agents import build_runner
 from worker.agents.model_availability import ModelAvailability
+from worker.agents.runner_lookup import build_runner
 from worker.celery.application import TurnsApp, build_own_queue, expire_queue
 from worker.celery.consumer_bridge import ConsumerBridge
 from worker.celery.task_events import GATHER_SECONDS, Task, TaskEventBuffer, TaskEventReport
-from worker.runners.sandbox import processes
+from worker.runners.sandbox import guard_client
 from worker.turns import folders
 from worker.turns.engine_parts import EngineParts
 from worker.turns.flower_text import describe_loss
-from worker.turns.leases.host import Host, find_obstacle
 from worker.turns.leases.lease import LeaseKeeper
+from worker.turns.leases.machine_health import Host, find_obstacle
 from worker.turns.leases.reaper import Reaper
 from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat
 from worker.turns.loops.loop import Loop
@@ -156,7 +156,7 @@ class Engine:
     def start(self) -> None:
         """Start the engine's threads, its event loop and the process that supervises the agents."""
         threading.Thread(target=self._wait_for_shut_down, name="shutdown", daemon=True).start()
-        processes.shared_processes().start_guard()
+        guard_client.shared_processes().start_guard()
         self._ability.check_models()
         self.loop.start()
         self.leases.start()
@@ -358,4 +358,4 @@ class Engine:
         self.loop.close()
         self._threads.close()
         self._agents.close()
-        processes.shared_processes().stop_guard()
+        guard_client.shared_processes().stop_guard()

@@ -15,8 +15,8 @@ from worker.agents.model_availability import ModelAvailability
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.repair import RepairResult
 from worker.runners.base import BuildRunner
-from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
+from worker.turns.leases.machine_health import Host
 from worker.turns.loops.threads import Threads
 from worker.turns.run_admissions import RunAdmissions
 from worker.turns.session_files import SessionFiles, SharedFolder

@@ -34,7 +34,7 @@ from worker.turns import folders, publisher
 from worker.turns.engine_parts import EngineParts
 from worker.turns.folders import AnswerFiles
 from worker.turns.leases.lease import Lease
-from worker.turns.shadow_checks import SHADOW_CHECKS
+from worker.turns.shadow_check_registry import SHADOW_CHECKS
 from worker.turns.transitions.after_validation import after_validation, fail_unvalidated
 from worker.turns.transitions.usage import Usage, charge_validation
 from worker.turns.transitions.validated_run import ValidatedRun

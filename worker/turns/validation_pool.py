@@ -34,7 +34,7 @@ from worker.enforcement.validator_process import MEMORY_MB, MOST_CHARACTERS, lim
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import make_issue
 from worker.enforcement.validators.registry import build_validators
-from worker.external import provide_services
+from worker.external.local_services import provide_services
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

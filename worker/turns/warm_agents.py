@@ -9,8 +9,8 @@ from functools import cached_property
 from api_client.contract.settings import Settings
 from api_client.store.connection import SingleConnection
 from api_client.turns.record.ledger import Ledger
-from worker.agents import build_runner
 from worker.agents.model_availability import find_permanent_obstacle
+from worker.agents.runner_lookup import build_runner
 from worker.runners.base import Runner
 from worker.runners.warm import idle_agents
 from worker.runners.warm.agent_lifecycle import SpareRunner, WarmLimits, WarmRunner

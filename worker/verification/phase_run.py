@@ -13,7 +13,7 @@ from typing import Any
 from api_client.contract.completion import Verdict
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load_settings
-from worker.agents import build_runner
+from worker.agents.runner_lookup import build_runner
 from worker.runners.base import AgentEvent, Order, Runner, RunResult, Stop
 from worker.verification.feedback_file import FeedbackChannel
 from worker.verification.gates.output_tree import OutputTooLarge, copy_files, scan_tree

@@ -17,7 +17,7 @@ from api_client.contract.completion import Verdict as Ended
 from api_client.contract.errors import SettingsError
 from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings, load_settings
-from worker.agents import build_runner
+from worker.agents.runner_lookup import build_runner
 from worker.runners.base import Emit, Order, Runner, RunResult, Stop, reads_files
 from worker.verification.gates import GateReport, GateSettings, run_gates
 from worker.verification.gates.gate_sandbox import GateSandbox

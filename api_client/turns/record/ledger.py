@@ -13,7 +13,7 @@ from redis.exceptions import BusyLoadingError, NoScriptError, OutOfMemoryError, 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.broker import MessageStamp, build_announcement
+from api_client.broker.celery_message import MessageStamp, build_announcement
 from api_client.contract.keys import Keys, keys_for_turn, session_digest
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import ChainTask, UnknownTask

@@ -14,9 +14,9 @@ from api_client.contract.settings import Settings
 from api_client.contract.settings.turn_limits import limit_turn
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
 from api_client.contract.validator_names import requestable_validators
-from api_client.policies import CallerPolicy
 from api_client.policies.flows import FLOW, choose_flow
-from api_client.tracing import select_traceparent
+from api_client.policies.policy_files import CallerPolicy
+from api_client.tracing.trace_spans import select_traceparent
 from api_client.turns.submission import strip_filled
 from api_client.web.bodies.body_model import read_added_fields
 from api_client.web.bodies.conversation import ConversationRules, Messages, read_conversation

@@ -16,7 +16,7 @@ from api_client.contract.owners import LOCAL_OWNER, owner_of_key, owner_of_name,
 from api_client.contract.settings import Settings
 from api_client.contract.turn import SlotShare
 from api_client.index.turn_lookup import find_turn
-from api_client.relay_state.allowances import OwnerLimits
+from api_client.relay_state.submission_limits import OwnerLimits
 from api_client.web.bodies.body import OWNER_SCOPE_KEY
 from api_client.web.errors import ApiError
 from api_client.web.identity.origin import require_local, require_own_site

@@ -11,7 +11,7 @@ from api_client.contract.clock_time import format_clock_time
 from api_client.contract.decision import check_decision
 from api_client.contract.errors import TurnNotSuspended
 from api_client.contract.interruption import Interruption
-from api_client.contract.orders import LINK_HOLDER
+from api_client.contract.order_log import LINK_HOLDER
 from api_client.interruptions.question import QuestionView
 from api_client.interruptions.registry import show_question
 from api_client.web.identity.access import requires_key, token_required_error

@@ -13,14 +13,14 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.actions import ActionResult, TurnAction, count_by_status, select_targets
 from api_client.contract.errors import BadRequest, SessionBusy, TurnNotFinished, TurnNotFound
 from api_client.contract.turn_labels import LISTED
 from api_client.index.search import SORTS, STATUSES, Cursor, FoundTurn, Search
+from api_client.operator_actions import ActionResult, TurnAction, count_by_status, select_targets
 from api_client.turn_actions.registry import ACTIONS
 from api_client.web.errors import ApiError, bad_request
 from api_client.web.identity.access import require_operator
-from api_client.web.intake.turn_actions import act_for_caller
+from api_client.web.intake.caller_actions import act_for_caller
 from api_client.web.list_filters import FILTERS, parse_cursor, parse_search
 from api_client.web.pages.rendering import page_router, redirect, render_for_visitor
 from api_client.web.pages.visitor import CheckedForm, CurrentVisitor, Visitor

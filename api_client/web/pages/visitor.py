@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from api_client.api_keys import hash_key
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
-from api_client.contract.orders import name_caller
+from api_client.contract.order_log import name_caller
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.resources.registry import PAGES
 from api_client.web.bodies.body import limit_body_time, run_off_loop

@@ -10,7 +10,7 @@ from api_client.contract.errors import BadRequest, TurnNotFound
 from api_client.contract.event_kinds import TurnSuspended
 from api_client.contract.events import Event
 from api_client.contract.interruption import Answerer
-from api_client.contract.orders import LINK_HOLDER
+from api_client.contract.order_log import LINK_HOLDER
 from api_client.contract.turn import Turn, TurnState
 from api_client.web.relay.file_links import parse_integer
 from api_client.web.relay.relay import Relay

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.contract.orders import name_caller
+from api_client.contract.order_log import name_caller
 from api_client.resources.notifications import GIVEN_UP
 from api_client.web.bodies.body import read_object
 from api_client.web.bodies.body_model import Body

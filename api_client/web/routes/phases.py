@@ -15,9 +15,9 @@ from starlette.responses import Response
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.phase import Phase, read_phases
 from api_client.contract.phase_checks import PhaseError
-from api_client.contract.phase_place import explain_bad_directory, find_input_problems
+from api_client.contract.phase_folders import explain_bad_directory, find_input_problems
 from api_client.contract.settings import Settings
-from api_client.tracing import select_traceparent
+from api_client.tracing.trace_spans import select_traceparent
 from api_client.turns.phase_requests import build_requests, is_granted, normalise_folder
 from api_client.web.bodies.body import body_size, read_object, run_off_loop
 from api_client.web.bodies.body_model import Body, read_added_fields, with_added_fields
@@ -25,7 +25,7 @@ from api_client.web.bodies.chat_request import read_idempotency_key
 from api_client.web.bodies.models import openapi_operation, read_model_body
 from api_client.web.errors import ApiError, bad_request, display_value
 from api_client.web.identity.access import CurrentCaller, token_required_error
-from api_client.web.intake import require_room
+from api_client.web.intake.turn_submission import require_room
 from api_client.web.language import Locale
 from api_client.web.relay.relay import CurrentRelay
 from api_client.web.wire import JSONResponse

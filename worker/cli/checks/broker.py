@@ -12,7 +12,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError
 from api_client.contract.settings import Settings, mask_password
 from api_client.contract.store_refusals import find_refusal
-from api_client.relay_state.allowances import OwnerLimits
+from api_client.relay_state.submission_limits import OwnerLimits
 from api_client.store.cluster import find_slot
 from api_client.store.commands import CANCEL
 from api_client.store.unfinished_restore import refuse_unfinished_restore

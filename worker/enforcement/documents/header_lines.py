@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from worker.enforcement.documents.frontmatter import HeaderError, Node, parse_header
-from worker.enforcement.documents.part import FILES
+from worker.enforcement.documents.part_names import FILES
 
 FIELDS = ("adr_id", "title", "status")
 LISTS = frozenset(("create", "modify", "docs", "delete"))

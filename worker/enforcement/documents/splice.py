@@ -13,7 +13,7 @@ from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import is_json
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.outline import CodeFence, Outline, may_hold_fences, parse_outline
-from worker.enforcement.documents.part import (
+from worker.enforcement.documents.part_names import (
     FILES,
     fence_part,
     field_part,

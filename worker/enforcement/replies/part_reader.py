@@ -11,7 +11,7 @@ from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.content import has_content, is_json
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.outline import Heading, may_hold_fences, parse_outline
-from worker.enforcement.documents.part import (
+from worker.enforcement.documents.part_names import (
     FILES,
     STEP_MARKER,
     YAML_HEADER,

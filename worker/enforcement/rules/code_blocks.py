@@ -15,7 +15,7 @@ import yaml
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.outline import CodeBlock
-from worker.enforcement.documents.part import fence_part
+from worker.enforcement.documents.part_names import fence_part
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.validators.codes import choose_text

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.documents.document import parse_document
-from worker.enforcement.documents.part import fence_part
+from worker.enforcement.documents.part_names import fence_part
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.validators.codes import choose_text

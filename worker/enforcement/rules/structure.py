@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from api_client.contract.issue import Severity, ValidationIssue
 from worker.enforcement.documents.content import is_filled
 from worker.enforcement.documents.document import Document, parse_document
-from worker.enforcement.documents.part import section_part
+from worker.enforcement.documents.part_names import section_part
 from worker.enforcement.documents.titles import plain_title, section_key
 from worker.enforcement.rules.adr_formats import OPTIONAL, PRESETS, AdrPart, find_adr_parts, requested_title
 from worker.enforcement.rules.codes import rule_issue

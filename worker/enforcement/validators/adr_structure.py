@@ -13,7 +13,7 @@ from worker.enforcement.documents.content import is_filled, visible_lines
 from worker.enforcement.documents.document import SourceText, iterate_texts
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
 from worker.enforcement.documents.outline import lines_in_spans
-from worker.enforcement.documents.part import CRITERIA, YAML_HEADER, field_part, section_part
+from worker.enforcement.documents.part_names import CRITERIA, YAML_HEADER, field_part, section_part
 from worker.enforcement.documents.placeholders import is_placeholder
 from worker.enforcement.documents.titles import (
     REQUIRED_SECTIONS,

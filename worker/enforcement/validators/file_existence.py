@@ -12,7 +12,7 @@ from worker.enforcement.documents.adr import MAX_ADRS, Adr
 from worker.enforcement.documents.document import iterate_texts, parse_document
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
 from worker.enforcement.documents.header_lines import move_entries
-from worker.enforcement.documents.part import FILES, YAML_HEADER, field_part
+from worker.enforcement.documents.part_names import FILES, YAML_HEADER, field_part
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text, make_issue
 from worker.enforcement.validators.paths import PathTarget, Root, strip_suffix
 from worker.enforcement.validators.validator import ResponseValidator

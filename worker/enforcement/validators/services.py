@@ -87,10 +87,10 @@ class RuleServices(Protocol):
 
 class _NoServices:
     def run_program(self, program: ValidationProgram) -> ProgramResult:
-        raise CannotRun("this process runs no programs; call worker.external.provide() first")
+        raise CannotRun("this process runs no programs; call worker.external.local_services.provide() first")
 
     def ask_model(self, question: ModelPrompt) -> ModelReply:
-        raise CannotRun("this process asks no models; call worker.external.provide() first")
+        raise CannotRun("this process asks no models; call worker.external.local_services.provide() first")
 
 
 NOTHING: RuleServices = _NoServices()

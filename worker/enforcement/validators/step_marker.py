@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.step_marker import STEPS, UNKNOWN
 from worker.enforcement.documents.document import parse_document
-from worker.enforcement.documents.part import STEP_MARKER
+from worker.enforcement.documents.part_names import STEP_MARKER
 from worker.enforcement.documents.splice import put_marker
 from worker.enforcement.documents.step import infer_step, strip_marker, trailing_marker
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text, make_issue

@@ -18,7 +18,7 @@ from api_client.contract.value_kinds import Kind, choice_kind, list_kind, read_w
 from worker.plugins.programs.declaration import AgentProgram, build_program, read_declaration
 from worker.plugins.programs.declaration_file import load_declaration
 from worker.plugins.programs.runner import ChildEventReader, OutputReader, ProgramRun, ProgramRunner
-from worker.runners.approval import build_tool_orders, find_question
+from worker.runners.approval_server import build_tool_orders, find_question
 from worker.runners.base import AgentEvent
 from worker.runners.observed_calls import ObservedCalls
 from worker.runners.sandbox import bubblewrap

@@ -15,7 +15,7 @@ from api_client.contract.errors import RestoreRefused
 from api_client.contract.settings import Settings
 from api_client.store import namespace
 from api_client.store.connecting import open_blocking_store
-from worker.processes.broker import BrokerError, EmbeddedBroker, ServerBinary, find_servers
+from worker.processes.embedded_broker import BrokerError, EmbeddedBroker, ServerBinary, find_servers
 
 _END = b"\xff" + bytes(8)
 _REMEDY = "Put the store's own kind and version of server on PATH, where the restore runs"

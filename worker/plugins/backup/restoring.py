@@ -23,8 +23,8 @@ from worker.files.safe_io import replace_file as put
 from worker.plugins.backup.archive import ArchiveEntry, Manifest, iterate_contents, read_manifest
 from worker.plugins.backup.keyspace import find_restore_server, require_empty_store, restore_keys
 from worker.plugins.backup.saving import KEYS, NOT_KEPT, ROOT, STATE, STORE
-from worker.processes.broker import EmbeddedBroker
-from worker.processes.programs import ensure_state_dir
+from worker.processes.embedded_broker import EmbeddedBroker
+from worker.processes.own_programs import ensure_state_dir
 from worker.processes.restore_mark import MARK
 
 _DUMP = "restoring.rdb"

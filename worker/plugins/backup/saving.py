@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from api_client.contract.phase_place import PHASES
+from api_client.contract.phase_folders import PHASES
 from api_client.contract.settings import STATE_DIR, Settings
 from worker.files.folder_clearing import GONE
 from worker.files.session_fence import HELD

@@ -20,7 +20,7 @@ from api_client.contract.settings import Settings
 from worker.enforcement.tool_call_log import ToolCallLog, ToolCallRecorder
 from worker.plugins.programs.declaration import AgentProgram
 from worker.plugins.programs.runner import OutputReader, ProgramRun, ProgramRunner
-from worker.runners.approval import build_tool_orders, find_question
+from worker.runners.approval_server import build_tool_orders, find_question
 from worker.runners.base import AgentEvent
 from worker.runners.event_reader import MAX_ANSWER, AnswerTooLong, find_kill_reason, json_object
 from worker.runners.sandbox import bubblewrap

@@ -19,9 +19,9 @@ from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestion
 from api_client.contract.work import find_work
 from worker.enforcement.tool_call_log import MOST_CALLS, ToolCall, ToolCallLog
-from worker.plugins.tools.configuration import ASKED_BY, ToolServer, choose_servers
 from worker.plugins.tools.gateway_client import shared_gateway
 from worker.plugins.tools.gateway_words import say_to_agent
+from worker.plugins.tools.tool_servers import ASKED_BY, ToolServer, choose_servers
 from worker.runners.base import AgentEvent, Order, ToolAccess
 from worker.turns.run_equipment import EquipmentContext, RunEquipment
 

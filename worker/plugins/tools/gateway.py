@@ -20,8 +20,8 @@ from worker.enforcement.tool_call_log import find_identifiers
 from worker.plugins.tools.call_matching import find_known_deliveries, find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallDecision, CallReaction, GatewayCall, decide_call
 from worker.plugins.tools.call_store import CallStore, RunFenced
-from worker.plugins.tools.configuration import ASKED_BY, ToolServer
 from worker.plugins.tools.gateway_words import say_to_agent
+from worker.plugins.tools.tool_servers import ASKED_BY, ToolServer
 from worker.plugins.tools.upstream import (
     CallRefused,
     MalformedResult,
@@ -31,7 +31,7 @@ from worker.plugins.tools.upstream import (
     UpstreamPool,
     UpstreamSession,
 )
-from worker.runners.approval import digest_call
+from worker.runners.approval_server import digest_call
 
 log = structlog.get_logger(__name__)
 

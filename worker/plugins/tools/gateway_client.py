@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from api_client.contract.settings import Settings
-from worker.runners.sandbox.processes import SOURCE_ROOT
+from worker.runners.sandbox.guard_client import SOURCE_ROOT
 
 log = structlog.get_logger(__name__)
 

@@ -33,9 +33,9 @@ from api_client.secrets.secret_store import SecretStore
 from api_client.store import Store
 from worker.logs import configure_logging
 from worker.plugins.tools.call_store import CallStore
-from worker.plugins.tools.configuration import ToolServer
 from worker.plugins.tools.credentials import StoredCredentials
 from worker.plugins.tools.gateway import GatewayRun, RunSpec
+from worker.plugins.tools.tool_servers import ToolServer
 from worker.plugins.tools.upstream import UpstreamPool
 from worker.runners.sandbox.destinations import RUN_HEADER
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.secrets.secret_store import SecretPlace, SecretStore
-from worker.plugins.tools.configuration import ToolServer
+from worker.plugins.tools.tool_servers import ToolServer
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from api_client.secrets.secret_store import SecretStore
 from api_client.store import Store
 from worker.cli.checks.finding import Finding
 from worker.cli.output import count_noun
-from worker.plugins.tools.configuration import ToolServer, list_servers
+from worker.plugins.tools.tool_servers import ToolServer, list_servers
 
 if TYPE_CHECKING:
     from worker.plugins.tools.upstream import UpstreamPool

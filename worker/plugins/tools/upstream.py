@@ -32,9 +32,9 @@ from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.settings import STATE_DIR, Settings
 from api_client.contract.settings.redaction import MASK, redact_value
 from api_client.secrets.secret_store import SecretStore
-from worker.plugins.tools.configuration import ToolServer
 from worker.plugins.tools.credentials import Credential, CredentialStore
 from worker.plugins.tools.oauth import authorize_client
+from worker.plugins.tools.tool_servers import ToolServer
 from worker.plugins.tools.upstream_http import NOT_SENT, TOO_LARGE, open_http
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.bubblewrap import SandboxError, SandboxMount

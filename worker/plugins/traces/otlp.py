@@ -13,7 +13,12 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from api_client.contract.turn import Turn
-from api_client.tracing import Span, caller_span, derive_span_id, find_trace_id
+from api_client.tracing.trace_spans import (
+    Span,
+    caller_span,
+    derive_span_id,
+    find_trace_id,
+)
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 

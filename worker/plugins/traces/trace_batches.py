@@ -10,7 +10,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from api_client.tracing import Span, build_spans
+from api_client.tracing.trace_spans import Span, build_spans
 
 Tree = tuple[Turn, list[Span]]
 Send = Callable[[Sequence[Tree]], bool]

@@ -15,7 +15,7 @@ from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings
 from worker.files.safe_io import open_folder, read_file
 from worker.runners import approval_client, tool_gate
-from worker.runners.approval import build_tool_orders, find_question
+from worker.runners.approval_server import build_tool_orders, find_question
 from worker.runners.base import Order
 from worker.runners.claude import hooks
 from worker.runners.claude.answer_text import clean_text

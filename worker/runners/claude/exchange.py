@@ -32,8 +32,8 @@ from worker.runners.pricing import Prices, compute_usage
 from worker.runners.sandbox import call_log, process_tags
 from worker.runners.sandbox.agent_process import AgentExit
 from worker.runners.sandbox.bubblewrap import Isolation
+from worker.runners.sandbox.guard_client import start_recording
 from worker.runners.sandbox.launch import rebuild_ending
-from worker.runners.sandbox.processes import start_recording
 from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
 from worker.runners.sent_input import SentInput
 

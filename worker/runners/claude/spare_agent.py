@@ -36,10 +36,10 @@ from worker.runners.claude.warm_agent import (
     start_process,
 )
 from worker.runners.sandbox.agent_process import AgentProcess
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.late_mounts import find_agent
 from worker.runners.sandbox.launch import StartedAgent
 from worker.runners.sandbox.process_tags import list_family
-from worker.runners.sandbox.processes import AgentProcesses
 from worker.runners.sandbox.resource_usage import ResourceLimits
 from worker.runners.sandbox.supervision import RunEnding
 

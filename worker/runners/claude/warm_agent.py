@@ -38,10 +38,10 @@ from worker.runners.claude.exchange import Exchange, ProcessFiles, build_message
 from worker.runners.claude.hooks import START, STOP, STOP_FAILURE
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.agent_process import AgentExit
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.launch import StartedAgent, line_callback, start_agent
 from worker.runners.sandbox.loop_watch import watch_in_loop
 from worker.runners.sandbox.process_tags import find_agent_processes, inner_process_id, is_stopped
-from worker.runners.sandbox.processes import AgentProcesses
 from worker.runners.sandbox.resource_usage import MemoryMeter, ResourceLimits, ResourceUsage
 from worker.runners.sandbox.supervision import RunEnding, Supervision
 from worker.runners.warm import idle_agents

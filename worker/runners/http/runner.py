@@ -14,9 +14,9 @@ from worker.runners.http.images import attach_images
 from worker.runners.observed_calls import check_observed_calls
 from worker.runners.pricing import compute_usage
 from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
+from worker.runners.sandbox.guard_client import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.sandbox.launch import OUR_CODE, Launch
 from worker.runners.sandbox.process_runner import PreparedRun, ProcessRunner
-from worker.runners.sandbox.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.sandbox.resource_usage import ResourceLimits
 from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
 from worker.runners.sent_input import SentInput

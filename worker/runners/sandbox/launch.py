@@ -19,7 +19,7 @@ from worker.runners.sandbox import bubblewrap, call_log, proxy_client
 from worker.runners.sandbox.agent_process import AgentExit
 from worker.runners.sandbox.bubblewrap import Isolation, SandboxError, SandboxMount
 from worker.runners.sandbox.destinations import TOOLS_PATH, AllowedDestinations, Upstream
-from worker.runners.sandbox.processes import SOURCE_ROOT, AgentProcesses
+from worker.runners.sandbox.guard_client import SOURCE_ROOT, AgentProcesses
 from worker.runners.sandbox.proxy_client import ModelProxy
 from worker.runners.sandbox.resource_usage import ResourceLimits, ResourceUsage
 from worker.runners.sandbox.supervision import LimitReached, RunEnding, Supervision

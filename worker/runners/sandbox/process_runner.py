@@ -15,11 +15,11 @@ from api_client.contract.settings import Settings, load_settings
 from worker.files import recording
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 from worker.runners.event_reader import AnswerTooLong
-from worker.runners.sandbox import call_log, processes
+from worker.runners.sandbox import call_log, guard_client
 from worker.runners.sandbox.agent_process import AgentExit
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.launch import Launch, StartedAgent, rebuild_ending, start_agent
 from worker.runners.sandbox.loop_watch import watch_in_loop
-from worker.runners.sandbox.processes import AgentProcesses
 from worker.runners.sandbox.supervision import RunEnding
 
 log = structlog.get_logger()
@@ -62,7 +62,7 @@ class ProcessRunner:
     blank_lines = False
 
     def __init__(self, agents: AgentProcesses | None = None, settings: Settings | None = None) -> None:
-        self._agents = agents or processes.shared_processes()
+        self._agents = agents or guard_client.shared_processes()
         self._given = settings
 
     @functools.cached_property

@@ -18,7 +18,7 @@ import structlog
 from worker.runners.observed_calls import ModelCall, ModelCallEnd, ObservedCalls
 from worker.runners.sandbox import call_log
 from worker.runners.sandbox.destinations import AllowedDestinations
-from worker.runners.sandbox.processes import SOURCE_ROOT
+from worker.runners.sandbox.guard_client import SOURCE_ROOT
 
 log = structlog.get_logger(__name__)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from worker.runners.base import Emit, Order, RunResult, config_error
 from worker.runners.event_reader import EventReader, judge_transcript
 from worker.runners.sandbox.bubblewrap import SandboxMount
+from worker.runners.sandbox.guard_client import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.sandbox.launch import OUR_CODE, Launch
 from worker.runners.sandbox.process_runner import PreparedRun, ProcessRunner
-from worker.runners.sandbox.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.sandbox.resource_usage import ResourceLimits
 from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
 from worker.runners.scripted.script import ScriptError, Step, find_steps, load_built_in, load_script

@@ -21,7 +21,7 @@ from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestio
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
 from api_client.turns.record.transition import Transition
-from worker.runners.approval import ApprovalServer
+from worker.runners.approval_server import ApprovalServer
 from worker.runners.base import Order, ToolOrders
 from worker.turns.interruptions.kind import (
     InterruptionKind,

@@ -31,7 +31,7 @@ from api_client.store.connection import SingleConnection
 from api_client.workers.own_report import OwnReport
 from worker.agents.model_availability import ModelAvailability
 from worker.files.spreading import spread_folders
-from worker.turns.leases.host import Host
+from worker.turns.leases.machine_health import Host
 from worker.turns.loops.threads import ShortWorkPool
 
 log = structlog.get_logger()

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.runners.base import Stop
-from worker.runners.sandbox import bubblewrap, processes
+from worker.runners.sandbox import bubblewrap, guard_client
 from worker.runners.sandbox.agent_process import AgentProcess
 from worker.runners.sandbox.bubblewrap import SandboxMount
-from worker.runners.sandbox.processes import FAST_PYTHON, SOURCE_ROOT
+from worker.runners.sandbox.guard_client import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.sandbox.resource_usage import ResourceLimits, ResourceUsage
 from worker.runners.sandbox.rlimits import CANNOT_RUN
 from worker.runners.sandbox.supervision import RunEnding, Supervision
@@ -103,7 +103,7 @@ def run_program(
     if home is not None:
         home.mkdir(exist_ok=True)
     command = [*FAST_PYTHON, "worker.runners.sandbox.rlimits", str(limits.memory_mb), *argv]
-    process = processes.shared_processes().spawn_agent(
+    process = guard_client.shared_processes().spawn_agent(
         fence.wrap_command(command, directory, own or SandboxMount(directory, writable=True)) if fence else command,
         mark=mark or f"gate-{uuid.uuid4().hex}",
         env={**build_environment(home), "PYTHONPATH": SOURCE_ROOT},

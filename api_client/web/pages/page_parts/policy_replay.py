@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Turn
-from api_client.policies.replays import PolicyReplays
+from api_client.policies.policy_replays import PolicyReplays
 from api_client.web.errors import ApiError
 from api_client.web.pages.page_part import PagePart
 from api_client.web.pages.rendering import page_router, render_for_visitor

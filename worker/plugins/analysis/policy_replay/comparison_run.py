@@ -23,7 +23,7 @@ from worker.enforcement.policies import (
 from worker.enforcement.policy import Policy
 from worker.enforcement.validator_process import isolate_validators
 from worker.enforcement.validators import ResponseValidator
-from worker.external import provide_services
+from worker.external.local_services import provide_services
 from worker.plugins.analysis.policy_replay.comparison import AnswerDecision, Comparison, RecordedTurn, replay_turn
 from worker.processes.cpus import usable_cpus
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from api_client.contract.phase import Phase, read_phases_kind
 from api_client.contract.phase_checks import PhaseError
-from api_client.contract.phase_place import file_kind
+from api_client.contract.phase_folders import file_kind
 from api_client.contract.value_kinds import Findings, InvalidValue, Problem, resolve_scalars
 from worker.enforcement.documents.frontmatter import MAX_CHARS
 from worker.enforcement.documents.yaml_reader import read_yaml
