@@ -24,7 +24,7 @@ REACTIONS: Mapping[str, tuple[str, str]] = collect_declarations("REACTIONS")
 
 
 def zero_reactions() -> dict[str, int]:
-    """Return a count of 0 for each reaction, by its name in figures."""
+    """Return a count of 0 for each possible reaction to a rejected answer, by the reaction's name in statistics."""
     return {name: 0 for name, _ in REACTIONS.values()}
 
 

@@ -60,7 +60,7 @@ async def _nothing(_client: TurnsClient) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Resource(Generic[Row]):
-    """Declares a kind of thing that operators can list, such as workers: its command, ``GET`` and page follow.
+    """Declares a kind of thing that operators can list by command, over HTTP and on a page, such as workers.
 
     Attributes:
     read: returns rows, at most the number given (-1: all), and facts about all of them.

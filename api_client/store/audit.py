@@ -67,7 +67,7 @@ class AuditLog(Orders):
         self._keep = store.settings.audit_seconds
 
     async def write_line(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
-        """Write an entry and return its id. Drop entries older than the setting ``audit_seconds``."""
+        """Write an entry of the audit log and return its id. Drop entries older than the setting ``audit_seconds``."""
         return await self._append_entry(
             {"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]}
         )
@@ -87,7 +87,7 @@ class AuditLog(Orders):
             await self.add_refusal(line, order.refused)
 
     async def add_refusal(self, line: str, why: str | Exception) -> None:
-        """Add the reason of an action's failure to its entry. Nothing is added if the store was unavailable."""
+        """Add the reason of an action's failure to the action's entry in the audit log."""
         if isinstance(why, StoreUnavailable):
             return
         name = "" if isinstance(why, str | HelixError) else f"{type(why).__name__}: "

@@ -77,7 +77,7 @@ class ComparisonRun:
             self._send_batch(batch)
 
     def finish(self) -> None:
-        """Validate and count all turns that are still waiting."""
+        """Validate and count all added turns that are still waiting."""
         while self._under_way:
             self._receive_batch()
         with _RuleCache(self._policy, self._settings.root) as rules:
