@@ -35,10 +35,10 @@ _OWNER = re.compile(r"\b(owner[: ]|key:)([0-9a-f]{32}|[0-9a-f]{12})\b")
 class ApiKey:
     """An API key as stored in the keys file: its name, hash, owner and rights, but not its secret.
 
-    Keys of one owner see the same turns, so that a key can be exchanged. ``right`` is ``user``, ``metrics`` (may also
-    read statistics of all owners) or ``operator``. ``models`` is empty for all models, ``per_minute`` is 0 for the
-    default, and ``forwards_users`` says that the key acts for users whom request headers name. SHA-256 suffices for
-    ``hash``, because a key has 256 random bits.
+    Keys of one owner see the same turns. ``right`` is ``user``, ``metrics`` (may also read statistics of all owners) or
+    ``operator``. Empty ``models`` allow all models, ``per_minute`` is 0 for the default, and a key that
+    ``forwards_users`` acts for the users whom request headers name. SHA-256 suffices for ``hash``, because a key has
+    256 random bits.
     """
 
     name: str
@@ -188,7 +188,7 @@ def _now() -> str:
 class ApiKeyring:
     """Provides the valid API keys to a running relay and reads the keys file again when the file changes.
 
-    Raises ``SettingsError`` for a broken file. A file that breaks later is logged and ignored.
+    Raises ``SettingsError`` for a file that is broken at the start; one that breaks later is logged and ignored.
     """
 
     def __init__(self, path: Path) -> None:

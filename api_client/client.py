@@ -1,9 +1,4 @@
-"""The asynchronous Python client of an installation, which the web relay and the CLI use.
-
-Its attributes are its interface. For one turn: ``submitter``, ``reader``, ``canceller``, and ``inbox`` for a turn that
-waits for a person. For many: ``phases``, ``lists``, ``sessions``, ``dead_letters``, ``workers``, ``figures``,
-``pauses``, ``spending``, ``flows``, ``notifications``, ``audit``.
-"""
+"""The asynchronous Python client of an installation, which the web relay and the CLI use."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from api_client.contract.admission import Admission
 from api_client.contract.catalogue import load_declarations
 from api_client.contract.errors import SettingsError
 from api_client.contract.intake_pause import IntakePaused
-from api_client.contract.orders import Orders
+from api_client.contract.order_log import Orders
 from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.session_files import StoredSessions, find_session_files
 from api_client.contract.settings import Settings
@@ -28,15 +23,15 @@ from api_client.interruptions.escalation_admission import EscalationAdmission
 from api_client.notifications.notification_monitor import NotificationReporter
 from api_client.notifications.outbox import NotificationOutbox
 from api_client.pauses.pauses import Pauses
-from api_client.policies import PolicyFiles
 from api_client.policies.flows import FlowVersions
 from api_client.policies.policy_admission import PolicyChoice, PolicyKeeper
+from api_client.policies.policy_files import PolicyFiles
 from api_client.policies.prompts import SessionTemplates
-from api_client.relay_state.allowances import SubmissionLimits
 from api_client.relay_state.open_questions import OpenQuestions
 from api_client.relay_state.openwebui_seen import OpenWebUIRequests
 from api_client.relay_state.sign_ins import SignIns
 from api_client.relay_state.signed_links import SignedLinks
+from api_client.relay_state.submission_limits import SubmissionLimits
 from api_client.store import Store
 from api_client.store.audit import AuditLog
 from api_client.turns.canceller import Canceller

@@ -1,7 +1,4 @@
-"""The operators' overview: running turns, waiting turns, results, and reasons for retries.
-
-The overview page and ``turns stats top`` show the same ``Overview``.
-"""
+"""The operators' overview: running turns, waiting turns, results, and reasons for retries."""
 
 from __future__ import annotations
 
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from api_client.client import TurnsClient
 
 
-#: Newest finished turns of the span among which the slowest are searched.
 SLOWEST_OF = 1000
 #: States in which no worker works: the turn waits for a worker or a person.
 _WAITING = {TurnState.QUEUED.value, TurnState.SUSPENDED.value}
@@ -35,8 +31,7 @@ class Overview:
 
     Times are seconds since the epoch. ``waits`` has the turns that do not run, by reason; ``could_run`` counts those
     that only need a worker, the first since ``oldest_waiting``. ``cut`` says that more unfinished turns exist than were
-    read. ``longest`` are turns in progress, ``slowest`` and ``latest`` finished turns, ``crashed`` turns with which a
-    worker died or froze.
+    read. ``longest`` are turns in progress, ``crashed`` turns with which a worker died or froze.
     """
 
     at: float

@@ -7,10 +7,7 @@ from pathlib import Path
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only this user can read, replacing an old file atomically and syncing it to disk.
-
-    Raises ``OSError`` with the file's path if the file cannot be written.
-    """
+    """Write a file that only this user can read, replacing an old file atomically and syncing it to disk."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:

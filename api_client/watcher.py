@@ -1,7 +1,4 @@
-"""Watches an installation as a whole: monitors find troubles, and reporters report them.
-
-Relays do this, because they have the statistics. Only one of several relays searches at a time.
-"""
+"""Watches an installation as a whole: monitors find troubles, and reporters report them."""
 
 from __future__ import annotations
 
@@ -37,10 +34,7 @@ class TroubleWatcher:
                 log.exception("watcher.look_failed")
 
     async def find_and_report(self) -> None:
-        """Look for problems once and report them, unless another relay has just done so.
-
-        Raises ``StoreUnavailable`` if the store does not answer; the next search finds the same troubles.
-        """
+        """Look for problems once and report them, unless another relay has just done so."""
         for reporter in self._reporters:
             for monitor in self._monitors:
                 if await reporter.begin_look(monitor.name, monitor.look_seconds):

@@ -14,7 +14,7 @@ from kombu.transport.redis import Channel, Transport
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.store import store
-from api_client.web import intake
+from api_client.web.intake import turn_submission
 from tests.constants import Constants
 from tests.fault.clusters import ClusterSetUp
 from tests.installation import Installation, WorkerProcess, settings_on
@@ -24,8 +24,8 @@ from tests.tiers import (  # noqa: F401 - hooks of pytest
     pytest_collection_modifyitems,
     pytest_terminal_summary,
 )
-from worker.processes.broker import EmbeddedBroker, ServerBinary, read_version
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.processes.embedded_broker import EmbeddedBroker, ServerBinary, read_version
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 plain_environment()
 
@@ -62,7 +62,7 @@ def _patient_clients(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.node.get_closest_marker("impatient") is None:
             for name in ("_CONNECT_SECONDS", "_ANSWER_SECONDS", "_PATIENCE_SECONDS"):
                 patched.setattr(store, name, 60.0)
-            patched.setattr(intake, "SUBMIT_SECONDS", 60.0)
+            patched.setattr(turn_submission, "SUBMIT_SECONDS", 60.0)
         yield
 
 

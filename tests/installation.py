@@ -26,14 +26,14 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from tests.inline import offer
 from tests.ports import free_port
 from tests.support import alive, command_of, playing, processes_with, wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.cli import main
-from worker.processes.broker import EmbeddedBroker
-from worker.processes.programs import fetch_status
+from worker.processes.embedded_broker import EmbeddedBroker
+from worker.processes.own_programs import fetch_status
 
 
 def environ_of(settings: Settings, **more: str) -> dict[str, str]:

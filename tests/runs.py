@@ -11,8 +11,8 @@ from typing import Any
 
 from tests.support import processes_with
 from worker.runners.base import AgentEvent, AsyncRunner, Order, RunResult
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.launch import Hear, Launch, start_agent
-from worker.runners.sandbox.processes import AgentProcesses
 from worker.runners.sandbox.supervision import RunEnding
 
 

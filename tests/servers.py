@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from worker.processes.broker import find_server, read_version
+from worker.processes.embedded_broker import find_server, read_version
 
 _FOLDER = Path(".helix-tools", "servers").absolute()
 _TESTS = (

@@ -1,1 +1,1 @@
-"""Worker side of helix-turns: run agents, validate their answers, retry, and finish each turn once."""
+"""The worker: run agents, validate their answers, retry, and finish each turn once."""

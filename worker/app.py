@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 from celery import signals
 
-from api_client.broker import celery_settings
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.errors import SettingsError
 from api_client.contract.plugins import WATCHER, find_plugins, load_plugin
 from api_client.contract.settings import Settings, load_settings, require_store
@@ -39,8 +39,7 @@ log = structlog.get_logger()
 READY_FILE = "HELIX_AGENT_READY_FILE"
 
 
-#: Thresholds of garbage collection for the three generations.
-#: Python's default collects twice in every turn and finds next to nothing.
+#: Thresholds of garbage collection. Python's default collects twice in every turn and finds next to nothing.
 _COLLECT = (10_000, 20, 20)
 
 #: Seconds for which the reply to `celery control revoke` waits until the store has the order.

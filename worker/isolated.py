@@ -23,7 +23,6 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: engine.shut_down())
     engine.start()
 
-    # The main thread handles signals.
     chain_task = ChainTask.parse(f"{task}/{attempt}")
     work = threading.Thread(target=engine.carry_out_alone, args=(chain_task, turn_id, session_id))
     work.start()

@@ -1,7 +1,4 @@
-"""Configures logging: structlog with static event names, identifiers as fields, and masked secrets.
-
-Loggers of the standard library (Celery, kombu, uvicorn, redis) use the same renderer.
-"""
+"""Configures logging: structlog with static event names, identifiers as fields, and masked secrets."""
 
 from __future__ import annotations
 
@@ -31,10 +28,7 @@ _OURS = ("structlog.", __name__)
 
 
 def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
-    """Configure this process's logging as HELIX_LOG_FORMAT says. A second call replaces the first configuration.
-
-    If Celery is imported, its own logging setup is disabled. ``stream`` defaults to standard error.
-    """
+    """Configure this process's logging as HELIX_LOG_FORMAT says. A second call replaces the first configuration."""
     stream = stream or sys.stderr
     level = getattr(logging, settings.log_level.upper())
     if "celery" in sys.modules:
@@ -48,7 +42,6 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     rendering = _build_renderers(settings, stream)
-    # Own lines bypass the standard library, which would take three times as long.
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -133,4 +126,4 @@ def _drop_duplicates(_logger: Any, _method: str, event: EventDict) -> EventDict:
 
 
 def _disable_celery_logging(**_: Any) -> None:
-    """Handle Celery's ``setup_logging`` signal by doing nothing, so that Celery does not configure logging."""
+    """Keep Celery from configuring logging, by handling its ``setup_logging`` signal."""

@@ -1,7 +1,4 @@
-"""Passes finished turns to observers, at least once, with a cursor in the store.
-
-Packages add observers by entry points (docs/ARCHITECTURE.md). One worker process at a time runs an observer.
-"""
+"""Passes finished turns to observers, at least once, with a cursor in the store."""
 
 from __future__ import annotations
 
@@ -35,18 +32,15 @@ class Observer(Protocol):
     """Interface for plug-ins that process finished turns. Created without arguments, once per worker process."""
 
     def observe(self, turn: Turn, events: Sequence[Event]) -> None:
-        """Process a finished turn and the complete list of its events.
+        """Process a finished turn and the complete list of its events. May block: it runs in a thread.
 
-        The turn is passed again if this method raises or the process dies. May block: it runs in a thread.
+        The turn is passed again if this method raises or the process dies.
         """
         ...
 
 
 class ObserverFeed:
-    """Passes finished turns to all installed observers.
-
-    A new observer gets only turns that finish after its installation.
-    """
+    """Passes finished turns to all installed observers, from the time of their installation on."""
 
     def __init__(self, settings: Settings, connection: SingleConnection) -> None:
         self._store = Store(settings, connection)

@@ -21,10 +21,7 @@ class _Answer:
 
 
 class ScriptedAgent:
-    """A fake agent that gives the listed answers one after another and then repeats the last one.
-
-    ``prompts`` records the prompts.
-    """
+    """A fake agent that gives the listed answers one after another and then repeats the last one."""
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._answers = list(answers)
@@ -42,9 +39,9 @@ class RulesUnderTest:
     """Runs validation rules in a test and asserts their verdicts on answers.
 
     Args:
-        rules: validators or names of installed validators.
-        policy: path or text of a policy file, instead of rules; a str that ends in ``.yaml`` or ``.yml`` is a path.
-        root: folder of relative paths in answers.
+    rules: validators or names of installed validators.
+    policy: path or text of a policy file, instead of rules; a str that ends in ``.yaml`` or ``.yml`` is a path.
+    root: folder of relative paths in answers.
     """
 
     def __init__(
@@ -55,7 +52,7 @@ class RulesUnderTest:
         locale: str = "en",
     ) -> None:
         from worker.enforcement import Policy, build_validators
-        from worker.external import provide_services
+        from worker.external.local_services import provide_services
 
         provide_services()
 
@@ -96,10 +93,7 @@ class RulesUnderTest:
         assert not errors, "rejected: " + "; ".join(f"{issue.code} {issue.message}" for issue in errors)
 
     def assert_rejected(self, answer: str, *codes: str, **context: Any) -> list[ValidationIssue]:
-        """Assert that the rules report errors for an answer, and return these errors.
-
-        If codes are given, the errors must have exactly these codes.
-        """
+        """Assert that the rules report errors for an answer, with exactly the given codes if any. Return the errors."""
         errors = [issue for issue in self.judge(answer, **context) if issue.is_error]
         assert errors, "accepted"
         found = {issue.code for issue in errors}
@@ -107,9 +101,9 @@ class RulesUnderTest:
         return errors
 
     def assert_repaired(self, answer: str, repaired: str | None = None, **context: Any) -> str:
-        """Assert that the rules reject an answer but can repair it, and return the repaired answer.
+        """Assert that the rules reject an answer but can repair it, to ``repaired`` if given.
 
-        If ``repaired`` is given, the repaired answer must equal it.
+        Return the repaired answer.
         """
         from worker.enforcement import repair_answer
 
@@ -146,8 +140,7 @@ class RulesUnderTest:
     def check_corpus(self, folder: str | Path) -> int:
         """Check that the rules accept all ``accepted/*.md`` and reject all ``rejected/*.md``. Return the file count.
 
-        Raises:
-            AssertionError: a file got the wrong verdict, or the folder has no answers.
+        Raises ``AssertionError`` for a wrong verdict, or if the folder has no answers.
         """
         judged = ((path, self.judge(path.read_text()), accepted) for path, accepted in _list_corpus(Path(folder)))
         wrong = [path.name for path, issues, accepted in judged if accepted == any(each.is_error for each in issues)]

@@ -10,7 +10,7 @@ from typing import Any
 from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
-from api_client.broker import celery_settings
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PROBE, ChainTask, build_chain
 from api_client.store.module_log import ModuleLog

@@ -53,7 +53,6 @@ class BudgetSpending:
         return "spent" if self.share >= 1 else "near" if self.share >= NEAR else ok
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the budget as a JSON-ready dict."""
         return {**asdict(self), "state": self.state}
 
 

@@ -1,8 +1,7 @@
-"""The store's record of today's spending, shared by all relays: reserved at submission, charged when a turn ends.
+"""Enforces daily budgets: money is reserved at submission and charged when a turn ends, to the day of its submission.
 
-A turn's record holds its true cost. Reservations are settled from the records before each new reservation and each
-report, so a dead relay leaves no gap. Nothing is charged twice, because a reservation is settled only as it was read. A
-turn is charged to the day of its submission.
+A turn's record holds its true cost, from which reservations are settled. So a dead relay leaves no gap, and nothing is
+charged twice.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ log = ModuleLog(__name__)
 _RESERVE, _SETTLE = (load_plain_script(Path(__file__).with_name(f"{name}.lua")) for name in ("reserve", "settle"))
 #: Lifetime of a day's spending; a turn may end a week after its submission.
 _KEEP_MS = 35 * DAY_SECONDS * 1000
-#: After this time a reservation without a turn is dropped: its relay died before storing the turn.
+#: A reservation without a turn is dropped after this time: its relay died before it stored the turn.
 _STORED_WITHIN_SECONDS = 60.0
 #: Above this number of reservations, settling is limited to once per second.
 _MANY = 500
@@ -141,7 +140,6 @@ class BudgetLedger(Admission):
         spent, aside, ahead, limit = (int(amount) / MICRO for amount in details[1:])
         log.warning("budget.exceeded", scope=scope, spent_usd=spent, set_aside_usd=aside, limit_usd=limit)
         resets_at = day + DAY_SECONDS
-        # Reservations of running turns become free when the turns end.
         seconds = resets_at - now if spent + ahead >= limit else _AGAIN_SECONDS
         raise BudgetExceeded(scope, spent, aside, limit, resets_at, seconds)
 

@@ -6,8 +6,8 @@ import ipaddress
 
 #: IPv6 prefix whose last 32 bits hold an IPv4 address (NAT64, RFC 6052).
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-#: Internal networks that Python reports as global: IPv4-compatible, local NAT64 (RFC 8215), segment routing, former
-#: site-local, protocol assignments (RFC 6890), and Azure's virtual machine host.
+#: Internal networks that Python reports as global: among them local NAT64 (RFC 8215), protocol assignments (RFC 6890)
+#: and Azure's virtual machine host.
 _NEVER = tuple(
     map(
         ipaddress.ip_network,

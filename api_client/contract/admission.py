@@ -1,8 +1,4 @@
-"""The admission port: checks that a turn passes, in order, before it is stored.
-
-``api_client.client`` lists the admissions, and the submitter runs them. An installed package adds one through an
-entry point of the group ``helix_turns.admissions``: a callable that takes the ``Store``.
-"""
+"""The admission port: checks that a turn passes, in order, before it is stored."""
 
 from __future__ import annotations
 

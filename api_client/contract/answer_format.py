@@ -1,7 +1,4 @@
-"""The JSON Schema that a caller demands of an answer, and the checks of such a schema.
-
-The schema is attached to the request. Workers check it as a rule of this name, after the rules of the policy.
-"""
+"""The JSON Schema that a caller demands of an answer, and the checks of such a schema."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ _STRICT_KEYWORDS = frozenset(
 class AnswerFormat:
     """The JSON format that a caller demands for the whole answer.
 
-    ``given`` is the caller's format in the form of the Responses API, which is shown with a response.
+    ``given`` is the format as the caller wrote it, in the form of the Responses API.
     """
 
     schema: Mapping[str, Any]
@@ -50,7 +47,6 @@ class AnswerFormat:
         return cls(data["schema"], data["given"]) if data else None
 
     def attach_to(self, request: TurnRequest) -> TurnRequest:
-        """Return a copy of the request that demands this format."""
         return request.with_attachment(RESPONSE_FORMAT, {"schema": self.schema, "given": self.given})
 
     def add_instruction(self, text: str) -> str:

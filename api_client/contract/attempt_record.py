@@ -63,7 +63,6 @@ class AttemptRecord(AttemptFacts):
     number: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attempt as a JSON-ready dict."""
         return {"number": self.number} | asdict(self)
 
 

@@ -1,8 +1,7 @@
 """Show a tool call to a person exactly as it will run, in characters that everybody sees.
 
-Invisible or look-alike characters are written between ``⟦`` and ``⟧``: ``⟦tab⟧``, ``⟦U+200B⟧``, ``⟦U+0020 ×2000⟧``,
-and the two brackets themselves. A value that is not a string follows ``⟦JSON⟧``. A secret of this installation is
-shown as ``⟦secret⟧`` if none of its characters means anything to a shell.
+Invisible or look-alike characters are written between ``⟦`` and ``⟧``, such as ``⟦U+200B⟧``. A value that is not a
+string follows ``⟦JSON⟧``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _HARMLESS = re.compile(r"[\w.+/=:@%,-]+", re.ASCII)
 #: Printable characters that are drawn as nothing or as a blank, and categories that combine with other characters.
 _BLANK, _MARKS = frozenset("\u115f\u1160\u2800\u3164\uffa0"), frozenset({"Mn", "Me"})
 _SIGNS, _TAB = frozenset("⟦⟧"), "⟦tab⟧"
-#: 40 or more equal blanks or line ends in a row are abbreviated: they would push the rest out of sight.
+#: 40 or more equal blanks or line ends in a row are abbreviated.
 _ROW = re.compile(r"( |\n)\1{39,}")
 _LATIN_WORD = re.compile(r"\w*[A-Za-z]\w*")
 

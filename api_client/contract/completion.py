@@ -107,5 +107,4 @@ class Completion:
         return self.kind is ErrorKind.PERMANENT and self.fault is ProviderFault.LIMIT
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the completion as a JSON-ready dict."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -1,8 +1,7 @@
-"""Declare all counters: name, labels and meaning. docs/operations.md shows the same table.
+"""Declare all counters: name, labels and meaning.
 
-A counter is a field ``name|label|label`` of the metrics hashes. The Lua command that changes a turn appends its
-counts to a list of pending counters. Reapers add pending counters to the hashes; readers include those still
-pending. Label sets are bounded: models and validators come from the settings, steps and outcomes from the contract.
+A counter is a field ``name|label|label`` of the metrics hashes. The Lua command that changes a turn appends its counts
+to a list, which reapers add to the hashes. Label sets are bounded.
 """
 
 from __future__ import annotations

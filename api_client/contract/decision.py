@@ -62,7 +62,6 @@ class TurnDecision:
         return self.by in {"", "timeout"}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the decision as a JSON-ready dict."""
         data = {"kind": self.kind.value, "by": self.by, "for": self.for_, "note": self.note, "text": self.text}
         return {**data, "at": self.at}
 

@@ -1,9 +1,4 @@
-"""The error codes: what happened and what to do. All surfaces read one table, ``error_codes.toml``.
-
-The command line prints the code behind its message, the API sends it as ``error.code``, and a chat shows the words.
-``turns explain --markdown`` generates docs/errors.md from the table. Codes of issues in answers have their own
-table, ``worker/enforcement/validators/codes.toml``, which the same command explains.
-"""
+"""The error codes: what happened and what to do, in one table (``error_codes.toml``) for all surfaces."""
 
 from __future__ import annotations
 

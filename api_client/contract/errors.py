@@ -1,8 +1,4 @@
-"""Errors that the client and the worker raise.
-
-Each message says what happened and, where somebody can act, what to do. ``code`` names the error's entry in
-``error_codes``, for programs and for `turns explain`.
-"""
+"""Errors that the client and the worker raise. ``code`` names an error's entry in ``error_codes``."""
 
 from __future__ import annotations
 
@@ -92,7 +88,10 @@ class NotAdmitted(HelixError):
 
 
 class IntakeClosed(HelixError):
-    """Raised while no new turns are accepted. ``explain`` says why, in a language; ``retry_after`` is in seconds."""
+    """Raised while no new turns are accepted.
+
+    ``explain`` returns the reason in a given language; ``retry_after`` is in seconds.
+    """
 
     code = "operation_failed"
     retry_after = 60

@@ -1,7 +1,4 @@
-"""Escalation of a turn after all attempts failed: first another model, then a person (ADR-025, decision 3).
-
-Stored with the turn, so that any worker escalates as requested, whatever its own settings are.
-"""
+"""Escalation of a turn after all attempts failed: first another model, then a person (ADR-025, decision 3)."""
 
 from __future__ import annotations
 
@@ -23,8 +20,8 @@ NAME = "escalation"
 class Escalation:
     """The steps after all attempts of a turn have failed: ask another model, then ask a person.
 
-    An empty ``model`` or 0 ``runs`` skips the other model. A person gets ``timeout_seconds``; then ``default`` (reject
-    or approve) is decided.
+    An empty ``model`` or 0 ``runs`` skips the other model. If no person answers within ``timeout_seconds``, ``default``
+    (reject or approve) is decided. Stored with the turn, so that a worker's own settings do not matter.
     """
 
     model: str = ""
@@ -35,13 +32,11 @@ class Escalation:
 
     @classmethod
     def from_request(cls, request: TurnRequest) -> Escalation | None:
-        """Return the escalation attached to a request, or None if there is none."""
         data = request.attached.get(NAME)
         return cls.from_dict(data) if data else None
 
     @property
     def attached(self) -> dict[str, Any]:
-        """Return the escalation in the form in which it is attached to a request."""
         return {NAME: asdict(self)}
 
     @classmethod

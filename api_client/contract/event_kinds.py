@@ -1,7 +1,6 @@
 """Content of a turn's events: one frozen dataclass for each kind.
 
-``events`` has the wire form. To add a kind, write its class here and add it to ``Body``; ``make lint`` then names
-every reader that must handle the new kind. A capability that holds turns back declares its own kinds (``HoldEvent``).
+A new kind is a class here that is added to ``Body``; ``make lint`` then names every reader that must handle it.
 """
 
 from __future__ import annotations
@@ -26,10 +25,8 @@ class EventKind:
 class HoldEvent(EventKind):
     """Base class of events that say that a capability holds a turn back or lets it continue.
 
-    Faces show such events by these methods and know no such kind by name. ``clean`` makes a text fit for one line.
-
-    Attributes:
-        BAR: kind and meaning of the bar that begins now on the turn's chart; empty if the turn waits for a worker.
+    ``clean`` makes a text fit for one line. ``BAR`` is kind and meaning of the bar that begins on the turn's chart;
+    empty if the turn waits for a worker.
     """
 
     __slots__ = ()

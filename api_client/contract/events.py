@@ -54,7 +54,6 @@ OfTurn: TypeAlias = (
 Body: TypeAlias = OfTurn | OfAttempt | LogReset | UnknownEvent
 
 
-#: Kind of the event ``LogReset``, which no log contains.
 RESET = LogReset.KIND
 _EVENT_ID = re.compile(r"(\d{1,15})-([a-zA-Z0-9]+)(?:-(\d{1,15}))?", re.ASCII)
 
@@ -76,11 +75,7 @@ class Event:
 
     @property
     def event_id(self) -> str:
-        """Return the event's id for the HTTP header ``Last-Event-ID``.
-
-        The time tells two events with one number apart: a store that lost the end of its log writes the number
-        again, later.
-        """
+        """Return the event's id for the HTTP header ``Last-Event-ID``."""
         return f"{self.seq}-{self.epoch}-{self.at_ms}"
 
     @property
@@ -101,7 +96,6 @@ class Event:
         return cast("Body", self._body)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the event as a JSON-ready dictionary."""
         return {"seq": self.seq, "epoch": self.epoch, "at": self.at_ms, "kind": self.kind, "data": self.data}
 
     @classmethod

@@ -1,10 +1,7 @@
-"""Failpoints: places where a test makes this process die, freeze, raise or wait. Inactive unless armed.
+"""Failpoints: places where a test makes this process die, freeze, raise or wait.
 
-``HELIX_FAILPOINT=output.received=kill@3`` kills the process when it passes that point the third time. With a
-folder, ``HELIX_FAILPOINT=/path``, a file ``/path/output.received`` with the text ``kill@3`` arms the point for all
-processes:
-each pass leaves a file ``output.received.<n>`` with the process id, so the point fires once over all of them.
-Actions:
+``HELIX_FAILPOINT=output.received=kill@3`` kills the process when it passes the point the third time. If the variable
+names a folder, a file ``output.received`` with the text ``kill@3`` arms the point for all processes together. Actions:
 ``kill``, ``stop`` (SIGSTOP), ``raise``, ``sleep:<seconds>``, ``meet:<file>`` (wait until the file exists).
 """
 
@@ -124,7 +121,7 @@ def _run_action(name: str, action: str) -> None:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            # Signal this very thread: another thread would receive SIGSTOP later, while this thread went on.
+            # Signal this thread, because another thread would receive SIGSTOP later.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case "raise":
             raise FailpointError(name)

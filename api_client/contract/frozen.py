@@ -1,7 +1,6 @@
 """Dataclasses that the type checker treats as frozen, although Python itself does not enforce it.
 
-For values that are created many times in each turn: creating a really frozen dataclass takes more than twice as
-long, which was a tenth of a worker's loop time per turn. Types that plug-ins use are really frozen dataclasses.
+Creating a really frozen dataclass takes more than twice as long, which matters for values made many times in each turn.
 """
 
 from __future__ import annotations

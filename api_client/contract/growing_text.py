@@ -1,7 +1,6 @@
-"""Hides step markers, and the tags around parts, in an answer that is still being written.
+"""Hides step markers and part tags in an answer that is still being written.
 
-A draft is not final, and its end decides which markers count. So all markers are hidden, except in fences, code
-spans and quotes, where no marker counts. The accepted answer corrects whatever was hidden by mistake.
+Markers in code and quotes stay. Which other markers count depends on the end of the answer, so all of them are hidden.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ class _LineScanner:
         self._fence, in_code = fence_after(self._fence, first)
         if shared or not line_end:
             return [(line, in_code)]
-        # There was no marker after all, so return the lines one by one.
         return [(first, in_code), *(whole for other in rest.split("\n") for whole in self.add_line(other))]
 
 
@@ -77,8 +75,7 @@ def _strip_markers(line: str) -> str:
 class VisibleText:
     """Removes step markers and part tags from an answer while it is still being written.
 
-    Text behind a possible marker is held back until its line ends, trailing white space until more text comes. The
-    result does not depend on how the text is cut into pieces.
+    The result does not depend on how the text is cut into pieces.
     """
 
     def __init__(self) -> None:

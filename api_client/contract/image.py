@@ -1,8 +1,4 @@
-"""Images in a user's message, and the names by which the message refers to them.
-
-The relay reads an image from the request, the worker writes it to the session's ``input/``, and the message names
-the file. The name is derived from the content, so an image keeps its name when a chat sends it again.
-"""
+"""Images in a user's message, and the names by which the message refers to them."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from dataclasses import dataclass
 
 #: The limits of the Messages API of the Claude CLI.
 MAX_IMAGES, MAX_IMAGE_BYTES = 8, 5 * 2**20
-#: First bytes of a file -> its type. The type that a client states is ignored: providers refuse a wrong one.
+#: First bytes of a file -> its type. Providers refuse a wrong type, so the type that a client states is ignored.
 _BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif"}
 _MEDIA = {"png": "image/png", "jpg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,")
@@ -30,7 +26,6 @@ class Image:
 
     @property
     def content(self) -> bytes:
-        """Return the decoded bytes of the image."""
         return b64decode(self.data)
 
     @property

@@ -25,20 +25,19 @@ class ValidationIssue:
     """A problem that a validator found in an answer.
 
     Attributes:
-        code: name of the rule, such as ``MISSING_STEP_MARKER`` (``worker.enforcement.validators.codes``).
-        message: the problem, for people, in the turn's language.
-        fix_hint: what the agent should do.
-        severity: ``error`` or ``warning``; only errors cause a retry.
-        validator: name of the validator that found the issue; set by ``examine``.
-        file: name of the file with the problem; empty for the answer itself.
-        line: line of the answer or file, from 1; 0 if the issue is about no line.
-        part: the wrong or missing part (a ``Part`` or its name) if sending it alone repairs the answer; an error
-            without one is about the whole answer.
-        adr: name of the ADR with the problem, if a text holds several ADRs.
-        shortens: the repair shortens the answer, so sections may disappear (no CONTENT_LOST).
+    code: name of the broken rule, such as ``MISSING_STEP_MARKER``.
+    message: the problem, for people, in the turn's language.
+    fix_hint: what the agent should do.
+    severity: ``error`` or ``warning``; only errors cause a retry.
+    file: name of the file with the problem; empty for the answer itself.
+    line: line of the answer or file, from 1; 0 if the issue is about no line.
+    part: the wrong or missing part, if sending it alone repairs the answer; an error without one is about the whole
+        answer.
+    adr: name of the ADR with the problem, if a text holds several ADRs.
+    shortens: the repair shortens the answer, so sections may disappear (no CONTENT_LOST).
 
     Raises:
-        ValueError: the severity is neither ``error`` nor ``warning``.
+    ValueError: the severity is neither ``error`` nor ``warning``.
     """
 
     code: str
@@ -64,7 +63,6 @@ class ValidationIssue:
         return self.severity == Severity.ERROR
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the issue as a JSON-ready dict."""
         data = {name: getattr(self, name) for name in self.__dataclass_fields__}  # all of them plain values
         return data | {"severity": str(self.severity)}
 
@@ -96,7 +94,6 @@ def read_issues(value: Any) -> tuple[ValidationIssue, ...]:
 
 
 def issues_to_dicts(issues: Iterable[ValidationIssue]) -> list[dict[str, Any]]:
-    """Convert issues to a JSON-ready list of dictionaries."""
     return [issue.to_dict() for issue in issues]
 
 

@@ -1,7 +1,7 @@
-"""Names of the Redis keys of turns and their queues. Other capabilities name their keys in their own modules.
+"""Names of the Redis keys of turns and their queues.
 
-All keys of an installation have its namespace as hash tag: they share one slot of a Redis Cluster, and one Lua
-command may change any of them. Scripts touch only the keys that they are given.
+The namespace is the hash tag of all keys, so they share one slot of a Redis Cluster and one Lua command may change any
+of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from api_client.contract.turn import check_turn_id
 
 #: Field of the installation's hash: when `turns data gc` last ended, in seconds since the epoch.
 GC_AT = "gc_at"
-#: Field of the installation's hash: the last untrusted address that sent a forwarding header, and when (epoch
+#: Field of the installation's hash: the last untrusted address that sent a forwarding header, and its time (epoch
 #: seconds).
 UNTRUSTED_PROXY = "untrusted_proxy"
 #: Length of each metrics bucket, in seconds.

@@ -1,7 +1,4 @@
-"""Messages for a user whose turn ends without an answer, and prompts for the agent in that case.
-
-``messages.toml`` has the words; ``error_codes.toml`` those of the endings.
-"""
+"""Messages for a user whose turn ends without an answer, and prompts for the agent in that case."""
 
 from __future__ import annotations
 
@@ -67,10 +64,7 @@ def rejection_message(locale: str, lines: list[str], *, note: str, timed_out: bo
 
 
 def other_model_prompt(prompt: str, locale: str, hints: list[str]) -> str:
-    """Return the prompt for another model after the first one failed: the task and the known problems.
-
-    The other model starts afresh and must give a whole answer.
-    """
+    """Return the prompt for another model after the first one failed: the task and the known problems."""
     task = [prompt, "", "---", ""] if prompt else []
     return "\n".join([*task, _translate("another_failed", locale), *(f"- {hint}" for hint in hints)])
 

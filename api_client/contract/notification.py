@@ -1,8 +1,6 @@
-"""Notifications that the product sends to outside systems, with their wire form.
+"""Notifications to outside systems, in the wire form of OpenAI's webhooks (body and signature).
 
-The wire form is that of OpenAI's webhooks, body and signature, so that their SDK verifies ours. Senders put a
-notification into the outbox (``api_client.notifications.outbox``); a worker delivers it. Notifications hold ids,
-numbers and names, never prompts or answers.
+They hold ids, numbers and names, never prompts or answers.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ KINDS: Mapping[str, str] = {
     "worker.gone": "A worker process is silent, did not sign off, and no other took its place.",
     "queue.stuck": "Turns that could run do not.",
 } | collect_declarations("NOTIFICATION_KINDS")
-#: How long a repeated notification is dropped as a duplicate, and how long delivery is attempted, in seconds.
+#: Seconds for which a repeated notification is dropped as a duplicate, and for which delivery is attempted.
 REMEMBERED_SECONDS, TRIED_SECONDS = 8 * 86_400.0, 86_400.0
 #: Delay between two deliveries: starts at the first value and doubles up to the second, in seconds.
 _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 5.0, 3600.0
@@ -38,13 +36,12 @@ class Notification:
     """A message to an external system about an event, such as a failed turn.
 
     Attributes:
-        kind: one of ``KINDS``.
-        subject: what it is about, such as a turn id; kind and subject identify the notification.
-        at: when it happened, in seconds since the epoch.
-        data: texts and numbers for the receiver, no prompts.
+    kind: one of ``KINDS``.
+    subject: what it is about, such as a turn id; kind and subject identify the notification.
+    at: when it happened, in seconds since the epoch.
 
     Raises:
-        ValueError: the kind is unknown.
+    ValueError: the kind is unknown.
     """
 
     kind: str
@@ -78,9 +75,8 @@ class OutboxEntry:
     """A notification that waits in the outbox until it is delivered.
 
     Attributes:
-        body: the JSON to send.
-        put_at: when it was put into the outbox, in seconds since the epoch.
-        tries: number of deliveries so far. taken: targets that accepted it. error: why the last delivery failed.
+    put_at: when it was put into the outbox, in seconds since the epoch.
+    tries: number of deliveries so far. taken: targets that accepted it. error: why the last delivery failed.
     """
 
     notification_id: str
@@ -101,7 +97,6 @@ class OutboxEntry:
         return min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** max(0, self.tries - 1))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry as a JSON-ready dict for operators."""
         data = {"notification_id": self.notification_id, "kind": self.kind, "put_at": self.put_at, "tries": self.tries}
         return {**data, "error": self.error, "body": self.body}
 
@@ -112,7 +107,6 @@ class OutboxEntry:
 
     @classmethod
     def from_json(cls, notification_id: str, text: bytes) -> OutboxEntry:
-        """Create an entry from its id and its stored JSON."""
         data: dict[str, Any] = json.loads(text)
         return cls(
             notification_id=notification_id,
@@ -127,9 +121,8 @@ class OutboxEntry:
 def sign_headers(secret: str, notification_id: str, body: str, now: float) -> dict[str, str]:
     """Return the HTTP headers for a webhook delivery, including a signature if there is a secret.
 
-    ``secret`` is ``whsec_`` and base64, or any text. ``notification_id`` is the same for each delivery. ``now`` is in
-    seconds since the epoch; receivers refuse old ones. Raises ``ValueError`` if the text after ``whsec_`` is not
-    base64.
+    ``secret`` is ``whsec_`` and base64, or any text. ``now`` is in seconds since the epoch. Raises ``ValueError`` if
+    the text after ``whsec_`` is not base64.
     """
     headers = {"webhook-id": notification_id, "webhook-timestamp": str(int(now))}
     if secret:

@@ -9,7 +9,7 @@ from typing import Self
 class OpenEnum(StrEnum):
     """Base class of enumerations that accept unknown words as text, because newer versions may write them.
 
-    Check what callers send against the members (``in list(...)``), never by creating one.
+    Check callers' words with ``in list(...)``: creating a member accepts any word.
     """
 
     @classmethod

@@ -24,14 +24,14 @@ class TurnPaused(HoldEvent):
     reason: str
     until: int
 
-    def describe(self, locale: str, clean: Callable[[str], str]) -> str:  # noqa: D102
+    def describe(self, locale: str, clean: Callable[[str], str]) -> str:
         if self.what == "breaker":  # the reason is a service error, which is for operators
             return _say("paused_by_errors", locale, until=describe_end(self.until, locale))
         if self.what == "limit":
             return _say("paused_by_limit", locale)
         return describe_pause(clean(self.reason), self.until, locale)
 
-    def describe_for_terminal(self, clean: Callable[[str], str]) -> str:  # noqa: D102
+    def describe_for_terminal(self, clean: Callable[[str], str]) -> str:
         reason = f": {clean(self.reason)}" if self.reason else ""
         return f"waits{describe_end(self.until, 'en')}: {self.what} paused{reason}"
 
@@ -42,10 +42,10 @@ class TurnResumed(HoldEvent):
 
     KIND = "turn.resumed"
 
-    def describe(self, locale: str, _clean: Callable[[str], str]) -> str:  # noqa: D102
+    def describe(self, locale: str, _clean: Callable[[str], str]) -> str:
         return _say("resumed", locale)
 
-    def describe_for_terminal(self, _clean: Callable[[str], str]) -> str:  # noqa: D102
+    def describe_for_terminal(self, _clean: Callable[[str], str]) -> str:
         return "goes on"
 
 

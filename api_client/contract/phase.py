@@ -1,8 +1,4 @@
-"""A phase: a unit of work whose output is verified (ADR-025).
-
-A phase travels as JSON inside a turn's request. docs/WORKFLOW-SYSTEM.md describes the keys; ``phase_checks``
-validates the values.
-"""
+"""A phase: a unit of work whose output is verified (ADR-025)."""
 
 from __future__ import annotations
 
@@ -30,7 +26,6 @@ class QualityGate:
         return tuple(self.options.get("criteria", ()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the check in the form of phases.yaml."""
         return {"type": self.type, **self.options}
 
 
@@ -39,15 +34,14 @@ class Phase:
     """A phase of a workflow: a task for an agent, and the checks that its result must pass.
 
     Attributes:
-        id: unique in its file; names the phase in commands, folders and events.
-        name, type: shown to people; ``type`` changes nothing.
-        description: the task of the agent.
-        config: notes for the agent; ``model`` names the model of ``HELIX_MODELS`` that does the work.
-        input_files: files that the agent reads, relative to the folder of phases.yaml.
-        output_files: files that must exist afterwards, relative to the phase's ``output/``.
-        quality_gates: gates after ``files_exist`` and ``syntax``, which always come first.
-        verify_agent: an independent agent verifies the output after the gates have passed.
-        max_attempts: most agent runs.
+    id: unique in its file; names the phase in commands, folders and events.
+    name, type: shown to people; ``type`` changes nothing.
+    description: the task of the agent.
+    config: notes for the agent; ``model`` names the model of ``HELIX_MODELS`` that does the work.
+    input_files: files that the agent reads, relative to the folder of phases.yaml.
+    output_files: files that must exist afterwards, relative to the phase's ``output/``.
+    quality_gates: gates after ``files_exist`` and ``syntax``, which always come first.
+    verify_agent: an independent agent verifies the output after the gates have passed.
     """
 
     id: str
@@ -72,7 +66,6 @@ class Phase:
         return tuple(criterion for gate in self.quality_gates for criterion in gate.criteria)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the phase as a dictionary in the form of phases.yaml."""
         return {
             "id": self.id,
             "name": self.name or self.id,

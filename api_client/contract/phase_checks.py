@@ -28,8 +28,7 @@ MAX_PATHS, MAX_GATES = 200, 20
 MAX_TEXT, MAX_CONFIG = 20_000, 16_384
 #: Limits of file systems: characters of a path, bytes of a name.
 MAX_PATH, MAX_NAME_BYTES = 1024, 255
-#: Files that the Claude CLI never lets an agent write, in lower case (docs/claude-cli.md): a phase with such an
-#: output can never succeed.
+#: Files that the Claude CLI never lets an agent write, in lower case (docs/claude-cli.md).
 CLOSED_TO_AGENTS = frozenset(
     {".claude", ".claude.json", ".git", ".gitconfig", ".gitmodules", ".husky", ".idea", ".mcp.json", ".vscode"}
     | {".bash_profile", ".bashrc", ".profile", ".ripgreprc", ".zprofile", ".zshrc"}

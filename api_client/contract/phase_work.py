@@ -9,7 +9,7 @@ from typing import Any
 
 from api_client.contract.counters import counter_field
 from api_client.contract.phase import Phase
-from api_client.contract.phase_place import phases_folder
+from api_client.contract.phase_folders import phases_folder
 from api_client.contract.tasks import RUN_QUEUE, TaskDeclaration
 from api_client.contract.turn import TurnRequest
 from api_client.contract.work import WorkKind

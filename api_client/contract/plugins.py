@@ -33,9 +33,9 @@ WORK_KIND = "helix_turns.work_kinds"
 WORK = "helix_turns.work"
 #: ``(store) -> contract.admission.Admission``: a check that a turn passes before it is stored.
 ADMISSION = "helix_turns.admissions"
-#: Readers of the event log: classes as ``worker.observers.Observer`` describes them.
+#: Observers of ended turns: classes derived from ``worker.observers.Observer``.
 OBSERVER = "helix_turns.observers"
-#: What runs of agents get beside their sandbox: classes derived from ``worker.turns.run_equipment.RunEquipment``.
+#: Equipment of agents' runs: classes derived from ``worker.turns.run_equipment.RunEquipment``.
 EQUIPMENT = "helix_turns.equipment"
 
 #: Entry point group -> what a plug-in of the group is called in messages.
@@ -71,7 +71,6 @@ def find_plugins(group: str) -> Mapping[str, EntryPoint]:
 
 @lru_cache(maxsize=32)
 def _scan(group: str, _path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """Find the entry points of a group. Only this function reads the metadata of installed packages."""
     from importlib.metadata import entry_points  # slow to import, and most commands need none
 
     found = sorted(

@@ -20,9 +20,9 @@ _COMMON = {
 }
 _GERMAN, _ENGLISH = (frozenset(_COMMON[name].split()) for name in ("de", "en"))
 _WORD = re.compile(r"[^\W\d_]{2,20}")
-#: Text that somebody else may have written: code and quotations.
+#: Quoted text and code, which somebody else may have written.
 _QUOTED = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|^[ \t]*>[^\n]*|\"[^\"\n]*\"|„[^“”\n]*[“”]", re.DOTALL | re.MULTILINE)
-#: Messages to read, and characters of each.
+#: How many messages are read, and how many characters of each.
 _MESSAGES, _CHARS = 8, 1_000
 
 

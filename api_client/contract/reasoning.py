@@ -1,7 +1,6 @@
 """Separate a model's reasoning from its answer: ``<think>`` blocks at the start of a text, or never closed.
 
-The same filter serves whole texts (normalisation before validation) and growing ones (a draft in the chat). It removes:
-
+The filter removes:
 - blocks at the start of the text, and the blank space after them;
 - everything up to a closing tag without an opening one, if the tag begins or ends its line;
 - a block that begins at the start of a line and is never closed, up to the end of the text.
@@ -23,9 +22,7 @@ _CLOSING = {tag: re.compile(rf"(?<!`)</{tag}\s{{0,9}}>(?!`)", re.IGNORECASE) for
 #: The end of a text that may become a tag.
 _PARTIAL_TAG = re.compile(r"<(?:/?[a-z]{0,10}|[a-z]{5,10}\s[^<>\n]{0,80}|/[a-z]{5,10}\s{0,9})\Z", re.IGNORECASE)
 _BLANK = re.compile(r"[\s\ufeff]*")
-#: The blank rest of a line.
 _REST = re.compile(r"[^\S\n]{0,100}(?:\n|\Z)")
-#: Longest closing tag, with a character before and after it.
 _MOST_TAG = 25
 #: Characters of a line that decide whether it opens a code fence.
 _MOST_LINE = 200

@@ -1,8 +1,7 @@
-"""The step marker: its form, and texts without it. Workers and the relay share this module.
+"""The step marker: its form, and texts without it (ADR-038 "Step Marker Validator"; ADR-034 Phase 3).
 
-The worker's Markdown parser decides once which markers of an answer count: those outside code, quotes and YAML
-headers (``worker.enforcement.documents.document``). The decision travels with the answer as *spans*. Source:
-ADR-038 "Step Marker Validator"; ADR-034 Phase 3.
+The worker's Markdown parser decides once which markers of an answer count: those outside code, quotes and YAML headers.
+The decision travels with the answer as *spans*.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ STEPS = ("what", "why", "constraints", "generate", "finalize", "done")
 #: Step that only the fallback writes, when nothing shows the real step (ADR-036).
 UNKNOWN = "unknown"
 
-#: Place of a marker: its first character, and the one after its last. If the answer ends with its own marker, that
-#: is the last span, together with the white space before it and everything up to the end.
+#: Start and end of a marker in the text. The span of the answer's own marker at the end includes the white space around
+#: it.
 Span = tuple[int, int]
-#: Most spans kept of an answer besides its own marker; a longer text shows its first markers.
+#: Most markers stored of an answer besides its own one; further markers stay visible.
 MAX_SPANS = 100
 
 # Every quantifier is bounded and none overlaps the next: 200 kB of "<!--" or blanks stay linear.

@@ -1,8 +1,4 @@
-"""Explanations of the errors with which a store refuses commands.
-
-Errors are recognised by the first word of Redis' or Valkey's reply. A client library may strip the word and raise its
-own error class.
-"""
+"""Explanations of the errors with which a store refuses commands, found by the first word of the reply."""
 
 from __future__ import annotations
 
@@ -50,7 +46,7 @@ _KINDS = {
     "MasterDownError": "MASTERDOWN",
 }
 _WORD = re.compile(rf"(?:^|: )({'|'.join(REFUSALS)})\b")
-#: Part of a password-protected server's reply to a greeting, which becomes a lost connection there.
+#: Part of a password-protected server's reply to a connection without a password, which ends the connection.
 _GREETING = "client already authenticated"
 _MOST = 200
 

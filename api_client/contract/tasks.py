@@ -15,8 +15,7 @@ RETRY = "turn.retry"
 FALLBACK = "turn.fallback"
 FAIL = "turn.fail"
 RESUME = "turn.resume"
-#: A task outside of turns: a worker that runs this task proves that it reads messages
-#: (``api_client/workers/fleet.py``).
+#: A task outside of turns: a worker that runs this task proves that it reads messages.
 PROBE = "worker.probe"
 
 #: Queue of agent runs and other long work, many at once: commands, and agents that verify.
@@ -34,10 +33,10 @@ class TaskDeclaration:
     """Declares a Celery task that is one step of a turn.
 
     Attributes:
-        queue: queue of its messages. purpose: what it does, for operators.
-        state: the turn's state meanwhile, as Flower shows it. follows: what Flower reports of the task before.
-        judged_by: task that checks the result of this one's agent; empty if it runs no agent.
-        begins: turns begin with this task.
+    purpose: what it does, for operators.
+    state: the turn's state meanwhile, as Flower shows it. follows: what Flower reports of the task before.
+    judged_by: task that checks the result of this one's agent; empty if it runs no agent.
+    begins: turns begin with this task.
     """
 
     queue: str
@@ -100,7 +99,6 @@ class ChainTask(NamedTuple):
 
     @property
     def begins(self) -> bool:
-        """Return True if this is the first task of a turn."""
         return self.attempt == 1 and all_tasks()[self.task].begins
 
 
@@ -137,8 +135,8 @@ def build_chain(
 ) -> list[dict[str, Any]]:
     """Return a turn's Celery tasks to send: the task itself, followed by a checking task after an agent run.
 
-    Each item has the keyword arguments of one immutable signature. Task arguments are ids, never prompts: operators
-    read them in Flower.
+    Each item has the arguments of one immutable signature. Task arguments are ids, never prompts, because Flower shows
+    them.
     """
     tasks = [chain_task.task, *filter(None, [all_tasks()[chain_task.task].checked_by])]
     return [

@@ -1,4 +1,4 @@
-"""A tool call of an agent as the tool gateway's call log has it."""
+"""A tool call of an agent, as recorded in the tool gateway's call log."""
 
 from __future__ import annotations
 
@@ -32,17 +32,16 @@ class CallRow:
     """A tool call as recorded in the call log.
 
     Attributes:
-        number: of the call within its delivery, from 1.
-        gateway: nonce of the gateway process that served it.
-        digest: hash of server, tool and arguments.
-        earlier: row of the earlier call that answers for this one; empty for none.
-        at, took_ms: when it came (epoch seconds), and how long the server took.
-        result_bytes: size of the result.
-        cost_usd: what the server says that the call cost, in US dollars.
-        approved: a person approved it.
-        names: identifiers in arguments and result of a call that is not read-only.
-        unseen: the agent was gone, or was being ended, when the result came.
-        continues: delivery whose agent session the run continued; 0 for a fresh one.
+    number: of the call within its delivery, from 1.
+    gateway: nonce of the gateway process that served it.
+    digest: hash of server, tool and arguments.
+    earlier: row of the earlier call that answers for this one; empty for none.
+    at, took_ms: when it came (epoch seconds), and how long the server took.
+    cost_usd: the call's cost as the server states it.
+    approved: a person approved it.
+    names: identifiers in arguments and result of a call that is not read-only.
+    unseen: the agent was gone, or was being ended, when the result came.
+    continues: delivery whose agent session the run continued; 0 for a fresh one.
     """
 
     number: int
@@ -77,7 +76,6 @@ class CallRow:
         return "error" if self.is_error and self.state is CallState.DONE else self.state.value
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row as a JSON-ready dictionary."""
         return asdict(self)
 
     @classmethod

@@ -1,7 +1,4 @@
-"""Tool calls of agents: policy rules that run or deny them, and questions that ask a person to approve them.
-
-Independent of any agent's tool names: a runner reports a call as a name and arguments.
-"""
+"""Tool calls of agents: policy rules that run or deny them, and questions that ask a person to approve them."""
 
 from __future__ import annotations
 
@@ -75,10 +72,9 @@ class WaitingCall:
     """A tool call that waits for a person's approval.
 
     Attributes:
-        call: the agent's own id of the call, used once.
-        digest: of tool and arguments: an answer applies to exactly these.
-        files: digests of the files that the call names, as of the question.
-        wait_seconds, who: from the rule that asks a person.
+    call: the agent's own id of the call, used once.
+    digest: of tool and arguments: an answer applies to exactly these.
+    files: digests of the files that the call names, as of the question.
     """
 
     call: str
@@ -128,7 +124,6 @@ class ToolQuestion:
     refused: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the question as a JSON-ready dictionary."""
         found = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != ""}
         return found | {"arguments": dict(self.arguments), "files": dict(self.files)}
 

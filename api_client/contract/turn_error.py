@@ -14,8 +14,7 @@ from api_client.contract.json_readers import READ
 class TurnError:
     """The explanation for users and operators why a turn ended without an answer.
 
-    ``message`` is for the user, in the turn's language; ``reason`` is an English sentence for operators; ``issues`` are
-    those of the best answer.
+    ``message`` is for the user, in the turn's language; ``reason`` is an English sentence for operators.
     """
 
     code: str = ""
@@ -24,7 +23,6 @@ class TurnError:
     issues: tuple[ValidationIssue, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the error as a JSON-ready dictionary."""
         reason = {"reason": self.reason} if self.reason else {}
         return {"code": self.code, "message": self.message, **reason, "issues": issues_to_dicts(self.issues)}
 

@@ -8,9 +8,8 @@ from typing import NamedTuple
 class TurnLabel(NamedTuple):
     """A field of a turn's record that an admission check sets, and that lists and statistics use.
 
-    ``filter_help``, which may be empty, has lists show the label and filter by it; ``setting`` has its values then.
-    ``counter`` is ``turn.finished``, or a counter of its own: label, outcome, ``asked_again``.
-    ``span`` is its attribute of the turn's span.
+    With ``filter_help``, lists show the label and filter by it; ``setting`` then has its values. ``counter`` is
+    ``turn.finished`` or the label's own counter. ``span`` is its attribute of the turn's span.
     """
 
     title: str = ""

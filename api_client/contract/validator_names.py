@@ -1,7 +1,7 @@
 """Validators that a request can name: the built-in ones and those of installed packages.
 
-Offered validators can be requested; active validators check answers (HELIX_VALIDATORS or the request). Names come
-from the metadata of installed packages, without importing their code, so the relay may use this module too.
+Offered validators can be requested; active validators check answers (HELIX_VALIDATORS or the request). No package is
+imported.
 """
 
 from __future__ import annotations

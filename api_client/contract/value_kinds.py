@@ -1,8 +1,7 @@
 """Parsers for files and values that users write; all problems are reported at once.
 
-A *kind* is a function that converts a value from YAML, TOML or JSON into the value that the program uses. A kind raises
-``ValueError`` with a message such as "must be ...", or ``InvalidValue`` with several problems. ``record_kind``,
-``list_kind`` and ``kind_of`` build kinds. ``Problem`` is one reported problem with its place.
+A *kind* converts a value from YAML, TOML or JSON into the value that the program uses. A kind raises ``ValueError``
+with a message such as "must be ...", or ``InvalidValue`` with several problems.
 """
 
 from __future__ import annotations
@@ -195,7 +194,6 @@ def settable_fields(made: type[Any]) -> dict[str, Field[Any]]:
 
 
 def field_default(one: Field[Any]) -> Any:
-    """Return the default value of a dataclass field."""
     return one.default if one.default_factory is MISSING else one.default_factory()
 
 

@@ -1,7 +1,4 @@
-"""Kinds of work that turns can do: the half of the port that every process needs.
-
-The worker's half is ``worker.turns.work``. docs/ARCHITECTURE.md says how to add a kind.
-"""
+"""Kinds of work that turns can do: the half of the port that every process needs."""
 
 from __future__ import annotations
 
@@ -18,15 +15,14 @@ class WorkKind:
     """A kind of work that turns do. The base class describes chat messages, and subclasses override what differs.
 
     Attributes:
-        name: its name in requests, policy files and traces.
-        tasks: Celery tasks that it adds to the kernel's.
-        first, again: tasks that begin its turns, and that run its agent once more.
-        in_session: the agent works in the session's folder, with the session's template, files and kept process.
-        answers_in_text: the result is the agent's text, which validators check; otherwise the files in its ``folder``.
-        waits_long: earlier turns may take long, so the deadline counts from the first lease.
-        hands_on: handed on after the last attempt, whatever its policy says; hands_on_incomplete: also if the last run
-            did not finish.
-        has_fixed_codes: all validators and issue codes may be labels of metrics.
+    tasks: Celery tasks that it adds to the kernel's.
+    first, again: tasks that begin its turns, and that run its agent once more.
+    in_session: the agent works in the session's folder, with the session's template, files and kept process.
+    answers_in_text: the result is the agent's text, which validators check; otherwise the files in its ``folder``.
+    waits_long: earlier turns may take long, so the deadline counts from the first lease.
+    hands_on: handed on after the last attempt, whatever its policy says; hands_on_incomplete: also if the last run
+        did not finish.
+    has_fixed_codes: all validators and issue codes may be labels of metrics.
     """
 
     name = "chat"

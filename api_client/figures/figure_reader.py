@@ -11,9 +11,17 @@ from functools import partial
 
 from api_client.contract.counters import parse_field, read_pending
 from api_client.contract.keys import BUCKETS
-from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, RuleRow, Slice, Stats, TurnRow
 from api_client.figures.figures import _DAY, _WEEK_DAYS, SPANS, Figures
 from api_client.figures.rollup import compute_retry_rate, compute_stats
+from api_client.figures.statistics import (
+    BREAKDOWNS,
+    RETRY_BREAKDOWNS,
+    RetryRate,
+    RuleRow,
+    Slice,
+    Stats,
+    TurnRow,
+)
 from api_client.figures.tally import ACCOUNTS, TurnTally
 from api_client.store import Store
 
@@ -27,8 +35,8 @@ MOST_PIECES = 1500
 def choose_buckets(since: float, until: float, now: float, lives: dict[str, float]) -> list[Bucket]:
     """Choose the fewest counter buckets that cover a period (seconds since the epoch). Return each as (size, start).
 
-    Whole hours and days use large buckets and the edges use minutes. A period that ends now ends with the bucket still
-    being filled. Minutes older than ``lives`` allows are replaced by their hours.
+    Minutes older than ``lives`` allows are replaced by their hours. A period that ends now includes the bucket still
+    being filled.
     """
     if now - until > lives["minute"]:
         hour = BUCKETS["hour"]
@@ -194,7 +202,6 @@ class FigureReader:
         for piece in read:
             total.update(piece)
         since, until = float(starts[0]), float(last + step)
-        # Compare the same days of the week, because usage depends on them.
         against = max(_WEEK_DAYS, seconds // _DAY)
         then, now = since - against * _DAY, time.time() - against * _DAY
         before = await read_counters(self._store, then, now)

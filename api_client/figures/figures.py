@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from api_client.figures import RuleRow, Slice, Stats, TurnRow
+from api_client.figures.statistics import (
+    RuleRow,
+    Slice,
+    Stats,
+    TurnRow,
+)
 
 #: Time spans: name -> (seconds, size of the sections).
 SPANS = {"1h": (3600, "minute"), "24h": (86_400, "hour"), "7d": (7 * 86_400, "hour"), "30d": (30 * 86_400, "day")}
@@ -45,7 +50,6 @@ class Figures:
         return {outcome: count for outcome, count in self.whole.outcomes.items() if count}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statistics as a JSON-ready dict."""
         return {
             **self.whole.to_dict(),
             "span": self.span,

@@ -10,7 +10,16 @@ from typing import Any
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, clean_label, parse_field
 from api_client.contract.turn import Outcome
 from api_client.contract.turn_labels import OWN_COUNTERS
-from api_client.figures import REACTIONS, Duration, PhaseRow, RetryRate, RetryShare, RuleRow, Stats, TurnRow
+from api_client.figures.statistics import (
+    REACTIONS,
+    Duration,
+    PhaseRow,
+    RetryRate,
+    RetryShare,
+    RuleRow,
+    Stats,
+    TurnRow,
+)
 
 #: Counted durations: wait, agent, validation, recovery, turn.
 DURATIONS = tuple(name.removeprefix("time.") for name in COUNTERS if name.startswith("time."))
@@ -122,10 +131,7 @@ def add_turns(row: TurnRow, label_values: Mapping[str, str], turns: int) -> None
 
 
 def _make_rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, RuleRow]:
-    """Compute statistics by validator, by issue code, or by validator and model.
-
-    Each of ``names`` gets a row even without counts.
-    """
+    """Compute statistics by validator, by issue code, or by validator and model."""
     each_model, of = by == "validator_model", by.partition("_")[0]
     rows = {name: RuleRow(name=name) for name in names}
     answers = verified = 0
@@ -198,8 +204,7 @@ def compute_retry_rate(
 ) -> RetryRate:
     """Compute from counters how many answers made agents run again, for one model or for all.
 
-    ``sessions`` are the rows if broken down by session. Validators and codes without rejections have no row, except
-    those in ``names``: a section of a longer time shows them as 0.
+    ``sessions`` are the rows if broken down by session. Rows without rejections are omitted, except those of ``names``.
     """
     parsed = [(*parse_field(name), value) for name, value in counters.items()]
     if model:

@@ -1,8 +1,4 @@
-"""Adds up finished turns by owner, API key or session, which have too many values for counters.
-
-The store adds up a page of turns with one command, so a period of N turns costs ``2 * N / PAGE`` short commands.
-Identical questions that arrive together share one answer, and different ones wait for each other.
-"""
+"""Adds up finished turns by owner, API key or session, which have too many values for counters."""
 
 from __future__ import annotations
 
@@ -16,8 +12,8 @@ from typing import Any
 
 from api_client.contract.counters import NONE
 from api_client.contract.owners import format_owner
-from api_client.figures import RetryShare, TurnRow
 from api_client.figures.rollup import add_turns
+from api_client.figures.statistics import RetryShare, TurnRow
 from api_client.store import Store
 from api_client.store.read_script import ReadScript
 

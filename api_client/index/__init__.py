@@ -1,4 +1,1 @@
-"""Reads many turns at once: unfinished turns, pages of finished turns, and search results.
-
-No command scans all keys. Lua matches a few hundred records per command, so that no command blocks the store.
-"""
+"""Reads many turns at once, in pages, so that no command scans all keys or blocks the store."""

@@ -1,8 +1,4 @@
-"""Shortens the retention of finished turns to the current settings.
-
-A finished turn expires by the settings in force when it finished. Clearing applies the current settings and never
-prolongs anything. Unfinished turns, suspended turns and dead letters do not expire.
-"""
+"""Shortens the retention of finished turns to the current settings; nothing is prolonged."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class TurnLists:
     async def read_turns(self, turn_ids: Iterable[str]) -> list[Turn]:
         """Return the turns with these ids in the given order, without turns that no longer exist.
 
-        Of a long conversation a turn has its own message alone, the last one.
+        Of a long conversation, only the user's message is read.
         """
         pipe = self._redis.pipeline(transaction=False)
         for turn_id in turn_ids:

@@ -33,7 +33,6 @@ class Search:
     ``statuses`` are keys of ``STATUSES``, of which one must match. ``lost`` selects turns with which a worker died or
     froze. ``since`` and ``until`` bound the finish time, or the submit time of unfinished turns, in seconds since the
     epoch. ``rule`` is a validator or issue code that an answer broke. ``text`` is part of the message, ignoring case.
-    ``labels`` are labels of turns (``contract/turn_labels.py``) and their values.
     """
 
     owner: str = ""

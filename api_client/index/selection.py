@@ -1,7 +1,4 @@
-"""Selects all turns that match a search, for bulk actions and cleanup.
-
-Reads in batches and never scans all keys.
-"""
+"""Selects all turns that match a search, for bulk actions and cleanup."""
 
 from __future__ import annotations
 

@@ -33,7 +33,6 @@ class EscalationAdmission(Admission):
 
 
 def default_escalation(settings: Settings) -> Escalation:
-    """Return the escalation that the settings configure."""
     return Escalation(
         model=settings.escalation_model,
         runs=settings.escalation_runs,

@@ -36,9 +36,8 @@ class Choice:
 class QuestionView:
     """A question as shown to people, with its text and choices.
 
-    ``facts`` are shown verbatim, ``remarks`` follow them. ``chat`` is the whole question for the chat; if it is empty,
-    the chat shows ``elsewhere``, which says that the question is answered at ``{where}``. ``status`` is one line for a
-    reader of the chat.
+    ``facts`` are shown verbatim, ``remarks`` follow them. ``chat`` is the whole question for the chat; if empty, the
+    chat shows ``elsewhere``, which says that the question is answered at ``{where}``. ``status`` is one line.
     """
 
     title: str

@@ -15,7 +15,7 @@ log = ModuleLog(__name__)
 
 
 class NotificationMonitor(Monitor):
-    """Reports how many notifications are waiting to be sent and how many were abandoned."""
+    """Reports how many notifications are waiting to be sent and how many were given up."""
 
     name, part = "notifications", "notifications"
 
@@ -23,7 +23,7 @@ class NotificationMonitor(Monitor):
         self._outbox = outbox
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return metrics with the numbers of waiting and of abandoned notifications."""
+        """Return metrics with the numbers of waiting and of given-up notifications."""
         counts = await self._outbox.counts()
         return [
             Gauge(

@@ -1,7 +1,7 @@
 """The outbox of notifications, which relays and workers fill and one worker empties (docs/webhooks.md).
 
-An entry leaves the outbox when every target has accepted the notification. After a day it is given up and moved to a
-list that people see. Any process may die at any line: every method may be repeated.
+An entry leaves the outbox when every target has accepted the notification, or is given up after a day. Every method
+may be repeated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from api_client.contract.errors import BadRequest
 from api_client.contract.notification import REMEMBERED_SECONDS, TRIED_SECONDS, Notification, OutboxEntry
-from api_client.contract.orders import Orders
+from api_client.contract.order_log import Orders
 from api_client.notifications.notification_keys import NotificationKeys
 from api_client.store import Store
 from api_client.store.commands import REMOVE_OWN
@@ -23,7 +23,7 @@ from api_client.store.commands import REMOVE_OWN
 _PUT = Path(__file__).with_name("notify.lua")
 #: Lifetime of the sender's right without renewal, in milliseconds: longer than one delivery takes.
 _RIGHT_MS = 15_000
-#: Most notifications that are kept after being given up.
+#: Most given-up notifications that are kept.
 _MOST_DEAD = 10_000
 #: Turns read at once, and the time that is searched again if the clock was set back, in milliseconds.
 _BATCH, _OVERLAP_MS = 200, 60_000
@@ -33,7 +33,7 @@ _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationCounts:
-    """The numbers of notifications that are waiting to be sent and that were abandoned after a day."""
+    """The numbers of notifications that are waiting to be sent and that were given up after a day."""
 
     waiting: int = 0
     given_up: int = 0
@@ -60,7 +60,7 @@ class NotificationOutbox:
     async def new_turns(self, *, suspended: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
         """Yield the id and record of each turn that ended or was suspended since the previous call.
 
-        The position moves on only after the caller has taken the turns. The first call yields nothing.
+        The stored position moves on after the caller has taken the turns. The first call yields nothing.
         """
         ask, redis, keys = self._store.await_reply, self._store.redis, self._store.keys
         listed = keys.suspended if suspended else keys.finished
@@ -88,7 +88,7 @@ class NotificationOutbox:
         pipe, keys = self._store.redis.pipeline(transaction=False), self._store.keys
         for turn_id in ids:
             pipe.hmget(keys.turn(turn_id), [*_FIELDS, "request"])
-            pipe.hget(keys.texts(turn_id), "request")  # of a record of version 1 it is in the record
+            pipe.hget(keys.texts(turn_id), "request")
         answers = await self._store.await_reply(pipe.execute())
         found = []
         for turn_id, values, request in zip(ids, answers[::2], answers[1::2], strict=True):
@@ -97,11 +97,10 @@ class NotificationOutbox:
         return found
 
     async def is_sending(self) -> bool:
-        """Return True if a worker is currently sending notifications."""
         return bool(await self._store.await_reply(self._store.redis.exists(self._keys.sender)))
 
     async def counts(self) -> NotificationCounts:
-        """Return how many notifications are waiting to be sent and how many were abandoned."""
+        """Return how many notifications are waiting to be sent and how many were given up."""
         pipe = self._store.redis.pipeline(transaction=False)
         pipe.zcard(self._keys.due)
         pipe.zcard(self._keys.dead)
@@ -113,11 +112,11 @@ class NotificationOutbox:
         return await self._read(self._store.redis.zrange(self._keys.due, 0, _last(most)))
 
     async def given_up(self, most: int = -1) -> list[OutboxEntry]:
-        """Return up to ``most`` abandoned notifications, newest first; -1 returns all."""
+        """Return up to ``most`` notifications that were given up, newest first; -1 returns all."""
         return await self._read(self._store.redis.zrevrange(self._keys.dead, 0, _last(most)))
 
     async def send_again(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Queue abandoned notifications again, by default all of them, and return their ids.
+        """Queue given-up notifications again, by default all of them, and return their ids.
 
         Raises ``BadRequest`` for an id that was not given up.
         """
@@ -134,7 +133,7 @@ class NotificationOutbox:
         return [entry.notification_id for entry in entries]
 
     async def drop(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Delete abandoned notifications, by default all of them, and return their ids."""
+        """Delete given-up notifications, by default all of them, and return their ids."""
         entries = await self._chosen(notification_ids)
         pipe = self._store.redis.pipeline(transaction=True)
         for entry in entries:
@@ -177,7 +176,7 @@ class NotificationOutbox:
         await self._store.await_reply(pipe.execute())
 
     async def failed(self, entry: OutboxEntry, taken: Sequence[str], error: str) -> bool:
-        """Record a failed delivery and schedule the next one. Return True if the notification was abandoned."""
+        """Record a failed delivery and schedule the next one. Return True if the notification was given up."""
         entry = replace(entry, tries=entry.tries + 1, taken=(*entry.taken, *taken), error=error[:300])
         now = time.time()
         dead = now - entry.put_at + entry.delay > TRIED_SECONDS
@@ -192,7 +191,7 @@ class NotificationOutbox:
         return dead
 
     async def forget_old(self) -> None:
-        """Delete all but the newest 10,000 abandoned notifications."""
+        """Delete all but the newest 10,000 given-up notifications."""
         old = await self._store.await_reply(self._store.redis.zrange(self._keys.dead, 0, -_MOST_DEAD - 1))
         if old:
             pipe = self._store.redis.pipeline(transaction=True)
@@ -217,7 +216,6 @@ class NotificationOutbox:
         if not ids:
             return []
         texts = await self._store.await_reply(self._store.redis.hmget(self._keys.notifications, list(ids)))
-        # An id without an entry is left over from a killed sender; ``due`` removes the id.
         return [
             OutboxEntry.from_json(name.decode(), text)
             for name, text in zip(ids, texts, strict=True)

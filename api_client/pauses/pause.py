@@ -27,9 +27,9 @@ _LONGEST_REASON, _LONGEST_SECONDS = 200, 366 * 86_400
 class Pause:
     """A stop that keeps turns from starting: a pause, an open circuit breaker or a rate limit.
 
-    ``what`` is a key of ``WHATS``, ``breaker`` or ``limit``. ``name`` is the model of a breaker or the service of a
-    limit. ``until`` is 0 if a person must resume. ``errors`` counts consecutive errors or refusals, ``probing`` says
-    that a turn tries the service now, and ``spent`` that the account has no money left.
+    ``what`` is a key of ``WHATS``, ``breaker`` or ``limit``. ``until`` is 0 if a person must resume. ``errors`` counts
+    consecutive errors or refusals, ``probing`` says that a turn tries the service now, and ``spent`` that the account
+    has no money left.
     """
 
     what: str
@@ -53,12 +53,10 @@ class Pause:
         return f"{self.what} {self.name}".rstrip()
 
     def to_json(self) -> str:
-        """Encode the pause as JSON for the store."""
         data = {"until_ms": int(self.until * 1000), "reason": self.reason, "since": self.since, "by": self.by}
         return json.dumps(data)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the pause as a JSON-ready dictionary."""
         return asdict(self)
 
 

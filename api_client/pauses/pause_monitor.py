@@ -47,5 +47,4 @@ class PauseMonitor(Monitor):
         return find_pause_waits(await self._pauses.list_active(now), now)
 
     async def read_obstacle(self, now: float) -> Obstacle:
-        """Return the pauses active at ``now``, as an object that decides which turns they hold back."""
         return PauseObstacle(await self._pauses.list_active(now))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from api_client.contract.errors import BadRequest
-from api_client.contract.orders import Orders
+from api_client.contract.order_log import Orders
 from api_client.pauses.pause import (
     _LONGEST_REASON,
     _LONGEST_SECONDS,

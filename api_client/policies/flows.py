@@ -24,16 +24,12 @@ FLOW = "flow"
 FRESH_SECONDS = 1.0
 
 
-#: The author of automatic rollbacks by a worker, for the bound in the settings file.
 GUARD = "guard"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """A record that a flow version was rolled back, so that it gets no new turns, or was resumed.
-
-    ``by`` is ``user@host`` or ``GUARD``. After a resumption, earlier failures no longer count.
-    """
+    """A record that a flow version was rolled back, so that it gets no new turns, or was resumed."""
 
     at: float
     by: str
@@ -41,7 +37,6 @@ class Rollback:
     resumed: bool = False
 
     def to_json(self) -> str:
-        """Encode the record as JSON for the store."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -53,8 +48,7 @@ class Rollback:
 def active_versions(versions: Mapping[str, int], rolled_back: Collection[str]) -> dict[str, int]:
     """Return the flow versions that may get new turns, with their weights, without rolled-back versions.
 
-    If no version with a weight is left, the versions of weight 0 serve as a fallback. If all versions are rolled back,
-    the settings apply.
+    Versions of weight 0 serve only if no other version is left.
     """
     left = {version: weight for version, weight in versions.items() if version not in rolled_back}
     if any(left.values()):
@@ -65,8 +59,8 @@ def active_versions(versions: Mapping[str, int], rolled_back: Collection[str]) -
 def choose_flow(session_id: str, versions: Mapping[str, int]) -> str:
     """Choose a session's flow version randomly by weight. A session always gets the same version.
 
-    Uses weighted rendezvous hashing (Schindelhauer and Schomaker, 2005): a change of weights or versions moves no more
-    sessions than necessary.
+    Weighted rendezvous hashing (Schindelhauer and Schomaker, 2005) moves as few sessions as possible when weights
+    change.
     """
     if len(versions) == 1:
         return next(iter(versions))
@@ -135,7 +129,6 @@ class FlowVersions:
         return active_versions(self._versions, known)
 
     async def record_rollback(self, version: str, said: Rollback) -> None:
-        """Store that a flow version was rolled back or resumed."""
         await self._store.await_reply(self._store.redis.hset(self._key, version, said.to_json()))
         self._read_at = -FRESH_SECONDS
 

@@ -19,8 +19,8 @@ from api_client.contract.validator_names import (
     requestable_validators,
 )
 from api_client.contract.work import find_work
-from api_client.policies import PolicyFiles
 from api_client.policies.flows import FlowVersions, set_flow
+from api_client.policies.policy_files import PolicyFiles
 from api_client.policies.prompts import SessionTemplates
 from api_client.policies.stored_policies import store_policy
 from api_client.store import Store
@@ -114,7 +114,6 @@ def hash_policy(request: TurnRequest, settings: Settings) -> str:
 def check_validators(names: Collection[str], settings: Settings) -> None:
     """Raise ``BadRequest`` if any name does not belong to an available validator."""
     for name in names:
-        # Look for installed packages last: doing so is slow.
         if not (name in BUILT_IN or name in settings.validators or name in installed_validators()):
             message = describe_unknown_validator(name, requestable_validators(settings.validators))
             raise BadRequest(message, param="validators", code="unknown_validator")

@@ -25,7 +25,6 @@ class SessionTemplate:
 
     @classmethod
     def of_text(cls, text: str) -> SessionTemplate:
-        """Create a template from its text and compute its hash."""
         return cls(hashlib.sha256(text.encode()).hexdigest()[:16], text)
 
 

@@ -13,8 +13,8 @@ from api_client.contract.policy import AppliedPolicy, PolicyFile
 from api_client.contract.session_paths import NONE
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from api_client.policies import parse_policy_file
 from api_client.policies.flows import FLOW
+from api_client.policies.policy_files import parse_policy_file
 from api_client.store import Store
 from api_client.store.commands import load_plain_script
 

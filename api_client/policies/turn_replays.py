@@ -10,9 +10,9 @@ from api_client.contract.policy import AppliedPolicy
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, check_turn_id
 from api_client.contract.work import find_work
-from api_client.policies import PolicyFiles
 from api_client.policies.flows import FLOW, FlowVersions
 from api_client.policies.policy_admission import renew_policy
+from api_client.policies.policy_files import PolicyFiles
 
 #: The label of a turn that names the repeated turn.
 REPLAY_OF = "replay_of"
@@ -32,10 +32,8 @@ async def build_replay_request(
 ) -> TurnRequest:
     """Return the request that submits a turn again, optionally to another model or with another last message.
 
-    A flow version that gets no turns any more is replaced by a current one, with its policy.
-
-    Raises:
-        BadRequest, SettingsError: see ``PolicyFiles.apply_policy``.
+    A flow version that gets no turns any more is replaced by a current one. Raises the errors of
+    ``PolicyFiles.apply_policy``.
     """
     request, flow = turn.request, turn.request.labels.get(FLOW, "")
     labels = {REPLAY_OF: turn.turn_id, FLOW: flow}
@@ -54,10 +52,7 @@ async def build_replay_request(
 
 
 def _for_model(request: TurnRequest, settings: Settings, model: str) -> tuple[TurnRequest, set[str]]:
-    """Return the request for another model, and the names of fields that a policy file may fill in.
-
-    Rules and attempts that came from the old model's settings are replaced by the new model's; the caller's own stay.
-    """
+    """Return the request for another model, and the names of fields that a policy file may fill in."""
     before, now = settings.for_model(request.model), settings.for_model(model)
     ruled = AppliedPolicy.from_request(request) is not None
     unnamed = {

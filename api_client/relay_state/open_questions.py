@@ -1,7 +1,4 @@
-"""Remembers which turn answers an open question, so that a repeated request joins that turn.
-
-Each question is a small string with a time to live. The caller decides which requests ask the same question.
-"""
+"""Remembers which turn answers an open question, so that a repeated request joins that turn."""
 
 from __future__ import annotations
 

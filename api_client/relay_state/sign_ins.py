@@ -8,7 +8,6 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.store import Store
 
-#: Attempts to store a sign-in, and seconds between them.
 _TRIES, _WAIT_SECONDS = 3, 0.3
 
 
@@ -40,5 +39,4 @@ class SignIns:
         return found.decode() if found else ""
 
     async def sign_out(self, token: str) -> None:
-        """Sign out the browser with this token."""
         await self._ask(self._redis.delete(self._keys.browser_key(token)))

@@ -53,7 +53,7 @@ GIVEN_UP = replace(
     caption=lambda facts: f"{facts['given_up']:,} given up after a day",
     api="/v1/notifications/dead",
     called="list_given_up",
-    about="The notifications that nobody took for a day, the newest first.",
+    about="The notifications that were given up after a day, the newest first.",
     buttons=(
         Button[OutboxEntry](
             name="resend",

@@ -1,7 +1,4 @@
-"""A kind of thing that operators list, declared once: rows, columns, buttons, and who may read them.
-
-Its command with ``--json``, its ``GET`` and its page follow from the declaration.
-"""
+"""A kind of thing that operators list, declared once: rows, columns, buttons, and who may read them."""
 
 from __future__ import annotations
 
@@ -63,15 +60,15 @@ async def _nothing(_client: TurnsClient) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Resource(Generic[Row]):
-    """Declares a kind of thing that operators can list, such as workers.
+    """Declares a kind of thing that operators can list by command, over HTTP and on a page, such as workers.
 
     Attributes:
-        read: returns rows, at most the number given (-1: all), and facts about all of them.
-        none: shown where there is no row. caption: above a page's table, from the facts.
-        doing: names in a refusal what only operators may do. ``private``: only they may read it; ``figures``: only who
-            may read figures over all owners.
-        api: its address. called, about: name and description of its ``GET``. kind: the ``object`` of a row.
-        limited: callers choose the number of rows. shown: the row as a viewer sees it; None: hidden.
+    read: returns rows, at most the number given (-1: all), and facts about all of them.
+    none: shown where there is no row. caption: above a page's table, from the facts.
+    doing: names in a refusal what only operators may do. ``private``: only they may read it; ``figures``: only who
+        may read figures over all owners.
+    called, about: name and description of its ``GET``. kind: the ``object`` of a row.
+    limited: callers choose the number of rows. shown: the row as a viewer sees it; None: hidden.
     """
 
     read: Callable[[TurnsClient, int], Awaitable[Listed[Row]]]
@@ -92,10 +89,7 @@ class Resource(Generic[Row]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcePage:
-    """Declares a web page that shows the tables of resources to operators.
-
-    Pages are in the navigation by ``position``.
-    """
+    """Declares a web page that shows the tables of resources to operators."""
 
     address: str
     title: str

@@ -14,7 +14,6 @@ from api_client.contract.settings import Settings
 from api_client.private_file import write_private
 
 _SETTING = "HELIX_SECRETS_KEY_FILE"
-#: More than any file of keys.
 _MAX_BYTES = 65_536
 
 

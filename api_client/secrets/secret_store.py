@@ -1,4 +1,4 @@
-"""Secrets in the store, by name and owner, each encrypted. They stay until somebody deletes them."""
+"""Secrets in the store, by name and owner, each encrypted."""
 
 from __future__ import annotations
 
@@ -44,12 +44,10 @@ class SecretPlace:
 
     @property
     def field(self) -> str:
-        """Return the name of the secret's field in the hash."""
         return "/".join((self.name, self.owner, self.server)).rstrip("/")
 
     @classmethod
     def from_field(cls, field: str) -> SecretPlace:
-        """Create a place from the name of its field."""
         name, owner, server = (*field.split("/"), "", "")[:3]
         return cls(name=name, owner=owner, server=server)
 
@@ -102,10 +100,7 @@ class SecretStore:
         return [_read_stored(cipher, name.decode(), token) for name, token in sorted(found.items()) if cipher]
 
     async def reencrypt_secrets(self) -> int:
-        """Encrypt every secret again with the first key in the file, and return the number of secrets.
-
-        Secrets that change meanwhile are encrypted by whoever changes them. A repeated call does no harm.
-        """
+        """Encrypt every secret again with the first key in the file, and return the number of secrets."""
         found, cipher = await self._store.read_hash(self._key), await self._load_cipher()
         for name, token in found.items():
             cipher.decrypt(name.decode(), token)

@@ -11,11 +11,7 @@ from api_client.contract.settings.setting_faults import SettingFault
 
 
 def find_unmatched_budgets(settings: Settings) -> dict[str, str]:
-    """Return the entries of HELIX_BUDGETS that apply to nobody, each with the reason.
-
-    A revoked key still counts, because a restart must not fail after a revocation. Owners given as a hash are not
-    checked: the hash may be a user's.
-    """
+    """Return the entries of HELIX_BUDGETS that apply to nobody, each with the reason."""
     if not settings.budgets:  # then the store's client is not loaded: a supervisor stays small
         return {}
     from api_client.api_keys import read_keys
@@ -37,6 +33,5 @@ def find_unmatched_budgets(settings: Settings) -> dict[str, str]:
 
 
 def find_faults(settings: Settings) -> Iterator[SettingFault]:
-    """Yield a fault for each configured budget that applies to nobody."""
     for entry, why in find_unmatched_budgets(settings).items():
         yield SettingFault("budgets", f"HELIX_BUDGETS={entry!r} matches nobody: {why}", "correct the name")

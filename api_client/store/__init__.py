@@ -1,9 +1,4 @@
-"""The store: connections of all kinds, commands, the audit log, and logging.
-
-Attributes:
-    Store: the store as one event loop uses it.
-    heed_cancellation: a check for loops that ask the store.
-"""
+"""The store: connections of all kinds, commands, the audit log, and logging."""
 
 from api_client.store.store import Store, heed_cancellation
 

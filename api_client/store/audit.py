@@ -1,8 +1,4 @@
-"""The audit log: who ordered which action on which turn, and when.
-
-An entry is written before its action, so that every action has an entry. The result of an action is in the turn's
-record and events.
-"""
+"""The audit log: who ordered which action on which turn, and when."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api_client.contract.errors import HelixError, StoreUnavailable
-from api_client.contract.orders import Orders, PlacedOrder
+from api_client.contract.order_log import Orders, PlacedOrder
 from api_client.store import Store
 
 _MOST = 10_000
@@ -25,8 +21,7 @@ class AuditLine:
     """An entry of the audit log: who ordered which action, and whether the action was refused.
 
     ``by`` is ``user@host`` on the command line and ``key:HASH`` through the API. ``bulk`` is the id that all entries of
-    a bulk action share. ``refused`` says why the action failed; it is empty after success, or if the process died
-    before the result was known.
+    a bulk action share. ``refused`` says why the action failed.
     """
 
     at: float
@@ -72,7 +67,7 @@ class AuditLog(Orders):
         self._keep = store.settings.audit_seconds
 
     async def write_line(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
-        """Write an entry and return its id. Drop entries older than the setting ``audit_seconds``."""
+        """Write an entry of the audit log and return its id. Drop entries older than the setting ``audit_seconds``."""
         return await self._append_entry(
             {"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]}
         )
@@ -92,7 +87,7 @@ class AuditLog(Orders):
             await self.add_refusal(line, order.refused)
 
     async def add_refusal(self, line: str, why: str | Exception) -> None:
-        """Add the reason of an action's failure to its entry. Nothing is added if the store was unavailable."""
+        """Add the reason of an action's failure to the action's entry in the audit log."""
         if isinstance(why, StoreUnavailable):
             return
         name = "" if isinstance(why, str | HelixError) else f"{type(why).__name__}: "

@@ -1,17 +1,8 @@
 """The store in a Redis Cluster: finds the master of the slot that holds all keys of an installation.
 
-Alternatives considered:
-
-- redis-py's ``RedisCluster`` routes each command by its key. Our commands change a turn, the fair queue, lists and
-  counters at once (``turns/lua``), so all keys need one slot, and there is nothing to route. ``store.Connection``
-  cannot use its connections either.
-- Keys spread by session would need a connection, a failover and a wait per slot, and shared keys would stay on one
-  master anyway. Larger installations use several cells behind a router (docs/deploying.md, Cells).
-- One slot with redis-py connections that ask for the slot's master before connecting, as implemented here. This gives
-  failover, resharding and many installations per cluster; each installation's load is on one master.
-
-A slot that moves or has no master answers MOVED, ASK, TRYAGAIN or CLUSTERDOWN. All four count as a lost connection:
-callers wait as for an unavailable store, and the next connection goes to the current master.
+Our commands change several keys at once, so all keys need one slot and redis-py's ``RedisCluster`` would have nothing
+to route. Larger installations use several cells (docs/deploying.md, Cells). The replies MOVED, ASK, TRYAGAIN and
+CLUSTERDOWN count as a lost connection; the next one goes to the current master.
 """
 
 from __future__ import annotations
@@ -117,7 +108,6 @@ class AsyncNodes(_Nodes):
     """Finds the master of an installation's Redis Cluster slot, for programs with an event loop."""
 
     async def find_slot_master(self) -> Address:
-        """Return the address of the slot's master. Raises ``SlotAway`` if no node knows the master."""
         for node in self._ordered_nodes():
             async with aioredis.Redis(host=node[0], port=node[1], **self._options) as asked:
                 with suppress(RedisError, OSError):

@@ -49,10 +49,7 @@ class _AsyncTls(_AsyncToMaster, aioredis.SSLConnection):
 
 
 def pool_options(cluster: ClusterAddress, namespace: str, options: Mapping[str, Any], *, loop: bool) -> dict[str, Any]:
-    """Return options for a redis-py connection pool that connects to the master of the installation's cluster slot.
-
-    ``options`` are the options of a pool for the first node.
-    """
+    """Return options for a redis-py connection pool that connects to the master of the installation's cluster slot."""
     tls = options.get("connection_class") is not None
     own = {name: value for name, value in options.items() if name not in {"host", "port", "db", "connection_class"}}
     asked = own | {"ssl": tls}

@@ -1,10 +1,8 @@
 """Builds the Lua scripts that change a turn, and their keys and arguments.
 
-A command's file declares its arguments once: ``-- args: token nth# ...`` (``#``: a number, ``...``: any further texts).
-The whole script consists of the settings as constants, the needed part of the common files, and the command. The script
-reads the record fields that its text names, or those of its header: ``-- reads: state``, ``*`` for all. Everything
-except ``record.lua`` is inside one function, because the server runs the whole text for each call and resolves names of
-an enclosing function fastest.
+A command's file declares its arguments (``-- args: token nth# ...``; ``#``: a number, ``...``: further texts) and the
+record fields that it reads (``-- reads: state``; ``*``: all). The script consists of the settings as constants, the
+needed part of the common files, and the command, inside one function, whose names the server resolves fastest.
 """
 
 from __future__ import annotations
@@ -128,7 +126,6 @@ def release_keys(keys: Keys, queue: str) -> tuple[str, ...]:
 
 
 def load_plain_script(path: Path) -> Script:
-    """Load a Lua script that needs no constants or shared functions."""
     text = path.read_text()
     return Script(path.stem, text, _hash_text(text), (), rest=True)
 
@@ -138,7 +135,6 @@ def _hash_text(text: str) -> str:
 
 
 def command_text(path: Path) -> str:
-    """Return the text of a Lua script's file."""
     return path.read_text()
 
 

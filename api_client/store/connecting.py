@@ -1,8 +1,4 @@
-"""Opens connections to the store, which may be a single server (TCP, TLS, unix socket), Sentinel, or a cluster.
-
-All connections are made here. This module contains all uses of undocumented parts of redis-py;
-tests/integration/test_connection.py lists them.
-"""
+"""Opens all connections to the store, which may be a single server (TCP, TLS, unix socket), Sentinel, or a cluster."""
 
 from __future__ import annotations
 
@@ -34,8 +30,7 @@ from api_client.contract.settings.cluster import ClusterAddress
 from api_client.contract.settings.sentinels import SentinelAddress
 from api_client.store import cluster_connections
 
-#: Every reader of a turn and every agent's writer may hold a connection. The library's limit of 100 would limit the
-#: streams of a relay and HELIX_RUN_SLOTS.
+#: Every reader of a turn and every agent's writer may hold a connection, more than the library's limit of 100.
 _MOST_CONNECTIONS = 2**16
 _KEPT_CONNECTIONS = 16
 #: The reader's result for an incomplete reply.
@@ -95,7 +90,7 @@ def _options(connect_seconds: float, answer_seconds: float, retry: Any) -> dict[
         "socket_timeout": answer_seconds,
         "retry": retry,
         "max_connections": _MOST_CONNECTIONS,
-        # Log in with one round trip instead of four, because a slow login could cost leases.
+        # Log in with one round trip instead of four.
         "driver_info": None,
         "maint_notifications_config": MaintNotificationsConfig(enabled=False),
     }
@@ -126,7 +121,6 @@ class _Pool(aioredis.ConnectionPool):
         return made
 
     async def release(self, connection: Any) -> None:
-        """Return a connection to the pool and close idle connections above the limit."""
         await super().release(connection)
         while len(self._available_connections) > _KEPT_CONNECTIONS:
             # Removed first, so that no caller gets the closing connection.
@@ -183,11 +177,9 @@ class OpenedConnection:
         self.reader = hiredis.Reader(protocolError=InvalidResponse, replyError=error_of, notEnoughData=NOT_YET)
 
     def close(self) -> None:
-        """Close the connection immediately."""
         self.transport.abort()
         self._connection._close()  # noqa: SLF001  # avoids a warning about an unclosed connection
 
 
 def get_socket(connection: Any) -> Any:
-    """Return the socket of a blocking connection, for reading replies that redis-py cannot parse."""
     return connection._sock  # noqa: SLF001

@@ -1,9 +1,7 @@
 """A pipelined connection to the store for an event loop.
 
-Commands requested at the same time are sent together, and replies arrive in the same order. A lost or silent connection
-fails all waiting commands, and the next command opens another connection; so commands must be safe to send twice.
-Commands that block the connection (WAIT) or return megabytes use other connections. Listening to channels needs a
-``Subscription``.
+A lost or silent connection fails all waiting commands, and the next command opens another connection; so commands must
+be safe to send twice. Commands that block (WAIT) or return megabytes use other connections.
 """
 
 from __future__ import annotations
@@ -88,7 +86,6 @@ class SingleConnection(Connection):
         self._pool = self.redis.connection_pool
 
     async def send_command(self, *words: Word) -> Any:
-        """Send one command and return its reply. Raises ``RedisError``."""
         connection = await self._pool.get_connection()
         try:
             await connection.send_command(*words)
@@ -97,7 +94,6 @@ class SingleConnection(Connection):
             await self._pool.release(connection)
 
     async def close(self) -> None:
-        """Close the connection to the store."""
         await self.redis.aclose()
 
 
@@ -118,7 +114,6 @@ class _Pipeline(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Return True if the connection is open and belongs to the running event loop."""
         return self.lost is None and self._loop is asyncio.get_running_loop()
 
     def send_command(self, words: tuple[Word, ...]) -> asyncio.Future[Any]:
@@ -174,7 +169,6 @@ class _Pipeline(asyncio.Protocol):
             self._looking = self._loop.call_at(silent_since + self._answer_seconds, self._check_silence)
 
     def close_failed(self, why: RedisError) -> None:
-        """Close the connection and fail all commands that are waiting for a reply."""
         if self.lost is not None:
             return
         self.lost = why
@@ -227,7 +221,6 @@ class Subscription(asyncio.Protocol):
         self._transport.write(hiredis.pack_command((b"SUBSCRIBE", channel)))  # type: ignore[arg-type]
 
     def unsubscribe(self, channel: bytes) -> None:
-        """Unsubscribe from a channel."""
         self._transport.write(hiredis.pack_command((b"UNSUBSCRIBE", channel)))  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
@@ -250,7 +243,6 @@ class Subscription(asyncio.Protocol):
                 self._listener.on_subscribed(said[1])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Report the lost connection to the listener."""
         self._report_loss(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
 
     def _report_loss(self, error: Exception) -> None:

@@ -1,7 +1,6 @@
 """Splits a conversation into a turn's own message and the messages before it, which the store keeps once a session.
 
-A chat sends its whole conversation with every message. The digest of a message covers all messages up to it, so turns
-of one conversation refer to the same stored messages, and an edited message begins a branch.
+The digest of a message covers all messages up to it, so an edited message begins a branch.
 """
 
 from __future__ import annotations

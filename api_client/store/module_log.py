@@ -1,8 +1,4 @@
-"""Logging for a package that other programs import, silent by default.
-
-If the program configured structlog (ours do, in ``worker.logs``), log lines go there. Otherwise they go to the standard
-library's loggers below ``api_client``, which are silent until the program configures ``logging``.
-"""
+"""Logging for a package that other programs import: by structlog if configured, else ``logging``."""
 
 from __future__ import annotations
 
@@ -29,6 +25,5 @@ class ModuleLog:
             said = " ".join([event, *(f"{name}={value!r}" for name, value in fields.items())])
             getattr(self._standard, method)("%s", said)
 
-    #: ``info`` for the record, ``warning`` for operators, ``error`` and ``exception`` for faults that need action.
     info, warning = partialmethod(_write_line, "info"), partialmethod(_write_line, "warning")
     error, exception = partialmethod(_write_line, "error"), partialmethod(_write_line, "exception")

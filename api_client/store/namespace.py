@@ -69,8 +69,8 @@ def _escape_pattern(namespace: str) -> str:
 def copy_keys(source: redis.Redis, target: redis.Redis, namespace: str, digest: str) -> int:
     """Copy an installation's keys from a backup's server into the store, and return their number.
 
-    During the copy the store is marked with the digest of the backup. Raises ``RestoreRefused`` if the store's server
-    cannot read the keys.
+    During the copy the store is marked with the backup's digest. Raises ``RestoreRefused`` if the server cannot read
+    the keys.
     """
     keys = Keys(namespace)
     target.hset(keys.installation, RESTORING, digest)

@@ -1,4 +1,4 @@
-"""Lua scripts that only read: they run while the store refuses writes or makes them wait."""
+"""Lua scripts that only read."""
 
 from collections.abc import Sequence
 from hashlib import sha1
@@ -11,8 +11,7 @@ from redis.exceptions import NoScriptError
 class ReadScript:
     """A read-only Lua script, called with its keys and arguments.
 
-    ``EVALSHA`` of a script that the server does not know counts as a write, and so waits as long as writes wait, for
-    instance until a full disk lets the server rewrite its append-only file. ``EVALSHA_RO`` never waits.
+    ``EVALSHA_RO`` works while writes are refused or have to wait; ``EVALSHA`` of an unknown script counts as a write.
     """
 
     def __init__(self, redis: Any, file: Path) -> None:

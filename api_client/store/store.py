@@ -25,7 +25,7 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: A caller learns within two seconds that the store is down. Repeating commands is harmless.
+#: Seconds after which a caller learns that the store is down. Repeating commands is harmless.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
 #: Seconds before a command is sent again, and the errors after which it is.
 _RESEND_SECONDS = 0.04
@@ -48,9 +48,9 @@ _PATIENCE_SECONDS = 4.0
 class Store:
     """A client of the Redis store for one event loop. Failed requests raise ``StoreUnavailable``.
 
-    Frequent commands share one connection (``send_command``, ``run_command``), at a third of the processor time. Other
-    commands use a connection each through ``redis`` and ``await_reply``, and may block (WAIT) or return megabytes.
-    ``troubles`` has failed housekeeping and its last error.
+    Frequent commands share one connection (``send_command``, ``run_command``). Other commands use a connection each
+    through ``redis`` and ``await_reply``, and may block (WAIT) or return megabytes. ``troubles`` has failed
+    housekeeping and its last error.
     """
 
     def __init__(self, settings: Settings, one: SingleConnection | None = None) -> None:
@@ -65,7 +65,7 @@ class Store:
         self.keys = Keys(settings.namespace)
         self.troubles = dict[str, str]()
         self._queue = find_queue(settings)
-        #: The next question how the server's last write to its disk went, which waits for the one before it.
+        #: The next request for the state of the server's disk, which waits for the current one.
         self._next_look: asyncio.Task[bytes] | None = None
         self._look_lock = asyncio.Lock()
 
@@ -80,7 +80,6 @@ class Store:
         return self.settings.namespace
 
     async def close(self) -> None:
-        """Close all connections to the store."""
         await self._connection.close()
         await self.redis.aclose()
 
@@ -106,7 +105,6 @@ class Store:
             yield
         except (StoreUnavailable, ResponseError, ValueError, TypeError, KeyError) as error:
             cause = error.__cause__ if isinstance(error, StoreUnavailable) else error
-            # A store that refuses all writes refuses the submission as well.
             if not isinstance(cause, ResponseError | ValueError | TypeError | KeyError) or find_refusal(cause):
                 raise
             self.troubles[what] = f"{type(cause).__name__}: {str(cause)[:160]}"
@@ -135,7 +133,6 @@ class Store:
         return (await self.await_reply(self.redis.hget(self.keys.installation, field)) or b"").decode()
 
     def load_command(self, path: Path) -> Script:
-        """Load a Lua script from a file, for use with ``run_command``."""
         return load_script(path, self.settings)
 
     async def run_command(
@@ -211,8 +208,8 @@ class Store:
             return
         power = durability == "power"
         wait = ("WAITAOF", 1, 0, _CONFIRM_MS) if power else ("WAIT", copies, _CONFIRM_MS)
-        # The write, the check of the turn and the wait are sent together: a wait on a new connection without writes
-        # returns at once, and a server after a failover may lack the turn.
+        # Sent together, because a wait on a new connection without writes returns at once, and a server after a
+        # failover may lack the turn.
         keys = keys_for_turn(self.namespace, turn_id)
         for _ in range(_CONFIRM_TRIES):
             pipe = self.redis.pipeline(transaction=False)
@@ -233,8 +230,7 @@ class Store:
     async def check_kernel_writes(self, at_ms: int = 0) -> None:
         """Raise ``StoreUnavailable`` if the server cannot write to its disk, for example because the disk is full.
 
-        The server appends to its file after the reply, so this check must be a separate command. A full disk refuses
-        later writes, so a later accepted write (a worker's report) proves earlier writes.
+        The server appends to its file after the reply, so this check must be a separate command.
         """
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):

@@ -17,10 +17,7 @@ RESTORING = "restoring"
 
 
 def refuse_unfinished_restore(settings: Settings) -> None:
-    """Raise ``SettingsError`` if a restore into the store has begun but not finished.
-
-    A store that does not answer is only logged.
-    """
+    """Raise ``SettingsError`` if a restore into the store has begun but not finished."""
     try:
         with open_blocking_store(settings, answer_seconds=2.0, resends=0) as store:
             half = store.hexists(Keys(settings.namespace).installation, RESTORING)

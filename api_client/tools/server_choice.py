@@ -12,7 +12,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.store import Store
 
-#: Request field, and name of its attachment: the servers that the turn may use; without it, all that it may.
+#: Request field, and name of its attachment: the servers that the turn may use.
 TOOL_SERVERS = "tool_servers"
 
 
@@ -23,7 +23,6 @@ def list_usable(settings: Settings, request: TurnRequest, model: str) -> list[st
 
 
 def check_names(named: Iterable[str], known: Collection[str]) -> None:
-    """Raise ``BadRequest`` for a name of no known server."""
     for name in named:
         if name not in known:
             message = f"no server {name[:80]!r} for this request; there is: {', '.join(known) or 'none'}"
@@ -39,7 +38,6 @@ class ToolChoice(Admission):
         self._settings = store.settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request unchanged. Raises ``BadRequest``."""
         if named := turn.request.attached.get(TOOL_SERVERS):
             check_names(named, _list_allowed(self._settings, turn.request, turn.request.model))
         return turn.request

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from api_client.actions import ActionResult, TurnAction
 from api_client.client import TurnsClient
 from api_client.contract.turn import Turn, TurnState
 from api_client.index.search import STATUSES
+from api_client.operator_actions import ActionResult, TurnAction
 
 
 class CancelAction(TurnAction):
@@ -25,7 +25,6 @@ class CancelAction(TurnAction):
         return ActionResult(turn.turn_id, True, after.outcome.value if after.outcome else "stopping")
 
     def result_data(self, done: ActionResult, turn: Turn) -> dict[str, Any]:
-        """Return the cancelled turn."""
         return turn.to_dict()
 
 

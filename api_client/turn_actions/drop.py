@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from api_client.actions import ActionResult, TurnAction
 from api_client.client import TurnsClient
 from api_client.contract.turn import Turn
+from api_client.operator_actions import ActionResult, TurnAction
 
 
 class DropAction(TurnAction):

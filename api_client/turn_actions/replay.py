@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api_client.actions import ActionResult, NewTurn, TurnAction
 from api_client.client import TurnsClient
 from api_client.contract.errors import TurnNotFinished
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.index.search import STATUSES
+from api_client.operator_actions import ActionResult, NewTurn, TurnAction
 from api_client.policies.turn_replays import build_replay_request, derive_replay_id
 
 
@@ -33,7 +33,6 @@ class ReplayAction(TurnAction):
         return ", ".join(filter(None, parts))
 
     def with_model(self, model: str) -> ReplayAction:
-        """Return the replay with another model."""
         return replace(self, model=model)
 
     def fit_to(self, turn: Turn) -> ReplayAction:
@@ -43,7 +42,6 @@ class ReplayAction(TurnAction):
         return replace(self, model=model, prompt="" if same_text else self.prompt)
 
     def new_turn(self, turn: Turn) -> NewTurn:
-        """Return the turn that the replay would submit."""
         new_id = derive_replay_id(turn.turn_id, self.model, self.prompt)
         return NewTurn(new_id, self.model or turn.request.model, self.prompt)
 
@@ -58,7 +56,7 @@ class ReplayAction(TurnAction):
     async def submit(self, client: TurnsClient, turn: Turn) -> str:
         """Submit a finished turn again as a new turn of the same session, and return the new turn's id. Idempotent.
 
-        Raises ``TurnNotFinished`` if the turn has not ended, and the errors of ``Submitter.submit``.
+        Raises the errors of ``Submitter.submit``, and ``TurnNotFinished``.
         """
         if turn.state is not TurnState.FINISHED:
             raise TurnNotFinished(turn.turn_id)

@@ -1,7 +1,4 @@
-"""Wake-up channels of followed turns: all readers of a client share one pub/sub connection.
-
-A message is only a hint; after silence or an overflow the reader reads the log (``stream.py``).
-"""
+"""Wake-up channels of followed turns: all readers of a client share one pub/sub connection."""
 
 from __future__ import annotations
 
@@ -57,7 +54,6 @@ class ChannelSubscriber:
         self._rung.set()
 
     def fail(self, error: Exception) -> None:
-        """Inform the reader that the connection was lost."""
         self._lost = error
         self._rung.set()
 
@@ -146,13 +142,11 @@ class ChannelHub:
             found.confirmed.set()
 
     def on_message(self, channel: bytes, data: bytes) -> None:
-        """Deliver an event to all readers of a channel."""
         if found := self._channels.get(channel):
             for subscriber in found.subscribers:
                 subscriber.deliver(data)
 
     def on_lost(self, error: Exception) -> None:
-        """Discard the lost connection and pass the error to every reader."""
         channels, self._channels = self._channels, {}
         line, self._line = self._line, None
         if line is not None:

@@ -1,9 +1,9 @@
-"""The fair queue of turns that have not run yet, as submitting and cancelling use it."""
+"""The fair queue of turns that have not run yet."""
 
 from __future__ import annotations
 
-from api_client.broker import MessageStamp, build_announcement
 from api_client.broker.announcer import Announcer
+from api_client.broker.celery_message import MessageStamp, build_announcement
 from api_client.contract.keys import keys_for_turn
 from api_client.contract.tasks import ChainTask
 from api_client.store import Store
@@ -22,8 +22,7 @@ class FairQueue:
     async def queue_turn(self, turn_id: str, session_id: str, since: float = 0.0) -> None:
         """Put a session's next turn into the fair queue, unless the turn has no task left.
 
-        ``since`` is the creation time of the preceding turn in seconds since the epoch, from which the session has
-        waited.
+        The session has waited since ``since``, the creation time of the turn before (seconds since the epoch).
         """
         key = keys_for_turn(self._store.namespace, turn_id).turn(turn_id)
         if not (chain_task := await self._store.await_reply(self._store.redis.hget(key, "next"))):

@@ -1,7 +1,6 @@
 """Reads finished turns in the order in which they ended, with a stored cursor for each reader.
 
-The cursor advances after the reader has processed a batch, so a killed reader receives the last batch again and misses
-nothing.
+The cursor advances after a batch was processed, so a killed reader gets the last batch again.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ class FinishedTurns:
         since = int(await self._ask(self._redis.get(self._cursor)) or now)
         if since > now:
             since = now - _OVERLAP_MS
-        # The end is exclusive, because more turns may end in this millisecond.
         found = await self._ask(
             self._redis.zrangebyscore(self._keys.finished, since, f"({now}", start=0, num=size, withscores=True)
         )

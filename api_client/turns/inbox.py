@@ -10,7 +10,7 @@ from api_client.broker.announcer import Announcer
 from api_client.contract.decision import check_decision
 from api_client.contract.errors import BadRequest, TurnNotFound, TurnNotSuspended
 from api_client.contract.interruption import Answerer
-from api_client.contract.orders import LINK_HOLDER, Orders
+from api_client.contract.order_log import LINK_HOLDER, Orders
 from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Turn, TurnState
 from api_client.interruptions.registry import find_question_kind
@@ -59,17 +59,16 @@ class Inbox:
     ) -> Turn:
         """Answer a suspended turn's question with the choice ``kind``. Return the turn's new record.
 
-        The order is recorded first. Repeating the call with the same ``decision_id`` is safe. ``by`` is the verified
-        identity of the person, ``name`` the unverified name, ``text`` an edited answer, ``suspended_at`` identifies the
-        question (0 for any), and ``how`` describes the order for the record. Raises ``TurnNotFound``, ``BadRequest``
-        for a decision that does not fit the question, or ``TurnNotSuspended``.
+        The order is recorded first; repeating it with the same ``decision_id`` is safe. ``by`` is the verified identity
+        of the person, ``name`` the unverified name, ``text`` an edited answer, ``suspended_at`` identifies the question
+        (0 for any), and ``how`` describes the order. Raises ``TurnNotFound``, ``TurnNotSuspended``, or ``BadRequest``
+        for a decision that does not fit the question.
         """
         turn = await self._reader.read_turn(turn_id, owner=owner)
         asked, at = (turn.interruption, turn.suspended_at) if turn.state is TurnState.SUSPENDED else (None, 0.0)
         check_decision(kind, note, text, decision_id)
         if asked:
             find_question_kind(asked.kind).check_answer(asked, kind, note, text)
-        # A repeated id with another decision is refused like any second decision.
         once = f"{decision_id or secrets.token_hex(8)}={kind}"
         session_id = turn.request.session_id
         values: dict[str, Word] = {"owner": turn.request.owner, "decision": once, "kind": kind, "by": by[:200]}
@@ -85,8 +84,7 @@ class Inbox:
             if said == b"not_suspended":
                 raise TurnNotSuspended(turn_id, _why_not_suspended(await self._reader.read_turn(turn_id)))
             log.info("turn.decided", turn_id=turn_id, decision=kind, said=said.decode())
-            # "known" means that the first reply was lost. The turn may be announced already; a second announcement is
-            # harmless.
+            # "known" means that the first reply was lost. A second announcement is harmless.
             if what:
                 await self._announcer.announce_task(ChainTask.parse(what.decode()), turn_id, session_id)
             await self._store.await_durability(turn_id, turn.seq + (said != b"known"))

@@ -29,9 +29,8 @@ class PhaseSubmitter:
         """Store one turn per phase, to run one after the other, and return the turns' ids.
 
         A failed phase stops the later phases. Repeating the call with the same ``idempotency_key`` stores only the
-        missing turns. Either all phases are admitted or none is stored. Raises the errors of ``Submitter.submit``,
-        whose ``turn_ids`` are the stored turns. ``directory`` is relative to HELIX_ROOT, and ``more`` holds further
-        arguments of ``build_requests``.
+        missing turns. Raises the errors of ``Submitter.submit``. ``directory`` is relative to HELIX_ROOT, and ``more``
+        holds further arguments of ``build_requests``.
         """
         requests = build_requests(phases, self._store.settings, directory=directory, **more)
         keys = [f"{idempotency_key} {at}" if idempotency_key else "" for at in range(1, len(requests) + 1)]

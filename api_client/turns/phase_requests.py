@@ -10,7 +10,7 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.contract.phase import Phase
 from api_client.contract.phase_checks import explain_bad_folder
-from api_client.contract.phase_place import phase_session
+from api_client.contract.phase_folders import phase_session
 from api_client.contract.phase_work import PHASE, make_work_data
 from api_client.contract.question_language import detect_language
 from api_client.contract.settings import Settings
@@ -52,8 +52,8 @@ def build_requests(
 ) -> list[TurnRequest]:
     """Build one turn request for each phase of a workflow, in order.
 
-    ``deadline_seconds`` counts for each phase from its first start. ``operator`` says that the caller has operator
-    rights, so that gates may run programs without a sandbox. Raises ``BadRequest`` if phases may not use the folder.
+    ``deadline_seconds`` counts for each phase from its first start. ``operator``: gates may run programs without a
+    sandbox. Raises ``BadRequest`` if phases may not use the folder.
     """
     folder, share = normalise_folder(directory), share or SlotShare()
     return [

@@ -104,7 +104,6 @@ class TurnReader:
         turn = await self.read_turn(turn_id, owner=owner)
         key = keys_for_turn(self._store.namespace, turn_id).attempts(turn_id)
         found = decode_attempts(await self._ask(self._redis.hgetall(key)), turn.request.prompt)
-        # Only operators see the instructions, which name folders of the machine.
         return (
             found
             if owner is None
@@ -158,9 +157,9 @@ class TurnReader:
         """Yield every event of a turn after number ``after``, once and in order, until the turn has finished.
 
         Yields None after each ``ping_seconds`` of silence. ``after``, ``epoch`` and ``at_ms`` describe the last event
-        seen (``read_event_id``); if they belong to another history, all events follow from the start. An event
-        ``log.reset`` means that the store lost events and that all events follow again. ``new`` says that the caller
-        has just submitted the turn. Raises ``StoreUnavailable`` if the store was away for more than a minute.
+        seen (``read_event_id``). An event ``log.reset`` means that all events follow again, because the reader knows
+        another history or the store lost events. ``new``: the caller has just submitted the turn. Raises
+        ``StoreUnavailable`` if the store was away for more than a minute.
         """
         behind, ping = Position(0), ping_seconds or self._store.settings.ping_seconds
         if not new:

@@ -25,7 +25,6 @@ class RequestCheck(Admission):
         self._settings = settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the submitted request unchanged. Raises ``BadRequest`` if the request can never succeed."""
         check_request(turn.request, self._settings)
         return turn.request
 

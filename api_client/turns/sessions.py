@@ -47,7 +47,6 @@ class Sessions:
         return [each.decode() for each in found]
 
     async def has_unfinished(self, session_id: str) -> bool:
-        """Return True if a session has unfinished turns."""
         return bool(await self._store.await_reply(self._store.redis.llen(self._store.keys.session(session_id))))
 
     async def close_agent(self, session_id: str) -> str:

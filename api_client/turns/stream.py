@@ -1,9 +1,7 @@
 """Follows a turn's events by its log and its wake-up channel (docs/events.md).
 
-A reader remembers the number and time of the last event. New events arrive by the channel; after a subscription, a gap
-or a ping the reader continues with the log, so no event is lost or repeated. If the log holds another event at the
-reader's position, or none, the store lost the end of the log (after a power failure or a failover), and the reader
-starts again with ``log.reset``.
+Events arrive by the channel; after a gap or a ping the reader continues with the log. If the log no longer has the
+reader's last event, the store lost the end of the log, and the reader starts again with ``log.reset``.
 """
 
 from __future__ import annotations
@@ -56,9 +54,8 @@ async def follow_events(
 ) -> AsyncGenerator[Event | None]:
     """Yield every event after position ``after`` once and in order, and None after ``ping_seconds`` without one.
 
-    An event ``log.reset`` says that the store lost events, and that all events follow from the start. Raises
-    ``StoreUnavailable`` if the store was away for more than a minute, ``TurnNotFound`` if it lost the turn,
-    ``EndUnreadable`` if the remaining events cannot be read.
+    After an event ``log.reset`` all events follow from the start. Raises ``StoreUnavailable`` if the store was away for
+    more than a minute, ``TurnNotFound`` if it lost the turn, ``EndUnreadable`` if the remaining events cannot be read.
     """
     position, away_since = after, 0.0
     while True:
@@ -87,10 +84,7 @@ async def follow_events(
 async def _follow_connection(
     ask: Ask, subscriber: ChannelSubscriber, namespace: str, turn_id: str, position: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
-    """Yield a turn's events over one connection: stored events first, then live events.
-
-    Gaps are filled from the log.
-    """
+    """Yield a turn's events over one connection: stored events first, then live events."""
     log_key = keys_for_turn(namespace, turn_id).log(turn_id)
     behind, page, unread = True, "", False
     while True:
@@ -122,7 +116,7 @@ async def _follow_connection(
             continue
         rung = Event.decode_entry(heard)  # other messages carry no event, because only the log counts
         for event in rung:
-            # An event with a known number is news only if its time is later: it replaced the event seen before.
+            # A known number with a later time replaced the event seen before.
             if event.seq > position.seq + 1 or (event.seq <= position.seq and event.at_ms > position.at):
                 behind = True
                 break

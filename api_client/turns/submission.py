@@ -8,7 +8,7 @@ import secrets
 from dataclasses import replace
 from typing import Any
 
-from api_client.broker import Announcement
+from api_client.broker.celery_message import Announcement
 from api_client.contract.counters import clean_label
 from api_client.contract.question_language import detect_language
 from api_client.contract.settings import Settings
@@ -40,7 +40,6 @@ def build_submit_arguments(
         "deadline_ms": int(request.deadline_seconds * 1000),
         "double_text": request.double_text.value,
         "body": hash_request(request, settings) if keyed else "",
-        # An idempotency key is kept a day longer than its turn.
         "key_ms": int((request.deadline_seconds + settings.retention_seconds) * 1000) + _DAY_MS if keyed else 0,
         "session_id": request.session_id,
         "token_limit": request.token_limit,

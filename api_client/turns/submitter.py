@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from api_client.broker import MessageStamp, build_announcement
 from api_client.broker.announcer import Announcer
+from api_client.broker.celery_message import MessageStamp, build_announcement
 from api_client.contract.admission import Admission, Submission
 from api_client.contract.errors import HelixError, IdempotencyConflict, NotAdmitted, SessionBusy, StoreUnavailable
 from api_client.contract.failpoints import pass_failpoint
@@ -53,9 +53,8 @@ class Submitter:
         """Store and announce a turn, and return its id. A repeated idempotency key gives the earlier turn's id.
 
         Repeating the call with the same ``turn_id`` is safe. After the return the turn survives the death of any
-        process, and with ``HELIX_DURABILITY=power`` a loss of power. Raises ``BadRequest``, ``IdempotencyConflict``,
-        ``NotAdmitted``, ``SessionBusy``, ``StoreUnavailable``, or the error made by ``closed`` while no new turns are
-        stored.
+        process. Raises ``BadRequest``, ``IdempotencyConflict``, ``NotAdmitted``, ``SessionBusy``, ``StoreUnavailable``,
+        or the error made by ``closed`` while no new turns are stored.
         """
         turn_id = turn_id or self.create_turn_id()
         turn = Submission(turn_id=turn_id, request=request, idempotency_key=idempotency_key)
@@ -94,8 +93,7 @@ class Submitter:
             return str(other)
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
         pass_failpoint("turn.stored")
-        # A turn that a pause holds back is announced when the pause ends. "known" means that the reply to our own
-        # command was lost: it announced the turn if the store holds the queues.
+        # A held-back turn is announced when its pause ends. "known" means that the reply to our own command was lost.
         announced = other in {"announced", "held"} or (said == "known" and self._store.has_queues)
         if position == 0 and not announced:
             await self._line.queue_turn(turn_id, request.session_id)

@@ -1,7 +1,6 @@
 """Lists and opens the files of a turn's accepted answer, on a disk or in a plug-in's storage.
 
-On a disk the files are where the agent wrote them, in the delivery's ``output/``. So this module follows no links,
-stays inside the folder, and checks that every file is a plain file.
+Agents wrote these files: no link is followed, and every file must be a plain file inside the folder.
 """
 
 from __future__ import annotations
@@ -73,17 +72,13 @@ class LinkedFile:
     until: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the file and its link as a JSON-ready dictionary."""
         file = self.file
         return {"path": file.path, "size": file.size, "type": file.type, "link": self.link, "expires_at": self.until}
 
 
 @dataclass(frozen=True, slots=True)
 class _FileFolder:
-    """A folder that may contain files of an answer.
-
-    From earlier attempts (``beside``) only additional files count; the accepted attempt names the answer's own files.
-    """
+    """A folder that may contain files of an answer."""
 
     base: Path
     parts: tuple[str, ...]
@@ -159,7 +154,6 @@ def open_file(
 
 
 def media_type(path: str) -> str:
-    """Return the media type for a path, based on its file extension."""
     return _TYPES.get(PurePosixPath(path).suffix.lower(), _BYTES)
 
 

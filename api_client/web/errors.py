@@ -79,7 +79,6 @@ class Problems:
         return isinstance(error, ApiError)
 
     def add(self, error: ApiError) -> None:
-        """Add an error to the collection."""
         self.errors.append(error)
 
     def raise_problems(self) -> None:
@@ -151,10 +150,7 @@ def describe_fault(error: BaseException) -> dict[str, Any]:
 
 
 def turn_continues_error(code: str, turn_id: str, locale: str) -> ApiError:
-    """Build the error for a client that stops waiting while its turn continues.
-
-    The error tells clients not to retry, because a repeat would be another turn.
-    """
+    """Build the error for a client that stops waiting while its turn continues."""
     message = error_sentence(code, locale, turn_id=turn_id)
     return ApiError(503, message, code=code, headers=NO_RETRY | {"x-turn-id": turn_id})
 

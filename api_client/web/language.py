@@ -1,8 +1,4 @@
-"""Chooses the language of a turn and of errors.
-
-The field ``locale`` has precedence, then the header ``X-Helix-Locale``, then the language of the question, then
-HELIX_LOCALE. Programs get errors in English.
-"""
+"""Chooses the language of a turn and of errors: field ``locale``, header ``X-Helix-Locale``, question, HELIX_LOCALE."""
 
 from __future__ import annotations
 
@@ -78,7 +74,6 @@ def localize_error(error: ApiError, request: Request, default: str) -> str:
     locale, code = error_language(request, default), error.code
     if code not in ERROR_CODES or error.message.startswith(error_words(code, locale)[0]):
         return error.message
-    # Such texts were filled in by the code that raised the error, in the turn's language.
     if any("{" in words for words in error_words(code, locale)):
         return error.message
     if is_open_webui(request.headers) and code in _SELF_EXPLANATORY and not error.lists_several:

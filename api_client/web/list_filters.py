@@ -8,7 +8,7 @@ from datetime import datetime
 
 from api_client.contract.owners import parse_owner
 from api_client.contract.turn_labels import LISTED
-from api_client.figures.spans import parse_time_span
+from api_client.figures.time_spans import parse_time_span
 from api_client.index.search import SORTS, STATUSES, Cursor, Search
 from api_client.web.errors import bad_request, display_value
 
@@ -53,10 +53,7 @@ def parse_search(asked: Mapping[str, str], owner: str | None) -> Search:
 
 
 def parse_cursor(text: str) -> Cursor | None:
-    """Parse a cursor from a URL, or return None for an empty text, which means the start of the list.
-
-    Raises ``ApiError``: 400 if the text is not a cursor.
-    """
+    """Parse a cursor from a URL; an empty text means the start of the list. Raises ``ApiError`` (400)."""
     try:
         return Cursor.parse(text) if text else None
     except ValueError:

@@ -1,7 +1,4 @@
-"""Sentences that users of the relay read while a turn continues, from the table ``sentences.toml``.
-
-Errors have a table of their own (``contract/error_codes.toml``).
-"""
+"""Sentences that users of the relay read while a turn continues, from the table ``sentences.toml``."""
 
 from __future__ import annotations
 

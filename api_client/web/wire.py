@@ -1,8 +1,4 @@
-"""Encodes the relay's output: JSON on one line, and frames of server-sent events.
-
-Some clients end lines at more characters than CR and LF, so every ``data`` line holds one JSON text without any line
-end.
-"""
+"""Encodes the relay's output: JSON on one line, and frames of server-sent events."""
 
 from __future__ import annotations
 
@@ -59,5 +55,4 @@ class JSONResponse(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Encode the content of the response as one line of JSON."""
         return encode_json(content)

@@ -1,4 +1,4 @@
-"""The state of the worker processes, and alerts about what keeps turns from running. Reads nothing from the store."""
+"""The state of the worker processes, and alerts about what keeps turns from running."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, miss
 from api_client.workers.reason import InstallationFacts, Reason, UnfinishedTurn, WaitingGroup
 
 LONG_SECONDS = 60.0
-#: Advice for a sick machine: its workers notice by themselves when it is well again.
 SICK_FIX = "repair the named fault (disk, rights, limits, object store); its workers continue by themselves"
 #: Free disk space that raises a warning, in bytes and as a share of the disk, and that makes turns fail, in bytes.
 LITTLE, LITTLE_SHARE, NONE = 2 * 2**30, 0.05, 200 * 2**20
@@ -39,11 +38,9 @@ class Alert:
 
     @property
     def keeps_turns_waiting(self) -> bool:
-        """Return True if the problem keeps turns from running."""
         return self.severity == "wrong" and self.check != DISK and not self.check.startswith(SETTINGS)
 
     def to_dict(self) -> dict[str, str]:
-        """Return the fields of the alert as a JSON-ready dict."""
         return asdict(self)
 
 
@@ -51,9 +48,9 @@ class Alert:
 class Fleet:
     """Summary of the worker processes that reported recently.
 
-    ``agents`` and ``validators`` count the processes that run agents and that validate; ``slots`` and ``free`` count
-    agents that they can run. ``stalled`` processes consume no messages though they could. ``sick`` maps a machine to
-    its fault, ``ready`` a queue with a free slot to the time when one of its workers last took a turn.
+    ``slots`` and ``free`` count agents that they can run. ``stalled`` processes consume no messages though they could.
+    ``sick`` maps a machine to its fault, ``ready`` a queue with a free slot to the time when one of its workers last
+    took a turn.
     """
 
     agents: int = 0
@@ -88,10 +85,7 @@ def make_fleet(reports: Iterable[WorkerReport], now: float) -> Fleet:
 
 
 def check_disk(free: int, total: int, where: str) -> Alert:
-    """Return an alert about the free disk space of session folders, with severity ``ok`` if there is enough.
-
-    Sizes are in bytes. Prometheus' rule HelixDiskFilling has the same limits.
-    """
+    """Return an alert about the free disk space of session folders, with severity ``ok`` if there is enough."""
     said = f"{free / 2**30:.1f} GiB" if free >= 2**30 else f"{free / 2**20:.0f} MiB"
     severity = "wrong" if free < NONE else "warning" if free < max(LITTLE, LITTLE_SHARE * total) else "ok"
     return Alert(
@@ -112,9 +106,8 @@ def find_alerts(
 ) -> Iterator[Alert]:
     """Yield alerts about what keeps turns from running: basic causes first, without their consequences.
 
-    ``overdue`` counts turns that were due long ago and that no reaper looked at. ``waits`` has the waiting turns by
-    reason (``group_by_reason``). ``folders`` has the hosts whose workers see different session folders; empty if all
-    see the same.
+    ``overdue`` counts turns that were due long ago and that no reaper looked at. ``folders`` has the hosts whose
+    workers see different session folders.
     """
     if facts.refusal:  # then no worker can report, and no turn can change
         yield Alert("store", str(facts.refusal), facts.refusal.fix)
@@ -197,14 +190,13 @@ class WorkerRow:
     """A row of the list of worker processes. Times are seconds since the epoch, 0 if unknown.
 
     Attributes:
-        name: process name in Flower, logs, pages and records.
-        state: ``at work``, ``idle``, ``quiet`` (ordered to take nothing), ``stalled`` (consumes no messages though it
-            could), ``sick`` (its machine cannot carry out turns), ``signed off`` (exited cleanly), ``replaced``
-            (silent, and replaced by another) or ``gone`` (silent, and not replaced).
-        why: fault of its machine.
-        slots, free: agents that it can run at once, and how many more it could.
-        heard_at: time of its last report. silent_seconds: how long it has been gone; 0 while it lives.
-        doing: turns that it holds, longest first. kept: idle agents that it keeps, longest first.
+    state: ``at work``, ``idle``, ``quiet`` (ordered to take nothing), ``stalled`` (consumes no messages though it
+        could), ``sick`` (its machine cannot carry out turns), ``signed off`` (exited cleanly), ``replaced``
+        (silent, and replaced by another) or ``gone`` (silent, and not replaced).
+    why: fault of its machine.
+    slots, free: agents that it can run at once, and how many more it could.
+    silent_seconds: how long it has been gone; 0 while it lives.
+    doing: turns that it holds, longest first. kept: idle agents that it keeps, longest first.
     """
 
     name: str
@@ -223,7 +215,6 @@ class WorkerRow:
     kept: tuple[KeptAgent, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of the row as a JSON-ready dict."""
         return asdict(self)
 
 
@@ -273,8 +264,8 @@ def list_workers(
 ) -> list[WorkerRow]:
     """Return a row for each worker process of the last day: missing ones first, replaced and exited ones last.
 
-    ``reports`` has the last report of each worker; ``ended`` those of workers that exited cleanly; ``rows`` the
-    unfinished turns; ``now`` is in seconds since the epoch.
+    ``ended`` has the last reports of workers that exited cleanly; ``rows`` the unfinished turns; ``now`` is in seconds
+    since the epoch.
     """
     doing: dict[str, list[HeldTurn]] = defaultdict(list)
     for row in rows:

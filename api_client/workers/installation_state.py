@@ -63,17 +63,17 @@ class InstallationState:
     """The state of an installation: its workers, waiting turns and alerts. Times are seconds since the epoch.
 
     Attributes:
-        at: the store's clock.
-        refusal: why the store accepts no writes; None while it does.
-        workers: worker processes of the last day.
-        reports: the last report of each worker process. fleet: those that reported recently.
-        states: unfinished turns by state, of the first ``LOOK_AT_MOST``; unfinished: their number.
-        waiting: turns that only need a worker, longest waiting first.
-        waits: all turns that do not run, by reason, most severe first. lost: turns whose worker is gone.
-        owners: owners of the most unfinished turns.
-        suspended_since: since when the longest suspended turn waits; 0 for none.
-        overdue: turns that were due long ago and that no reaper looked at. dead: number of dead letters.
-        alerts: what keeps turns from running, most basic first.
+    at: the store's clock.
+    refusal: why the store accepts no writes; None while it does.
+    workers: worker processes of the last day.
+    fleet: the workers that reported recently.
+    states: unfinished turns by state, of the first ``LOOK_AT_MOST``; unfinished: their number.
+    waiting: turns that only need a worker, longest waiting first.
+    waits: all turns that do not run, by reason, most severe first. lost: turns whose worker is gone.
+    owners: owners of the most unfinished turns.
+    suspended_since: since when the longest suspended turn waits; 0 for none.
+    overdue: turns that were due long ago and that no reaper looked at. dead: number of dead letters.
+    alerts: what keeps turns from running, most basic first.
     """
 
     at: float
@@ -129,7 +129,6 @@ class InstallationState:
 
     @property
     def recent_reports(self) -> list[WorkerReport]:
-        """Return the reports of worker processes that reported recently."""
         return [each for each in self.reports if self.at - each.at < HEARD_SECONDS]
 
     @property
@@ -285,7 +284,6 @@ class Workers:
         return {name: await self._store.send_command("ZLEXCOUNT", key, f"[{name}|", f"({name}}}") for name in names}
 
     async def read_reports(self) -> list[WorkerReport]:
-        """Return the last report of each worker process."""
         # A store that accepts no writes has no new reports; channel names then show which workers live.
         keys = self._store.keys
         stored = await self._store.await_reply(self._store.redis.hgetall(keys.workers))
@@ -314,10 +312,7 @@ class Workers:
         return whole
 
     async def find_worker(self, name: str) -> str:
-        """Return the name of the only worker process whose name begins with ``name``.
-
-        Raises ``BadRequest`` if there is none or several.
-        """
+        """Return the name of the only worker process whose name begins with ``name``. Raises ``BadRequest``."""
         known = [each.name for each in await self.read_reports()]
         meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
         if len(meant) != 1:

@@ -1,8 +1,4 @@
-"""Readiness: publishes a probe message like a turn's task, and expects a worker to take it within seconds.
-
-A live process may still consume no messages. So the probe takes the way of a turn (broker, Celery, a slot's thread, the
-store), without a record, an event, a counter or an entry in Flower.
-"""
+"""Readiness: publishes a probe message like a turn's task, and expects a worker to take it within seconds."""
 
 from __future__ import annotations
 
@@ -52,10 +48,7 @@ class Prober:
         self._written = 0.0
 
     async def check_writable(self) -> None:
-        """Raise ``StoreUnavailable`` unless a test write succeeds. Concurrent callers share one write.
-
-        A store that is full, a replica, or without its disk still answers a ping.
-        """
+        """Raise ``StoreUnavailable`` unless a test write succeeds. Concurrent callers share one write."""
         async with self._writing:
             if self._written and time.monotonic() - self._written < _WRITTEN_SECONDS:
                 return

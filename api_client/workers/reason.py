@@ -1,8 +1,7 @@
-"""Explains why a turn does not run: one answer for all interfaces. Reads nothing from the store.
+"""Explains why a turn does not run: one answer for all interfaces; ``reason.toml`` has the words.
 
-``explain_wait`` decides from a turn's record and the facts of the moment; ``reason.toml`` has the words. The first turn
-of a session waits for a worker from the moment it became due: at its submit, at the end of the turn before, after its
-delay, after a lost worker, or after a person's decision.
+The first turn of a session waits for a worker from the moment it became due: at its submit, at the end of the turn
+before, after its delay, after a lost worker, or after a person's decision.
 """
 
 from __future__ import annotations
@@ -138,8 +137,8 @@ class Obstacle(Protocol):
 class InstallationFacts:
     """The facts about an installation from which the reasons of waiting turns are derived.
 
-    ``refusal`` says why the store accepts no writes. ``troubles`` are reasons of the whole installation, even if no
-    turn waits. ``at_work`` has the taken slots of owners with a limit: ``OWNER|ID``.
+    ``refusal`` says why the store accepts no writes. ``at_work`` has the taken slots of owners with a limit:
+    ``OWNER|ID``.
     """
 
     at: float
@@ -196,8 +195,7 @@ class UnfinishedTurn:
     """The stored fields of an unfinished turn from which its reason for waiting is derived.
 
     Times are milliseconds of the store's clock; ``due`` is when a reaper looks at the turn. ``worker`` holds or last
-    held the turn, ``runs`` is the label of the model that runs next, ``lacks`` names workers that gave the turn back,
-    and ``most`` is how many agents its owner may have at once.
+    held the turn, ``runs`` is the label of the model that runs next, ``lacks`` names workers that gave the turn back.
     """
 
     turn_id: str
@@ -254,11 +252,7 @@ def read_row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Unfini
 
 
 def _waits_since(head: UnfinishedTurn, facts: InstallationFacts) -> float:
-    """Return when a session's first turn became due (seconds since the epoch), derived from its announcements.
-
-    Each announcement is repeated after a delay that doubles. A near deadline shortens the last delay, so the result may
-    be early by at most the time waited.
-    """
+    """Return when a session's first turn became due (seconds since the epoch), derived from its announcements."""
     if head.announced == 0:  # postponed, because its announcement still waits: the time of the announcement was noted
         since = float(head.announced_at)
     else:
@@ -338,7 +332,6 @@ class WaitingGroup:
     count: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the group of waiting turns as a JSON-ready dict."""
         more = {"count": self.count, "since": self.since, "turn_id": self.turn_id, "fix": self.wait.fix}
         return {**self.wait.to_dict(), **more}
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from api_client.broker import celery_settings
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.keys import Keys
 from api_client.contract.process_exit import KEEP_SECONDS, MOST, ProcessExit
 from api_client.contract.settings import Settings
@@ -66,10 +66,7 @@ async def read_exits(store: Store) -> list[ProcessExit]:
 
 
 def find_exit(exits: Iterable[ProcessExit], worker: str, *, heard: float, missed: float) -> ProcessExit | None:
-    """Return the exit of a worker that last reported at ``heard`` and was found missing at ``missed``, or None.
-
-    A restarted process has the same name, so the time (seconds since the epoch) decides.
-    """
+    """Return the exit of a worker that last reported at ``heard`` and was found missing at ``missed``, or None."""
     likely = (each for each in exits if each.worker == worker and heard - _EARLY <= each.at <= missed + _LATE)
     return next(likely, None)
 

@@ -10,10 +10,7 @@ from api_client.workers.reason import STUCK_SECONDS, is_notified
 
 
 class StuckTurns(Monitor):
-    """Reports turns that have waited for five minutes while something keeps them from running.
-
-    Each search goes through every unfinished turn.
-    """
+    """Reports turns that have waited for five minutes while something keeps them from running."""
 
     name, look_seconds = "stuck", 30.0
 
@@ -24,7 +21,6 @@ class StuckTurns(Monitor):
         """Return a problem about the longest waiting turn, or an empty list."""
         installation = await self._workers.read_state()
         waits = installation.at - installation.waiting_since if installation.waiting else 0.0
-        # Other monitors report some causes, and a warning alarms nobody.
         causes = [a for a in installation.alerts if a.keeps_turns_waiting and not is_notified(a.check)]
         if not causes or not (installation.overdue or waits > STUCK_SECONDS):
             return []

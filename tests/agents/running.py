@@ -11,9 +11,9 @@ from api_client.contract.settings import Settings
 from tests.agents.stub import Services
 from tests.claude.running import VERSION, cli
 from tests.runs import Asked, Ran, ordered, ran
-from worker.agents import build_runner
+from worker.agents.runner_lookup import build_runner
 from worker.runners.base import AgentEvent, Order
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 _TOOLS = Path(__file__).parents[2] / ".helix-tools" / "agents"
 

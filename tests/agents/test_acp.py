@@ -15,7 +15,7 @@ from tests.support import wait_for
 from worker.plugins.acp import runner
 from worker.plugins.acp.runner import KNOWN, parse_agent
 from worker.runners.base import AgentEvent, Order, ToolOrders
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 AGENT = Path(__file__).with_name("acp_agent.py")
 _PIECE = "A piece that is long enough, "

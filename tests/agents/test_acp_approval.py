@@ -17,7 +17,7 @@ from api_client.contract.turn import Outcome, TurnState
 from tests.agents.stub import Services, says
 from tests.approval_steps import Workers, killed_after_the_call, killed_before_the_call, submitted, waiting
 from tests.support import processes_with, put, wait_until
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 pytestmark = pytest.mark.long
 AGENT = Path(__file__).with_name("acp_agent.py")

@@ -13,7 +13,7 @@ from worker.plugins.command.runner import parse_command
 from worker.plugins.programs.declaration import DeclarationError
 from worker.runners.base import AgentEvent, Order, ToolOrders
 from worker.runners.sandbox.bubblewrap import PROXY_URL
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 PLAIN = "complete: {exit_codes: [0]}"
 LAST = "complete: {last_line: {type: result, ok: true}}\nanswer: {path: text, where: {type: say}}"

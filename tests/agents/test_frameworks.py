@@ -7,7 +7,7 @@ import pytest
 
 from tests.agents.running import Agent
 from tests.agents.stub import Services, says
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]

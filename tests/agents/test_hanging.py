@@ -8,7 +8,7 @@ import pytest
 from tests.agents.stub import Services, StubReply, fails, says
 from tests.agents.test_python_agents import written
 from tests.agents.test_several_calls import ASK
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.supervision import MOST_FAILURES
 
 _REDIRECT = StubReply(status=307, retry_after="")

@@ -9,10 +9,10 @@ from tests.agents.running import Agent
 from tests.agents.stub import Services, StubReply, fails, says
 from tests.runs import Asked
 from tests.support import wait_for
-from worker.agents import build_runner
+from worker.agents.runner_lookup import build_runner
 from worker.plugins.python.runner import PythonRunner
 from worker.runners.base import AgentEvent, Order
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 NUMBERS = iter(range(100))
 

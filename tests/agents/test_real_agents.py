@@ -20,7 +20,7 @@ from tests.runs import Asked
 from tests.support import processes_with, wait_for
 from worker.runners.base import ToolOrders
 from worker.runners.sandbox import bubblewrap
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 pytestmark = pytest.mark.long
 

@@ -9,7 +9,7 @@ from tests.lab.bench.economy.agents.documents import list_documents
 from tests.lab.bench.economy.agents.models import CHATTY, FORGETFUL
 from tests.lab.bench.economy.agents.repairs import repair_document
 from tests.lab.bench.economy.play import lay_out
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 pytestmark = pytest.mark.long
 

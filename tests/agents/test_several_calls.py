@@ -7,7 +7,7 @@ import pytest
 
 from tests.agents.stub import Services, StubReply, fails, said_in, says
 from tests.agents.test_python_agents import written
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 ASK = """
 import json, os, urllib.request

@@ -20,7 +20,7 @@ from tests.runs import order_in
 from worker.plugins.acp import agent_client
 from worker.plugins.acp.agent_client import AcpClient
 from worker.plugins.codex import runner as codex
-from worker.runners.approval import ApprovalServer, build_tool_orders, find_question
+from worker.runners.approval_server import ApprovalServer, build_tool_orders, find_question
 from worker.runners.base import Order, ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
 

@@ -16,7 +16,7 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE
 from api_client.contract.turn import Outcome, Turn, TurnRequest
 from tests.installation import WorkerProcess, asked
 from tests.support import playing, wait_until
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import redis
 from api_client.contract.settings import Settings
 from tests.chaos.history import Recorder
 from tests.installation import turns
-from worker.processes.broker import EmbeddedBroker
-from worker.processes.programs import build_environ
+from worker.processes.embedded_broker import EmbeddedBroker
+from worker.processes.own_programs import build_environ
 
 _PAUSE_SECONDS = 0.5
 ARCHIVE, RESTORED = "backup", "restored"

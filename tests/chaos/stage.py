@@ -17,8 +17,8 @@ from tests.chaos.traffic.phase_repertoire import phase_rules
 from tests.chaos.traffic.repertoire import script
 from tests.chaos.traffic.rules import POLICY
 from tests.ports import free_port
-from worker.processes import programs
-from worker.processes.broker import EmbeddedBroker
+from worker.processes import own_programs
+from worker.processes.embedded_broker import EmbeddedBroker
 from worker.processes.program import Program
 
 WORKERS = ("worker-a", "worker-b")
@@ -124,7 +124,7 @@ def worker_program(name: str, settings: Settings, directory: Path, environ: Mapp
     return Program(
         name=name,
         command=[sys.executable, "-P", "-c", "from worker.cli import main; main(['run', 'worker'])"],
-        environ=programs.build_environ(settings, **{programs.READY_VARIABLE: str(ready)}, **environ),
+        environ=own_programs.build_environ(settings, **{own_programs.READY_VARIABLE: str(ready)}, **environ),
         cwd=directory,
         ready_file=ready,
         grace_seconds=settings.shutdown_seconds + settings.kill_grace_seconds + 10.0,
@@ -134,5 +134,5 @@ def worker_program(name: str, settings: Settings, directory: Path, environ: Mapp
 
 def relay_program(name: str, settings: Settings, port: int, environ: Mapping[str, str]) -> Program:
     """A relay, with ``environ`` added to its environment."""
-    program = programs.web_program(settings, "127.0.0.1", port)
+    program = own_programs.web_program(settings, "127.0.0.1", port)
     return replace(program, name=name, environ={**(program.environ or {}), **environ})

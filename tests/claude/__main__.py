@@ -17,7 +17,7 @@ from tests.claude.endings import ENDINGS, Ending, mistakes
 from tests.claude.running import Agent, cli, inside
 from tests.claude.stub import Stub
 from tests.runs import Ran
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 _COMPLETE = {"complete", "config"}  # config: the answer is whole, and the installation is to be repaired first
 

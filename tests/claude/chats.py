@@ -35,7 +35,7 @@ from tests.lab.bench.turns.costs import family
 from tests.ports import free_port
 from tests.support import command_of
 from worker.logs import configure_logging
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 from worker.processes.supervisor import Supervisor
 from worker.runners.sandbox.process_tags import process_tags
 

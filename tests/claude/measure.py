@@ -21,7 +21,7 @@ from tests.claude.stub import Stub, says
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.runners.sandbox import bubblewrap
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 RUNS = 12
 GOOD = says("Gut. ", *["Noch. "] * 8, "\n\n<!-- STEP: done -->", delay=0.05)

@@ -17,7 +17,7 @@ from typing import cast
 from tests.claude.running import VERSION, Agent, Ran, cli
 from tests.claude.stub import Stub, says
 from worker.runners.claude.warm_agent import ClaudeAgent
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.resource_usage import ProcessStat, _proportional_memory
 from worker.runners.warm import idle_agents
 

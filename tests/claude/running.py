@@ -24,7 +24,7 @@ from tests.support import processes_with, wait_for
 from worker.runners.base import AgentEvent, Order
 from worker.runners.claude.hooks import read_marks
 from worker.runners.claude.runner import ClaudeCliRunner
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.warm import idle_agents
 
 #: The version the endings were measured with; `make e2e-claude` installs it.

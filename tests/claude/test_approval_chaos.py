@@ -22,7 +22,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
-from api_client.contract.orders import LINK_HOLDER
+from api_client.contract.order_log import LINK_HOLDER
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.web.relay.question_links import sign_question_link
 from tests.claude.stub import Reply, Stub, says

@@ -16,7 +16,7 @@ from api_client.contract.settings import Settings
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, Stub, calls, says
 from worker.runners.claude.runner import ClaudeCliRunner
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.verification import ResultGround, SubAgentVerifier, run_with_verification
 
 GOOD = "def add(a, b):\n    return a + b\n"

@@ -15,8 +15,8 @@ from tests.agents.stub import Services, StubReply, fails, says
 from tests.clients.conftest import CLIENTS, environ, needs
 from tests.ports import free_port
 from tests.support import wait_for
-from worker.processes.programs import fetch_status
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.processes.own_programs import fetch_status
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 PROXY = CLIENTS / "litellm" / "bin" / "litellm"
 KEY = f"sk-{secrets.token_hex(24)}"

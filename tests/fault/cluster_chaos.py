@@ -28,7 +28,7 @@ from tests.fault.clusters import ClusterSetUp
 from tests.installation import Installation, asked, settings_on
 from tests.support import json_lines, wait_until
 from worker.logs import configure_logging
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 SCRIPT = """
 - attempts:

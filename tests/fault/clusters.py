@@ -11,7 +11,7 @@ import redis
 from api_client.store.cluster import find_master, find_slot
 from tests.ports import free_port
 from tests.support import wait_for
-from worker.processes.broker import find_server
+from worker.processes.embedded_broker import find_server
 
 _SLOTS = 16384
 

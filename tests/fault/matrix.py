@@ -28,7 +28,7 @@ from tests import records
 from tests.chaos.checker import counters
 from tests.installation import Installation, children_of, settings_on
 from tests.support import alive, command_of, json_lines, processes_with, put, wait_for, wait_until
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 #: Every case of a matrix, also those that leave the same behind as another one, and campaigns whole (`make faults`).
 WHOLE = "WHOLE_MATRIX" in os.environ

@@ -10,7 +10,7 @@ from redis.sentinel import Sentinel
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.cli.checks.broker import count_online_replicas
-from worker.processes.broker import find_server
+from worker.processes.embedded_broker import find_server
 
 
 class SentinelSetUp:

@@ -21,7 +21,7 @@ from tests.fault.staged import disk_full
 from tests.installation import asked
 from tests.support import wait_for, wait_until
 from worker.processes.append_only_file import remove_holes
-from worker.processes.broker import BrokerError, EmbeddedBroker
+from worker.processes.embedded_broker import BrokerError, EmbeddedBroker
 
 
 def settings_on(settings: Settings, broker: EmbeddedBroker) -> Settings:

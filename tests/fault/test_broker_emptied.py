@@ -10,7 +10,7 @@ from api_client.contract.turn import Outcome
 from tests.fault.conftest import Meeting, judged
 from tests.installation import Installation, asked
 from tests.support import wait_until
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 WAITING = 12
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 from celery import Celery
 
-from api_client.broker import celery_settings
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE, ChainTask
 from api_client.contract.turn import Outcome, TurnState

@@ -31,7 +31,7 @@ from tests.installation import Installation, asked
 from tests.on_loop import Ledger
 from tests.support import wait_until
 from tests.unit.web.test_reconnects import text_after
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 #: Three pieces; before each of the last two the agent waits for the test.
 SCRIPT = """

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.support import WAIT_SECONDS, alive, processes_with, wait_for
-from worker.runners.sandbox import processes
+from worker.runners.sandbox import guard_client
 from worker.runners.sandbox.agent_process import AgentExit, AgentProcess
 from worker.runners.sandbox.guard import DOUBT_SECONDS
+from worker.runners.sandbox.guard_client import SOURCE_ROOT, AgentProcesses
 from worker.runners.sandbox.process_tags import TAG_VARIABLE, is_stopped, parent_of, process_tags
-from worker.runners.sandbox.processes import SOURCE_ROOT, AgentProcesses
 
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"guard-{secrets.token_hex(4)}"
@@ -277,7 +277,7 @@ guard.main()
 def test_how_an_agent_ended_is_known_though_its_guard_died_right_after_it(
     code: int, start: Callable[..., AgentProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "FAST_PYTHON", [sys.executable, "-S", "-P", "-c", DIES_BEFORE_IT_SWEEPS])
+    monkeypatch.setattr(guard_client, "FAST_PYTHON", [sys.executable, "-S", "-P", "-c", DIES_BEFORE_IT_SWEEPS])
     agent = start(LEAVES_A_CHILD.format(environ="dict(os.environ)") + f"\nsys.exit({code})")
     child = int(line(agent))
     ended = agent.wait_for_end(WAIT_SECONDS)
@@ -350,7 +350,7 @@ def test_stopping_ends_all_agents_and_the_guard(agents: AgentProcesses, start: C
 def test_stopping_does_not_wait_for_a_frozen_guard(
     agents: AgentProcesses, start: Callable[..., AgentProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "_STOP_SECONDS", 0.2)
+    monkeypatch.setattr(guard_client, "_STOP_SECONDS", 0.2)
     guard, agent = guard_of(agents), start(SLEEPS)
     line(agent)
     os.kill(guard, signal.SIGSTOP)
@@ -364,7 +364,7 @@ def test_stopping_does_not_wait_for_a_frozen_guard(
 WORKER = """
 import math, os, signal, sys, threading, time
 from pathlib import Path
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 agents = AgentProcesses()
 agent = agents.spawn_agent([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
                      lease_ends=time.monotonic() + float(sys.argv[3]))

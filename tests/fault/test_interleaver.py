@@ -18,7 +18,7 @@ from tests.fault.matrix import WHOLE
 from tests.fault.mutants import MUTANTS
 from tests.fault.rules import Violation
 from tests.fault.scripts import Mutant
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 SCHEDULES = int(os.environ.get("INTERLEAVER_SCHEDULES", "10000" if WHOLE else "2500"))
 FIRST = int(os.environ.get("INTERLEAVER_FIRST", "0"))

@@ -17,7 +17,7 @@ from tests.fault.conftest import Meeting, judged
 from tests.fault.matrix import WHOLE
 from tests.installation import Installation
 from tests.support import processes_with, wait_until
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 
 async def test_the_whole_worker_killed_takes_its_agent_along_and_another_worker_goes_on(

@@ -20,7 +20,7 @@ from tests.fault.conftest import judged
 from tests.installation import asked
 from tests.on_loop import Ledger
 from tests.proxy import LossyProxy
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 PASSED = Transition(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))
 

@@ -118,7 +118,7 @@ async def test_suspended_phases_hold_no_slot_so_a_worker_with_one_goes_on(
     installed: Installation, constants: Constants
 ) -> None:
     phase = Phase(id="build", description="Baue add.py.", output_files=("add.py",), max_attempts=1)
-    constants("worker.processes.programs", CHECK_SLOTS=1)
+    constants("worker.processes.own_programs", CHECK_SLOTS=1)
     installed.worker(run_slots=1)
     client = installed.client
     suspended = []

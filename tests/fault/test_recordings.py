@@ -16,7 +16,7 @@ import pytest
 from tests.support import alive, wait_for
 from worker.files import recording
 from worker.runners.sandbox.agent_process import AgentProcess
-from worker.runners.sandbox.processes import SOURCE_ROOT, AgentProcesses
+from worker.runners.sandbox.guard_client import SOURCE_ROOT, AgentProcesses
 
 RUN = f"recording-{secrets.token_hex(4)}"
 SAYS = "print('Zeile eins'); print('Zeile zwei', end='')"
@@ -25,7 +25,7 @@ SAYS = "print('Zeile eins'); print('Zeile zwei', end='')"
 WORKER = """
 import sys, time
 from pathlib import Path
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 agents = AgentProcesses()
 agent = agents.spawn_agent([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
                      lease_ends=time.monotonic() + 600, recorded=Path(sys.argv[3]), facts={"box": "none"})
@@ -43,7 +43,7 @@ time.sleep(600)
 KILLED_WITH_ITS_GUARD = """
 import sys, time
 from pathlib import Path
-from worker.runners.sandbox import processes
+from worker.runners.sandbox import guard_client
 processes.FAST_PYTHON = [sys.executable, "-S", "-P", "-c", sys.argv[5]]
 agents = processes.AgentProcesses()
 agent = agents.spawn_agent([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),

@@ -22,7 +22,7 @@ from tests.support import alive, processes_with, wait_for
 from worker.runners.base import AgentEvent
 from worker.runners.event_reader import MAX_ANSWER
 from worker.runners.sandbox import supervision
-from worker.runners.sandbox.processes import SOURCE_ROOT, AgentProcesses
+from worker.runners.sandbox.guard_client import SOURCE_ROOT, AgentProcesses
 from worker.runners.scripted.runner import ScriptedRunner
 
 #: Marks are found on the whole machine: each run of these tests has its own.
@@ -340,7 +340,7 @@ def test_a_worker_short_of_descriptors_is_its_machine_s_fault(play: Play, monkey
     def full() -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("worker.runners.sandbox.processes.os.pipe", full)
+    monkeypatch.setattr("worker.runners.sandbox.guard_client.os.pipe", full)
     completion = play({"say": "x"}).result.completion
     assert completion.kind is ErrorKind.HOST
     assert "Too many open files" in completion.reason

@@ -23,7 +23,7 @@ from api_client.contract.tool_calls import WaitingCall
 from tests.golden import stored
 from tests.installation import settings_on
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, Play, asks, ends, says
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 
 _CALL = WaitingCall(call="c1", tool="Bash", arguments={"command": "git push"}, digest="d1", wait_seconds=600_000)

@@ -24,8 +24,8 @@ from tests.support import wait_for
 from worker.logs import configure_logging
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 from worker.turns.engine_parts import EngineParts
-from worker.turns.leases.host import Host, find_obstacle
 from worker.turns.leases.lease import LeaseKeeper
+from worker.turns.leases.machine_health import Host, find_obstacle
 from worker.turns.loops.loop import Loop
 from worker.turns.loops.threads import Threads
 from worker.turns.run_admissions import RunAdmissions

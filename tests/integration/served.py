@@ -12,7 +12,7 @@ import uvicorn
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnState
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from tests.support import wait_until
 
 HI = [{"role": "user", "content": "Hallo"}]

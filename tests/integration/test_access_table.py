@@ -22,8 +22,8 @@ from api_client.client import TurnsClient
 from api_client.contract.owners import LOCAL_OWNER, owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.web import app as relay_app
-from api_client.web.app import create_app
+from api_client.web.app import relay_server as relay_app
+from api_client.web.app.relay_server import create_app
 from api_client.web.pages.rendering import VERSION
 from api_client.web.pages.visitor import COOKIE
 from tests.constants import Constants

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from api_client.actions import ActionResult, act_on_all
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.index.search import Search
 from api_client.index.selection import select_turns
+from api_client.operator_actions import ActionResult, act_on_all
 from api_client.turn_actions.registry import ACTIONS
 from tests.installation import Installation, Said
 

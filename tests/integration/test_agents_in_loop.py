@@ -17,8 +17,8 @@ from tests.support import wait_until
 from worker.runners.base import AgentEvent, Order, RunResult
 from worker.runners.event_reader import EventReader
 from worker.runners.sandbox import loop_watch, process_tags
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.process_runner import PreparedRun
-from worker.runners.sandbox.processes import AgentProcesses
 from worker.runners.scripted.runner import ScriptedRunner
 
 AGENTS = 20

@@ -14,15 +14,15 @@ from click.testing import CliRunner
 from api_client import api_keys as ring
 from api_client.contract.errors import BadRequest, TurnNotSuspended
 from api_client.contract.interruption import Answerer
-from api_client.contract.orders import LINK_HOLDER
+from api_client.contract.order_log import LINK_HOLDER
 from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, ChainTask
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from api_client.web.bodies.models import StreamMode
-from api_client.web.intake import SubmittedTurn
+from api_client.web.intake.turn_submission import SubmittedTurn
 from api_client.web.openwebui.answer_additions import strip_additions
 from api_client.web.streaming.chat_stream import stream_reply
 from api_client.web.streaming.reply import Reply

@@ -29,7 +29,7 @@ from tests.ports import free_port
 from tests.support import wait_for, wait_until
 from worker.plugins.backup import keyspace, restoring
 from worker.plugins.backup.keyspace import find_restore_server
-from worker.processes.broker import EmbeddedBroker, ServerBinary, find_server
+from worker.processes.embedded_broker import EmbeddedBroker, ServerBinary, find_server
 
 #: A chat's agent that answers, and one of a phase that writes its file.
 SCRIPT = """

@@ -16,8 +16,8 @@ from tests.browser import strike as struck
 from tests.installation import environ_of, turns
 from tests.support import alive, wait_for
 from worker.processes import append_only_file
-from worker.processes import broker as broker_module
-from worker.processes.broker import BrokerError, EmbeddedBroker, find_server
+from worker.processes import embedded_broker as broker_module
+from worker.processes.embedded_broker import BrokerError, EmbeddedBroker, find_server
 
 pytestmark = pytest.mark.usefixtures("broker")
 
@@ -126,7 +126,7 @@ def test_a_directory_with_a_long_name_gets_a_short_socket_and_restarts(tmp_path:
 
 def test_the_broker_ends_when_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from worker.processes.broker import EmbeddedBroker\n"
+        "import sys, time; from pathlib import Path; from worker.processes.embedded_broker import EmbeddedBroker\n"
         "server = EmbeddedBroker(Path(sys.argv[1])); server.start(); print(server.pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "b")], stdout=subprocess.PIPE) as parent:

@@ -21,7 +21,7 @@ from tests.installation import RelayProcess, WorkerProcess, asked, run
 from tests.on_loop import Ledger
 from tests.ports import free_port
 from tests.support import wait_for
-from worker.processes.broker import find_server
+from worker.processes.embedded_broker import find_server
 
 START = Path(__file__).parents[2] / "compose" / "broker" / "start.sh"
 ROLES = ("relay", "worker", "flower", "operator")

@@ -12,12 +12,12 @@ import httpx2
 import pytest
 
 from api_client import api_keys as keys
-from api_client.actions import carry_out_action
 from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from api_client.operator_actions import carry_out_action
 from api_client.turn_actions.replay import ReplayAction, replay_turn
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from tests.html import Document
 from tests.integration.engine import GOOD, NO_MARKER, Bench, says
 from tests.integration.test_lists import command

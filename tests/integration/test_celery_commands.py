@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from api_client.broker import celery_settings
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE
 from api_client.contract.turn import Outcome
 from tests.installation import Installation, WorkerProcess, environ_of

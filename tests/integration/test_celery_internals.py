@@ -25,7 +25,7 @@ from kombu import Consumer, Producer, Queue
 from kombu.asynchronous import Hub
 from kombu.transport.redis import Channel, SentinelChannel, Transport
 
-from api_client.broker import celery_settings
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE, VALIDATE, ChainTask, build_chain
 from tests.ports import free_port

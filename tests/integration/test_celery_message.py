@@ -11,7 +11,12 @@ import pytest
 import redis
 from celery import Celery, chain
 
-from api_client.broker import Announcement, MessageStamp, build_announcement, celery_settings
+from api_client.broker.celery_message import (
+    Announcement,
+    MessageStamp,
+    build_announcement,
+    celery_settings,
+)
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, ChainTask, all_tasks, build_chain, choose_queue

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 
 from tests.installation import Installation, RelayProcess, installed, settings_on
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 SCRIPT = '- attempts: [[say: "Hi. <!-- STEP: done -->"]]'
 KEYS = tuple(f"key-of-owner-{number:02}-0123456789" for number in range(6))

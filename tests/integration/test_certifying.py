@@ -19,8 +19,8 @@ from worker.plugins.certification.trial import Trial, run_situations
 from worker.plugins.python.runner import PythonRunner
 from worker.runners.base import Order, RunResult
 from worker.runners.http.runner import OpenAiHttpRunner
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.process_runner import PreparedRun
-from worker.runners.sandbox.processes import AgentProcesses
 
 
 def certify(*arguments: str) -> tuple[int, str]:

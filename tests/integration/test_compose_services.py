@@ -18,7 +18,7 @@ import yaml
 from tests.ports import free_port
 from tests.receiver import Receiver
 from tests.support import wait_for
-from worker.processes.broker import find_server
+from worker.processes.embedded_broker import find_server
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]

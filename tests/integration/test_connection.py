@@ -24,7 +24,7 @@ from api_client.store.connection import Connection
 from tests.ports import free_port
 from tests.proxy import LossyProxy
 from tests.support import certificate, wait_until
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 
 @pytest.fixture

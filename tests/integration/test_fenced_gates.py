@@ -14,7 +14,7 @@ from api_client.client import TurnsClient
 from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from tests.integration.test_phases import BUILD, PhaseBench, writes
 from tests.unit.web.conftest import caller
 from worker.runners.sandbox import bubblewrap

@@ -19,9 +19,9 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.relay_state.signed_links import SignedLinks
 from api_client.turns.turn_files import open_file
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from api_client.web.bodies.models import StreamMode
-from api_client.web.intake import SubmittedTurn
+from api_client.web.intake.turn_submission import SubmittedTurn
 from api_client.web.openwebui.answer_additions import format_file_links, strip_additions
 from api_client.web.relay.file_links import link_files
 from api_client.web.streaming.chat_stream import stream_reply

@@ -12,7 +12,7 @@ import pytest
 from api_client.contract.settings import Settings
 from tests.fault.clusters import ClusterSetUp
 from tests.installation import Installation, command
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 SCRIPT = '- attempts: [[say: "Hi. <!-- STEP: done -->"]]'
 

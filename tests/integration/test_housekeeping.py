@@ -15,7 +15,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import new_turn_id
-from api_client.relay_state.allowances import OwnerLimits
+from api_client.relay_state.submission_limits import OwnerLimits
 from tests.installation import asked, run
 
 

@@ -13,8 +13,8 @@ from tests.support import alive, wait_for
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.agent_process import AgentExit, AgentProcess
 from worker.runners.sandbox.bubblewrap import SandboxMount
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.process_tags import children_of
-from worker.runners.sandbox.processes import AgentProcesses
 
 #: Starts a sandbox with a script that waits for one line of input.
 Start = Callable[[str], AgentProcess]

@@ -15,8 +15,8 @@ from api_client.contract.phase import Phase
 from tests.runs import ended, order_in
 from tests.support import wait_for
 from worker.runners.sandbox import bubblewrap, resource_usage
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.launch import OUR_CODE, Launch
-from worker.runners.sandbox.processes import AgentProcesses
 from worker.runners.sandbox.resource_usage import ResourceLimits
 from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
 from worker.verification import GateSandbox, run_gates

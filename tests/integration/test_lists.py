@@ -17,7 +17,7 @@ from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
 from api_client.index.search import Cursor, Search
 from api_client.index.turn_lookup import find_turn
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from tests.html import Document
 from tests.installation import asked, environ_of
 from tests.integration.engine import GOOD, NO_MARKER, Bench, says

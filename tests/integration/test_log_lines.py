@@ -13,7 +13,7 @@ import redis
 from tests.installation import Installation
 from tests.ports import free_port
 from tests.support import wait_for
-from worker.processes.broker import find_server
+from worker.processes.embedded_broker import find_server
 
 PASSWORD, KEY, PROMPT, ANSWER, TROUBLE = (
     f"{name}-{secrets.token_hex(8)}" for name in ("pw", "key", "ask", "say", "err")

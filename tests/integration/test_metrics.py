@@ -11,7 +11,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import BUCKETS, Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from api_client.web.routes.prometheus_metrics import metric_name
 from tests import records
 from tests.chaos.checker.counters import folded

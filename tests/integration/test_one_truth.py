@@ -35,7 +35,7 @@ from tests.integration.test_stuck import memory_full, refuses
 from tests.integration.test_uneven_workers import another_reports
 from tests.support import wait_until
 from worker.cli.store_access import describe_caller
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 __all__ = ["small_disk"]
 

@@ -12,7 +12,7 @@ from tests.integration.engine import GOOD, Bench, Play, says
 from tests.support import wait_for
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.sandbox import process_tags
-from worker.runners.sandbox.processes import shared_processes
+from worker.runners.sandbox.guard_client import shared_processes
 
 _WORKS = "import time; print('at work', flush=True); time.sleep(600)"
 

@@ -13,12 +13,12 @@ from api_client.api_keys import make_token
 from api_client.contract.completion import Verdict
 from api_client.contract.decision import DecisionKind
 from api_client.contract.escalation import Escalation
-from api_client.contract.orders import name_caller
+from api_client.contract.order_log import name_caller
 from api_client.contract.owners import owner_of_key, owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, ChainTask
 from api_client.contract.turn import Outcome, TurnState
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.installation import web
@@ -28,7 +28,7 @@ from tests.integration.test_stuck import memory_full
 from tests.on_loop import Ledger
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)> \u202e {{ 7*7 }} </textarea></pre>'
 KEYS = ("key-one", "key-two")

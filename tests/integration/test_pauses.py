@@ -15,7 +15,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.pauses.pause import Pause
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from tests.installation import Installation, asked, command, web
 from tests.integration.conftest import async_client
 from tests.integration.engine import GOOD

@@ -15,7 +15,7 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation
 from api_client.contract.phase import Phase
 from api_client.contract.phase_checks import PhaseError
-from api_client.contract.phase_place import find_input_problems, phase_session
+from api_client.contract.phase_folders import find_input_problems, phase_session
 from api_client.contract.phase_work import PHASE_RUN, PHASE_VERIFY
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, ChainTask

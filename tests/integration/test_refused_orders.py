@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from api_client.actions import carry_out_action, order_worker
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.settings import Settings
 from api_client.contract.worker_order import WorkerOrder
+from api_client.operator_actions import carry_out_action, order_worker
 from api_client.pauses.pause import Pause
 from api_client.turn_actions.registry import ACTIONS
 from tests.installation import Installation, asked

@@ -12,7 +12,7 @@ from worker.enforcement import ValidationIssue, run_validators
 from worker.enforcement.rules import CodeBlocksRule, CommandRule, LlmJudgeRule, Rule
 from worker.enforcement.rules.llm_judge import verdicts
 from worker.enforcement.validators import services
-from worker.external import provide_services
+from worker.external.local_services import provide_services
 from worker.runners.sandbox import bubblewrap
 
 Judge = Callable[..., list[ValidationIssue]]

@@ -18,8 +18,8 @@ from tests.ports import free_port
 from tests.support import wait_for
 from tests.tools.running import HERE, PYTHON, block, call, equip, rows, told
 from tests.tools.stored_secrets import CANARY, find_holders, run_secrets
-from worker.plugins.tools.configuration import ToolServer
 from worker.plugins.tools.credentials import StoredCredentials
+from worker.plugins.tools.tool_servers import ToolServer
 from worker.plugins.tools.upstream import UpstreamPool
 
 TELL = [("crm__tell", {})]

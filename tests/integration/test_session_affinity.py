@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from api_client.broker import celery_settings
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import own_queue
 from api_client.contract.turn import Turn, TurnRequest

@@ -22,14 +22,14 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from tests.installation import command
 from tests.integration.engine import Bench
 from tests.support import WAIT_SECONDS, wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.cli.checks import workers
 from worker.cli.checks.machine import check_machine
-from worker.processes.broker import EmbeddedBroker, find_server
+from worker.processes.embedded_broker import EmbeddedBroker, find_server
 
 Trouble = Callable[[EmbeddedBroker], None]
 

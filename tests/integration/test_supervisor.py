@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from api_client.contract.settings import Settings
 from tests.ports import free_port
 from tests.support import alive, wait_for
-from worker.processes import programs
+from worker.processes import own_programs
 from worker.processes.program import Program, spawn_program, stop_process
 from worker.processes.supervisor import NotReady, Supervisor
 
@@ -254,7 +254,7 @@ def test_a_child_that_starts_when_its_parent_is_already_gone_does_not_run(tmp_pa
     script = f"""
 import os, sys; sys.path.insert(0, {str(Path.cwd())!r})
 from pathlib import Path
-from worker.processes import programs
+from worker.processes import own_programs
 from worker.processes.program import Program, spawn_program
 os.getpid = lambda: 1
 print(spawn_program(Program(name="x", command=["touch", {str(tmp_path / "ran")!r}])).wait())
@@ -341,9 +341,9 @@ def test_a_program_that_answers_no_longer_is_killed_and_started_again(tmp_path: 
 
 def test_a_relay_whose_loop_stands_still_is_started_again(settings: Settings) -> None:
     port = free_port()
-    relay = replace(programs.web_program(settings, "127.0.0.1", port), ask_seconds=0.1, misses=2)
+    relay = replace(own_programs.web_program(settings, "127.0.0.1", port), ask_seconds=0.1, misses=2)
     with Supervisor([relay]) as supervisor:
         before = supervisor.pid("web")
         os.kill(before, signal.SIGSTOP)  # as long as nobody wakes it up, and no signal but SIGKILL reaches it
         assert supervisor.wait_ready("web", after=before) != before
-        wait_for(lambda: programs.fetch_status("127.0.0.1", port, "/healthz") == 200)
+        wait_for(lambda: own_programs.fetch_status("127.0.0.1", port, "/healthz") == 200)

@@ -11,14 +11,14 @@ import pytest
 from celery import Celery
 from celery.events.state import State
 
-from api_client.broker import celery_settings
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.installation import Installation
 from tests.integration.test_session_affinity import Chat
 from tests.ports import free_port
 from tests.support import wait_until
-from worker.processes import programs
+from worker.processes import own_programs
 from worker.processes.supervisor import Supervisor
 
 SCRIPT = """
@@ -121,7 +121,7 @@ async def test_flower_shows_the_links_of_a_turn_as_one_chain_and_they_are_those_
 ) -> None:
     used = installation.play(SCRIPT, "m")
     port = free_port()
-    with Supervisor([programs.flower_program(used, port, "pass")], logs=programs.ensure_state_dir(used)):
+    with Supervisor([own_programs.flower_program(used, port, "pass")], logs=own_programs.ensure_state_dir(used)):
         installation.worker()
         await wait_until(lambda: [worker for worker in asked(port, "/workers?json=1")["data"] if worker["status"]])
         client = installation.client
@@ -167,7 +167,7 @@ async def test_the_task_of_a_killed_worker_ends_as_failure_in_flower_and_none_ru
     script = "- deliveries:\n    - [hang]\n    - [{say: '<!-- STEP: done -->'}]\n"
     used = installation.play(script, "m", lease_seconds=5.0)
     port = free_port()
-    with Supervisor([programs.flower_program(used, port, "pass")], logs=programs.ensure_state_dir(used)):
+    with Supervisor([own_programs.flower_program(used, port, "pass")], logs=own_programs.ensure_state_dir(used)):
         killed = installation.worker()
         await wait_until(lambda: [worker for worker in asked(port, "/workers?json=1")["data"] if worker["status"]])
         client = installation.client
@@ -197,7 +197,7 @@ async def test_a_turn_that_is_given_up_ends_as_failure_in_flower_and_one_that_is
     script = "- when: hang\n  attempts: [[hang]]\n- attempts: [[{say: 'No marker.'}]]\n"
     used = installation.play(script, "m")
     port = free_port()
-    with Supervisor([programs.flower_program(used, port, "pass")], logs=programs.ensure_state_dir(used)):
+    with Supervisor([own_programs.flower_program(used, port, "pass")], logs=own_programs.ensure_state_dir(used)):
         installation.worker()
         await wait_until(lambda: [worker for worker in asked(port, "/workers?json=1")["data"] if worker["status"]])
         client = installation.client
@@ -224,7 +224,7 @@ async def test_a_turn_that_is_given_up_ends_as_failure_in_flower_and_one_that_is
 async def test_flower_revokes_a_turns_task_and_its_pool_tab_grows_the_pool(installation: Installation) -> None:
     script = "- when: hang\n  attempts: [[hang]]\n"
     used, port = installation.play(script, "m", run_slots=2), free_port()
-    with Supervisor([programs.flower_program(used, port, "pass")], logs=programs.ensure_state_dir(used)):
+    with Supervisor([own_programs.flower_program(used, port, "pass")], logs=own_programs.ensure_state_dir(used)):
         installation.worker()
         await wait_until(lambda: [worker for worker in asked(port, "/workers?json=1")["data"] if worker["status"]])
         [name] = [worker["hostname"] for worker in asked(port, "/workers?json=1")["data"]]
@@ -249,6 +249,6 @@ async def test_flower_revokes_a_turns_task_and_its_pool_tab_grows_the_pool(insta
 
 
 def test_what_an_operator_looks_for_stands_first_in_flower(settings: Settings) -> None:
-    columns = (programs.flower_program(settings, 0, "pass").environ or {})["FLOWER_TASKS_COLUMNS"].split(",")
+    columns = (own_programs.flower_program(settings, 0, "pass").environ or {})["FLOWER_TASKS_COLUMNS"].split(",")
     assert (columns[0], columns[-1]) == ("kwargs", "uuid")
     assert repr({"turn_id": "turn-1", "attempt": 1}).startswith("{'turn_id'")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from api_client.api_keys import make_token
 from api_client.contract.errors import SettingsError, TurnNotFinished
-from api_client.contract.orders import Orders
+from api_client.contract.order_log import Orders
 from api_client.contract.owners import owner_of_key
 from api_client.contract.process_exit import ProcessExit
 from api_client.contract.settings import Settings, load_settings

@@ -18,7 +18,7 @@ import pytest
 from api_client import api_keys as ring
 from tests.installation import installed, settings_on
 from tests.support import playing, wait_until
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 SCRIPT = """
 - when: write it

@@ -14,7 +14,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.turns.channels import LOOK, ChannelSubscriber
 from tests.support import passes, wait_until
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 READERS = 40
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from tests.constants import Constants
 from tests.installation import RelayProcess, installed, settings_on
 from tests.unit.web.fake import FakeTurns, app_with
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "8"))
 DOCUMENT = schemathesis.openapi.from_dict(app_with(FakeTurns()).openapi())

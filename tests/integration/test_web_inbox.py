@@ -12,7 +12,7 @@ import pytest
 from api_client.api_keys import make_token
 from api_client.contract.errors import IdempotencyConflict, StoreUnavailable
 from api_client.contract.escalation import Escalation
-from api_client.contract.orders import name_caller
+from api_client.contract.order_log import name_caller
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings

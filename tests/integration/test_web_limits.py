@@ -14,10 +14,10 @@ import redis
 
 from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.settings import Settings
-from api_client.relay_state.allowances import _STORED_WITHIN_MS, OwnerLimits, SubmissionLimits
+from api_client.relay_state.submission_limits import _STORED_WITHIN_MS, OwnerLimits, SubmissionLimits
 from api_client.store import Store
 from api_client.store.connecting import _KEPT_CONNECTIONS
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from tests.constants import Constants
 from tests.installation import Installation, RelayProcess, web
 from tests.integration.test_web_store import BODY, DOORS

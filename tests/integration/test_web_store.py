@@ -22,11 +22,11 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.settings import Settings
 from api_client.store import store
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from tests.installation import asked, environ_of, relay_answers, web
 from tests.ports import free_port
 from tests.support import wait_for, wait_until
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
 RELAY = (

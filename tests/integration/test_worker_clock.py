@@ -11,8 +11,8 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.workers.installation_state import InstallationState
 from tests.support import wait_until
 from worker.agents.model_availability import ModelAvailability
-from worker.turns.leases import host, worker_heartbeat
-from worker.turns.leases.host import Host
+from worker.turns.leases import machine_health, worker_heartbeat
+from worker.turns.leases.machine_health import Host
 from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat
 from worker.turns.loops.polling_loop import PollingLoop
 
@@ -47,7 +47,7 @@ def work() -> WorkerActivity:
 async def test_a_worker_whose_clock_is_wrong_is_not_taken_for_gone(
     settings: Settings, ahead: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(host, "time", Clock(ahead))
+    monkeypatch.setattr(machine_health, "time", Clock(ahead))
     monkeypatch.setattr(worker_heartbeat, "time", Clock(ahead))
     heartbeat = PollingLoop(
         [WorkerHeartbeat(settings, work(), Host(tmp_path), ModelAvailability(), lambda queue: None, None)]

@@ -10,14 +10,14 @@ import pytest
 from celery import Celery
 
 from api_client import api_keys as keys
-from api_client.broker import celery_settings
+from api_client.broker.celery_message import celery_settings
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest, TurnState
 from api_client.contract.worker_order import WorkerOrder
 from api_client.contract.worker_reports import WorkerReport
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from api_client.workers.fleet import WorkerRow
 from api_client.workers.own_report import OwnReport
 from api_client.workers.reports import read_exits

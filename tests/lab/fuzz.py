@@ -29,7 +29,7 @@ from hypothesis import settings as hypothesis_settings
 from tests.constants import set_constants
 from tests.installation import RelayProcess, installed, settings_on
 from tests.unit.web.fake import FakeTurns, app_with
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 GOOD = '- attempts: [[say: "Gut.\\n\\n<!-- STEP: done -->"]]\n'
 KEY = {"authorization": "Bearer key"}

@@ -25,7 +25,7 @@ from tests.support import command_of, wait_until
 from tests.tools.persistent_agent import CALLS
 from tests.tools.running import HERE, PYTHON, counting, equip, rows
 from worker.logs import configure_logging
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 VICTIMS = {
     "agent": "persistent_agent.py",

@@ -44,7 +44,7 @@ from tests.ports import free_port
 from worker.logs import configure_logging
 from worker.plugins.object_store.objects import ObjectStoreClient, read_contents
 from worker.plugins.object_store.snapshots import Snapshot
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 from worker.processes.program import Program
 from worker.processes.supervisor import Supervisor
 

@@ -19,7 +19,7 @@ from tests.objects.hosts import NetHost, Network, lacking, network
 from tests.objects.seaweedfs import ObjectServer, seaweedfs
 from tests.ports import free_port
 from tests.support import wait_for
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 pytestmark = pytest.mark.long
 

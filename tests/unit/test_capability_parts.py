@@ -3,7 +3,7 @@
 import pytest
 
 from api_client.contract.package_parts import collect_parts
-from api_client.figures import REACTIONS
+from api_client.figures.statistics import REACTIONS
 from api_client.web.bodies.models import ResponseBody, TurnBody
 from api_client.web.routes.phases import PhasesBody
 

@@ -47,7 +47,7 @@ from api_client.workers.reason import (
     list_waiting,
     read_row,
 )
-from worker.processes import programs
+from worker.processes import own_programs
 from worker.processes.cpus import usable_cpus
 
 NOW = 1_000_000.0
@@ -465,14 +465,14 @@ def test_a_turn_that_is_gone_ended_or_damaged_is_left_out(fields: dict[str, byte
 def test_the_slots_of_a_worker_are_shared_out_and_no_process_is_without_one(
     processes: int, runs: int, checks: int, shares: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "CHECK_SLOTS", checks)
-    found = programs.share_slots(Settings(run_slots=runs), processes)
+    monkeypatch.setattr(own_programs, "CHECK_SLOTS", checks)
+    found = own_programs.share_slots(Settings(run_slots=runs), processes)
     assert [(share.run_slots, share.check_slots) for share in found] == shares
 
 
 def test_untold_there_is_a_process_for_each_cpu_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "usable_cpus", lambda: 3)
-    assert len(programs.share_slots(Settings())) == 3
+    monkeypatch.setattr(own_programs, "usable_cpus", lambda: 3)
+    assert len(own_programs.share_slots(Settings())) == 3
 
 
 def test_the_quota_of_a_control_group_counts_rounded_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

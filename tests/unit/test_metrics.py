@@ -10,9 +10,9 @@ from api_client.contract.counters import BOUNDS_MS, COUNTERS, clean_label, count
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.tasks import VALIDATE, ChainTask
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.figures import Duration, RuleRow, TurnRow
 from api_client.figures.figure_reader import choose_buckets
 from api_client.figures.rollup import compute_retry_rate, compute_stats
+from api_client.figures.statistics import Duration, RuleRow, TurnRow
 from api_client.policies.flows import choose_flow
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.policy import Fail, Policy

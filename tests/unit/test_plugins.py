@@ -12,8 +12,8 @@ from api_client.contract.plugins import GROUPS, PACKAGES, UnusablePlugin, find_p
 from api_client.contract.session_files import find_session_files
 from api_client.contract.settings import Settings, load_settings
 from api_client.tracing.switch import explain_off
-from worker import agents as registry
-from worker.agents import build_runner
+from worker.agents import runner_lookup as registry
+from worker.agents.runner_lookup import build_runner
 from worker.cli import main
 from worker.cli.checks.plugins import check_plugins, run_plugin_checks
 from worker.cli.commands import COMMANDS, find_plugin_commands

@@ -8,7 +8,14 @@ import pytest
 from api_client.contract.events import KINDS, Event
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.contract.turn_error import TurnError
-from api_client.tracing import Span, build_spans, caller_span, derive_span_id, find_trace_id, select_traceparent
+from api_client.tracing.trace_spans import (
+    Span,
+    build_spans,
+    caller_span,
+    derive_span_id,
+    find_trace_id,
+    select_traceparent,
+)
 
 TEXT = "what somebody wrote"
 ISSUE = {"code": "BAD", "message": TEXT, "fix_hint": TEXT, "severity": "error", "validator": "step_marker"}

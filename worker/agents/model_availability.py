@@ -11,7 +11,7 @@ import structlog
 from api_client.contract.counters import clean_label
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
-from worker.agents import build_runner
+from worker.agents.runner_lookup import build_runner
 from worker.files import template
 from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.runner import ClaudeCliRunner
@@ -39,7 +39,6 @@ class ModelAvailability:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return the names of the models that this worker can run."""
         return tuple(model for model, why in self._whys.items() if not why)
 
     @property
@@ -84,33 +83,19 @@ def find_obstacle(settings: Settings, model: str) -> str:
 
 
 def find_missing_program(settings: Settings, model: str) -> str:
-    """Return the name of the program that a model needs if it is missing here, or an empty string.
-
-    Raises:
-        SettingsError: the runner is unknown.
-    """
+    """Return the name of the program that a model needs if it is missing here, or an empty string."""
     runner, option = build_runner(settings.models[model])
     return runner.find_missing_program(option, settings.for_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
 def try_program(settings: Settings, model: str) -> str:
-    """Start the agent's program. Return why the start fails, or an empty string if the program works.
-
-    Raises:
-        SettingsError: the runner is unknown.
-    """
+    """Start the agent's program. Return why the start fails, or an empty string if the program works."""
     runner, option = build_runner(settings.models[model])
     return runner.try_agent(option, settings.for_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
 def find_certified_program(settings: Settings, model: str) -> tuple[str, str]:
-    """Return the path of the program that a model needs, and the version that was tested.
-
-    Both are empty if the model needs no program.
-
-    Raises:
-        SettingsError: the runner is unknown.
-    """
+    """Return the path of the program that a model needs, and the tested version; both empty if it needs no program."""
     runner, option = build_runner(settings.models[model])
     return (
         runner.certified_version(option, settings.for_model(model)) if isinstance(runner, ProcessRunner) else ("", "")
@@ -118,11 +103,7 @@ def find_certified_program(settings: Settings, model: str) -> tuple[str, str]:
 
 
 def find_listed_name(settings: Settings, model: str) -> str:
-    """Return a model's name in its service's list of models, or an empty string if there is no list.
-
-    Raises:
-        SettingsError: the runner is unknown.
-    """
+    """Return a model's name in its service's list of models, or an empty string if there is no list."""
     runner, option = build_runner(settings.models[model])
     return runner.listed_name(option, settings.for_model(model)) if isinstance(runner, ProcessRunner) else ""
 

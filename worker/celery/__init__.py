@@ -1,1 +1,1 @@
-"""The binding to Celery: subclasses of the classes that Celery and kombu let applications replace."""
+"""The binding to Celery, by subclasses of the classes that Celery and kombu let applications replace."""

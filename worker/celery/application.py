@@ -11,10 +11,7 @@ from api_client.contract.tasks import ALL_QUEUES, own_queue
 
 
 class TurnsApp(Celery):
-    """The Celery application of a worker, with our Redis transport.
-
-    The attribute ``engine`` is set when the worker starts.
-    """
+    """The Celery application of a worker, with our Redis transport."""
 
     amqp_cls = "worker.celery.transport:TurnsAMQP"
     engine: Any
@@ -23,23 +20,19 @@ class TurnsApp(Celery):
 def worker_settings() -> dict[str, Any]:
     """Return the Celery settings that only workers need.
 
-    Queues have ``no_ack``, because reapers announce the turns of lost messages again. So Celery counts no prefetched
-    messages, and ``worker_prefetch_multiplier`` changes nothing: a worker pops a queue only while it has a free slot.
+    Queues have ``no_ack``, because reapers announce the turns of lost messages again.
     """
     return {
         "task_queues": [Queue(name, routing_key=name, no_ack=True) for name in ALL_QUEUES],
         "worker_pool": "worker.celery.pool:TurnPool",
         "worker_autoscaler": "worker.celery.pool:TurnAutoscaler",
-        # A task that waits for its rate would wait in one worker, without a slot, where no other can take it.
+        # A task that waits for its rate would block one worker, where no other can take it.
         "worker_disable_rate_limits": True,
     }
 
 
 def build_own_queue(worker: str) -> Queue:
-    """Return the private queue of a worker process.
-
-    The queue is never declared, because the broker would keep the declaration for ever.
-    """
+    """Return the private queue of a worker process."""
     name = own_queue(worker)
     return Queue(name, routing_key=name, no_ack=True, no_declare=True)
 

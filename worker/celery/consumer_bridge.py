@@ -17,8 +17,8 @@ class ConsumerBridge:
     """Gives the engine access to the event loop, queues and task events of Celery's consumer.
 
     Attributes:
-        hub: the worker's event loop, in which ``wake`` runs ``on_wake``. None before the first connection.
-        consumer: Celery's consumer. None before the worker is ready.
+    hub: the worker's event loop. None before the first connection.
+    consumer: Celery's consumer. None before the worker is ready.
     """
 
     def __init__(self, on_wake: Callable[[], object]) -> None:
@@ -33,7 +33,6 @@ class ConsumerBridge:
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """Return the names of the queues that the worker takes messages from."""
         return tuple(self.consumer.app.amqp.queues.consume_from) if self.consumer else ()
 
     def wake(self) -> None:
@@ -45,8 +44,7 @@ class ConsumerBridge:
     def send_events(self, events: Sequence[TaskEvent]) -> None:
         """Record task events in Celery's worker state, and publish them in one message.
 
-        Must be called in the worker's loop. Celery buffers events while the broker is away. A revoked task gets
-        no event after ``task-revoked``.
+        Must be called in the worker's loop. Celery buffers events while the broker is away.
         """
         if self.consumer is None or not events:
             return

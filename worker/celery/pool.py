@@ -27,11 +27,7 @@ class TurnPool(BasePool):
         self.app.engine.bridge.hub = loop
 
     def on_apply(self, target: Any, args: Any, kwargs: Any, accept_callback: Any = None, **_: Any) -> None:
-        """Start the task of a received message in the engine.
-
-        Raises:
-            InvalidTaskError: the message does not describe a task of a turn.
-        """
+        """Start the task of a received message in the engine. Raises ``InvalidTaskError``."""
         request = state.requests[args[1]]
         try:
             started = self.app.engine.start_task(parse_task(request.request_dict, request.message.payload))
@@ -60,11 +56,7 @@ class TurnPool(BasePool):
         self.app.engine.slots.set_limit(RUN_QUEUE, self.limit)
 
     def shrink(self, n: int = 1) -> None:
-        """Remove ``n`` agent slots. Running turns continue.
-
-        Raises:
-            ValueError: no slot would be left.
-        """
+        """Remove ``n`` agent slots. Running turns continue. Raises ``ValueError`` if no slot would be left."""
         if n >= self.limit:
             raise ValueError("a worker keeps at least one slot; to take no new turns: `turns worker quiet`")
         self.grow(-n)

@@ -1,7 +1,4 @@
-"""Registers the Celery tasks and control commands.
-
-Arguments of tasks are ids, never prompts, because Flower shows them.
-"""
+"""Registers the Celery tasks and control commands."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Task events as Flower expects them, made by the engine instead of Celery's request.
-
-A task that the engine continues in place has no message, but still gets an id, a parent and the same events as any
-other task. Events are sent together every ``GATHER_SECONDS``.
-"""
+"""Task events as Flower expects them, made by the engine, which continues tasks without a message."""
 
 from __future__ import annotations
 
@@ -28,9 +24,7 @@ _MAX_EVENTS = 20_000
 class Task:
     """The Celery task that a message describes.
 
-    Attributes:
-        root_id, parent_id: ids of the chain's first task and of the task before this one; empty without a chain.
-        chain: the remaining signatures of the chain; the next one is last.
+    ``root_id`` and ``parent_id`` are empty without a chain; the next signature of ``chain`` is last.
     """
 
     name: str
@@ -46,8 +40,7 @@ class Task:
 def parse_task(headers: Mapping[str, Any], payload: Any) -> Task:
     """Build the task that a message's headers and decoded body describe.
 
-    Raises:
-        AttributeError, KeyError, TypeError, ValueError: the message does not describe a task.
+    Raises ``AttributeError``, ``KeyError``, ``TypeError`` or ``ValueError`` for another message.
     """
     _, kwargs, embed = payload
     return Task(
@@ -100,8 +93,7 @@ class TaskEventBuffer:
     def drain(self, *, all_of_them: bool = False) -> list[TaskEvent]:
         """Remove and return all events in order.
 
-        Return an empty list while the oldest event is younger than ``GATHER_SECONDS``, unless ``all_of_them``
-        is set.
+        Return an empty list while the oldest event is younger than ``GATHER_SECONDS``, unless ``all_of_them``.
         """
         with self._lock:
             if not all_of_them and time.monotonic() - self._since < GATHER_SECONDS:
@@ -122,11 +114,9 @@ class TaskEventReport:
 
     @property
     def task_id(self) -> str:
-        """Return the Celery id of the task in progress."""
         return self.task.task_id
 
     def begin(self) -> None:
-        """Report that the worker received the task."""
         task = self.task
         self._events.add(
             "task-received",
@@ -156,7 +146,6 @@ class TaskEventReport:
         self._events.add("task-succeeded", self.task.task_id, result=repr(words), runtime=runtime)
 
     def fail(self, error: Exception) -> None:
-        """Report that an unexpected error ended the task."""
         self._events.add_failure(self.task.task_id, repr(error))
 
     def next_task_id(self, chain_task: ChainTask | None) -> str:

@@ -1,7 +1,7 @@
 """The transport of a worker: kombu's Redis transport with queues in the order that the engine wants.
 
-It relies on two undocumented methods of kombu. It overrides ``Channel._brpop_read``, because a message that is not
-JSON would end the worker there, and it calls ``Channel._get_pool`` to make the connections that all channels share.
+Two undocumented methods of kombu are used: ``Channel._brpop_read`` is overridden, because a message that is not JSON
+would end the worker there, and ``Channel._get_pool`` makes the shared connections.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
     def rotate(self, last_used: str) -> None:
         """Record that a message was taken from the queue ``last_used``.
 
-        Raises:
-            Empty: the item only ended the pop.
+        Raises ``Empty`` if the item only ended the pop.
         """
         self.popping = set()
         if last_used == self.end_key:
@@ -67,7 +66,6 @@ class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
         return self._slots.queues_to_poll(self.items) if self._slots else [*(self.items or ())]
 
 
-#: One connection pool for each class of channel and server.
 _pools: dict[tuple[Any, ...], Any] = {}
 _ONE_AT_A_TIME = threading.RLock()
 
@@ -78,7 +76,6 @@ class TurnsChannel(Channel):
     from_transport_options = (*Channel.from_transport_options, "slots")
     #: The engine's slots, set by the transport option ``slots``. None in tools of operators.
     slots: Any = None
-    # Attributes that kombu's stubs lack.
     connection: Any
     connection_errors: Any
     order: QueueOrder
@@ -90,13 +87,11 @@ class TurnsChannel(Channel):
         self.async_pool.disconnect()
 
     def queue_order_strategy(self) -> QueueOrder:  # type: ignore[override]
-        """Create the object that chooses the queues to poll."""
         self.order = QueueOrder(self.slots)
         return self.order
 
     @property
     def pool(self) -> Any:
-        """Return the connection pool that all channels to the same server share."""
         client = self.connection.client
         key = type(self), client.hostname, client.port or self.connection.default_port, client.virtual_host
         if key not in _pools:
@@ -125,7 +120,6 @@ class TurnsChannel(Channel):
         if self.order.popping:
             self.order.popping, end = set(), self.order.end_key
             with contextlib.suppress(*self.connection_errors), self.conn_or_acquire() as client:
-                # The item expires if a message has ended the pop already.
                 client.pipeline(transaction=False).lpush(end, "").pexpire(end, 60_000).execute()
 
     def _brpop_read(self, **options: Any) -> Any:
@@ -168,16 +162,14 @@ _OURS: dict[Any, Any] = {Transport: TurnsTransport, SentinelTransport: TurnsSent
 class TurnsConnection(Connection):
     """A connection to the broker that uses our Redis transports instead of kombu's.
 
-    A URL scheme for our transport would not do: kombu asks only the Sentinels whose scheme is ``sentinel``.
+    A URL scheme of our own would not do: kombu asks only Sentinels whose scheme is ``sentinel``.
     """
 
     def get_transport_cls(self) -> Any:
-        """Return our transport class for the broker's URL."""
         theirs = super().get_transport_cls()
         return _OURS.get(theirs, theirs)
 
     def Pool(self, limit: int | None = None, **_: Any) -> ConnectionPool:  # noqa: N802 - kombu's name
-        """Return a pool of connections for publishing messages."""
         return TurnsConnectionPool(self, limit)
 
 
@@ -185,7 +177,6 @@ class TurnsConnectionPool(ConnectionPool):
     """A pool of broker connections that use our transports."""
 
     def new(self) -> Any:
-        """Create a connection with the same transport as the pool's original connection."""
         made: Any = super().new()
         made.transport_cls = self.connection.get_transport_cls()
         return made

@@ -1,7 +1,4 @@
-"""The ``turns`` command, which starts relay and worker and queries the store.
-
-Commands are listed in a table and imported when they run, so that ``turns --help`` is fast.
-"""
+"""The ``turns`` command. Subcommands are imported when they run, so that ``turns --help`` is fast."""
 
 from __future__ import annotations
 
@@ -40,15 +37,10 @@ class CommandGroup(click.Group):
         self.path = "" if self.callback else name or ""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, the built-in commands before those of plug-ins."""
         return [*list_children(self.path)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return the command with this name.
-
-        Raises:
-            UsageError: the command is unknown; suggests a similar command or the missing plug-in.
-        """
+        """Import and return the command with this name. Raises ``UsageError`` with a suggestion for an unknown name."""
         path = f"{self.path} {cmd_name}".lstrip()
         if path in COMMANDS:
             place = f"worker.cli.{COMMANDS[path][0]}"
@@ -70,7 +62,6 @@ class CommandGroup(click.Group):
         try:
             super().invoke(ctx)
         except BrokenPipeError:
-            # Python flushes stdout again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
 

@@ -12,7 +12,7 @@ _KERNEL_TOP = {
     "demo": ("Start", "installation.demo:demo", "Watch turns rejected, repaired and delivered; no key needed."),
     "init": ("Start", "installation.init:init", "Write a settings file: which agent, which rules; try it once."),
     "up": ("Start", "installation.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them."),
-    "doctor": ("Start", "checks:doctor", "Find faults and name each remedy."),
+    "doctor": ("Start", "checks.doctor:doctor", "Find faults and name each remedy."),
     "config": ("Start", "config:config", "Show every setting, its value and where it comes from."),
     "explain": ("Start", "explain:explain", "Explain an error code, and what to do."),
     "submit": ("Turns", "turns.turn:submit", "Submit a message; wait for its answer or watch it."),
@@ -77,10 +77,7 @@ def is_ours(path: str) -> bool:
 
 
 def find_plugin_commands() -> dict[str, tuple[str, str]]:
-    """Return the import path and help line of each plug-in command. Unusable plug-ins have an error as help.
-
-    A plug-in ``group.name`` adds the command ``name`` to a group.
-    """
+    """Return the import path and help line of each plug-in command. Unusable plug-ins have an error as help."""
     paths = {name.replace(".", " "): name for name in sorted(find_plugins(COMMAND))}
     return {path: load_plugin_command(name) for path, name in paths.items() if not is_ours(path)}
 

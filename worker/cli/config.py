@@ -99,7 +99,6 @@ def _default_text(field: Field[Any]) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Format a setting's value as in an environment variable."""
     return f"{value:.15g}" if isinstance(value, float) else spell_value(value)
 
 

@@ -30,11 +30,7 @@ from worker.runners.tool_rules.agent_tools import AGENTS, find_agent, find_uncon
 
 
 def load_policy_file(file: str) -> PolicyFile:
-    """Read and return the policy file that the user named on the command line.
-
-    Raises:
-        UsageError: the file is unreadable or invalid; one line per problem.
-    """
+    """Read and return the policy file that the user named on the command line."""
     try:
         return read_policy(read_text(file))
     except PolicyError as error:
@@ -89,11 +85,7 @@ def find_unenforced_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) 
 
 
 def choose_file_rules(read: PolicyFile, subject: PolicySubject, *, root: Path, locale: str = "en") -> ChosenRules:
-    """Return the rules of a policy file that apply to a turn.
-
-    Raises:
-        UsageError: a rule cannot be created.
-    """
+    """Return the rules of a policy file that apply to a turn. Raises ``UsageError`` for an invalid rule."""
     try:
         return choose_rules(read, subject, root=root, locale=locale)
     except (ValueError, TypeError, ImportError) as error:

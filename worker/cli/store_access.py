@@ -29,7 +29,6 @@ def run_with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings
 
 
 def run_with_settings(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
-    """Open a client with these settings, run a coroutine with it, and return the result."""
     import asyncio
 
     from api_client.client import TurnsClient  # loads all of the core: what asks nothing goes without it
@@ -52,7 +51,7 @@ def describe_caller() -> str:
 
 def parse_span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     """Parse an option that gives a time span such as ``7d``, and return seconds."""
-    from api_client.figures.spans import parse_time_span
+    from api_client.figures.time_spans import parse_time_span
 
     try:
         return parse_time_span(value) if value else 0.0

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-#: More than any valid input: an answer has at most 4 Mi characters. `/dev/zero` is endless.
+#: More than any valid input; `/dev/zero` is endless.
 _MOST_BYTES = 64 * 2**20
 
 
@@ -28,8 +28,7 @@ def build_root_option(meaning: str) -> Callable[[Any], Any]:
 def read_text(file: str, encoding: str = "utf-8-sig") -> str:
     """Return the text of a UTF-8 file, or of standard input for ``-``, by default without a byte order mark.
 
-    Raises:
-        UsageError: the file is unreadable, too long or not UTF-8.
+    Raises ``UsageError`` if the file is unreadable, too long or not UTF-8.
     """
     name = "standard input" if file == "-" else file
     try:

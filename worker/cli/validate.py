@@ -29,7 +29,7 @@ from worker.enforcement import (
 from worker.enforcement.policies import PolicySubject
 from worker.enforcement.rules.codes import RULE_CODES
 from worker.enforcement.validator_process import isolate_validators
-from worker.external import provide_services
+from worker.external.local_services import provide_services
 
 FORMATS = ("text", "json", "sarif", "github")
 #: The id and the words of edits before validation, which are no issues.

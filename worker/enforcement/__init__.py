@@ -1,7 +1,4 @@
-"""Enforcement: an answer counts only if it is complete and every active validator accepts it (ADR-036, ADR-038).
-
-Pure code: no queue, no store, no clock. docs/enforcement.md lists every code.
-"""
+"""Enforcement: an answer counts only if it is complete and every active validator accepts it (ADR-036, ADR-038)."""
 
 from api_client.contract.issue import Severity as Severity
 from api_client.contract.issue import ValidationIssue as ValidationIssue

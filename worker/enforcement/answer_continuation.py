@@ -18,7 +18,7 @@ from worker.enforcement.documents.outline import may_hold_fences
 LEAST = 80
 #: Limits of a quoted text end: lines, characters of the last line, characters in all.
 _LINES, _LAST_LINE, _QUOTE = 3, 160, 320
-#: Most trailing lines without words; least letters of a line with words and of a seam.
+#: Most trailing lines without words; fewest letters of a line with words and of a seam.
 _MOST_MARKS, _LETTERS = 50, 3
 #: After this many runs in a row without progress, the whole answer is asked for.
 _MOST_STALLS = 2
@@ -83,7 +83,7 @@ def append_continuation(so_far: str, reply: str, *, complete: bool = True) -> Co
     """Append the agent's reply to the truncated text that it continues, and return the joined text.
 
     The reply must begin with the quoted lines, or with the last one. A reply that starts over replaces the text, unless
-    it lacks earlier content. Any other reply does not fit.
+    it lacks earlier content.
     """
     base = trim_partial_marks(so_far).rstrip()
     rest = _cut_seam(base.replace("\r\n", "\n"), reply.replace("\r\n", "\n"))

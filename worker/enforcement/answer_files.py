@@ -15,8 +15,7 @@ def merge_files(
 ) -> tuple[dict[str, str], list[ValidationIssue]]:
     """Return the files of an answer after the agent's reply, and issues about content that the reply lost.
 
-    A file changes only if an error named it or the retry asked for a whole answer, and never to a version that lacks a
-    good section.
+    A file changes only if an error named it or the retry asked for a whole answer, and never loses a good section.
     """
     files, missing = dict(before), []
     whole = [replace(error, file="", part="") for error in errors if not error.file]

@@ -22,8 +22,8 @@ def run_validators(
 ) -> list[ValidationIssue]:
     """Run validators on an answer and its files, and return the issues that they find.
 
-    A validator that raises or returns anything but a list of issues produces VALIDATOR_ERROR. Identical findings count
-    once. ``context`` has ``files`` (name to text), ``locale``, and values for custom validators.
+    A validator that raises or returns anything but a list of issues produces VALIDATOR_ERROR. ``context`` has ``files``
+    (name to text), ``locale``, and values for custom validators.
     """
     context = context or {}
     locale = str(context.get("locale", DEFAULT_LOCALE))
@@ -37,7 +37,6 @@ def run_validators(
     return list(found.values())
 
 
-#: Most context values have these types, which are faster to test than ``Mapping``.
 _NO_MAPPINGS = frozenset({str, type(None)})
 
 
@@ -47,7 +46,6 @@ def _run_isolated(
     name = type(validator).__name__
     try:
         name = str(validator.name)
-        # A copy of the context: no validator sees the changes of another.
         own = {
             key: dict(value) if type(value) not in _NO_MAPPINGS and isinstance(value, Mapping) else value
             for key, value in context.items()
@@ -101,8 +99,5 @@ def _failure_issue(name: str, problem: str, locale: str) -> list[ValidationIssue
 
 
 def refused_file_issues(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
-    """Return an issue for each refused file of an answer.
-
-    ``files`` maps each path to the reason.
-    """
+    """Return an issue for each refused file of an answer. ``files`` maps each path to the reason."""
     return tuple(make_issue("ANSWER_FILE_REFUSED", locale, path=path, problem=why) for path, why in files.items())

@@ -50,8 +50,8 @@ def validate_attempt(
 ) -> Attempt:
     """Assemble the answer from the agent's new text, repair and validate it, and return the resulting attempt.
 
-    Without a policy, nothing is repaired before validation, and an incomplete text is not validated. ``fresh`` means
-    that a person or another model asked again. ``assembled`` is the answer, if the text was merged before.
+    Without a policy, nothing is repaired before validation, and an incomplete text is not validated. ``assembled`` is
+    the answer, if the text was merged before.
     """
     number = len(history) + 1
     if not complete:

@@ -11,7 +11,7 @@ from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import has_content
 from worker.enforcement.documents.document import parse_document
-from worker.enforcement.documents.part import (
+from worker.enforcement.documents.part_names import (
     STEP_MARKER,
     YAML_HEADER,
     header_key,
@@ -32,7 +32,7 @@ NOT_JUDGED = "VALIDATOR_ERROR"
 #: Code for an answer that consists of the model's reasoning alone, which no repair completes.
 ONLY_REASONING = "ONLY_REASONING"
 
-#: Least share of a section's lines elsewhere in the answer: then the section was merged, not lost.
+#: A section was merged, not lost, if at least this share of its lines is elsewhere in the answer.
 _MERGED_SHARE = 0.5
 _LONG_LINE = 20
 #: Least share of its length that a section must keep in a whole answer that nobody asked for.
@@ -54,10 +54,7 @@ class RetryRequest:
 
 
 def derive_request(answer: str, errors: Iterable[ValidationIssue]) -> RetryRequest:
-    """Return what to ask the agent for, given the errors in its answer.
-
-    Errors in files are ignored.
-    """
+    """Return what to ask the agent for, given the errors in its answer. Errors in files are ignored."""
     mine = [error for error in errors if error.is_error and not error.file and error.code != NOT_JUDGED]
     named = dict.fromkeys(error.part for error in mine)
     shortens = any(error.shortens for error in mine)
@@ -87,11 +84,10 @@ def find_lost_content(
     adrs_only: bool = False,
     unasked: bool = False,
 ) -> list[ValidationIssue]:
-    """Return an issue for each part of the old answer that the new answer lost.
+    """Return an issue (CONTENT_LOST) for each part of the old answer that the new answer lost: ADRs and good sections.
 
-    Such parts are ADRs and good sections; the code is CONTENT_LOST. A section is good if it has content, and is
-    required or without errors. Content in one of ``files`` is not lost. ``adrs_only`` ignores sections. ``unasked``:
-    the retry did not ask for a whole answer, so that a section may not be much shorter either.
+    A section is good if it has content, and is required or without errors. Content in one of ``files`` is not lost.
+    ``adrs_only`` ignores sections. ``unasked``: a section may not be much shorter either.
     """
     adrs = parse_document(answer).adrs
     if after == answer or not adrs:
@@ -128,10 +124,7 @@ def lacks_adr(answer: str, texts: Sequence[str]) -> bool:
 def find_unresolved_losses(
     missing: Iterable[ValidationIssue], earlier: Iterable[Attempt], after: str, locale: str, files: Sequence[str] = ()
 ) -> list[ValidationIssue]:
-    """Return the issues about lost content that a later answer does not resolve.
-
-    ``earlier`` are the attempts before that attempt.
-    """
+    """Return the issues about lost content that a later answer does not resolve."""
     open_ = {issue.message for issue in missing if issue.code == LOST}
     if not open_:
         return []
@@ -168,7 +161,6 @@ def keeps_content(before: str, after: str, errors: Iterable[ValidationIssue]) ->
 
 
 def section_body(adr: Adr, section: Section) -> str:
-    """Return the text of a section without its heading."""
     return "\n".join(adr.out.lines[section.line + 1 : section.end])
 
 
@@ -181,10 +173,7 @@ class _ContentIndex:
         self._lines = {line.strip() for text in texts for line in text.split("\n")}
 
     def has_section(self, title: str, body: str, least: float = 0.0) -> bool:
-        """Return True if one of the texts contains this section, or most of its lines elsewhere.
-
-        ``least`` is the least share of its length.
-        """
+        """Return True if one of the texts contains this section, or most of its lines elsewhere."""
         lines = [line.strip() for line in body.split("\n") if len(line.strip()) >= _LONG_LINE]
         merged = bool(lines) and sum(line in self._lines for line in lines) > max(_MERGED_SHARE, least) * len(lines)
         found = self._sections.get(section_key(title))

@@ -1,7 +1,4 @@
-"""A rejected answer as server-sent events for OpenAI clients (ADR-038, section 5).
-
-ADR-038's plain lines are not JSON, so clients drop them or raise; therefore they travel as chunks.
-"""
+"""A rejected answer as server-sent events for OpenAI clients (ADR-038, section 5, in chunks that are JSON)."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ def error_lines(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE)
 
 
 def error_frames(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> Iterator[str]:
-    """Yield the server-sent events that report a rejected answer to an OpenAI client, up to the final ``[DONE]``.
-
-    The error object has no ``choices``: only then Open WebUI shows it and the openai client raises APIError.
-    """
+    """Yield the server-sent events that report a rejected answer to an OpenAI client, up to the final ``[DONE]``."""
     for number, line in enumerate(error_lines(issues, locale)):
         delta = {"content": line + "\n"} | ({"role": "assistant"} if number == 0 else {})
         yield _make_frame(_make_chunk(delta, None))

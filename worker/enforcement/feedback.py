@@ -8,7 +8,7 @@ from api_client.contract.issue import ValidationIssue
 from api_client.contract.word_tables import load_word_table
 from worker.enforcement.answer_continuation import quote_last_lines, trim_partial_marks
 from worker.enforcement.content_guard import RetryRequest
-from worker.enforcement.documents.part import (
+from worker.enforcement.documents.part_names import (
     FILES,
     STEP_MARKER,
     YAML_HEADER,
@@ -41,8 +41,8 @@ def build_feedback(
 ) -> str:
     """Return a prompt that lists every error with its fix and asks the agent for a corrected answer.
 
-    Without ``request``, the issues determine the parts to send. ``ignored`` means that the last reply did not change
-    the answer. ``nonce`` identifies the frames around the parts.
+    Without ``request``, the issues determine the parts to send. ``ignored``: the last reply did not change the answer.
+    ``nonce`` identifies the frames around the parts.
     """
     errors = [issue for issue in issues if issue.is_error]
     lines = [_format_text("wrong", locale), ""]

@@ -16,7 +16,7 @@ from worker.enforcement.replies.part_frames import derive_nonce
 from worker.enforcement.validation_faults import describe_fault
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, LOCALES
 
-#: The model refused to answer. It is asked once more; no fallback replaces its answer.
+#: Code of a refusal by the model, which is asked once more; no fallback replaces its answer.
 REFUSED = "MODEL_REFUSED"
 _ALWAYS_ERRORS = frozenset({LOST, REFUSED, ONLY_REASONING})
 #: An answer is hopeless if the same errors were found this often in a row.
@@ -34,15 +34,14 @@ class Policy:
     """The order in which reactions to validation errors are tried, with their limits.
 
     Attributes:
-        max_attempts: most runs of the agent; ADR-038's max_retries plus one.
-        order: actions for a validator's errors, tried one after the other.
-        default: actions for validators without an ``order``.
-        go_on: ask for the rest of a truncated answer instead of a whole one.
-        caps: per validator, the number of rejected answers after which it causes no more retries.
-        lenient: validators whose own failure (``VALIDATOR_ERROR``) is only a warning.
+    max_attempts: most runs of the agent; ADR-038's max_retries plus one.
+    order: actions for a validator's errors, tried one after the other. default: for all other validators.
+    go_on: ask for the rest of a truncated answer instead of a whole one.
+    caps: per validator, the number of rejected answers after which it causes no more retries.
+    lenient: validators whose own failure (``VALIDATOR_ERROR``) is only a warning.
 
     Raises:
-        ValueError: no attempt is allowed, or the locale or an action is unknown.
+    ValueError: no attempt is allowed, or the locale or an action is unknown.
     """
 
     max_attempts: int = 3
@@ -81,9 +80,7 @@ class Accept:
 class Retry:
     """The decision to run the agent again, with a prompt that explains the errors.
 
-    Attributes:
-        codes: error codes, for events and metrics.
-        goes_on: the run continues a truncated text.
+    ``codes`` are for events and metrics. ``goes_on``: the run continues a truncated text.
     """
 
     feedback: str
@@ -123,8 +120,7 @@ Decision = Accept | Retry | Fallback | Fail
 def decide_next(history: Sequence[Attempt], policy: Policy | None = None) -> Decision:
     """Return the decision after the latest attempt: accept the answer, ask the agent again, repair or fail.
 
-    Raises:
-        ValueError: there is no attempt.
+    Raises ``ValueError`` if there is no attempt.
     """
     if not history:
         raise ValueError("no attempt to decide on")
@@ -181,7 +177,7 @@ def demote_issues(
 ) -> tuple[ValidationIssue, ...]:
     """Return the issues, with errors turned into warnings where the policy tolerates them.
 
-    ``final``: no retry follows, so ``warn`` counts at any place of a validator's order, else only as the first action.
+    ``final``: no retry follows, so ``warn`` counts at any place of a validator's order.
     """
     if not issues:
         return ()

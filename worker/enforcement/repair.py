@@ -35,10 +35,10 @@ class RepairResult:
     """An automatically repaired answer, with the issues that were fixed and the issues that remain.
 
     Attributes:
-        changes: descriptions of the changes, for the user.
-        step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
-        files: repaired files only, name to new text.
-        context: values that a later validation needs.
+    changes: descriptions of the changes, for the user.
+    step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
+    files: repaired files only, name to new text.
+    context: values that a later validation needs.
     """
 
     text: str
@@ -53,7 +53,6 @@ class RepairResult:
 
     @property
     def accepted(self) -> bool:
-        """Return True if no error remains after the repair."""
         return not any(issue.is_error for issue in self.issues)
 
 
@@ -62,8 +61,7 @@ def repair_answer(
 ) -> RepairResult:
     """Repair an answer without the agent as far as possible, and return the validated result.
 
-    A fallback counts only if it removes an error, adds none, and loses no content without errors. A fallback that
-    raises is skipped.
+    A fallback counts only if it removes an error, adds none, and loses no content without errors.
     """
     work = _RepairState(answer, validators, dict(context or {}))
     ordered = sorted(validators, key=lambda validator: isinstance(validator, StepMarkerValidator))
@@ -96,7 +94,7 @@ def repair_attempt(
 ) -> RepairResult:
     """Repair the answer of an attempt without the agent, and return the validated result.
 
-    Sections that the answer lost are restored from earlier attempts. If our own code fails, the answer stays
+    Sections that the answer lost are restored from earlier attempts. A failure of our own code leaves the answer
     rejected.
     """
     faults = ValidationFaults(str((context or {}).get("locale", DEFAULT_LOCALE)))

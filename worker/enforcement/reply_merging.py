@@ -1,7 +1,6 @@
-"""Merging of an agent's reply into an earlier answer: what may count after a retry, in order of preference.
+"""Merging of an agent's reply into an earlier answer: candidates in order of preference.
 
-The first candidate that the validators accept counts, else the answer with the parts that were read
-(docs/enforcement.md, "How replies are read").
+The first candidate that the validators accept counts, else the answer with the parts that were read.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from worker.enforcement.documents.adr import Adr
 from worker.enforcement.documents.content import is_json
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.header_lines import find_entries
-from worker.enforcement.documents.part import (
+from worker.enforcement.documents.part_names import (
     FILES,
     STEP_MARKER,
     YAML_HEADER,
@@ -57,9 +56,8 @@ class MergedAnswer:
     """The result of merging the agent's reply into an earlier answer.
 
     Attributes:
-        inserted: the texts taken from the reply, by part name; empty if the answer is the unchanged reply.
-        whole: the reply replaces the earlier answer, although only parts of it were requested. It counts only if the
-            validators accept it.
+    inserted: the texts taken from the reply, by part name; empty if the answer is the unchanged reply.
+    whole: the reply replaces the earlier answer, although only parts of it were requested.
     """
 
     answer: str
@@ -77,8 +75,8 @@ def list_candidates(
 ) -> list[MergedAnswer]:
     """Return the possible answers after a reply, in order of preference.
 
-    ``errors`` are the errors of the earlier answer, which the reply was asked to correct. ``files`` are texts that the
-    agent wrote beside the reply. ``parts_text`` is the reply from which parts are read, if it differs.
+    ``errors`` are the errors of the earlier answer, ``files`` texts that the agent wrote beside the reply.
+    ``parts_text`` is the reply from which parts are read, if it differs.
     """
     request = derive_request(answer, errors)
     whole = _unframe(reply, feedback)
@@ -175,10 +173,7 @@ def _list_structure(text: str) -> set[str]:
 
 
 def _repeats_less(merged: str, answer: str, parts: Sequence[str], reply: str) -> bool:
-    """Return True if a reply keeps all lines outside the requested parts but is shorter than the merged answer.
-
-    Then the answer was malformed: parts that were put in stand beside their broken copies.
-    """
+    """Return True if a reply keeps all lines outside the requested parts but is shorter than the merged answer."""
     there = set(_plain_lines(reply))
     kept = there.issuperset(_plain_lines(_text_outside(answer, parts)))
     return kept and len(_plain_lines(merged)) > len(_plain_lines(reply))

@@ -1,7 +1,4 @@
-"""Tool call log of a run: the tools the agent used, how each call ended, and the files on disk afterwards.
-
-A run without a log is not a run without calls: nothing is known about it.
-"""
+"""The log of a run's tool calls: the tools used, how each call ended, and the files on disk afterwards."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
-#: ``write`` changes the file in ``what``; ``run`` is a command; ``read`` changes nothing; ``sent`` went through the
-#: tool gateway to a tool that may change something; ``other`` is unknown.
+#: ``write`` changes the file in ``what``; ``run`` is a command; ``read`` changes nothing; ``sent`` is a gateway call
+#: that may change something; ``other`` is unknown.
 CallKind = Literal["write", "run", "read", "sent", "other"]
 #: ``changed``: in this turn. ``there``: unchanged. ``missing``: looked for in vain.
 OnDisk = Literal["changed", "there", "missing"]
@@ -32,13 +29,13 @@ class ToolCall:
     """A tool call of the agent, such as writing a file or running a command, with the outcome.
 
     Attributes:
-        what: the path, the command or the tool's name.
-        ok: the call succeeded; None if unknown.
-        ran: False if the call was not allowed to run.
-        code: exit code of a command, if known.
-        tests: the command seems to run tests.
-        new: the file did not exist before.
-        names: identifiers in the arguments and the result of a sent call (``find_identifiers``).
+    what: the path, the command or the tool's name.
+    ok: the call succeeded; None if unknown.
+    ran: False if the call was not allowed to run.
+    code: exit code of a command, if known.
+    tests: the command seems to run tests.
+    new: the file did not exist before.
+    names: identifiers in the arguments and the result of a sent call (``find_identifiers``).
     """
 
     kind: CallKind
@@ -201,7 +198,6 @@ def changes_nothing(command: str) -> bool:
     return all(words[0].rpartition("/")[2] in _LOOKS and "push" not in words for words in segments)
 
 
-#: Summaries of test runners; several summaries are added up.
 _SUMMARIES: Sequence[re.Pattern[str]] = [
     re.compile(pattern, re.MULTILINE)
     for pattern in (

@@ -41,7 +41,7 @@ class ValidationFaults:
     run_limited: Callable[[Callable[[], Any]], Any] = lambda step: step()
 
     def read(self, step: Callable[[], Found], otherwise: Found) -> Found:
-        """Run a step that reads texts, with its time limit. If the step raises or overruns, as ``run_step``."""
+        """Run a step that reads texts, with its time limit. If the step raises or overruns, record an issue."""
         return self.run_step(lambda: self.run_limited(step), otherwise)
 
     def run_step(self, step: Callable[[], Found], otherwise: Found) -> Found:

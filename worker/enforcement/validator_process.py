@@ -78,7 +78,7 @@ def run_step_isolated(validators: Sequence[ResponseValidator], texts: Collection
     return child.call_validator(-1, "run_step", (step,)) if child and are_long(texts) else step()
 
 
-#: Stands for our own code in the child process, where each of its steps has the time limit of a validator.
+#: Stands for our own code in the child process.
 _OWN_CODE: Any = SimpleNamespace(patience=0.0, run_step=lambda step: step())
 
 
@@ -127,10 +127,7 @@ class ValidatorFailure(Exception):
 
 
 class ValidatorProcess:
-    """Runs validators in a child process, one call at a time, so that crashes do not harm this process.
-
-    The child process is forked at the first call. Threads may share an instance.
-    """
+    """Runs validators in a child process, one call at a time, so that crashes do not harm this process. Thread-safe."""
 
     def __init__(self, validators: Sequence[ResponseValidator], seconds: float, memory_mb: int) -> None:
         self._validators: list[ResponseValidator] = [*validators, _OWN_CODE]
@@ -180,10 +177,7 @@ class ValidatorProcess:
             self._lock.release()
 
     def _send_call(self, call: tuple[Any, ...]) -> Connection:
-        """Send a call to the child process, and start a new child process if necessary.
-
-        A child is necessary if none is running, or if the call cannot be pickled; a forked child inherits the call.
-        """
+        """Send a call to the child process, and start a new child process if necessary."""
         if self._pipe is None:
             return self._fork_child(call)
         try:

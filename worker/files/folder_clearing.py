@@ -61,7 +61,6 @@ def remove_folder(old: OldFolder, live: Callable[[str], bool]) -> bool:
     recording.delete_recording(old.path)
     aside = (old.path.parent if old.what == "session" else old.path.parents[2]) / f"{GONE}{secrets.token_hex(6)}"
     old.path.rename(aside)
-    # If the session has created a new folder meanwhile, the renamed folder can be deleted.
     if live(old.session_id) and not old.path.exists():
         aside.rename(old.path)
         return False

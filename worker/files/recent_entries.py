@@ -19,7 +19,6 @@ class RecentEntries(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """Return the value stored for a key, or None if there is no value."""
         return self._kept.get(key)
 
     def put(self, key: K, value: V) -> None:

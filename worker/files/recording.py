@@ -1,9 +1,8 @@
 """Records an agent's standard output in a file beside its delivery's folder.
 
-``<folder>.output`` holds the output. ``<folder>.finished`` appears when the run exits with code 0; it holds the rest of
-the pipe and facts about the end. Another worker can adopt a finished run instead of paying for a new one. The kernel
-splices each piece into the file before the worker reads it, so killing worker or guard loses nothing. The guard imports
-this module, so it uses only the standard library.
+``<folder>.output`` holds the output; ``<folder>.finished`` appears when the run exits with code 0, so that another
+worker can adopt the finished run. The kernel splices each piece into the file before the worker reads it, so killing
+worker or guard loses nothing. Standard library only, for the guard.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ class RunRecording:
     def record_piece(self, pipe: int) -> bytes | None:
         """Record and return the agent's next output: empty at the end, None if recording failed.
 
-        Raises:
-            BlockingIOError: the pipe is empty for now.
+        Raises ``BlockingIOError`` if the pipe is empty for now.
         """
         if self._at > MOST_BYTES:
             return None
@@ -73,7 +71,6 @@ class RunRecording:
         self.close()
 
     def close(self) -> None:
-        """Close the recording's file and keep it on disk."""
         os.close(self.fd)
 
 
@@ -86,11 +83,7 @@ class GuardRecording:
     pipe: int
 
     def write_end(self, facts: dict[str, Any]) -> None:
-        """Write the unread output and facts about the end of the run to the ``.finished`` file.
-
-        Another worker can then adopt the run. The worker can keep reading, because pipe and output file do not
-        change.
-        """
+        """Write the unread output and facts about the end of the run to the ``.finished`` file."""
         size, unread = -1, b""
         while size != (size := os.fstat(self.fd).st_size):  # the worker read a piece meanwhile
             unread = _copy_pipe(self.pipe)
@@ -120,7 +113,7 @@ def _copy_pipe(pipe: int) -> bytes:
         return b""
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        # The agent may have enlarged its pipe, and a pipe's entry may hold a single byte.
+        # A pipe's entry may hold a single byte.
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ))
         size = ctypes.CDLL(None, use_errno=True).tee(pipe, writer, ctypes.c_size_t(count.value), _SPLICE_F_NONBLOCK)
         if size < 0 and (error := ctypes.get_errno()) != errno.EAGAIN:
@@ -154,10 +147,7 @@ def read_finished(folder: Path) -> FinishedRun | None:
 
 
 def read_recording(folder: Path) -> FinishedRun | None:
-    """Return the recorded output of a run, or None if nothing was recorded.
-
-    Facts are missing if the end of the run was not recorded.
-    """
+    """Return the recorded output of a run, with facts if its end was recorded, or None if nothing was recorded."""
     if found := read_finished(folder):
         return found
     try:

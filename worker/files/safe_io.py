@@ -23,11 +23,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def open_folder(path: Path | str, parent: int | None = None) -> Iterator[int]:
-    """Open a folder without following a link, and yield its file descriptor.
-
-    Raises:
-        OSError: the folder is missing or a link.
-    """
+    """Open a folder without following a link, and yield its file descriptor. Raises ``OSError``."""
     fd = os.open(path, DIRECTORY, dir_fd=parent)
     try:
         yield fd
@@ -36,11 +32,7 @@ def open_folder(path: Path | str, parent: int | None = None) -> Iterator[int]:
 
 
 def try_open_folder(name: Path | str, parent: int | None = None) -> int | None:
-    """Open a folder and return its descriptor, or None if the folder is missing.
-
-    Raises:
-        OSError: the path is a link.
-    """
+    """Open a folder and return its descriptor, or None if the folder is missing. Raises ``OSError`` for a link."""
     try:
         return os.open(name, DIRECTORY, dir_fd=parent)
     except FileNotFoundError:
@@ -49,10 +41,7 @@ def try_open_folder(name: Path | str, parent: int | None = None) -> int | None:
 
 @contextlib.contextmanager
 def ensure_folder(parent: int, name: str, *, missing: bool = False) -> Iterator[int]:
-    """Open a folder below ``parent`` and yield its descriptor. Create the folder if it is missing.
-
-    ``missing`` says that the folder is known to be missing.
-    """
+    """Open a folder below ``parent`` and yield its descriptor. Create the folder if it is missing."""
     fd = None if missing else try_open_folder(name, parent)
     if fd is None:
         with contextlib.suppress(FileExistsError):
@@ -65,10 +54,7 @@ def ensure_folder(parent: int, name: str, *, missing: bool = False) -> Iterator[
 
 
 def read_file(name: str, parent: int, limit: int) -> bytes:
-    """Return the content of a regular file.
-
-    Refuses links, files with other names (hard links), and files larger than ``limit`` bytes.
-    """
+    """Return the content of a regular file. Refuses links, hard links, and files larger than ``limit`` bytes."""
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     try:
@@ -104,8 +90,7 @@ def read_below(path: str, folder: int, limit: int) -> bytes:
 def read_cached(path: Path, reader: Callable[[str, str], T], most: int, wrong: type[Exception]) -> T:
     """Return the result of ``reader(text, name)`` for a file, cached until the file changes.
 
-    Raises:
-        wrong: the file cannot be read, exceeds ``most`` bytes or is not UTF-8.
+    Raises ``wrong`` if the file cannot be read, exceeds ``most`` bytes or is not UTF-8.
     """
     try:
         facts = path.stat()

@@ -34,22 +34,18 @@ STATUS, RULES = "status.json", "CLAUDE.md"
 _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 
 
-#: JSON with one entry a line, three times as fast as ``indent=2``.
 _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
 def prepare_session(holder: FencedSessionFolder, turn: Turn, root: Path, template: str, *, tools: bool = True) -> None:
     """Write the files that an agent needs into a session's folder, such as CLAUDE.md, the history and images.
 
-    Writes nothing if this process prepared the folder for the same turn and no file changed since.
-
-    Args:
-        template: text of the template for CLAUDE.md; empty: no CLAUDE.md.
-        tools: True if the agent can read and write files.
+    Writes nothing if this process prepared the folder for the same turn and no file changed since. ``template`` is the
+    text for CLAUDE.md, or empty for no CLAUDE.md; ``tools``: the agent can read and write files.
 
     Raises:
-        OSError: a file cannot be written, or a link is in its place.
-        SettingsError: the template cannot be rendered.
+    OSError: a file cannot be written, or a link is in its place.
+    SettingsError: the template cannot be rendered.
     """
     workdir, session = holder.path, holder.session
     version = _versions.get(workdir)
@@ -144,10 +140,7 @@ def record_acceptance(holder: SessionFolder, turn: Turn, answer: Answer, *, agen
 
 
 def find_agent_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
-    """Return the agent session to continue, or "" if the messages do not continue the last answer.
-
-    An edited or regenerated message starts another conversation.
-    """
+    """Return the agent session to continue, or "" if the messages do not continue the last answer."""
     try:
         with open_folder(workdir) as session:
             status = _read_status(session)
@@ -167,7 +160,6 @@ def digest_conversation(messages: Sequence[Mapping[str, str]]) -> str:
             # Open WebUI sends back the text of its page.
             text = strip_all_markers(content, marker_spans(content)).strip()
             said.append(f'  [\n    "{message["role"]}",\n    {encode_basestring(text)}\n  ]')
-    # Same text as json.dumps with indent=2, but four times as fast.
     pairs = ",\n".join(said)
     return hashlib.sha256(_bytes(f"[\n{pairs}\n]\n" if pairs else "[]\n")).hexdigest()
 
@@ -181,7 +173,6 @@ def read_status(workdir: Path) -> dict[str, Any]:
         return {}
 
 
-#: How this process last prepared each session's folder.
 _versions = RecentEntries[Path, PreparedSession](most=256)
 
 

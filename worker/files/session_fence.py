@@ -18,7 +18,7 @@ from worker.files.safe_io import DIRECTORY, open_folder, replace_file, try_open_
 HELD = ".held"
 #: Attempts to clear a folder while an earlier holder still writes to it.
 _TRIES = 20
-#: By the name of a holder's folder that this process created: True while it holds no removed files.
+#: Name of a holder's folder that this process created -> True while it holds no removed files.
 _holds_drafts_only = RecentEntries[str, bool](most=256)
 
 
@@ -39,8 +39,7 @@ class SessionFolder:
     def replace_file(self, name: str, content: bytes, folder: int, *, durable: bool) -> None:
         """Write or replace a file in ``folder`` atomically.
 
-        Raises:
-            OSError: the file cannot be written. FileNotFoundError: a later holder fenced this folder off.
+        Raises ``OSError``; ``FileNotFoundError`` says that a later holder fenced this folder off.
         """
         replace_file(name, content, folder, durable=durable, by_way_of=self.drafts)
 
@@ -48,10 +47,7 @@ class SessionFolder:
     def create_folder(self, name: str) -> Iterator[int]:
         """Yield a new folder, which becomes the session's folder ``name`` at the end of the block.
 
-        Nothing else may be written afterwards.
-
-        Raises:
-            OSError: the folder cannot be written; ENOTEMPTY: ``name`` exists and is not empty.
+        Nothing else may be written afterwards. Raises ``OSError``; ENOTEMPTY: ``name`` exists and is not empty.
         """
         draft = f".{name}.{random.getrandbits(64):x}"
         os.mkdir(draft, dir_fd=self.drafts)
@@ -90,10 +86,6 @@ class FencedSessionFolder(SessionFolder):
 
     @contextlib.contextmanager
     def create_folder(self, name: str) -> Iterator[int]:
-        """Yield a new folder, which becomes the session's folder ``name`` at the end of the block.
-
-        Reuses the holder's own folder if nothing else is in it.
-        """
         if not _holds_drafts_only.get(self._name):
             with super(FencedSessionFolder, self).create_folder(name) as folder:
                 yield folder
@@ -104,10 +96,7 @@ class FencedSessionFolder(SessionFolder):
     def replace_folder(self, name: str, fill: Callable[[Path], None]) -> None:
         """Replace the session's folder ``name`` by a new folder, filled by ``fill``.
 
-        A crash may leave neither the old nor the new folder; publishing again repairs this.
-
-        Raises:
-            OSError: the folder cannot be written. FileNotFoundError: a later holder fenced this folder off.
+        A crash may leave neither the old nor the new folder; publishing again repairs this. Raises as ``replace_file``.
         """
         fresh = f"folder.{os.urandom(4).hex()}"
         fill(self.path / HELD / self._name / fresh)
@@ -115,10 +104,7 @@ class FencedSessionFolder(SessionFolder):
         os.rename(fresh, name, src_dir_fd=self.drafts, dst_dir_fd=self.session)
 
     def remove_entry(self, name: str, folder: int) -> None:
-        """Remove a file or folder from ``folder`` if it exists.
-
-        Does nothing after another worker has taken the session over.
-        """
+        """Remove a file or folder from ``folder`` if it exists and no later holder has taken the session over."""
         _holds_drafts_only.put(self._name, False)
         with contextlib.suppress(FileNotFoundError):
             os.rename(name, f"removed.{os.urandom(4).hex()}", src_dir_fd=folder, dst_dir_fd=self.drafts)
@@ -128,8 +114,8 @@ class FencedSessionFolder(SessionFolder):
 def open_for_publishing(session: Path, token: str = "") -> Iterator[SessionFolder | None]:
     """Open a session's folder to publish a turn's result. Create the folder if it is missing.
 
-    Yields an unfenced folder if the session never had a holder, the folder that ``open_fenced`` kept for the token,
-    or None if that folder is gone.
+    Yields the folder that ``open_fenced`` kept for the token, None if that folder is gone, or an unfenced folder if the
+    session never had a holder.
     """
     with _open_session(session) as (root, new):
         held = None if new else try_open_folder(HELD, root)
@@ -151,11 +137,9 @@ def open_for_publishing(session: Path, token: str = "") -> Iterator[SessionFolde
 def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Iterator[FencedSessionFolder]:
     """Open a session's folder for the session's new holder. Create the folder if it is missing.
 
-    No other holder is revoked until ``revoke_earlier_holders``. A folder kept for the same token is found again.
-    With ``stays`` the holder's folder is kept after the block, unless the block fails.
-
-    Raises:
-        OSError: the folder cannot be created, or an agent put a link in its place.
+    No other holder is revoked until ``revoke_earlier_holders``. A folder kept for the same token is found again. With
+    ``stays`` the holder's folder is kept after the block, unless the block fails. Raises ``OSError`` if the folder
+    cannot be created, or an agent put a link in its place.
     """
     with _open_session(session) as (root, new):
         held, first = _open_holders(root, new)
@@ -177,10 +161,7 @@ def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Itera
 
 
 def _holder_name(token: str) -> str:
-    """Return the name of a holder's folder: a hash of its token, or a random name.
-
-    Agents may see the name, but must not know the token.
-    """
+    """Return the name of a holder's folder: a hash of its token, or a random name."""
     return hashlib.blake2b(token.encode(), digest_size=8).hexdigest() if token else f"{random.getrandbits(64):016x}"
 
 
@@ -252,7 +233,6 @@ def _remove_holder(name: str, held: int) -> None:
             else:
                 os.unlink(name, dir_fd=held)
         except OSError:
-            # The entry is gone, or its holder is changing it right now.
             if name not in os.listdir(held):
                 return
             if not tries_left:

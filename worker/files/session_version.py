@@ -30,9 +30,7 @@ def identify_file(path: str, folder: int) -> Identity:
 class SessionRules:
     """The values that determine the content of a session's CLAUDE.md.
 
-    Attributes:
-        template: text of the template; empty: no CLAUDE.md.
-        documents: identities of the files in ``context/``.
+    ``template`` is the template's text; ``documents`` are identities of the files in ``context/``.
     """
 
     template: str
@@ -49,10 +47,7 @@ class SessionRules:
 class PreparedSession:
     """Remembers how a session's folder was prepared for a turn, to avoid preparing an unchanged folder again.
 
-    Attributes:
-        digest: SHA-256 of CLAUDE.md; empty without the file.
-        file: identity of CLAUDE.md.
-        files: identities of all other files read or written.
+    ``digest`` is the SHA-256 of CLAUDE.md and ``file`` its identity; ``files`` are the identities of all other files.
     """
 
     turn_id: str

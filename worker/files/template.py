@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 
-#: Most characters of the original request that are shown; input/request.md has the full text.
 _MAX_REQUEST = 20_000
 
 
@@ -35,9 +34,7 @@ def render_rules(
     """Return the text of a session's CLAUDE.md, which tells the agent about the session.
 
     Users' texts are put in code blocks, because the Claude CLI replaces ``@path`` outside of them by a file's content.
-
-    Raises:
-        SettingsError: the template cannot be rendered.
+    Raises ``SettingsError`` if the template cannot be rendered.
     """
     from jinja2 import TemplateError  # 2 MB, not needed where no agent has a folder
 
@@ -62,11 +59,7 @@ def has_skills(root: Path) -> bool:
 
 
 def read_template(name: str, locale: str) -> str:
-    """Return the text of a CLAUDE.md template, by its path or language. An empty name selects the locale's template.
-
-    Raises:
-        SettingsError: the file cannot be read.
-    """
+    """Return the text of a CLAUDE.md template, by its path or language. An empty name selects the locale's template."""
     if name == NONE:
         return ""
     if not name or name in SHIPPED:
@@ -78,11 +71,7 @@ def read_template(name: str, locale: str) -> str:
 
 
 def check_template(name: str) -> None:
-    """Check that a template can be rendered, by rendering it for a made-up session. Skip built-in templates.
-
-    Raises:
-        SettingsError: the template cannot be read or rendered.
-    """
+    """Check that a template can be rendered, by rendering it for a made-up session. Raises ``SettingsError``."""
     if name and name not in SHIPPED and (text := read_template(name, "en")):
         place = Path("/nowhere")
         for tools in (True, False):
@@ -102,7 +91,6 @@ def fence_text(text: str) -> str:
 def _template_environment() -> Environment:
     from jinja2 import Environment, StrictUndefined
 
-    # The output is Markdown for an agent, not HTML: code blocks protect it.
     environment = Environment(
         undefined=StrictUndefined,
         autoescape=False,  # noqa: S701

@@ -58,12 +58,11 @@ class DeliveryTakenError(HelixError):
 def create_delivery_folder(holder: FencedSessionFolder, turn_id: str, attempt: int, delivery: int) -> Path:
     """Create the folder in which the agent works on one attempt, and return its path.
 
-    The folder is created only once, which prevents a delivery from starting twice. Removes the ``.done`` of an
-    earlier answer (ADR-036, Phase 4).
+    Removes the ``.done`` of an earlier answer (ADR-036, Phase 4).
 
     Raises:
-        DeliveryTakenError: the folder exists.
-        OSError: the folder cannot be created, or an agent put a link in its place.
+    DeliveryTakenError: the folder exists, so the delivery was started before.
+    OSError: the folder cannot be created, or an agent put a link in its place.
     """
     name = delivery_name(turn_id, attempt, delivery)
     directory = holder.path.joinpath("attempts", name)
@@ -91,12 +90,7 @@ def withdraw_answer(holder: SessionFolder) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFiles:
-    """The files that an agent wrote as its answer, and the files that were refused.
-
-    Attributes:
-        files: content of response.md and ADR-*.md by name.
-        refused: reasons why files were refused, by path.
-    """
+    """The files that an agent wrote as its answer, and the refused files with the reasons."""
 
     files: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -105,10 +99,8 @@ class WrittenFiles:
 def read_answer_files(directory: Path | str) -> WrittenFiles:
     """Return the answer files that an agent wrote, and the reasons why other files were refused.
 
-    At most ``MAX_FILES`` regular files of at most ``MAX_FILE`` bytes are read.
-
-    Raises:
-        OSError: the machine lacks resources (``SHORT_OF``), so the files are unknown.
+    At most ``MAX_FILES`` regular files of at most ``MAX_FILE`` bytes are read. Raises ``OSError`` if the machine lacks
+    resources (``SHORT_OF``).
     """
     files: dict[str, str] = {}
     refused: dict[str, str] = {}
@@ -145,10 +137,7 @@ def _explain_refusal(error: OSError) -> str:
 
 
 def keep_repaired_files(holder: SessionFolder, delivery: str, files: Mapping[str, str]) -> None:
-    """Save the repaired files of an accepted answer beside the delivery's folder.
-
-    An agent may change its own delivery's folder.
-    """
+    """Save the repaired files of an accepted answer beside the delivery's folder, which the agent may still change."""
     with (
         ensure_folder(holder.session, "attempts") as attempts,
         ensure_folder(attempts, repaired_name(delivery)) as folder,
@@ -165,9 +154,9 @@ def publish_answer(
     ``.done`` contains the attempt id. Idempotent. ``durable`` syncs to disk, which costs milliseconds.
 
     Raises:
-        ValueError: a file name is not allowed in an answer.
-        OSError: a file cannot be written, or an agent put a link in the folder's place.
-        FileNotFoundError: another worker has taken the session over.
+    ValueError: a file name is not allowed in an answer.
+    OSError: a file cannot be written, or an agent put a link in the folder's place.
+    FileNotFoundError: another worker has taken the session over.
     """
     texts = {name: content.encode("utf-8", "replace") for name, content in {**(files or {}), RESPONSE: text}.items()}
     for name in texts:

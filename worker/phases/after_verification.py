@@ -1,8 +1,4 @@
-"""Computes the transition after a phase's verification, without clock, store or files.
-
-A result counts once: the commit with the lease's token records it together with its attempt, and a success is sealed
-before its files are published.
-"""
+"""Computes the transition after a phase's verification, without clock, store or files."""
 
 from __future__ import annotations
 
@@ -31,10 +27,7 @@ VERIFIER_TRIES = 3
 def transition_after_verification(
     turn: Turn, chain_task: ChainTask, record: AttemptRecord, result: VerificationResult, stop: str
 ) -> Transition:
-    """Return the transition that follows the verification of a phase's output.
-
-    ``stop`` is the reason if the verification was stopped.
-    """
+    """Return the transition that follows the verification of a phase's output. ``stop`` is why it was stopped."""
     if result.ground is ResultGround.STOPPED:
         return _transition_after_stop(turn, chain_task, stop)
     if result.ground is ResultGround.REFUSED:

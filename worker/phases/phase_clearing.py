@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from api_client.contract.phase_place import PHASES, PRIVATE, phase_session
+from api_client.contract.phase_folders import PHASES, PRIVATE, phase_session
 from worker.files.folder_clearing import GONE, OldFolder, find_last_change, list_folders, measure_size
 
 _DELIVERY = re.compile(r"turn-[0-9a-f]{32}-\d+-\d+")
@@ -15,12 +15,9 @@ _DELIVERY = re.compile(r"turn-[0-9a-f]{32}-\d+-\d+")
 def find_old_phase_attempts(
     root: Path, directories: Iterable[str], *, now: float, attempt_seconds: float, live: Callable[[str], bool]
 ) -> Iterator[OldFolder]:
-    """Yield the folders of phase attempts that have not been written to for ``attempt_seconds``.
+    """Yield the folders of phase attempts that have not been written to for ``attempt_seconds`` (0: never).
 
-    Skips live sessions; 0 means never. Also finds the rest of an interrupted deletion.
-
-    Args:
-        directories: folders of phases.yaml, relative to ``root``; private folders of owners are found without them.
+    ``directories`` are folders of phases.yaml, relative to ``root``; private folders of owners are found without them.
     """
     for phases, session_id in _phase_folders(root, directories):
         if not attempt_seconds or not phases.resolve().is_relative_to(root.resolve()):

@@ -1,8 +1,4 @@
-"""The turns of phases: their folders (docs/WORKFLOW-SYSTEM.md) and the verification of their output.
-
-An attempt starts with a copy of the last complete attempt; the first attempt of a turn or of another model starts with
-the earlier verified output.
-"""
+"""The turns of phases: their folders (docs/WORKFLOW-SYSTEM.md) and the verification of their output."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.events import Body
 from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.phase_place import PHASES, explain_bad_input, locate_input_file, phases_directory
+from api_client.contract.phase_folders import PHASES, explain_bad_input, locate_input_file, phases_directory
 from api_client.contract.phase_work import AFTER, PhaseWork
 from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings
@@ -50,14 +46,13 @@ _OUTPUT, _STATUS = "output", "status.json"
 
 
 class PhaseTurns(TurnWork):
-    """Runs turns that carry out a phase: the agent works in the phase's folder, and verified output is published."""
+    """Runs turns that carry out a phase: the agent works in the phase's folder, and verified output is published.
+
+    An attempt starts with a copy of the last complete attempt, or of the earlier verified output.
+    """
 
     def locate_folder(self, settings: Settings, turn: Turn) -> Path:
-        """Return the path of the folder in which the phase's agent works.
-
-        Raises:
-            SettingsError: the project does not exist below HELIX_ROOT.
-        """
+        """Return the path of the folder in which the phase's agent works. Raises ``SettingsError``."""
         directory, root = phases_directory(turn.request), settings.root.resolve()
         project = (root / directory).resolve()
         if not project.is_relative_to(root) or not project.is_dir():
@@ -78,8 +73,7 @@ class PhaseTurns(TurnWork):
     def write_prompt(self, settings: Settings, turn: Turn, history: History) -> str:
         """Return the prompt for the agent: the phase's description, the feedback on its last attempt, or both.
 
-        Raises:
-            SettingsError: an input file is missing or not a plain file, or gates may not run programs here.
+        Raises ``SettingsError`` if an input file is not a plain file, or gates may not run programs here.
         """
         phase, root = read_phase(turn), settings.root.resolve()
         if refused := build_gate_sandbox(settings, turn).explain_phase_refusal(phase):  # before the agent costs money
@@ -99,21 +93,14 @@ class PhaseTurns(TurnWork):
         return f"{prompt}\n{feedback}".strip() if feedback else prompt
 
     def list_inputs(self, settings: Settings, turn: Turn) -> tuple[Path, ...]:
-        """Return the input files that earlier phases of the same owner wrote.
-
-        The folders of these files are closed to others.
-        """
+        """Return the input files that earlier phases of the same owner wrote."""
         paths, root = map(PurePosixPath, read_phase(turn).input_files), settings.root.resolve()
         return tuple(locate_input_file(root, turn.request, str(path)) for path in paths if path.parts[:1] == (PHASES,))
 
     def prepare(
         self, holder: FencedSessionFolder, directory: Path, turn: Turn, history: History, rules: SessionSetUp
     ) -> None:
-        """Prepare an attempt: copy its initial files, and write the feedback for the agent.
-
-        Raises:
-            OSError: files cannot be copied, or are too many.
-        """
+        """Prepare an attempt: copy its initial files, and write the feedback for the agent. Raises ``OSError``."""
         complete = [
             record
             for record in history
@@ -175,8 +162,7 @@ class PhaseTurns(TurnWork):
     ) -> None:
         """Publish the verified output of a phase in the phase's folder.
 
-        Raises:
-            OSError: the output cannot be written. FileNotFoundError: a later holder fenced the folder off.
+        Raises ``OSError``; ``FileNotFoundError`` says that a later holder fenced the folder off.
         """
         if not isinstance(holder, FencedSessionFolder):
             raise TypeError("a phase is published in a fenced place")

@@ -34,11 +34,7 @@ Report = Callable[[list[Body]], None]
 
 
 def read_phase(turn: Turn) -> Phase:
-    """Return the phase that a turn carries out.
-
-    Raises:
-        SettingsError: this version cannot read the phase.
-    """
+    """Return the phase that a turn carries out. Raises ``SettingsError`` if this version cannot read the phase."""
     try:
         return read_turn_phase(turn.request)
     except PhaseError as error:
@@ -53,8 +49,7 @@ def build_gate_sandbox(settings: Settings, turn: Turn) -> GateSandbox:
 class AttemptVerification:
     """Verifies one attempt of a phase with quality gates, then with rules, then with an independent agent.
 
-    Stops when the turn is cancelled or its lease ends. ``judge`` returns the rules' issues; each rule counts as a
-    gate.
+    Stops when the turn is cancelled or its lease ends. Each rule counts as a gate.
     """
 
     def __init__(
@@ -78,7 +73,6 @@ class AttemptVerification:
         self._fence = build_gate_sandbox(settings, turn)
 
     def run(self) -> VerificationResult:
-        """Verify the attempt with gates, rules and, if the phase demands it, a verifying agent."""
         if refused := self._fence.explain_phase_refusal(self._phase):
             return VerificationResult(success=False, errors=[refused], ground=ResultGround.REFUSED)
         report = self._run_gates()

@@ -1,12 +1,7 @@
 """Runs a store server, syncs its append-only file to disk, and repairs the file after a full disk.
 
-With ``appendfsync everysec`` the server answers clients while its writes wait up to two seconds for the disk: if killed
-then, it loses acknowledged data. With ``appendfsync no`` each write reaches the kernel before the answer, and this
-module syncs the file once a second.
-
-If a full disk takes only part of a write, the server may leave a hole of zeros that no server can read. So the file is
-rewritten once the disk has room, and holes are cut out before a start.
-
+With ``appendfsync no`` each write reaches the kernel before the answer, and this module syncs the file once a second.
+After a full disk the file is rewritten, and holes of zeros, which no server can read, are cut out before a start.
 Standard library only: run as ``python -I -S append_only_file.py DIRECTORY COMMAND...``.
 """
 
@@ -24,7 +19,7 @@ from pathlib import Path
 
 INTERVAL_SECONDS, _HURRY_SECONDS = 1.0, 0.05
 _PR_SET_PDEATHSIG = 1
-#: Delay before a failed rewrite is tried again, in seconds. Writes do not wait for the retry.
+#: Delay before a failed rewrite is tried again, in seconds.
 _AGAIN_SECONDS = 10.0
 #: A hole, also inside a text; the start of a command, and of each word.
 _HOLE, _ZEROS = re.compile(rb"(?:\A|\n)\0+\*"), re.compile(rb"\0+")
@@ -40,10 +35,7 @@ def find_append_only_files(directory: Path) -> list[Path]:
 
 
 def remove_holes(content: bytes) -> bytes:
-    """Return an append-only file's content without runs of zero bytes between commands.
-
-    The search ends at any other damage, because the server refuses such a file.
-    """
+    """Return an append-only file's content without runs of zero bytes between commands."""
     pieces, begin, at = list[bytes](), 0, 0
     while _HOLE.search(content, max(0, at - 1)):
         while end := _find_command_end(content, at):
@@ -57,10 +49,7 @@ def remove_holes(content: bytes) -> bytes:
 
 
 def _find_command_end(content: bytes, at: int) -> int:
-    """Return the end position of the command that starts at ``at``, or 0 if no command starts there.
-
-    A truncated command ends with the file.
-    """
+    """Return the end position of the command that starts at ``at``, or 0 if no command starts there."""
     size = len(content)
     words = _COMMAND.match(content, at)
     if not words:
@@ -77,9 +66,9 @@ def _find_command_end(content: bytes, at: int) -> int:
 
 
 def repair_files(directory: Path) -> None:
-    """Cut runs of zero bytes out of every append-only file. Damaged originals are kept in ``directory``.
+    """Cut runs of zero bytes out of every append-only file of a stopped server.
 
-    The server must not be running.
+    Damaged originals are kept in ``directory``.
     """
     for file in find_append_only_files(directory):
         whole = remove_holes(content := file.read_bytes())
@@ -100,7 +89,6 @@ def sync_files(directory: Path) -> int:
     """Sync every append-only file below the directory to disk, and return the number of files."""
     files = find_append_only_files(directory)
     for file in files:
-        # The server itself syncs the successor of a file that it has replaced.
         with contextlib.suppress(FileNotFoundError):
             handle = os.open(file, os.O_RDONLY)
             try:
@@ -120,10 +108,7 @@ class FailedWriteRecovery:
         self.damaged, self.rests_until = False, 0.0
 
     def check_server(self) -> None:
-        """Check the server, and start, await or finish the rewrite of its append-only file.
-
-        Raises ``OSError`` if the server does not answer.
-        """
+        """Check the server, and start, await or finish the rewrite of its append-only file. Raises ``OSError``."""
         state = self._send_command("INFO persistence errorstats")
         failing, refused = b"aof_last_write_status:err" in state, _REFUSED.findall(state)
         if failing or refused != self._refused:  # it failed, and may have recovered since
@@ -179,7 +164,7 @@ def main(directory: str, command: list[str]) -> None:
     if "always" in command or os.fork():
         os.execv(command[0], command)  # noqa: S606 - no shell is meant
     os.closerange(3, 1024)
-    # A separate program: a search for the server's command line must not find this process.
+    # A separate program, because a search for the server's command line must not find this process.
     beside = ["--beside", str(server), directory, address]
     os.execv(sys.executable, [sys.executable, "-I", "-S", __file__, *beside])  # noqa: S606
 

@@ -1,7 +1,4 @@
-"""Reports to the store how worker processes ended, so that a dead letter can name the cause.
-
-Runs in a thread, because a supervisor must restart processes even if the store does not answer.
-"""
+"""Reports to the store how worker processes ended, so that a dead letter can name the cause."""
 
 from __future__ import annotations
 

@@ -51,10 +51,7 @@ class IsolatedTasks:
         log.warning("turn.isolated_ended", turn_id=turn_id, chain_task=str(chain_task), exit_code=code)
 
     def stop_all(self) -> None:
-        """Terminate all separate processes and start no new ones.
-
-        Each process gives its turn back, so that another worker can run it.
-        """
+        """Terminate all separate processes, which hand their turns over, and start no new ones."""
         with self._lock:
             self._leaving = True
             for process in self._processes:

@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 
 class LivenessProbe:
-    """Checks regularly from a thread whether a process still answers.
+    """Checks regularly from a thread whether a process still answers; after ``misses`` failed checks it counts as lost.
 
-    The process counts as lost after ``misses`` failed checks in a row. ``answers`` does one check and must return
-    within seconds.
+    ``answers`` does one check and must return within seconds.
     """
 
     def __init__(self, answers: Callable[[], bool], every_seconds: float, misses: int) -> None:
@@ -23,7 +22,6 @@ class LivenessProbe:
 
     @property
     def lost(self) -> bool:
-        """Return True if the process has failed ``misses`` checks in a row."""
         return self._lost.is_set()
 
     def stop(self) -> None:

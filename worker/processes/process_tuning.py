@@ -13,20 +13,14 @@ _UNUSED = ("rich", "opentelemetry")
 
 
 def block_unused_packages() -> None:
-    """Block imports of packages that this process does not need, to save memory and CPU time.
-
-    Must run before other imports.
-    """
+    """Block imports of packages that this process does not need, to save memory and CPU time."""
     for name in _UNUSED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type] # None: not to be found
 
 
 @contextlib.contextmanager
 def import_without_unused() -> Iterator[None]:
-    """Block imports of unneeded packages within the ``with`` block.
-
-    Garbage collection is off meanwhile, because it would take a sixth of the import time.
-    """
+    """Block imports of unneeded packages within the ``with`` block."""
     left_out = [name for name in _UNUSED if name not in sys.modules]
     block_unused_packages()
     collects = gc.isenabled()

@@ -1,7 +1,4 @@
-"""Starts programs as processes, watches them, and stops them with their children.
-
-No process outlives its parent: the kernel signals each process at its parent's death.
-"""
+"""Starts programs as processes, watches them, and stops them with their children, which never outlive their parent."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ REFUSED = 78
 SUPERVISED = "HELIX_AGENT_SUPERVISED"
 CHECK_SLOTS_VARIABLE = "HELIX_AGENT_CHECK_SLOTS"
 
-# A small launcher that becomes the program. Unlike preexec_fn, it cannot deadlock with threads.
+# A small launcher that becomes the program; unlike preexec_fn, it cannot deadlock with threads.
 _TETHER = f"""\
 import ctypes, fcntl, os, signal, sys
 parent, number, lock, *command = sys.argv[1:]
@@ -54,16 +51,16 @@ class Program:
     """A command that the supervisor runs, with the checks for its readiness and health.
 
     Attributes:
-        environ: the whole environment; None inherits ours.
-        ready: called with the process id every 0.02 s until it returns True; must return within a second.
-        ready_file: removed before each start; the program is ready once the file exists again.
-        stale_seconds: restart the program if its ready file was not touched for this long; 0 for never.
-        answers: liveness probe, called every ``ask_seconds``; after ``misses`` failures in a row the program is
-            restarted.
-        death_signal: sent by the kernel when the supervisor is gone.
-        lock: file that the program keeps locked, so that it runs only once.
-        worker: the program's name as a worker; empty for other programs.
-        alongside: start and stop together with the program before it.
+    environ: the whole environment; None inherits ours.
+    ready: called with the process id every 0.02 s until it returns True; must return within a second.
+    ready_file: removed before each start; the program is ready once the file exists again.
+    stale_seconds: restart the program if its ready file was not touched for this long; 0 for never.
+    answers: liveness probe, called every ``ask_seconds``; after ``misses`` failures in a row the program is
+        restarted.
+    death_signal: sent by the kernel when the supervisor is gone.
+    lock: file that the program keeps locked, so that it runs only once.
+    worker: the program's name as a worker; empty for other programs.
+    alongside: start and stop together with the program before it.
     """
 
     name: str
@@ -139,7 +136,7 @@ def stop_process(process: subprocess.Popen[bytes], grace_seconds: float, hurry: 
 def wait_or_kill(process: subprocess.Popen[bytes], until: float, hurry: threading.Event | None = None) -> int:
     """Wait for a process that got SIGTERM, kill the rest of its group, and return the exit code.
 
-    The kill comes at ``until`` (``time.monotonic()``), or at once when ``hurry`` is set.
+    The kill comes at ``until`` (``time.monotonic()``), or when ``hurry`` is set.
     """
     hurry = hurry or threading.Event()
     while not has_exited(process) and time.monotonic() < until and not hurry.wait(_LOOK_SECONDS):

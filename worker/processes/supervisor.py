@@ -34,7 +34,6 @@ log = structlog.get_logger(__name__)
 _START_TICK_SECONDS, _TICK_SECONDS, _QUIET_SECONDS = 0.02, 0.05, 0.5
 FIRST_DELAY_SECONDS = 0.2
 LAST_DELAY_SECONDS = 5.0
-#: How often a supervisor reports that all its programs work.
 SHOW_SECONDS = 5.0
 
 
@@ -72,8 +71,8 @@ class Supervisor:
     """Runs programs together, and restarts a program that exits or hangs.
 
     As a library: ``start``, ``kill``, ``wait_ready``, ``stop``; as a command: ``run``. One thread starts all programs,
-    because the kernel ties a child to its thread. The thread calls ``show`` every few seconds while all programs work,
-    and ``on_exit`` when a program exits by itself; neither may block.
+    because the kernel ties a child to its thread. The callbacks ``show`` (every few seconds) and ``on_exit`` must not
+    block.
     """
 
     def __init__(
@@ -116,11 +115,8 @@ class Supervisor:
         """Start all programs in order and wait until they are ready.
 
         A program starts once the programs before it are ready, unless its ``alongside`` is set. ``meanwhile`` is called
-        during the start and returns once its event is set.
-
-        Raises:
-            NotReady: a program never became ready; all others are stopped.
-            OSError: a program could not be started.
+        during the start and returns once its event is set. Raises ``OSError``, or ``NotReady`` if a program never
+        became ready; all others are then stopped.
         """
         self._thread.start()
         meanwhile(self._stopping)
@@ -145,10 +141,7 @@ class Supervisor:
     ) -> None:
         """Start all programs and stop them at SIGINT, SIGTERM or SIGHUP; a second signal kills them at once.
 
-        ``on_stop`` is called at the first signal, while the programs end.
-
-        Raises:
-            NotReady, OSError: as for ``start``.
+        ``on_stop`` is called at the first signal, while the programs end. Raises as ``start``.
         """
 
         def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -180,8 +173,7 @@ class Supervisor:
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
         """Send a signal to a program's main process, and return the id of that process.
 
-        Raises:
-            ProcessLookupError: the program does not run.
+        Raises ``ProcessLookupError`` if the program does not run.
         """
         with self._changed:
             pid = self.pid(name)
@@ -193,8 +185,7 @@ class Supervisor:
     def wait_ready(self, name: str, *, after: int = 0, seconds: float = 30.0) -> int:
         """Wait until a program is ready in a process other than ``after``, and return its process id.
 
-        Raises:
-            TimeoutError: the program is not ready in time.
+        Raises ``TimeoutError``.
         """
         child = self._children[name]
         with self._changed:

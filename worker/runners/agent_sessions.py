@@ -1,8 +1,4 @@
-"""Finds the agent session that a run continues, and keeps the session that the run creates.
-
-Each run has its own HOME, so runs share no session files. A complete run leaves one file, ``agent/<uuid>`` with the
-runner's suffix; nothing else from its HOME reaches the next run.
-"""
+"""Finds the agent session that a run continues, and keeps the session that the run creates (``agent/<uuid>``)."""
 
 from __future__ import annotations
 
@@ -51,9 +47,9 @@ def find_continued_session(
 ) -> tuple[str, str, T] | None:
     """Return the id, content and parsed file of the agent session to continue, or None if there is no session.
 
-    The content is ``message`` or ``history``: the turn's last complete run holds the user's ``message``. Otherwise,
-    with ``history``, the session's last accepted answer holds the ``history``, unless it was edited or regenerated.
-    Missing, damaged and larger files (more than ``most`` bytes) are skipped.
+    The content is ``message`` if the turn's last complete run holds the user's message, or, with ``history``,
+    ``history`` if the session's last accepted answer holds the conversation. Missing, damaged and larger files (more
+    than ``most`` bytes) are skipped.
     """
     candidates = [(order.agent_session, "message")]
     if history:

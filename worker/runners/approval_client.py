@@ -1,7 +1,6 @@
 """Asks the approval server whether a tool call may run. Standard library only, for hooks and agent clients.
 
-The server is outside the sandbox and listens on a unix socket. An agent could replace the socket, but not fake the
-server's process id: seen from a sandbox it is 0, which no process inside has.
+An agent could replace the server's socket, but not fake its process id: seen from a sandbox it is 0.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-#: A person approved this call, and the approval is now used up. / A person rejected this call.
+#: The approved call may run once. / A person rejected the call.
 YES, NO = "yes", "no"
 #: No decision concerns this call. / The call must wait for the approved call.
 GO, LATER = "go", "later"
@@ -33,10 +32,8 @@ def ask_approval_server(
     """Ask the approval server whether a tool call may run, and return its decision.
 
     Without a server the decision is ``GO``. ``asks``: the rules require a person's decision. ``waits``: the agent runs
-    calls in parallel and reports their ends. ``ended``: the call has ended.
-
-    Raises:
-        OSError: the server is unreachable or another process; the call must not run.
+    calls in parallel and reports their ends. ``ended``: the call has ended. Raises ``OSError`` if the server is
+    unreachable or another process; the call must not run.
     """
     if not server:
         return GO

@@ -20,12 +20,12 @@ class ToolOrders:
     """The rules for an agent's tool calls in one run, and the texts shown to the agent when a rule applies.
 
     Attributes:
-        rules: rules as ``ToolRule.to_dict`` writes them, in order.
-        asks: True if a person can be asked; otherwise such calls are denied.
-        approval_socket: socket of the ``ApprovalServer``, after a person's decision.
-        denied, unasked, later, said: texts for the agent: a denied call, nobody to ask, a call beside a question, and a
-            person's decision.
-        secrets: values hidden from questions, longest first.
+    rules: rules as ``ToolRule.to_dict`` writes them, in order.
+    asks: True if a person can be asked; otherwise such calls are denied.
+    approval_socket: socket of the ``ApprovalServer``, after a person's decision.
+    denied, unasked, later, said: texts for the agent: a denied call, nobody to ask, a call beside a question, and a
+        person's decision.
+    secrets: values hidden from questions, longest first.
     """
 
     rules: tuple[Mapping[str, Any], ...]
@@ -43,7 +43,7 @@ class ToolOrders:
 class ToolAccess:
     """The connection from a run to its tool gateway, an MCP server outside the sandbox.
 
-    ``secret`` names the run to the gateway. The model proxy adds the secret; the agent never has it.
+    The model proxy adds ``secret``, which names the run; the agent never has it.
     """
 
     socket: Path
@@ -72,23 +72,22 @@ class Order:
     """Everything that a runner needs to know to run an agent once.
 
     Attributes:
-        attempt, delivery: numbers from 1; deliveries count over the whole turn.
-        messages: the conversation, oldest first, ending with the user's message.
-        directory: the delivery's folder, for all files of the agent.
-        agent_session: the agent session to continue; empty for a fresh one.
-        so_far: the interrupted answer to continue; empty for none.
-        rejected: the answer that the feedback in ``prompt`` is about, for an agent that does not remember it.
-        model: name of the model, and of its block in the settings file.
-        option: the part after ``:`` in the model's runner.
-        deadline: latest end, by ``time.monotonic()``.
-        read_only: True if the agent may only read files in ``directory``.
-        inputs: readable files from the owner's earlier work.
-        action_log: log file of the scripted agent; empty for none.
-        owner: owner of the session, whose agent process may be kept; empty: never.
-        recorded: True to record the output, so that another worker can adopt the run.
-        tools: rules for tool calls; None leaves decisions to the agent.
-        interruption: the answered question that ended an earlier delivery.
-        tool_access: the run's tool gateway; None for none.
+    attempt, delivery: numbers from 1; deliveries count over the whole turn.
+    messages: the conversation, oldest first, ending with the user's message.
+    directory: the delivery's folder, for all files of the agent.
+    agent_session: the agent session to continue; empty for a fresh one.
+    so_far: the interrupted answer to continue; empty for none.
+    rejected: the answer that the feedback in ``prompt`` is about, for an agent that does not remember it.
+    model: name of the model, and of its block in the settings file.
+    option: the part after ``:`` in the model's runner.
+    deadline: latest end, by ``time.monotonic()``.
+    read_only: True if the agent may only read files in ``directory``.
+    inputs: readable files from the owner's earlier work.
+    action_log: log file of the scripted agent; empty for none.
+    owner: owner of the session, whose agent process may be kept; empty: never.
+    recorded: True to record the output, so that another worker can adopt the run.
+    tools: rules for tool calls; None leaves decisions to the agent.
+    interruption: the answered question that ended an earlier delivery.
     """
 
     turn_id: str
@@ -128,12 +127,11 @@ class RunResult:
     """The result of an agent run: the verdict, the answer, and the tokens and money that the run used.
 
     Attributes:
-        text: the answer, or its longest known beginning.
-        sent: the input, if it was more than the prompt.
-        adopted: number of the earlier delivery whose run this was; 0 for none.
-        kept_seconds: how long the agent process stays for the next message.
-        tool_calls: the agent's tool calls; None if it reports none.
-        interruption: what the turn waits for.
+    text: the answer, or its longest known beginning.
+    sent: the input, if it was more than the prompt.
+    adopted: number of the earlier delivery whose run this was; 0 for none.
+    kept_seconds: how long the agent process stays for the next message.
+    tool_calls: the agent's tool calls; None if it reports none.
     """
 
     completion: Completion
@@ -172,15 +170,12 @@ class Stop(Protocol):
         ...
 
 
-#: Reason of a ``Stop`` whose run waits for an answer: its session is kept as after a question of the agent's own.
+#: Reason of a ``Stop`` whose run waits for an answer; its session is kept.
 SUSPENDED = "suspended"
 
 
 def find_stop_reason(stop: Stop) -> str:
-    """Return the reason why the agent must end, or an empty string to continue.
-
-    While the worker is unsure of its lease, the agent continues.
-    """
+    """Return the reason why the agent must end, or an empty string to continue, also while the lease is uncertain."""
     return "" if getattr(stop, "in_doubt", False) else stop.reason
 
 
@@ -206,10 +201,7 @@ class Runner(Protocol):
         ...
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once and return its result after all processes of the run have ended.
-
-        A failed agent is a verdict, never an exception.
-        """
+        """Run the agent once and return its result after all processes of the run have ended. Must not raise."""
         ...
 
 
@@ -226,9 +218,7 @@ class AsyncRunner(Protocol):
     """Interface for running agents of one kind in the worker's event loop, without a thread for each run."""
 
     @property
-    def name(self) -> str:
-        """Return the name by which ``HELIX_MODELS`` refers to this runner."""
-        ...
+    def name(self) -> str: ...
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent once in the event loop, and return its result. Must not block the loop."""

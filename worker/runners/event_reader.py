@@ -80,11 +80,7 @@ class EventReader:
         return [heard] if heard else []
 
     def collect_event(self, event: dict[str, Any]) -> AgentEvent | None:
-        """Collect one event of the agent. Return an event to show to users, or None.
-
-        Raises:
-            AnswerTooLong: the answer is too long.
-        """
+        """Collect one event of the agent. Return an event to show to users, or None. Raises ``AnswerTooLong``."""
         kind = str(event.get("event"))
         # JSON allows lone surrogates, but UTF-8 does not.
         text = str(event.get("text", "")).encode("utf-8", "replace").decode()
@@ -134,7 +130,7 @@ class EventReader:
 def judge_transcript(transcript: EventReader, code: int | None, evidence: dict[str, Any]) -> Completion:
     """Return the verdict on a run whose agent exited by itself (ADR-036).
 
-    Only exit code 0, a result and a text together make a run complete; the end of the output alone proves nothing.
+    Only exit code 0, a result and a text together make a run complete.
     """
     evidence = {**evidence, "exit_code": code, **transcript.evidence}
     if transcript.error:

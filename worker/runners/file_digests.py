@@ -1,7 +1,7 @@
 """Digests of the files that a tool call names, to detect changes between a person's approval and the call.
 
-Any word of the arguments may be a file name. Folders count by names, sizes and times of their entries. Files that a
-program finds by itself (``make`` its Makefile) are not covered.
+Any word of the arguments may be a file name. Files that a program finds by itself (``make`` its Makefile) are not
+covered.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ _OURS = frozenset({"marks"})
 
 
 def digest_named_files(arguments: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Return a hash for each file or folder named in a tool call's arguments, by path.
-
-    The folder itself is named ``.``, so digests of two deliveries can be compared.
-    """
+    """Return a hash for each file or folder named in a tool call's arguments, by path; ``.`` is the folder itself."""
     words = list(dict.fromkeys(_split_words(arguments)))[:_MOST_WORDS]
     bases = [folder, *(folder / word for word in words if _is_folder(folder / word))]
     found: dict[str, str] = {}
@@ -77,7 +74,6 @@ def _digest_path(path: Path, folder: Path) -> str:
         return digest.hexdigest() if found else ""
     digest.update(b"%o" % stat.S_IFMT(facts.st_mode))
     if stat.S_ISDIR(facts.st_mode):
-        # Folders of the system and of others change all the time.
         if path.is_relative_to(folder):
             _add_entries(digest, path, folder)
     elif stat.S_ISREG(facts.st_mode) and facts.st_size <= _MOST_BYTES:

@@ -1,7 +1,6 @@
 """The model calls of a run as the model proxy saw them, and whether they confirm a complete run.
 
-Agents cannot change what the provider reports about a call (docs/agents.md). No prompts, answers or keys are stored. A
-runner's completion gate calls ``check_observed_calls`` last.
+Agents cannot change what the provider reports about a call. No prompts, answers or keys are stored.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ class ModelCall:
     """A call that an agent made to a model, as observed by the model proxy.
 
     Attributes:
-        status: HTTP status, or the status named in an error; 0 without a response.
-        word: the provider's word for the end, such as ``max_tokens``.
-        tools: True if the request offered tools: a call of an agent's loop, not for a title or summary.
-        started, ended: seconds since the epoch.
-        repeated: True if a later call repeated or continued this call.
-        digests: digests of the text, if the call failed or offered no tools.
+    status: HTTP status, or the status named in an error; 0 without a response.
+    word: the provider's word for the end, such as ``max_tokens``.
+    tools: True if the request offered tools: a call of an agent's loop, not for a title or summary.
+    started, ended: seconds since the epoch.
+    repeated: True if a later call repeated or continued this call.
+    digests: digests of the text, if the call failed or offered no tools.
     """
 
     api: Api
@@ -83,7 +82,6 @@ class ModelCall:
 
     @property
     def counted_tokens(self) -> Tokens:
-        """Return the token counts of this call."""
         return Tokens(**{name: getattr(self, name) for name in TOKENS})
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,9 +98,7 @@ def clean_word(said: object) -> str:
 class ObservedCalls:
     """The model calls that the model proxy observed during one run, in order of their start.
 
-    Attributes:
-        calls: the calls, at most the last ``MOST_CALLS``.
-        sums: tokens of the earlier calls, by model.
+    ``calls`` has at most the last ``MOST_CALLS``; ``sums`` the tokens of the earlier calls, by model.
     """
 
     calls: Sequence[ModelCall] = ()
@@ -111,15 +107,11 @@ class ObservedCalls:
 
     @property
     def counted_tokens(self) -> dict[str, Tokens]:
-        """Return the tokens of all calls, by model."""
         return sum_tokens([(call.model, call.counted_tokens) for call in self.calls], self.sums)
 
     @property
     def deciding_call(self) -> ModelCall | None:
-        """Return the call that decides how the run ended: the last call with tools, or else the last call.
-
-        Titles and summaries offer no tools.
-        """
+        """Return the call that decides how the run ended: the last call with tools, or else the last call."""
         return self.loop_calls[-1] if self.loop_calls else None
 
     @property
@@ -167,7 +159,7 @@ class ObservedCalls:
 def find_objection(observed: ObservedCalls, *, ends_by_tool: bool = False) -> str:
     """Return why the observed calls contradict a complete run, or an empty string.
 
-    Runs without observed calls are not contradicted. ``ends_by_tool``: the agent gives its answer by calling a tool.
+    ``ends_by_tool``: the agent gives its answer by calling a tool.
     """
     call = observed.deciding_call
     if call is None or call.end is ModelCallEnd.WELL or (ends_by_tool and call.end is ModelCallEnd.TOOL):
@@ -200,9 +192,8 @@ def check_observed_calls(
 ) -> Completion:
     """Return a run's verdict, corrected if the observed model calls contradict it.
 
-    ``complete`` needs a deciding call that ended well, and no failed call whose text is in ``answer``
-    (``ObservedCalls.find_broken``). A broken-off or silent run gets the error that the provider reported. ``required``:
-    ``complete`` also needs at least one call.
+    ``complete`` needs a deciding call that ended well, and no failed call whose text is in ``answer``. A broken-off or
+    silent run gets the error that the provider reported. ``required``: ``complete`` also needs at least one call.
     """
     call = observed.deciding_call if observed else None
     if completion.kind is ErrorKind.TRANSIENT and call and call.end is ModelCallEnd.ERROR:

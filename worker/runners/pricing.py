@@ -1,7 +1,7 @@
 """Computes the cost of model calls from the tokens that the model proxy counted.
 
 Prices are US dollars per million tokens: ``input``, ``output``, ``cache_read`` and ``cache_write``. Nested tables give
-prices for other models by name; ``*`` in a name matches any text.
+prices for other models by name.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 Prices = Mapping[str, Any]
 
-#: Defaults that are never too low: reading a cached token costs an input token; writing costs this factor more (as at
-#: Anthropic), and keeping it for an hour the second factor more.
+#: Defaults that are never too low: a cached token costs as much as an input token; writing it costs this factor more,
+#: and keeping it for an hour the second factor.
 _WRITE, _HOUR = 1.25, 1.6
 
 
@@ -23,9 +23,9 @@ class Tokens:
     """The number of tokens that a provider counted for model calls.
 
     Attributes:
-        input_tokens: the whole input, including cached tokens.
-        cache_read_tokens, cache_write_tokens: input tokens read from and written to the cache.
-        cache_hour_tokens: written tokens that are kept for an hour.
+    input_tokens: the whole input, including cached tokens.
+    cache_read_tokens, cache_write_tokens: input tokens read from and written to the cache.
+    cache_hour_tokens: written tokens that are kept for an hour.
     """
 
     input_tokens: int = 0
@@ -65,8 +65,7 @@ def find_prices(model: str, prices: Prices) -> Prices:
 def compute_usage(said: Mapping[str, Any], counted: Mapping[str, Tokens], prices: Prices) -> dict[str, Any]:
     """Return the token usage of a run together with its cost in US dollars.
 
-    ``counted`` are tokens per model from the model proxy. Without them, the usage ``said`` by the agent counts, and its
-    own cost if there are no prices.
+    ``counted`` are tokens per model from the model proxy. Without them, the usage ``said`` by the agent counts.
     """
     total = sum(counted.values(), Tokens())
     if not total.input_tokens and not total.output_tokens:

@@ -1,7 +1,4 @@
-"""Interprets errors of model services. Standard library only, because our small agents import this module.
-
-The services' words are in ``service_errors.toml``, words for the end of an answer in ``answer_ends.toml``.
-"""
+"""Interprets errors of model services. Standard library only, because our small agents import this module."""
 
 from __future__ import annotations
 
@@ -66,10 +63,7 @@ def is_temporary(status: int, said: str = "") -> bool:
 
 
 def find_status(error: object, http: int = 0) -> int:
-    """Return the HTTP status in an error's content, or else the response's status ``http``.
-
-    A status in the content counts even inside a gateway's 5xx response.
-    """
+    """Return the HTTP status in an error's content, or else the response's status ``http``."""
     layers = list(_nested_errors(error))
     said = [
         str(layer.get(name)).strip() for layer in layers for name in _CODES if not isinstance(layer.get(name), bool)

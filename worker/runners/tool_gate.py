@@ -1,8 +1,4 @@
-"""Decides by a policy's rules whether a tool call runs, asks or is denied.
-
-Standard library only, for agents' hooks. Rules are mappings as ``ToolRule.to_dict`` writes them; the first matching
-rule decides.
-"""
+"""Decides by a policy's rules whether a tool call runs, asks or is denied. Standard library only, for agents' hooks."""
 
 from __future__ import annotations
 
@@ -42,13 +38,12 @@ _NETWORK_TOOLS = re.compile(r"web|fetch|browser|http|^mcp__", re.IGNORECASE)
 def find_rule(rules: Sequence[Rule], tool: str, arguments: Mapping[str, Any], *, root: str, folder: str) -> Rule:
     """Return the first rule that matches a tool call, or an empty mapping.
 
-    Without a rule, the agent's own permissions decide. Each command of a line is checked by itself, and the strictest
-    result counts. ``root`` is HELIX_ROOT; relative paths in ``arguments`` start at ``folder``, where the agent works.
+    Each command of a line is checked by itself, and the strictest result counts. ``root`` is HELIX_ROOT; relative paths
+    in ``arguments`` start at ``folder``, where the agent works.
     """
     call = _RuledCall(tool, arguments, root, folder)
     parts: list[ShellCommand | None] = [*call.commands] if len(call.commands) == 1 else [*call.commands, None]
     found = [(_find_rule(rules, call, each), each) for each in parts]
-    # Whole lines and wrapped commands may make the result stricter, but need no rule that allows them.
     counts = [rule for rule, part in found if rule or not call.commands or (part and not part.wrapped)]
     return max(counts, key=_rank_rule, default={})
 

@@ -15,7 +15,7 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30f
 def digest_sequences(text: str, *, cut: bool) -> tuple[str, ...]:
     """Return hashes of word sequences from all parts of a text, ignoring case and punctuation.
 
-    The last word of a ``cut`` text is left out, because it may be incomplete.
+    The last word of a ``cut`` text is left out.
     """
     words = _WORD.findall(text.casefold())
     words = words[:-1] if cut and len(words) > 1 else words

@@ -44,10 +44,10 @@ from worker.runners.base import (
     reads_files,
     runs_in_loop,
 )
+from worker.runners.sandbox.guard_client import shared_processes
 from worker.runners.sandbox.process_tags import kill_earlier_deliveries
-from worker.runners.sandbox.processes import shared_processes
 from worker.turns import folders
-from worker.turns.continuation import Continuation, ResumedOutput
+from worker.turns.continued_output import Continuation, ResumedOutput
 from worker.turns.engine_parts import EngineParts
 from worker.turns.event_writer import EventWriter
 from worker.turns.interruptions.kind import RunContext
@@ -63,12 +63,9 @@ class AgentRun:
     """Runs the agent once for an attempt of a turn, after preparing the run's folder, prompt and event log.
 
     Attributes:
-        prompt: the agent's prompt: the user's message, feedback on the last attempt, or a text of the kind of work.
-        unsent: the run's last events, to be stored together with the next transition.
-        answer_used: the run's nonce once the run has used up a person's answer; empty before.
-
-    ``history`` holds the earlier attempts, ``broken`` the text of an interrupted delivery to continue, and
-    ``before_answer`` the agent's text before a question.
+    unsent: the run's last events, to be stored together with the next transition.
+    answer_used: the run's nonce once the run has used up a person's answer; empty before.
+    broken: the text of an interrupted delivery to continue. before_answer: the agent's text before a question.
     """
 
     def __init__(
@@ -95,9 +92,7 @@ class AgentRun:
     async def run_agent(self) -> RunResult:
         """Run the agent until it ends, and return the result. A failed start becomes a result with an error.
 
-        Raises:
-            LeaseLost: another worker has the turn.
-            NotAdmitted: an admission refused the run; no agent was started.
+        Raises ``LeaseLost``, or ``NotAdmitted`` if an admission refused the run.
         """
         try:
             runner, order = (
@@ -299,7 +294,6 @@ class AgentRun:
             token=self._lease.claim.token,
             tools=reads_files(runner),
         )
-        # If worker and guard were killed together, processes of the earlier delivery may still run.
         if (
             turn.delivery > 1
             and not self._lease.continued

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import structlog
 from kombu.exceptions import OperationalError
 
-from api_client.broker import celery_settings
 from api_client.broker.announcer import publish_chain
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import (
@@ -34,17 +34,17 @@ from api_client.contract.tasks import (
 from api_client.contract.worker_order import WorkerOrder
 from api_client.store.connection import SingleConnection
 from api_client.turns.record.ledger import Ledger
-from worker.agents import build_runner
 from worker.agents.model_availability import ModelAvailability
+from worker.agents.runner_lookup import build_runner
 from worker.celery.application import TurnsApp, build_own_queue, expire_queue
 from worker.celery.consumer_bridge import ConsumerBridge
 from worker.celery.task_events import GATHER_SECONDS, Task, TaskEventBuffer, TaskEventReport
-from worker.runners.sandbox import processes
+from worker.runners.sandbox import guard_client
 from worker.turns import folders
 from worker.turns.engine_parts import EngineParts
 from worker.turns.flower_text import describe_loss
-from worker.turns.leases.host import Host, find_obstacle
 from worker.turns.leases.lease import LeaseKeeper
+from worker.turns.leases.machine_health import Host, find_obstacle
 from worker.turns.leases.reaper import Reaper
 from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat
 from worker.turns.loops.loop import Loop
@@ -80,9 +80,8 @@ class IsolatedRunner(Protocol):
 class Engine:
     """Receives tasks from Celery and carries out their turns in an event loop; each worker process has one engine.
 
-    Args:
-        watchers, looking: further watchers for the second loop, and their connection to the store.
-        alone: whether this process carries out a single task.
+    ``watchers`` and ``looking`` are further watchers for the second loop, and their connection to the store; ``alone``:
+    this process carries out a single task.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class Engine:
         self._celery = celery
         self._quiet = TurnsApp("helix-turns-probe", set_as_current=False)
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
-        #: Whether an operator ended this process, so that the supervisor does not restart it.
+        #: True if an operator ended this process, so that the supervisor does not restart it.
         self.stays_down = False
         self._polling_loop = polling_loop = polling_loop or SingleConnection(settings)
         self._reaper = Reaper(
@@ -157,7 +156,7 @@ class Engine:
     def start(self) -> None:
         """Start the engine's threads, its event loop and the process that supervises the agents."""
         threading.Thread(target=self._wait_for_shut_down, name="shutdown", daemon=True).start()
-        processes.shared_processes().start_guard()
+        guard_client.shared_processes().start_guard()
         self._ability.check_models()
         self.loop.start()
         self.leases.start()
@@ -166,11 +165,8 @@ class Engine:
     def start_task(self, task: Task) -> bool:
         """Start a received Celery task without waiting for its end. Return False if there is nothing to do.
 
-        Called in the Celery worker's loop.
-
-        Raises:
-            ValueError: the task is not a task of a turn.
-            KeyError: an argument is missing.
+        Called in the Celery worker's loop. Raises ``ValueError`` for a task that is no turn's, ``KeyError`` if an
+        argument is missing.
         """
         if task.name == PROBE:
             self._taken += 1
@@ -213,7 +209,6 @@ class Engine:
     ) -> None:
         _TASK.set(report)
         report.begin()
-        # Each task has its own context, which ends with the task.
         structlog.contextvars.bind_contextvars(turn_id=turn_id, session_id=session_id, attempt=chain_task.attempt)
         try:
             await self.service.carry_out_task(chain_task, turn_id, session_id, slot_hold=slot_hold, report=report)
@@ -299,7 +294,6 @@ class Engine:
     def _publish_probe(self, queue: str) -> None:
         try:
             kwargs = {"queue": queue, "nonce": ""}
-            # Without declare=[] every probe would cost the broker eight commands.
             self._quiet.send_task(PROBE, kwargs=kwargs, queue=queue, expires=60.0, retry=False, declare=[])
         except (OperationalError, OSError) as error:
             log.info("probe.not_published", queue=queue, error=type(error).__name__)
@@ -313,8 +307,8 @@ class Engine:
     ) -> bool:
         """Publish the remaining tasks of a turn to Celery, starting with ``chain_task``. Return False on failure.
 
-        The reaper repeats failed announcements. Turns that ran before are ``preferred`` to new turns. If
-        ``worker`` is given, the tasks go to the queue of that worker process, where they soon expire.
+        Turns that ran before are ``preferred`` to new turns. With ``worker``, the tasks go to the queue of that worker
+        process, where they soon expire.
         """
         report = _TASK.get()
         task = report.task if report else None
@@ -334,7 +328,7 @@ class Engine:
     def shut_down(self) -> None:
         """Start the shutdown: hand over waiting turns at once, and give running agents some time to finish.
 
-        Safe in signal handlers: takes no lock, because a second signal may interrupt the first handler.
+        Takes no lock, because a second signal may interrupt the first handler.
         """
         if not self._ends:
             self._ends = True
@@ -343,7 +337,6 @@ class Engine:
     def _wait_for_shut_down(self) -> None:
         while os.read(self._asked, 1):
             asked_at = time.monotonic()
-            # Turns handed over while Celery still takes messages could come back.
             give_up = time.monotonic() + _CANCEL_SECONDS
             while self.bridge.listens and time.monotonic() < give_up:
                 self.bridge.wake()
@@ -365,4 +358,4 @@ class Engine:
         self.loop.close()
         self._threads.close()
         self._agents.close()
-        processes.shared_processes().stop_guard()
+        guard_client.shared_processes().stop_guard()

@@ -15,14 +15,14 @@ from worker.agents.model_availability import ModelAvailability
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.repair import RepairResult
 from worker.runners.base import BuildRunner
-from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
+from worker.turns.leases.machine_health import Host
 from worker.turns.loops.threads import Threads
 from worker.turns.run_admissions import RunAdmissions
 from worker.turns.session_files import SessionFiles, SharedFolder
 from worker.turns.validation_pool import ValidationCase
 
-#: Publishes a turn's next task to Celery; receives the task, the turn id and the session id. Blocks.
+#: Publishes a turn's next task to Celery. Blocks.
 Announce = Callable[[ChainTask, str, str], object]
 #: Publishes a turn's next task to the worker process named in the last argument.
 Ring = Callable[[ChainTask, str, str, str], object]
@@ -55,7 +55,7 @@ class EngineParts:
     isolate: Announce
     #: Announces a turn that never ran, if the broker and the store are different servers.
     announce_released: Announce = lambda _link, _turn_id, _session_id: None
-    #: Whether this process is shutting down and starts no more agents.
+    #: True once this process is shutting down and starts no more agents.
     ends: Callable[[], bool] = lambda: False
     ring: Ring = lambda _link, _turn_id, _session_id, _worker: None
     ability: ModelAvailability = field(default_factory=ModelAvailability)

@@ -1,7 +1,6 @@
 """Streams an agent's events to its turn's log during the run.
 
-Only one append is in flight; further events are joined meanwhile, so that a slow store costs granularity but no text.
-The last events are left to the commit of the run.
+Only one append is in flight; further events are joined meanwhile. The last events are left to the commit of the run.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ log = structlog.get_logger()
 
 #: Most characters of output that may be left to the commit, which stores the whole answer anyway.
 _LEFT = 16_384
-#: Most characters of output in one append; longer commands would block the store for everybody.
+#: Most characters of output in one append, so that no command blocks the store for long.
 _MOST = 65_536
 
 
@@ -89,8 +88,7 @@ class EventWriter:
     async def close(self) -> list[Body]:
         """Wait for the append in progress, and return the events that are not yet in the log.
 
-        The caller must store the returned events before any other event. Raises unexpected errors of an append,
-        but neither a lost lease nor an unavailable store.
+        The caller must store the returned events before any other event. Raises unexpected errors of an append.
         """
         if self._beginning:
             self._beginning.cancel()  # the last output is left to the commit

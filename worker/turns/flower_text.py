@@ -1,7 +1,4 @@
-"""Texts that Flower shows to operators for running and finished tasks.
-
-The texts contain ids, numbers and codes, but no content of a turn.
-"""
+"""Texts that Flower shows for running and finished tasks: ids, numbers and codes, but no content of a turn."""
 
 from __future__ import annotations
 

@@ -51,8 +51,7 @@ _OF_A_RUN = frozenset({"marks"})
 def locate_turn_folder(settings: Settings, turn: Turn) -> Path:
     """Return the folder that holds the files of a turn. All turns of a chat session share one folder.
 
-    Raises:
-        SettingsError: this worker lacks the folder that the kind of work needs.
+    Raises ``SettingsError`` if this worker lacks the folder that the kind of work needs.
     """
     return find_turn_work(turn).locate_folder(settings, turn)
 
@@ -103,9 +102,9 @@ def prepare_delivery(
     ``confirm`` raises if another worker holds the turn.
 
     Raises:
-        DeliveryTakenError: this delivery was started before.
-        OSError: the folder cannot be written.
-        SettingsError: this worker lacks the folder of the kind of work.
+    DeliveryTakenError: this delivery was started before.
+    OSError: the folder cannot be written.
+    SettingsError: this worker lacks the folder of the kind of work.
     """
     workdir = locate_turn_folder(settings, turn)
     if not needed:
@@ -145,8 +144,7 @@ def locate_other_delivery(directory: Path, turn: Turn, attempt: int, delivery: i
 def take_over_files(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> None:
     """Move the files written since the agent's question from earlier folders into the current delivery's folder.
 
-    ``asked_in`` is the delivery that asked the question. Each entry is moved as a whole; if the worker dies in
-    between, the next worker moves the rest.
+    ``asked_in`` is the delivery that asked the question. If the worker dies in between, the next worker moves the rest.
     """
     attempts = locate_turn_folder(settings, turn) / "attempts"
     with open_folder(attempts) as above, open_folder(delivery_name(turn.turn_id, attempt, turn.delivery), above) as own:
@@ -170,8 +168,7 @@ def _move_entry(name: str, left: int, own: int) -> None:
 def find_recorded_attempts(settings: Settings, claim: LeaseClaim, runners: BuildRunner, *, continued: bool) -> range:
     """Return the numbers of the attempts whose recordings can be deleted once the task's result is stored.
 
-    These are the task's own attempt and, unless the same worker carried out the preceding task (``continued``), all
-    attempts before.
+    ``continued``: the same worker carried out the preceding task, so only the task's own attempt counts.
     """
     attempt, runs = claim.chain_task.attempt, runs_agent(claim.chain_task.task)
     if (continued and not runs) or not may_be_recorded(settings, claim.turn, runners):
@@ -211,7 +208,7 @@ def _find_differing(own: WrittenFiles, files: Mapping[str, str]) -> dict[str, st
     return {name: text for name, text in files.items() if own.files.get(name) != text}
 
 
-#: Finished deliveries without files, which need not be read again.
+#: Finished deliveries without files.
 _wrote_nothing = RecentEntries[str, bool](most=256)
 
 
@@ -231,10 +228,9 @@ class AnswerFiles:
     """Holds the files that belong to an answer, and the problems found in them.
 
     Attributes:
-        files: the texts by file name.
-        not_own: the files that the answer's own attempt did not write in this form.
-        refused: the reasons why files of the own attempt are refused, by name.
-        lost: issues about content that a new version of a file lost.
+    not_own: the files that the answer's own attempt did not write in this form.
+    refused: the reasons why files of the own attempt are refused, by name.
+    lost: issues about content that a new version of a file lost.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
@@ -246,12 +242,8 @@ class AnswerFiles:
 def collect_answer_files(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> AnswerFiles:
     """Collect the files that belong to the last attempt's answer, including files from earlier attempts.
 
-    Each delivery writes to its own folder, and an agent asked for a part only does not repeat its other files.
-    ``response.md`` is the answer itself and belongs to its own attempt only.
-
-    Raises:
-        SettingsError: this worker lacks the folder of the kind of work.
-        OSError: a file cannot be read.
+    An agent asked for a part only does not repeat its other files. ``response.md`` belongs to its own attempt only.
+    Raises ``SettingsError`` or ``OSError``.
     """
     delivered = [_read_delivered(settings, turn, record) for record in records]
     own = delivered[-1]

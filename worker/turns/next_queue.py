@@ -1,7 +1,6 @@
-"""Chooses the queue from which a worker takes its next message.
+"""Chooses the queue from which a worker takes its next message: turns that waited before come first.
 
-Turns that waited before come first: lost runs, retries and all announcements of a reaper use the preferred queue. After
-``PREFERRED_IN_A_ROW`` preferred messages the other queues get a turn, so that failing turns block nobody.
+After ``PREFERRED_IN_A_ROW`` preferred messages the other queues get a turn, so that failing turns block nobody.
 """
 
 from __future__ import annotations

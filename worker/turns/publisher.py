@@ -1,8 +1,7 @@
 """Publishes accepted answers: seals the answer in the store, then writes the session's files.
 
 After the seal a cancellation is too late, and a worker that takes the turn over publishes the same answer. Every step
-may therefore happen twice, or be interrupted anywhere. A newer holder of the folder removes older fences, so a missing
-fence is created again before the lease is confirmed.
+may therefore happen twice, or be interrupted anywhere.
 """
 
 from __future__ import annotations
@@ -48,10 +47,7 @@ def accept_with_files(
     record: AttemptRecord,
     files: Mapping[str, str] | None = None,
 ) -> Transition:
-    """Publish an accepted answer with files from earlier attempts, and return the transition to store.
-
-    Blocks, so call this function in a thread.
-    """
+    """Publish an accepted answer with files from earlier attempts, and return the transition to store. Blocks."""
     turn = lease.claim.turn
     mended = dict[str, str]()
     if transition.outcome and transition.outcome.success:
@@ -69,19 +65,18 @@ async def publish_answer(
 ) -> Transition:
     """Seal an accepted answer in the store, then write its files. Return the transition to store.
 
-    Unsuccessful transitions are returned unchanged. A turn cancelled before the seal is not published; the commit ends
-    the turn.
+    Unsuccessful transitions are returned unchanged. A turn cancelled before the seal is not published.
 
     Args:
-        files: all files of the answer by name; None for the delivery's own and repaired files.
-        ended: attempts whose recordings are obsolete after the seal.
+    files: all files of the answer by name; None for the delivery's own and repaired files.
+    ended: attempts whose recordings are obsolete after the seal.
 
     Raises:
-        LeaseLost: another worker has the turn.
-        SettingsError: the kind of work's folder is missing; nothing was sealed now.
-        SessionFilesError: the session's files cannot be saved.
-        OSError: this machine is sick, and another machine can publish.
-        ValidationHeldBack: answers are not accepted at the moment.
+    LeaseLost: another worker has the turn.
+    SettingsError: the kind of work's folder is missing; nothing was sealed now.
+    SessionFilesError: the session's files cannot be saved.
+    OSError: this machine is sick, and another machine can publish.
+    ValidationHeldBack: answers are not accepted at the moment.
     """
     turn, transition = lease.claim.turn, accepted.transition
     if transition.outcome is None or not transition.outcome.success:
@@ -112,7 +107,7 @@ def _write_files(
     except OSError as error:
         if parts.host.probe_now() and not lease.claim.accepted:
             raise
-        # The record keeps the answer, so a full disk must not cost its user an accepted answer.
+        # A full disk must not cost the user an accepted answer, which the record keeps.
         log.error("answer.not_published", error=str(error))
     pass_failpoint("answer.published")
     forget_runs(parts.settings, turn, ended)

@@ -32,12 +32,9 @@ class RunAdmissions:
             self._admissions = [each for each in admissions if type(each).admit_run is not Admission.admit_run]
 
     async def admit_run(self, turn: Turn, model: str) -> None:
-        """Ask every check whether the turn may run its agent once more.
+        """Ask every check whether the turn may run its agent once more. Raises ``NotAdmitted``.
 
         A check that cannot reach the store allows the run.
-
-        Raises:
-            NotAdmitted: a check refused the run.
         """
         for each in self._admissions:
             try:

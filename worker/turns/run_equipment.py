@@ -1,8 +1,4 @@
-"""Equipment of agent runs beside their sandbox, such as a tool gateway: a port for plug-ins.
-
-Plug-ins name classes derived from ``RunEquipment`` by entry points (docs/ARCHITECTURE.md). Each worker process makes an
-object of each class.
-"""
+"""Equipment of agent runs beside their sandbox, such as a tool gateway: a port for plug-ins (docs/ARCHITECTURE.md)."""
 
 from __future__ import annotations
 
@@ -30,8 +26,8 @@ log = structlog.get_logger()
 class RunControl:
     """Tells a runner when its agent must end: when the lease ends, or when equipment suspends or aborts the run.
 
-    All methods may be called from any thread. Equipment puts evidence about the run into ``evidence``, and the agent's
-    calls that it observed into ``observed``.
+    Thread-safe. Equipment puts evidence about the run into ``evidence``, and the calls that it observed into
+    ``observed``.
     """
 
     def __init__(self, lease: Lease, emit: Emit) -> None:
@@ -88,9 +84,9 @@ class EquipmentContext:
     """The facts and functions about a run that run equipment may use.
 
     Attributes:
-        token: the lease's fencing token; commands to the store must compare it.
-        control: ends the run, and reports about it.
-        use_up: records that this run uses up a person's answer, and returns whether it may. Call from a thread.
+    token: the lease's fencing token; commands to the store must compare it.
+    control: ends the run, and reports about it.
+    use_up: records that this run uses up a person's answer, and returns whether it may. Call from a thread.
     """
 
     turn: Turn

@@ -21,7 +21,7 @@ async def collect_evidence(
 ) -> dict[str, Any]:
     """Collect the facts that validation rules need about a finished run. Return the facts by rule name.
 
-    ``before`` is the record of the same attempt, if the run continued the record's text.
+    ``before`` is the record of the same attempt, if the run continued its text.
     """
     rules = _find_collecting_rules(parts, turn) if find_work(turn.request).in_session else ()
     if not rules:

@@ -59,7 +59,6 @@ class TaskReport(Protocol):
         return
 
     def end_task(self, words: str, *, failed: bool = False) -> None:
-        """Report that the task ended; ``words`` describes the result."""
         return
 
     def next_task_id(self, _link: ChainTask | None) -> str:
@@ -89,7 +88,7 @@ class TurnService:
 
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
-        #: Why this process cannot validate recent turns, by turn id; a later version may know their rules.
+        #: Why this process cannot validate recent turns, by turn id.
         self._unknown = RecentEntries[str, str](most=256)
 
     async def carry_out_task(
@@ -104,13 +103,9 @@ class TurnService:
     ) -> None:
         """Carry out a task of a turn, and continue with the turn's next tasks while slots are free.
 
-        A task that is not carried out in place is announced. ``slot_hold`` holds the turn's slots; without it only the
-        first task is carried out. ``alone`` means that this process does nothing else.
-
-        Raises:
-            RedisError: the store stayed away; the turn will be delivered again.
+        ``slot_hold`` holds the turn's slots; without it only the first task is carried out. ``alone``: this process
+        does nothing else. Raises ``RedisError`` if the store stayed away; the turn will be delivered again.
         """
-        # Without slots no further task runs in place.
         context = _TurnContext(slot_hold or SlotHold(Slots({})), report or NoTaskReport(), alone)
         await pass_failpoint_async("task.received")
         if why := self.parts.host.sick or (
@@ -138,7 +133,6 @@ class TurnService:
         try:
             attempts = await self.parts.ledger.read_attempts(claim)
             report.start_task(describe_start(turn, chain_task, attempts))
-            # Another worker starts the agent at once.
             if self.parts.ends() and find_queue(chain_task.task) == RUN_QUEUE:
                 transition = give_back_task(turn, chain_task, "shutdown")
             else:
@@ -155,7 +149,7 @@ class TurnService:
             report.end_task("WorkerLost: another worker has the turn", failed=True)
             return None
         outcome = done.outcome if isinstance(done, CommitResult) else ""
-        # The task failed if it gave the turn up or ended the turn without an answer. A cancellation is no failure.
+        # The task failed if it gave the turn up or ended the turn without an answer.
         failed = bool(outcome) and (chain_task.task == FAIL or outcome not in {*_SUCCESSES, Outcome.CANCELLED})
         report.end_task(describe_end(turn, chain_task, transition, outcome), failed=failed)
         if not outcome and transition.next and transition.next.task == all_tasks()[chain_task.task].checked_by:
@@ -170,10 +164,7 @@ class TurnService:
     async def _store_result(
         self, lease: Lease, attempts: list[AttemptRecord], transition: Transition, context: _TurnContext
     ) -> tuple[ChainTask, Transition, LeaseClaim | CommitResult]:
-        """Store a task's transition, together with the verdict if the answer can be validated immediately.
-
-        Return the last task carried out, its transition, and the store's reply.
-        """
+        """Store a task's transition, together with the verdict if the answer can be validated immediately."""
         chain_task, turn, report = lease.claim.chain_task, lease.claim.turn, context.report
         validated: ValidatedRun | None = None
         if transition.next and transition.next.task == VALIDATE and self._runs_in_place(lease, transition, context):
@@ -193,10 +184,7 @@ class TurnService:
     async def _store_transition(
         self, lease: Lease, transition: Transition, context: _TurnContext
     ) -> LeaseClaim | CommitResult:
-        """Save the session's files, then store the transition with a reference to these files.
-
-        A turn also ends if its files cannot be saved; the session then keeps its earlier files.
-        """
+        """Save the session's files, then store the transition with a reference to these files."""
         files, chain_task = "", lease.claim.chain_task
         try:
             files = (
@@ -224,7 +212,7 @@ class TurnService:
     def _runs_in_place(self, lease: Lease, transition: Transition, context: _TurnContext) -> bool:
         """Take a free slot for the next task. Return True if this process continues with that task.
 
-        A repeated task may go to another process, and the delivery before the last strike needs a process of its own.
+        The delivery before the last strike needs a process of its own.
         """
         if (
             transition.next is None
@@ -266,10 +254,7 @@ class TurnService:
     async def _request_claim(
         self, chain_task: ChainTask, turn_id: str, session_id: str, context: _TurnContext
     ) -> LeaseClaim | ClaimRefusal:
-        """Ask the store for a claim on the turn. A worker with an idle agent of the session gets precedence.
-
-        That worker has ``affinity_patience`` seconds for this.
-        """
+        """Ask the store for a claim on the turn. A worker with an idle agent of the session gets precedence."""
         lack = (
             (chain_task.task not in TASKS and await self._find_lack(turn_id, chain_task))
             or self._unknown.get(turn_id)
@@ -319,8 +304,7 @@ class TurnService:
     async def _handle_wrong_setup(self, lease: Lease, transition: Transition, failing: PendingFailure) -> Transition:
         """Hand a task over to other workers if the task fails only because of this worker's configuration.
 
-        Each capable worker tries once; after that the turn itself or the whole installation is to blame. Turns wait for
-        a worker if none offers the model, has the folder, or knows a rule.
+        Each capable worker tries once; after that the turn itself or the whole installation is to blame.
         """
         turn, chain_task = lease.claim.turn, lease.claim.chain_task
         cannot = await self.parts.threads.do_file_work(self.parts.ability.check_models)
@@ -342,10 +326,7 @@ class TurnService:
         return self.parts.policies.find_problem(turn) or (f"it has no validator {strange[0]!r}" if strange else "")
 
     async def _announce_next(self, claim: LeaseClaim, transition: Transition, done: CommitResult) -> None:
-        """Announce the next task to Celery, or the next turn of the session if this turn ended.
-
-        A failure is harmless, because a reaper announces missed tasks.
-        """
+        """Announce the next task to Celery, or the next turn of the session if this turn ended."""
         turn_id, session_id = claim.turn.turn_id, claim.turn.request.session_id
         if done.outcome:
             log.info("turn.finished", outcome=done.outcome, attempt=claim.chain_task.attempt)

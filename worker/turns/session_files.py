@@ -17,21 +17,15 @@ class SessionFiles(Protocol):
     async def restore_files(self, lease: Lease) -> None:
         """Restore the session's folder to the state stored with the session's last transition.
 
-        Raises:
-            LeaseLost: another worker has the turn.
-            OSError: the folder cannot be written.
-            SessionFilesError: the files cannot be fetched.
+        Raises ``LeaseLost``, ``OSError`` or ``SessionFilesError``.
         """
         ...
 
     async def save_files(self, lease: Lease, *, bounded: bool = True) -> str:
         """Save the session's folder. Return a reference to store with the transition, or an empty string.
 
-        If ``bounded``, size limits apply, and the call waits for an unavailable store as long as the lease
-        allows.
-
-        Raises:
-            SessionFilesTooLarge: too many files, or too many bytes if ``bounded``.
+        If ``bounded``, size limits apply, and the call waits for an unavailable store as long as the lease allows.
+        Raises ``SessionFilesTooLarge``.
         """
         ...
 

@@ -30,7 +30,6 @@ class ShadowRules(ShadowCheck):
     """Checks answers against a policy's shadow rules, whose verdicts are counted but never reject an answer."""
 
     def applies_to(self, turn: Turn) -> bool:
-        """Return True if the turn's policy has shadow rules."""
         applied = AppliedPolicy.from_request(turn.request)
         return bool(applied and applied.shadow)
 

@@ -52,10 +52,7 @@ class Slots:
         return self._next.order_queues(list(filter(self.count_free, queues)))
 
     def queues_to_poll(self, queues: Sequence[str]) -> list[str]:
-        """Return the queues to poll now: none for a moment if only the validation queue has free slots.
-
-        Such a poll must be interrupted when an agent slot becomes free, which costs more than a short turn.
-        """
+        """Return the queues to poll now: none for a moment if only the validation queue has free slots."""
         order = self.order_queues(queues) if self.is_open() else []
         if len(queues) <= 1 or not order:
             return order
@@ -98,8 +95,7 @@ class Slots:
 class SlotHold:
     """The slots that a turn holds while a process works on several of the turn's tasks in a row.
 
-    A turn keeps its agent slot during validation, so that its agent can run again at once. The validation pool
-    limits concurrent validations itself.
+    A turn keeps its agent slot during validation, so that its agent can run again at once.
     """
 
     def __init__(self, slots: Slots, *queues: str) -> None:
@@ -122,6 +118,5 @@ class SlotHold:
             self._slots.give_back(other)
 
     def release_all(self) -> None:
-        """Return every slot that the turn holds."""
         while self._held:
             self._slots.give_back(self._held.pop())

@@ -36,9 +36,7 @@ log = structlog.get_logger()
 async def carry_out_task(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
     """Carry out the claimed task of a turn and return the resulting transition.
 
-    Raises:
-        LeaseLost: another worker has the turn.
-        SettingsError: this worker is not configured for the task.
+    Raises ``LeaseLost``, or ``SettingsError`` if this worker is not configured for the task.
     """
     turn, task, threads = lease.claim.turn, lease.claim.chain_task.task, parts.threads
     if task not in tasks.TASKS and not tasks.runs_agent(task):
@@ -57,8 +55,7 @@ async def carry_out_task(parts: EngineParts, lease: Lease, attempts: list[Attemp
 async def forget_recordings(parts: EngineParts, lease: Lease, following: LeaseClaim | None, *, published: bool) -> None:
     """Delete the recorded runs that no worker needs after the task's transition was stored.
 
-    ``following`` is the claim of the next task if that task runs in place. If ``published`` is set, the recordings were
-    removed with the publication of the answer.
+    ``following`` is the claim of the next task if that task runs in place. ``published``: the publication removed them.
     """
     claim = lease.claim
     ended = folders.find_recorded_attempts(parts.settings, claim, parts.runners, continued=lease.continued)
@@ -142,5 +139,4 @@ def _fail_turn(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) 
     return after_giving_up(turn, chain_task, turn.failing or PendingFailure(), issues)
 
 
-#: Tasks that may validate in a child or write files, and so need a thread.
 _IN_CHECKS = {tasks.FALLBACK: _repair_answer, tasks.FAIL: _fail_turn, tasks.RESUME: _carry_out_decision}

@@ -1,8 +1,7 @@
 """Validates an attempt's answer, in the task ``turn.validate`` or directly after the run.
 
-Answers of ordinary length are validated in the event loop if all validators are our own
-(``ValidationCase.bounded``), otherwise in threads and children. In the loop the run and its verdict become one
-transition, because validation takes less time than storing the run separately.
+Short answers are validated in the event loop if all validators are our own, together with the run's transition;
+otherwise in threads and children.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from worker.turns import folders, publisher
 from worker.turns.engine_parts import EngineParts
 from worker.turns.folders import AnswerFiles
 from worker.turns.leases.lease import Lease
-from worker.turns.shadow_checks import SHADOW_CHECKS
+from worker.turns.shadow_check_registry import SHADOW_CHECKS
 from worker.turns.transitions.after_validation import after_validation, fail_unvalidated
 from worker.turns.transitions.usage import Usage, charge_validation
 from worker.turns.transitions.validated_run import ValidatedRun
@@ -89,11 +88,7 @@ async def validate_at_once(
 ) -> ValidatedRun | None:
     """Validate a run's answer before the run is stored. Return one transition for both, or None if that is impossible.
 
-    ``attempts`` are the earlier attempts and what is known of this attempt. An accepted answer is published, and the
-    recordings of finished runs are removed.
-
-    Raises:
-        LeaseLost: another worker has the turn.
+    An accepted answer is published. Raises ``LeaseLost``.
     """
     turn = lease.claim.turn
     if any(each.applies_to(turn) for each in SHADOW_CHECKS):
@@ -151,12 +146,9 @@ def build_case(
     before: Sequence[AttemptRecord],
     runs: Sequence[AttemptRecord] = (),
 ) -> ValidationCase:
-    """Build the input for validating an answer. ``before`` are the turn's earlier attempts.
+    """Build the input for validating an answer. Raises ``ValidatorsUnavailable``.
 
-    ``runs`` are the attempts whose runs the answer may describe, oldest first.
-
-    Raises:
-        ValidatorsUnavailable: the turn's policy file is missing or invalid.
+    ``before`` are the turn's earlier attempts; ``runs`` those whose runs the answer may describe, oldest first.
     """
     request = turn.request
     try:
@@ -202,6 +194,5 @@ def _decide_transition(
         fault = describe_fault(error)
     if not fault:
         return transition
-    # A repeated delivery would fail the same way.
     log.error("judging.failed", turn_id=turn.turn_id, chain_task=str(chain_task), error=fault)
     return fail_unvalidated(chain_task, fault, "internal_error")

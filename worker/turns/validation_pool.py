@@ -1,9 +1,7 @@
 """Validation pool: runs validators in child processes, with limits on time and memory.
 
-A runaway regular expression holds the interpreter lock, and would cost all leases of the process. Only our own
-validators run in the worker itself, on texts of ordinary length, which bounds their time
-(tests/unit/enforcement/test_foreign_input.py). A child that overruns is killed; then the answer is read without
-validators, and the validators are run one by one to find the guilty ones.
+A runaway regular expression holds the interpreter lock, and would cost all leases of the process. A child that overruns
+is killed; then the validators are run one by one to find the guilty ones.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from worker.enforcement.validator_process import MEMORY_MB, MOST_CHARACTERS, lim
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import make_issue
 from worker.enforcement.validators.registry import build_validators
-from worker.external import provide_services
+from worker.external.local_services import provide_services
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -59,12 +57,11 @@ class ValidationCase:
     """An answer with everything that another process needs to validate or repair it.
 
     Attributes:
-        text: the raw answer of a new attempt, or the validated answer to repair.
-        history: the earlier attempts; all attempts for a repair.
-        file: the policy file that defines the names, if any.
-        policy: the order of repairs.
-        fresh: whether a person asked again or another model took over.
-        feedback: the feedback given to the agent; empty for a first or fresh attempt.
+    text: the raw answer of a new attempt, or the validated answer to repair.
+    history: the earlier attempts; all attempts for a repair.
+    file: the policy file that defines the names, if any.
+    fresh: whether a person asked again or another model took over.
+    feedback: the feedback given to the agent; empty for a first or fresh attempt.
     """
 
     text: str
@@ -89,8 +86,7 @@ class ValidationCase:
     def bounded(self) -> bool:
         """Return True if validation is so quick that it needs no child process.
 
-        All validators must be ours, declare their time bounded by these texts, and not touch the file system;
-        the texts must be short.
+        All validators must be ours, declare their time bounded by these texts, and not touch the file system.
         """
         if not set(self.rules) <= _OURS:
             return False
@@ -167,8 +163,8 @@ def _find_chosen(case: ValidationCase) -> Attempt:
 class ValidationPool:
     """Validates and repairs answers in child processes with a time limit. Thread-safe.
 
-    The limit of ``seconds`` does not count waits for programs and models. ``children`` limits the concurrent
-    validations; ``memory_mb`` limits the memory of a child, in MiB.
+    ``seconds`` limits a validation without waits for programs and models, ``children`` the concurrent validations, and
+    ``memory_mb`` the memory of a child, in MiB.
     """
 
     def __init__(self, seconds: float, children: int | None = None, memory_mb: int = MEMORY_MB) -> None:
@@ -176,10 +172,7 @@ class ValidationPool:
         self._children = _ChildPool(children or os.cpu_count() or 1, memory_mb)
 
     def validate_answer(self, case: ValidationCase) -> Attempt:
-        """Validate a new answer. Report a validator that takes too long or crashes as ``VALIDATOR_ERROR``.
-
-        The content guard is reported if our own code does; then the best earlier answer still counts.
-        """
+        """Validate a new answer. Report a validator that takes too long or crashes as ``VALIDATOR_ERROR``."""
         found = self._work_in_parts(validate_case, case)
         if found is not None:
             return found
@@ -203,10 +196,7 @@ class ValidationPool:
         return RepairResult(text=case.text, issues=issues)
 
     def _work_in_parts(self, work: Callable[[ValidationCase], Found], case: ValidationCase) -> Found | None:
-        """Return the result with an issue for each validator that takes too long or crashes.
-
-        Return None if our own code does: then each attempt at a result would take as long, so only one more is made.
-        """
+        """Return the result with an issue for each validator that takes too long or crashes."""
         found = self._try_work(work, case)
         if found is not None:
             return found
@@ -334,7 +324,6 @@ def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
         except EOFError:
             return
         try:
-            # Report how long the validators may wait for programs and models; a repair validates several times.
             pipe.send(MAX_ROUNDS * sum(validator.patience for validator in _build_case_validators(case)))
             with limit_memory(memory_mb):
                 found = work(case)

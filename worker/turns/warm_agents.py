@@ -1,7 +1,4 @@
-"""Keeps the store's record of idle agents and the idle agents of this process consistent.
-
-A run of a session on any worker makes idle agents of that session elsewhere useless.
-"""
+"""Keeps the store's record of idle agents and the idle agents of this process consistent."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from functools import cached_property
 from api_client.contract.settings import Settings
 from api_client.store.connection import SingleConnection
 from api_client.turns.record.ledger import Ledger
-from worker.agents import build_runner
 from worker.agents.model_availability import find_permanent_obstacle
+from worker.agents.runner_lookup import build_runner
 from worker.runners.base import Runner
 from worker.runners.warm import idle_agents
 from worker.runners.warm.agent_lifecycle import SpareRunner, WarmLimits, WarmRunner
@@ -36,10 +33,7 @@ def _list_runners(settings: Settings) -> list[Runner]:
 
 
 class WarmAgents:
-    """Keeps the store informed about the idle agents of this process.
-
-    While no agent is idle, polling does not use the store.
-    """
+    """Keeps the store informed about the idle agents of this process."""
 
     def __init__(
         self,
@@ -60,10 +54,7 @@ class WarmAgents:
         return [runner for runner in _list_runners(self._settings) if isinstance(runner, SpareRunner)]
 
     async def poll(self) -> None:
-        """Delete the store's records of exited agents, and stop agents whose session has moved to another worker.
-
-        While this process ``takes`` turns, spare agents are started for the sessions likely to continue here.
-        """
+        """Delete the store's records of exited agents, and stop agents whose session has moved to another worker."""
         for runner in self._preparing_runners if self._takes() else ():
             self._agents.foresee_spares(runner, self._limits)
         for _, session_id in self._agents.pop_ended_sessions():

@@ -1,7 +1,4 @@
-"""The worker's interface for kinds of work; ``api_client.contract.work`` has the client's.
-
-Chat messages are the built-in kind; packages add other kinds by entry points (docs/ARCHITECTURE.md).
-"""
+"""The worker's interface for kinds of work; ``api_client.contract.work`` has the client's."""
 
 from __future__ import annotations
 
@@ -42,8 +39,7 @@ class TurnWork:
     def locate_folder(self, settings: Settings, turn: Turn) -> Path:
         """Return the folder for the turn's files, by default the folder of the session.
 
-        Raises:
-            SettingsError: this worker lacks a required folder; another worker may have it.
+        Raises ``SettingsError`` if this worker lacks a required folder.
         """
         return session_directory(settings.sessions_dir, turn.request.session_id)
 
@@ -54,8 +50,7 @@ class TurnWork:
     def write_prompt(self, settings: Settings, turn: Turn, history: History) -> str:
         """Return the agent's prompt, or an empty string to use the user's message or the feedback.
 
-        Raises:
-            SettingsError: this worker may not run the agent.
+        Raises ``SettingsError``.
         """
         return ""
 
@@ -72,9 +67,7 @@ class TurnWork:
     async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
         """Carry out a task that is specific to this kind of work and runs no agent. Return the transition.
 
-        Raises:
-            LeaseLost: another worker has the turn.
-            SettingsError: this worker is not configured for the task.
+        Raises ``LeaseLost``, or ``SettingsError`` if this worker is not configured for the task.
         """
         raise SettingsError([f"no work for the task {lease.claim.chain_task.task}"])
 
@@ -90,7 +83,6 @@ class TurnWork:
             files = {**own, **accepted.mended}
         if accepted.mended:
             workspace.keep_repaired_files(holder, accepted.delivery, accepted.mended)
-        # A run stored together with its verdict is not in ``turn`` yet, so the transition has the newer agent session.
         answer, changed = accepted.transition.answer, accepted.transition.fields.values
         session.record_acceptance(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
         durable = settings.durability == "power"

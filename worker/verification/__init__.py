@@ -1,7 +1,4 @@
-"""The verification of phases (ADR-025): gates, an independent verifier, feedback and the retry loop.
-
-The engine (``worker.turns``) and ``run_with_verification`` share these parts; docs/WORKFLOW-SYSTEM.md explains them.
-"""
+"""The verification of phases (ADR-025): gates, an independent verifier, feedback and the retry loop."""
 
 from worker.verification.feedback_file import FeedbackChannel as FeedbackChannel
 from worker.verification.gates import GateReport as GateReport
@@ -18,10 +15,10 @@ from worker.verification.phase_loop import VerifiedPhase as VerifiedPhase
 from worker.verification.phase_loop import compose_feedback as compose_feedback
 from worker.verification.phase_loop import verify_with_retries as verify_with_retries
 from worker.verification.phase_run import run_with_verification as run_with_verification
-from worker.verification.phases import PhasesFileError as PhasesFileError
-from worker.verification.phases import load_phases as load_phases
-from worker.verification.phases import parse_phases as parse_phases
-from worker.verification.phases import resolve_phases_file as resolve_phases_file
+from worker.verification.phases_file import PhasesFileError as PhasesFileError
+from worker.verification.phases_file import load_phases as load_phases
+from worker.verification.phases_file import parse_phases as parse_phases
+from worker.verification.phases_file import resolve_phases_file as resolve_phases_file
 from worker.verification.result import ResultGround as ResultGround
 from worker.verification.result import VerificationResult as VerificationResult
 from worker.verification.result import build_gates_result as build_gates_result

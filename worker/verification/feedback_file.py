@@ -33,14 +33,12 @@ class FeedbackChannel:
 
     @property
     def feedback_path(self) -> Path:
-        """Return the path of the feedback file."""
         return self.session_dir / self.FEEDBACK_FILE
 
     def write(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
         """Write the feedback to the file, replacing earlier feedback, and return the file's text.
 
-        Raises:
-            ValueError: ``attempt``, counted from 1, exceeds the limit.
+        Raises ``ValueError`` if ``attempt``, counted from 1, exceeds the limit.
         """
         text = self.text(message, attempt, max_attempts)
         with open_folder(self.session_dir) as folder:
@@ -50,8 +48,7 @@ class FeedbackChannel:
     async def send(self, message: str, attempt: int, max_attempts: int | None = None) -> bool:
         """Write the feedback to the file. If that fails, log the reason and return False.
 
-        Raises:
-            ValueError: ``attempt``, counted from 1, exceeds the limit.
+        Raises ``ValueError`` as ``write``.
         """
         try:
             self.write(message, attempt, max_attempts)
@@ -61,11 +58,7 @@ class FeedbackChannel:
         return True
 
     def text(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
-        """Return the text of the feedback file for a message and an attempt number.
-
-        Raises:
-            ValueError: ``attempt``, counted from 1, exceeds the limit.
-        """
+        """Return the text of the feedback file for a message and an attempt. Raises ``ValueError`` as ``write``."""
         last = self.max_attempts if max_attempts is None else max_attempts
         if not 1 <= attempt <= last:
             raise ValueError(f"attempt {attempt} of {last}: attempts count from 1 to their maximum")
@@ -83,7 +76,6 @@ class FeedbackChannel:
             os.unlink(self.FEEDBACK_FILE, dir_fd=folder)
 
     def has_pending_feedback(self) -> bool:
-        """Return True if a feedback file is waiting for the agent."""
         return self.read() is not None
 
     def read(self) -> str | None:

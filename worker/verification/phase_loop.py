@@ -1,7 +1,4 @@
-"""Runs a phase, verifies its output and retries with feedback, in one process (ADR-025).
-
-The engine runs the same loop over its queue.
-"""
+"""Runs a phase, verifies its output and retries with feedback, in one process (ADR-025)."""
 
 from __future__ import annotations
 
@@ -59,8 +56,8 @@ async def verify_with_retries(
     verified again, which also counts as an attempt.
 
     Raises:
-        ValueError: ``max_retries`` is less than 1.
-        PhaseVerificationFailed: no run was verified.
+    ValueError: ``max_retries`` is less than 1.
+    PhaseVerificationFailed: no run was verified.
     """
     if max_retries < 1:
         raise ValueError(

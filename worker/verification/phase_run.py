@@ -13,7 +13,7 @@ from typing import Any
 from api_client.contract.completion import Verdict
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load_settings
-from worker.agents import build_runner
+from worker.agents.runner_lookup import build_runner
 from worker.runners.base import AgentEvent, Order, Runner, RunResult, Stop
 from worker.verification.feedback_file import FeedbackChannel
 from worker.verification.gates.output_tree import OutputTooLarge, copy_files, scan_tree
@@ -45,16 +45,16 @@ async def run_with_verification(
     Each rejection goes to ``feedback.md`` and into the next prompt. The verified output becomes ``phase_dir/output``.
 
     Args:
-        max_retries: most runs; default: the verifier's limit.
-        on_output: called with the agent's text, in another thread.
-        expected_files: required files, relative to ``output/``.
-        runner: a runner and its option, used instead of the model's.
+    max_retries: most runs; default: the verifier's limit.
+    on_output: called with the agent's text, in another thread.
+    expected_files: required files, relative to ``output/``.
+    runner: a runner and its option, used instead of the model's.
 
     Raises:
-        PhaseVerificationFailed: no run was verified.
-        PhaseError: the gate or a path is invalid.
-        SettingsError: the model is unknown.
-        ValueError: ``max_retries`` is less than 1.
+    PhaseVerificationFailed: no run was verified.
+    PhaseError: the gate or a path is invalid.
+    SettingsError: the model is unknown.
+    ValueError: ``max_retries`` is less than 1.
     """
     settings = settings or load_settings()
     model = model or next(iter(settings.models))

@@ -32,9 +32,9 @@ class VerificationResult:
     """The result of a phase's verification, with errors and advice for the agent.
 
     Attributes:
-        errors: one sentence per fault; not empty unless ``success``.
-        checks_passed: what was found correct, gates first.
-        completion: how the verifier's run ended; None without a verifier.
+    errors: one sentence per fault; not empty unless ``success``.
+    checks_passed: what was found correct, gates first.
+    completion: how the verifier's run ended; None without a verifier.
     """
 
     success: bool
@@ -53,7 +53,6 @@ class VerificationResult:
         return self.ground in {ResultGround.GATES, ResultGround.VERDICT}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as a JSON-ready dict."""
         return {
             "success": self.success,
             "feedback": self.feedback,

@@ -17,7 +17,7 @@ from api_client.contract.completion import Verdict as Ended
 from api_client.contract.errors import SettingsError
 from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings, load_settings
-from worker.agents import build_runner
+from worker.agents.runner_lookup import build_runner
 from worker.runners.base import Emit, Order, Runner, RunResult, Stop, reads_files
 from worker.verification.gates import GateReport, GateSettings, run_gates
 from worker.verification.gates.gate_sandbox import GateSandbox
@@ -37,10 +37,10 @@ class VerificationScope:
     """Identifies the phase's run to verify, and limits the verification.
 
     Attributes:
-        model: the phase's model, used if ``HELIX_VERIFIER_MODEL`` is empty.
-        stop: stops gates and verifier when its reason is set.
-        scratch: folder for copies; None: the system's temporary folder.
-        fence: sandbox of the gates' programs; None: the sandbox of the settings.
+    model: the phase's model, used if ``HELIX_VERIFIER_MODEL`` is empty.
+    stop: stops gates and verifier when its reason is set.
+    scratch: folder for copies; None: the system's temporary folder.
+    fence: sandbox of the gates' programs; None: the sandbox of the settings.
     """
 
     turn_id: str = field(default_factory=lambda: f"phase-{secrets.token_hex(8)}")
@@ -98,14 +98,8 @@ class SubAgentVerifier:
     ) -> VerificationResult:
         """Verify the output of a phase with gates and, if they pass, with an independent agent.
 
-        Cancelling stops both.
-
-        Args:
-            quality_gate: the gate as in phases.yaml, for example ``{"type": "files_exist"}``.
-            expected_files: required files, relative to ``phase_output``.
-
-        Raises:
-            PhaseError: the gate or a path is invalid; lists every problem.
+        ``quality_gate`` is the gate as in phases.yaml, for example ``{"type": "files_exist"}``; ``expected_files`` are
+        relative to ``phase_output``. Cancelling stops both. Raises ``PhaseError`` with every problem.
         """
         said = {"id": "phase", "description": description or _PLAIN, "quality_gate": quality_gate or None}
         phase = Phase.from_dict({**said, "output_files": list(expected_files or ()), "verify_agent": True})
@@ -117,10 +111,7 @@ class SubAgentVerifier:
     def verify_output(
         self, phase: Phase, directory: Path, verifying: VerificationScope | None = None
     ) -> VerificationResult:
-        """Verify the output of a phase and return the result.
-
-        The verifier runs only if the gates pass and the phase requires it.
-        """
+        """Verify the output of a phase and return the result."""
         on = verifying or VerificationScope()
         report = run_gates(phase, directory, **on.gate_settings(on.fence or GateSandbox.from_settings(self._settings)))
         if not (report.passed and phase.verify_agent):
@@ -130,10 +121,7 @@ class SubAgentVerifier:
     def ask_verifier(
         self, phase: Phase, directory: Path, report: GateReport, verifying: VerificationScope | None = None
     ) -> VerificationResult:
-        """Ask an independent agent to assess an output that passed the gates, and return the result.
-
-        Failures of the agent become results, not exceptions.
-        """
+        """Ask an independent agent to assess an output that passed the gates, and return the result."""
         on = verifying or VerificationScope()
         passed = list(report.checks_passed)
         nonce = secrets.token_hex(16)

@@ -1,7 +1,4 @@
-"""Extracts a verifier's verdict, one JSON object, from its answer.
-
-Only the verifier's prompt holds the nonce, so a verified file cannot forge a verdict.
-"""
+"""Extracts a verifier's verdict, one JSON object with a nonce that a verified file cannot forge, from its answer."""
 
 from __future__ import annotations
 
@@ -35,8 +32,7 @@ class VerifierVerdict:
 def read_verdict(text: str, nonce: str) -> VerifierVerdict:
     """Return the verdict that a verifying agent wrote in its answer.
 
-    Raises:
-        VerdictError: there is no verdict, a verdict is malformed or lacks the nonce, or two verdicts disagree.
+    Raises ``VerdictError`` if there is no verdict, a verdict is malformed or lacks the nonce, or two verdicts disagree.
     """
     if len(nonce) < 8:
         raise ValueError("a nonce has at least 8 characters")

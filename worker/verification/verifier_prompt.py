@@ -1,7 +1,4 @@
-"""Builds the prompts of a phase's agent and of its verifier.
-
-The verifier's prompt quotes the output in code blocks that the output cannot close, and ends with the instructions.
-"""
+"""Builds the prompts of a phase's agent and of its verifier."""
 
 from __future__ import annotations
 
@@ -29,10 +26,8 @@ def build_verifier_prompt(
 ) -> str:
     """Return the prompt that asks an independent agent to verify the output of a phase.
 
-    Args:
-        nonce: the secret that the verdict must repeat.
-        files: the quoted texts of the output, by path.
-        checked: what the gates found correct.
+    ``nonce`` is the secret that the verdict must repeat, ``files`` has the quoted texts of the output by path, and
+    ``checked`` is what the gates found correct.
     """
     shown = "\n".join(f"\n### {path}\n\n{fence_text(text)}" for path, text in files.items())
     where = "\nThe files are in the folder `files/` of your working directory; you can read them there."

@@ -1,7 +1,4 @@
-"""The settings: name, default, meaning. ``load`` reads them from the environment and the settings file.
-
-Each group has its own module; ``table`` puts the groups together.
-"""
+"""The settings: name, default, meaning. ``load`` reads them from the environment and the settings file."""
 
 from api_client.contract.settings.declaration import declared_fields, environment_name, spell_value
 from api_client.contract.settings.load import (

@@ -9,11 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """The parsed address of a Redis Cluster, such as ``redis+cluster://:password@host:port,host:port/``.
-
-    Attributes:
-        nodes: nodes to ask first; they know the others. url: address of the first node as redis-py spells it.
-    """
+    """The parsed address of a Redis Cluster, such as ``redis+cluster://:password@host:port,host:port/``."""
 
     nodes: tuple[tuple[str, int], ...]
     url: str

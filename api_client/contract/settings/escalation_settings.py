@@ -44,7 +44,6 @@ class EscalationSettings(ModelBlocks):
     )
 
     def list_named_models(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each setting that names a model for escalations, together with the model."""
         yield from super().list_named_models()
         yield "HELIX_ESCALATION_MODEL", self.escalation_model
         for name, block in self.model_settings.items():

@@ -1,6 +1,6 @@
 """The settings file (TOML): settings by their short names, blocks of models, and the other blocks of ``BLOCKS``.
 
-Secrets are in separate files (``api_keys_file``, ``key_file``), so that the settings file can be read and shared.
+Secrets are in separate files (``api_keys_file``, ``key_file``).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from api_client.contract.settings.setting_values import STREAM_MODES, number_par
 from api_client.contract.settings.table import STATE_DIR, Settings
 from api_client.contract.value_kinds import Findings, Kind, Problem, choice_kind, suggest_name
 
-#: Default path of the file under ``HELIX_ROOT``, if ``HELIX_CONFIG`` names none. Agents can neither read nor write
-#: it.
+#: Default path of the file under ``HELIX_ROOT``. Agents can neither read nor write this file.
 FILE_NAME = f"{STATE_DIR}/helix.toml"
 #: Keys of a block that mean another setting for the Claude CLI than for other runners.
 _BY_RUNNER = {

@@ -1,7 +1,4 @@
-"""Load the settings: environment, then settings file, then a running ``turns up``, then defaults.
-
-All wrong values and unknown names are reported at once.
-"""
+"""Load the settings: environment, then settings file, then a running ``turns up``, then defaults."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from api_client.contract.value_kinds import suggest_name
 _CONSULTANT = {"helix-consultant": "claude_cli", "scripted": "scripted"}
 #: Setting any of these ignores the broker that `turns up` runs here.
 STORES = ("REDIS_URL", "REDIS_URL_FILE", "HELIX_BROKER_URL", "HELIX_STORE_URL")
-#: Read elsewhere: by a process under test (failpoint and constants), and by clients of the relay (docs/examples).
+#: Variables that are read elsewhere, by a process under test or by clients of the relay.
 _READ_ELSEWHERE = frozenset({"HELIX_FAILPOINT", CONSTANTS, "HELIX_URL", "HELIX_KEY"})
 
 

@@ -1,7 +1,4 @@
-"""Removes secrets from everything that leaves the processes: log lines, bundles, findings.
-
-Two layers: the values of secret settings wherever they occur, and texts that look like credentials.
-"""
+"""Removes secrets from everything that leaves the processes: log lines, bundles, findings."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from api_client.contract.settings.store_addresses import list_passwords
 from api_client.contract.settings.table import Settings
 
 MASK = "***"
-#: Shorter values would mask half of every text; no real credential is that short.
+#: Shorter values are no credentials, and masking them would hide half of every text.
 _SHORTEST = 6
 
 #: Prefixes of API keys of model providers and code hosts.

@@ -20,7 +20,6 @@ class SettingFault:
 
 
 def find_setting_faults(settings: Settings) -> Iterator[SettingFault]:
-    """Yield the faults that all setting checks find."""
     for find_faults in collect_parts("api_client.setting_checks", "find_faults"):
         yield from find_faults(settings)
 

@@ -26,7 +26,6 @@ def parse_store_address(value: str) -> str:
 
 
 def is_cluster_address(url: str) -> bool:
-    """Return True if an address is that of a Redis Cluster."""
     return ClusterAddress.parse(url) is not None
 
 

@@ -1,4 +1,4 @@
-"""The settings as one value, assembled from one group a subject."""
+"""The settings as one value, assembled from the groups of all subjects."""
 
 from __future__ import annotations
 
@@ -141,7 +141,6 @@ class Settings(
 
     @property
     def store_is_cluster(self) -> bool:
-        """Return True if the store is a Redis Cluster."""
         return is_cluster_address(self.store_url)
 
     @property

@@ -1,4 +1,4 @@
-"""The settings of agents that are kept, or started ahead, for a message to come."""
+"""The settings of agents that stay alive, or start early, for the next message."""
 
 from __future__ import annotations
 

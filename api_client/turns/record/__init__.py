@@ -1,1 +1,1 @@
-"""The record of a turn. Workers read the record and make each change with one Lua command."""
+"""The record of a turn, which workers change with one Lua command at a time."""

@@ -1,8 +1,4 @@
-"""An accepted answer between its seal and its commit, as stored in the turn's record.
-
-The answer is sealed before the first file is written, so a worker that takes the turn over publishes and commits the
-same answer without validating again.
-"""
+"""An accepted answer between its seal and its commit, so that another worker can publish and commit the same answer."""
 
 from __future__ import annotations
 
@@ -17,11 +13,7 @@ from api_client.turns.record.transition import Transition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedAnswer:
-    """An accepted answer with everything needed to publish it and to finish its turn.
-
-    ``delivery`` names the accepted delivery's folder. ``mended`` has files by name, which replace the delivery's own
-    files.
-    """
+    """An accepted answer with everything needed to publish it and to finish its turn."""
 
     transition: Transition
     delivery: str

@@ -1,8 +1,7 @@
 """Decides whether a waiting turn needs another announcement.
 
-Queues are first in, first out. While the message at the head of a queue is older than a turn's announcement, the turn's
-message waits behind the head or is lost, and another announcement would not speed the turn up. All times are
-milliseconds of the store's clock.
+While the message at the head of a queue is older than a turn's announcement, another announcement would not speed the
+turn up. All times are milliseconds of the store's clock.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ def find_announcement(turn_id: str, score: float, record: Mapping[str, str], ann
     except ValueError:
         return None
     times = int(record.get("announced") or 1)
-    # The due time is one doubling delay after the announcement (reap.lua); 0 means that the turn was put off.
     at = int(record.get("announced_at") or 0) if times == 0 else int(score) - announce_ms * 2 ** min(times - 1, 6)
     queue = choose_queue(
         chain_task, preferred=int(record.get("delivery") or 0) > 0
@@ -78,6 +76,5 @@ def next_check_at(turn: AnnouncedTurn, head: QueueHead | None, now: int, announc
     elif head.at > turn.at:
         return None
     else:
-        # The turn's message reaches the head after having waited as long as the current head.
         later = min(max(soon, turn.at + now - head.at), now + _LONGEST * announce_ms)
     return min(later, turn.deadline_at) if turn.deadline_at else later

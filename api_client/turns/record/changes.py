@@ -104,9 +104,8 @@ class TurnCommands:
         """Build the commands that claim a turn for a task. Their result is the claim or a refusal.
 
         ``token`` is a new unique fencing token, ``taken_at`` the current ``time.monotonic()`` value. ``alone`` means
-        that this process works on nothing else. ``task`` is the id of the Celery task, ``models`` names the models of
-        this worker. ``lack`` says why this worker cannot carry out the task; it is stored, and the turn is left to
-        other workers. Raises ``ValueError`` for an invalid turn id or a damaged record.
+        that this process works on nothing else. ``lack`` says why this worker cannot carry out the task; the turn is
+        then left to other workers. Raises ``ValueError`` for an invalid turn id or a damaged record.
         """
         values: dict[str, Word] = {"link": str(chain_task), "token": token, "alone": int(alone), "task": task}
         values |= {"worker": self._worker, "models": models, "lack": lack[:_LONGEST_LACK]}
@@ -194,9 +193,8 @@ class TurnCommands:
     ) -> Exchange[LeaseClaim | CommitResult]:
         """Store a state transition and claim the turn's next task with the same lease, in one command.
 
-        The result is the next claim, or a ``CommitResult`` if the turn ended, must wait or is suspended. Raises the
-        errors of ``commit_transition``. ``taken_at`` is the current ``time.monotonic()`` value, when the new lease
-        begins; ``task`` the Celery id of the next task; ``files`` names the new snapshot of the session's files.
+        The result is the next claim, or a ``CommitResult`` if the turn ended, must wait or is suspended. ``taken_at``
+        is the ``time.monotonic()`` value at which the new lease begins. Raises the errors of ``commit_transition``.
         """
 
         def read(reply: Any) -> LostCommands | HeldBack | LeaseClaim | CommitResult:
@@ -273,8 +271,8 @@ class TurnCommands:
     def seal_answer(self, claim: LeaseClaim, accepted: str, files: str = "") -> Command[bool]:
         """Build the command that seals an accepted answer before publication. Its result is False for a cancelled turn.
 
-        After the seal the turn can only end with ``accepted``, under any holder. ``files`` names the new snapshot of
-        the session's files. Raises ``LeaseLost``, or ``ValidationHeldBack`` if the run is not stored yet.
+        After the seal the turn can only end with ``accepted``, under any holder. Raises ``LeaseLost``, or
+        ``ValidationHeldBack`` if the run is not stored yet.
         """
 
         def read(reply: Any) -> bool:
@@ -301,9 +299,8 @@ class TurnCommands:
     ) -> Command[str]:
         """Build the command that puts a turn's first run into the fair queue. Its result is a word of ``enqueue.lua``.
 
-        After ``begun`` the caller announces the task. ``message``, ``channel`` and ``event`` are the announcement,
-        empty if the store does not hold the queues. ``since`` is when the session's preceding turn was created, in
-        seconds since the epoch, or 0.
+        After ``begun`` the caller announces the task. ``message``, ``channel`` and ``event`` are empty if the store
+        does not hold the queues. ``since`` is when the session's preceding turn was created (epoch seconds), or 0.
         """
         values: dict[str, Word] = {"message": message, "channel": channel, "event": event}
         values["since"] = int(since * 1000)

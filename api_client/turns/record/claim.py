@@ -27,8 +27,7 @@ class LeaseClaim:
     ``token`` is the fencing token: the store refuses writes with the token of an earlier claim. ``taken_at`` is a
     ``time.monotonic()`` value, ``seconds_left`` the time to the deadline at that moment. ``accepted`` is an answer that
     an earlier holder sealed but did not commit. ``attempts`` has the stored facts of each attempt, None before reading.
-    ``left_behind`` are facts without a transition, which the next commit removes. ``outbox`` keeps the holder's
-    numbered commands for resending.
+    ``left_behind`` are facts that the next commit removes. ``outbox`` keeps numbered commands for resending.
     """
 
     turn: Turn
@@ -58,7 +57,7 @@ class LeaseClaim:
 class ClaimRefusal:
     """The reason why a worker could not claim a turn, as one word for the log.
 
-    For the reason ``kept``, ``worker`` is the worker that keeps the session's agent.
+    ``worker`` keeps the session's agent if the reason is ``kept``.
     """
 
     why: str

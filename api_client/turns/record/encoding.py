@@ -26,8 +26,8 @@ _SURELY_SHORT = SHORT_BYTES // 4
 class EncodedTransition:
     """A state transition as it is sent to the store.
 
-    ``ahead`` has the facts to store before the transition. ``response`` is empty if ``response_in`` refers to the fact
-    with the answer, such as ``2:text``.
+    ``ahead`` has the facts to store before the transition. ``response`` is empty if ``response_in`` names the fact with
+    the answer, such as ``2:text``.
     """
 
     transition: Transition
@@ -113,8 +113,8 @@ def encode_transition(
 ) -> EncodedTransition:
     """Encode a state transition, replacing long texts by references to texts that are already stored.
 
-    ``stored`` has the attempt's stored facts, whose texts are not sent again. ``asked`` is the user's message; an equal
-    prompt becomes a reference. ``token`` is the claim's token; without a token no text is written ahead.
+    ``stored`` has the attempt's stored facts, ``asked`` is the user's message. Without a ``token`` no text is written
+    ahead.
     """
     response, texts = transition.answer.response, transition.texts
     if not stored and sum(map(len, (response, *texts.facts.values()))) <= _SURELY_SHORT:  # true for most transitions

@@ -1,4 +1,4 @@
-"""Decides when expired leases may be taken: after every holder had a whole lease's time to renew (DESIGN 3).
+"""Decides when expired leases may be taken: after every holder had a whole lease's time to renew.
 
 The store remembers since when reapers have looked without a gap, so that a restarted reaper need not wait again.
 """
@@ -19,10 +19,7 @@ _JUMP_SECONDS = 1.0
 
 
 class ClockComparison:
-    """Compares the store's clock with the local clock repeatedly, to detect jumps of the store's clock.
-
-    ``jumped_back`` is True if the store's clock was set back since the last look, which makes due turns seem far away.
-    """
+    """Compares the store's clock with the local clock repeatedly, to detect jumps of the store's clock."""
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease = lease_seconds
@@ -65,7 +62,6 @@ class GracePeriod:
     def __init__(self, settings: Settings, store: Redis, worker: str) -> None:
         self._key = Keys(settings.namespace).reapers
         longest_gap = max(3 * settings.reap_seconds, settings.lease_seconds / 2)
-        # Another reaper takes over before the gap becomes too long, because each asks every ``reap_seconds``.
         goes_on = 1.5 * settings.reap_seconds
         self._args: list[str | int] = [int(longest_gap * 1000), worker, int(goes_on * 1000)]
         self._script = store.register_script(_GRACE_PERIOD_LUA.read_text())
@@ -73,7 +69,7 @@ class GracePeriod:
     async def register_look(self) -> ClockReading:
         """Record that this reaper is looking now. Return the store's time and the time without a gap.
 
-        Raises ``RedisError`` if the store does not answer or refuses writes, so that holders could not renew either.
+        Raises ``RedisError``.
         """
         now, since, for_all, set_back = map(int, await self._script(keys=[self._key], args=self._args))
         return ClockReading(now / 1000, (now - since) / 1000, bool(for_all), bool(set_back))

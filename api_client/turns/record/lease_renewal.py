@@ -19,7 +19,6 @@ _TURNS_A_COMMAND = 250
 
 
 def read_script() -> str:
-    """Return the source of the Lua script that renews leases."""
     return _LUA.read_text()
 
 

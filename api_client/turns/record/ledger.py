@@ -1,4 +1,4 @@
-"""The ledger sends the commands of ``changes`` to the store for the coroutines of one event loop."""
+"""Sends the commands of ``changes`` to the store for the coroutines of one event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redis.exceptions import BusyLoadingError, NoScriptError, OutOfMemoryError, 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.broker import MessageStamp, build_announcement
+from api_client.broker.celery_message import MessageStamp, build_announcement
 from api_client.contract.keys import Keys, keys_for_turn, session_digest
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import ChainTask, UnknownTask
@@ -88,12 +88,10 @@ def _send_patiently(
 class Ledger:
     """Reads and changes turn records in the store on behalf of one worker.
 
-    A holder's commands wait for an unavailable store as long as ``Patience`` allows, then raise ``RedisError``.
-    Commands with a claim also raise ``LeaseLost`` if this worker lost the turn; nothing was written then. A reaper's
-    commands (``list_due`` to ``server_time``) are sent once.
+    A holder's commands wait for an unavailable store as long as ``Patience`` allows, then raise ``RedisError``, or
+    ``LeaseLost`` if this worker lost the turn. A reaper's commands (``list_due`` to ``server_time``) are sent once.
     """
 
-    # ``TurnCommands`` documents these commands.
     renew_lease = _send_once(TurnCommands.renew_lease)
     append_events = _send_patiently(TurnCommands.append_events)
     seal_answer = _send_patiently(TurnCommands.seal_answer)
@@ -112,7 +110,6 @@ class Ledger:
         self._changes = TurnCommands(settings, worker)
 
     async def close(self) -> None:
-        """Close the connection to the store."""
         await self._connection.close()
 
     async def claim_turn(
@@ -129,7 +126,6 @@ class Ledger:
         """Claim the turn for the task ``chain_task``, if the task is due and no worker holds the turn.
 
         A turn that killed workers before is refused unless this process is ``alone``, that is, works on nothing else.
-        See ``TurnCommands.claim_turn`` for ``models`` and ``lack``.
         """
         token, taken_at = secrets.token_hex(12), time.monotonic()
         claiming = self._changes.claim_turn(
@@ -152,7 +148,6 @@ class Ledger:
         return found.decode() if found else ""
 
     async def clear_affinity(self, session_id: str) -> None:
-        """Delete the record that this worker keeps the session's agent, if it exists."""
         await self._connection.send_command("EVAL", REMOVE_OWN, 1, self._keys.affinity(session_id), self.worker)
 
     async def list_other_workers(self) -> list[WorkerReport]:

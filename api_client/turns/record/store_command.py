@@ -1,8 +1,7 @@
 """Store commands as values: the words to send, and a function that reads the reply.
 
-The ledger sends the commands. A holder's commands are numbered and kept until the turn is given back, because a store
-may forget answered commands after a power failure or a failover. The store refuses a command if its predecessor is
-missing and reports the last known number, so that the holder sends the missing commands again.
+A holder's commands are numbered, because a store may forget answered commands after a failover. It refuses a command
+whose predecessor is missing, and the holder sends the missing ones again.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Command(Generic[T]):
     """A command for the store, with the function that parses its reply.
 
     ``words`` are all words of a plain command, or the arguments of ``script``. ``ahead`` is a plain command to send
-    before, with long texts to which the script refers. ``read`` raises ``LeaseLost`` if the sender lost the turn.
+    before, with long texts to which the script refers.
     """
 
     read: Callable[[Any], T]

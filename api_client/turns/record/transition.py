@@ -56,11 +56,10 @@ class TransitionTexts:
 class Transition:
     """A state transition of a turn: changed fields, new events, counters and the next task.
 
-    ``state`` and ``next`` are ignored if ``outcome`` is set. The store adds the event of a turn's end and its own
-    measurements. ``delay_ms`` passes before ``next`` may be claimed. ``end_counters`` count only if the turn really
-    ends with this outcome. ``validation_ms`` is the duration of a validation stored together with its run.
-    ``suspend_seconds`` above 0 suspends the turn for that time. ``service`` is what the run says about its model's
-    service.
+    ``state`` and ``next`` are ignored if ``outcome`` is set. ``delay_ms`` passes before ``next`` may be claimed.
+    ``end_counters`` count only if the turn really ends with this outcome. ``validation_ms`` is the duration of a
+    validation stored together with its run. ``suspend_seconds`` above 0 suspends the turn. ``service`` is what the run
+    says about its model's service.
     """
 
     attempt: int
@@ -85,7 +84,6 @@ class Transition:
 
     @property
     def texts(self) -> TransitionTexts:
-        """Return the transition's texts as stored."""
         texts = self._texts
         if texts is None:
             answer = self.answer
@@ -108,7 +106,6 @@ def flatten_events(events: Sequence[Body]) -> list[str]:
 
 
 def rerun_task(turn: Turn, attempt: int) -> ChainTask:
-    """Return the task that reruns the turn's agent for the given attempt."""
     return ChainTask(find_work(turn.request).again, attempt)
 
 

@@ -10,7 +10,6 @@ from worker.enforcement.policy import Policy
 
 
 def find_turn_policy(turn: Turn) -> Policy:
-    """Return the retry policy that the turn was submitted with."""
     request = turn.request
     applied = AppliedPolicy.from_request(request)
     formed = {RESPONSE_FORMAT: tuple(map(str, FORMAT_ORDER))} if AnswerFormat.from_request(request) else {}

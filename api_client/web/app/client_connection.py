@@ -1,8 +1,4 @@
-"""Limits the time and number of client connections.
-
-Without limits, uvicorn lets a client connect and send nothing for ever; a few thousand such clients keep all others
-out.
-"""
+"""Limits the time and number of client connections, because idle clients would keep all others out."""
 
 from __future__ import annotations
 
@@ -43,8 +39,8 @@ class _Proxies(Protocol):
 class ClientConnection(H11Protocol):
     """A client's connection, closed unless each request's head arrives within ``HEAD_SECONDS``.
 
-    At the connection limit, a new connection replaces the longest idle one of the address with the most idle
-    connections, except those of trusted proxies.
+    At the connection limit, a new connection replaces the longest idle one of the address that has the most, except
+    trusted proxies.
     """
 
     max_connections = 4_096
@@ -76,7 +72,6 @@ class ClientConnection(H11Protocol):
         self._await_head(min(FIRST_BYTE_SECONDS, HEAD_SECONDS))
 
     def close_idle(self) -> None:
-        """Close this idle connection to make room for another client."""
         self._mark_busy()
         self.connections.discard(self)
         self.transport.close()
@@ -98,7 +93,6 @@ class ClientConnection(H11Protocol):
             self._mark_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release a closed connection's resources, so that another client can connect."""
         self._mark_busy()
         if self._linger_timer is not None:
             self._linger_timer.cancel()

@@ -29,7 +29,6 @@ _NOTE_INTERVAL_SECONDS = 60.0
 
 
 def new_request_id() -> str:
-    """Return a new random id that identifies a request in the log."""
     return f"req-{secrets.token_hex(12)}"
 
 
@@ -42,7 +41,6 @@ class ForwardedHeaders(ProxyHeadersMiddleware):
     _noted_at = float("-inf")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve a request. Record untrusted proxies that send forwarding headers, for `turns doctor`."""
         peer = (scope.get("client") or ("",))[0]
         if (
             scope["type"] == "http"
@@ -69,7 +67,6 @@ class RequestMiddleware:
         self.locale = locale
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request under a new request id, and log it with its status and duration."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -1,6 +1,5 @@
 """Reads request bodies as strict JSON.
 
-The framework's own parser accepts NaN, duplicate keys, lone surrogates, UTF-16 and bodies of any size, or answers 500.
 Large bodies are parsed in a thread, alternating between owners, so that no body blocks other callers.
 """
 
@@ -119,10 +118,7 @@ class _BodyMemory:
             del self.bytes_by_owner[body.owner]
 
     def make_room(self, body: _BodyBuffer, size: int) -> bool:
-        """Return True if memory has room for ``size`` more bytes of a body. May refuse another owner's body.
-
-        If memory is full, refuse the body of the owner with the most bytes. One owner may take half of the memory.
-        """
+        """Return True if memory has room for ``size`` more bytes of a body. May refuse another owner's body."""
         mine = self.bytes_by_owner[body.owner] + size
         if mine > (MAX_READING_BYTES // 2 if body.owner else MAX_READING_BYTES):
             return False
@@ -179,10 +175,7 @@ async def run_off_loop(work: Callable[[], _T], owner: str = "") -> _T:
 
 
 def _run_uncollected(work: Callable[[], _T]) -> _T:
-    """Run a function without garbage collection, whose pauses would block all callers, and return its result.
-
-    JSON has no cycles, so nothing is left to collect.
-    """
+    """Run a function without garbage collection, whose pauses would block all callers, and return its result."""
     gc.disable()
     try:
         return work()
@@ -279,14 +272,10 @@ def parse_json_object(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def has_too_many_values(body: bytes | bytearray) -> bool:
-    """Return True if a JSON text contains more than ``MAX_VALUES`` values, without parsing it.
-
-    Counts commas and opening brackets outside of strings, in small pieces that need little memory and block nobody.
-    """
+    """Return True if a JSON text contains more than ``MAX_VALUES`` values, without parsing it."""
     count, in_text, escaped = 0, False, False
     for start in range(0, len(body), _PIECE_BYTES):
         piece = body[start + escaped : start + _PIECE_BYTES]  # skip a quote that the piece before escaped
-        # Backslashes pair off from the left; a remaining one escapes the next character.
         plain = piece.replace(b"\\\\", b"")
         escaped = plain.endswith(b"\\")
         texts = plain.replace(b'\\"', b"").split(b'"')
@@ -314,10 +303,7 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_values(root: Any) -> None:
-    """Raise ``ApiError`` for a forbidden value in parsed JSON, naming its field.
-
-    Iterative, because recursion would fail on deep nesting.
-    """
+    """Raise ``ApiError`` for a forbidden value in parsed JSON, naming its field."""
     opened: list[tuple[_ValuePath, Iterator[tuple[str | int, Any]]]] = [(None, iter([("", root)]))]
     while opened:
         trail, children = opened[-1]

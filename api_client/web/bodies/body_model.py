@@ -38,7 +38,6 @@ def _load_fields() -> list[BodyField]:
 
 
 def with_added_fields(model: type[_B]) -> type[_B]:
-    """Return the body model with the fields that capabilities add."""
     fields: dict[str, Any] = {field.name: (field.model | None, None) for field in _load_fields()}
     return create_model(model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **fields)
 

@@ -14,9 +14,9 @@ from api_client.contract.settings import Settings
 from api_client.contract.settings.turn_limits import limit_turn
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
 from api_client.contract.validator_names import requestable_validators
-from api_client.policies import CallerPolicy
 from api_client.policies.flows import FLOW, choose_flow
-from api_client.tracing import select_traceparent
+from api_client.policies.policy_files import CallerPolicy
+from api_client.tracing.trace_spans import select_traceparent
 from api_client.turns.submission import strip_filled
 from api_client.web.bodies.body_model import read_added_fields
 from api_client.web.bodies.conversation import ConversationRules, Messages, read_conversation
@@ -52,8 +52,8 @@ class ChatRequest:
     """A chat request, parsed from the body and headers of an HTTP request.
 
     ``has_page`` says that a page of Open WebUI shows the answer as it arrives. ``background_kind`` is empty for a
-    user's message. Repeats of the request share ``question_hash``, which is empty if a repeat is a new question.
-    ``is_first_try`` and ``is_retry`` come from clients that count their retries.
+    user's message. Repeats share ``question_hash``, which is empty if a repeat is a new question. Clients that count
+    their retries set ``is_first_try`` and ``is_retry``.
     """
 
     request: TurnRequest
@@ -205,8 +205,8 @@ def _make_chat_request(
     shown_by = StreamMode.LIVE if page else StreamMode.VALIDATED
     question = ""
     if not key and (page or retries):
-        # A question is identified by the request, its chat, and the message it answers. Open WebUI's Regenerate
-        # has a new message id but the same id of the user's message; an edited message has another.
+        # The chat and the message that it answers identify a question. Open WebUI's Regenerate has a new message id but
+        # the same id of the user's message.
         session_id = request.session_id if chat_id else ""
         same = replace(strip_filled(request), metadata={}, key="", session_id=session_id).to_json()
         question = _hash_for_owner(headers.get("x-owui-user-message-id", "") if page else "client", same)

@@ -1,7 +1,6 @@
 """Reads the conversation of a request: roles, texts, images, files and their limits.
 
-Unreadable content is rejected only in the new message; in earlier messages, which a chat sends again each time, a note
-to the agent replaces the content.
+Unreadable content is rejected only in the new message; in earlier messages, a note to the agent replaces it.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ def _read_content(content: Any, name: str, rules: ConversationRules, problems: P
     if content is None:
         raise bad_request(f"{name}: is missing", param=name, code="missing_required_parameter")
     if not isinstance(content, list):
-        # Do not echo the input: it may be a user's text in the wrong place.
         raise bad_request(f"{name}: must be a text or a list of parts", param=name, code="invalid_type")
     texts: list[str] = []
     images: dict[Image, None] = {}
@@ -169,7 +167,6 @@ def _read_message(
     known, images = len(problems.errors), tuple[Image, ...]()
     if not isinstance(given, str):
         given, images = _read_content(given, f"{name}.content", rules, problems, new=last)
-    # A delivered answer may come back in the history, so only the limit of the whole conversation applies.
     most = MAX_TEXT_CHARS if role == "assistant" else rules.max_chars
     if len(given) > most:
         raise _make_length_error(f"{name}.content", len(given), most)
@@ -182,10 +179,7 @@ def _read_message(
 
 
 def _has_visible_text(text: str) -> bool:
-    """Return True if the text has at least one visible character.
-
-    Reads the text in pieces, because it may consist of a million spaces.
-    """
+    """Return True if the text has at least one visible character."""
     for start in range(0, len(text), _PIECE_CHARS):
         for letter in set(text[start : start + _PIECE_CHARS]):
             if unicodedata.category(letter) not in _INVISIBLE:

@@ -1,8 +1,4 @@
-"""Models of request bodies, from which the OpenAPI document is built too.
-
-The functions at the end check fields whose allowed values depend on settings. Messages are declared here, and read in
-``conversation`` and ``response_input``.
-"""
+"""Models of request bodies, from which the OpenAPI document is built too."""
 
 from __future__ import annotations
 
@@ -147,7 +143,6 @@ def read_model_body(model: type[_B], body: Mapping[str, Any], problems: Problems
 
 @cache
 def body_schema(model: type[Body]) -> dict[str, Any]:
-    """Return the JSON Schema of a body model with all references inlined."""
     schema = model.model_json_schema()
     parts = schema.pop("$defs", {})
 

@@ -44,10 +44,7 @@ _REFUSED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def refuse_parameters(body: Mapping[str, Any], problems: Problems, *, from_open_webui: bool) -> None:
-    """Add a problem for each parameter that asks for something an agent cannot do.
-
-    Open WebUI sends its tools with every chat; ``turns openwebui check`` reports them instead.
-    """
+    """Add a problem for each parameter that asks for something an agent cannot do."""
     for name, (asks, why) in _REFUSED.items():
         if asks(body.get(name)) and not (from_open_webui and why is _OWN_TOOLS):
             problems.add(unsupported_parameter(name, why))

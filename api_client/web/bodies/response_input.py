@@ -1,8 +1,4 @@
-"""Reads the body of ``/v1/responses``.
-
-Fields that change the meaning of the answer (tools, a stored conversation) are rejected; fields that only tune a model
-(temperature, reasoning effort, ...) are ignored.
-"""
+"""Reads the body of ``/v1/responses``. Fields that change the answer's meaning are rejected, tuning fields ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import Any
 from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
-from api_client.policies import CallerPolicy
+from api_client.policies.policy_files import CallerPolicy
 from api_client.web.bodies.chat_request import ChatRequest, RequestContext, build_chat_request
 from api_client.web.bodies.models import ResponseBody, read_model_body
 from api_client.web.bodies.response_format import read_response_format, unsupported_parameter

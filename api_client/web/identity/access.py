@@ -16,7 +16,7 @@ from api_client.contract.owners import LOCAL_OWNER, owner_of_key, owner_of_name,
 from api_client.contract.settings import Settings
 from api_client.contract.turn import SlotShare
 from api_client.index.turn_lookup import find_turn
-from api_client.relay_state.allowances import OwnerLimits
+from api_client.relay_state.submission_limits import OwnerLimits
 from api_client.web.bodies.body import OWNER_SCOPE_KEY
 from api_client.web.errors import ApiError
 from api_client.web.identity.origin import require_local, require_own_site
@@ -26,8 +26,8 @@ from api_client.web.relay.relay import Relay, get_relay
 MAX_USER_CHARS = 255
 SIGNED_USER_HEADER = "x-openwebui-user-jwt"
 USER_HEADERS = ("x-owui-user-id", "x-openwebui-user-id")
-#: Limits of an owner, 0 for none: turns a minute of a key without its own number; unfinished turns; bytes of
-#: requests within HELIX_RETENTION_SECONDS, half of them at once; requests in progress at a relay, streams included.
+#: Limits of an owner, 0 for none: turns a minute of a key without its own number; unfinished turns; stored bytes;
+#: requests in progress at a relay.
 TURNS_PER_MINUTE = 60
 UNFINISHED_TURNS = 100
 STORED_BYTES = 256 * 2**20
@@ -124,7 +124,6 @@ def identify_user(holder: Caller, request: Request) -> Caller:
     if secret:
         user, wanted = verify_user_token(headers.get(SIGNED_USER_HEADER, ""), secret), "a valid X-OpenWebUI-User-Jwt"
     else:
-        # If there are two, the user may have sent one of them.
         users = next(filter(None, (headers.getlist(name) for name in USER_HEADERS)), [])
         user, wanted = users[0] if len(users) == 1 else "", "X-Owui-User-Id or X-OpenWebUI-User-Id"
     if not (user and len(user) <= MAX_USER_CHARS):
@@ -166,7 +165,7 @@ def _read_authorization(headers: Sequence[str], request: Request, relay: Relay) 
 def find_holder(offered: str, relay: Relay) -> Caller | None:
     """Return the caller with this API key hash, or None if no valid key matches.
 
-    Without keys, only the operator's token is valid. Comparing every key hides which one matched.
+    Comparing every key hides which one matched. Without keys, only the operator's token is valid.
     """
     limits = OwnerLimits(
         per_minute=TURNS_PER_MINUTE, unfinished=UNFINISHED_TURNS, stored_bytes=STORED_BYTES, requests=REQUESTS

@@ -1,8 +1,4 @@
-"""Answers background requests of chat interfaces (title, tags, follow-up questions) without a turn or a model.
-
-The header ``X-Owui-Task`` names the kind of request (docs/open-webui.md); without the header, the beginning of the
-prompt decides.
-"""
+"""Answers background requests of chat interfaces (title, tags, follow-up questions) without a turn or a model."""
 
 from __future__ import annotations
 
@@ -106,14 +102,13 @@ _PROMPTS = {
     "Provide a concise, 5-word-or-less title for the conversation": "librechat_title",
 }
 
-#: Characters of a conversation that are read: building an answer blocks the event loop.
 MAX_CONVERSATION_CHARS = 32_768
 _SPEAKER = re.compile(r"^(USER|ASSISTANT): ?", re.MULTILINE)
 
 #: Quotes that Open WebUI puts around each model's answer.
 _QUOTES = '"""'
 
-#: Tag -> words that suggest it. Without a match the tag is ``General``, as the prompt demands.
+#: Tag -> words that suggest it.
 _TAGS = {
     "Architecture": r"\bADRs?\b|architekt|architect|entscheidung|\bdecision",
     "Programming": r"\bcode\b|python|javascript|funktion|\bbug\b|\btests?\b|refactor|\bAPI\b",
@@ -127,8 +122,7 @@ _MAX_TAGS = 3
 def detect_task(headers: Headers, messages: tuple[dict[str, str], ...]) -> str:
     """Return the kind of a background request, such as ``title_generation``, or '' for a user's message.
 
-    The header decides if it is present, even if it is empty. A prompt with the id of a chat message is a user's
-    message.
+    The header ``X-Owui-Task`` decides if it is present; otherwise the beginning of the prompt does.
     """
     if TASK_HEADER in headers:
         return headers[TASK_HEADER].strip()

@@ -1,7 +1,4 @@
-"""Writes the error text for a chat user as one plain paragraph, because Open WebUI shows errors in a text box.
-
-The text says what happened, what was wrong with the last answer and what to do next.
-"""
+"""Writes the error text for a chat user as one plain paragraph, because Open WebUI shows errors in a text box."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Puts the YAML headers of an answer inside code fences, because Markdown draws them as headings.
 
-A header counts at the beginning of an answer; further down, only the header of another ADR counts, after an empty line
-and outside of code. The fence has four backticks, which no agent writes.
+A header counts at the beginning of an answer; further down, only the header of another ADR counts.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ _FURTHER_MAYBE = re.compile(
 )
 _RULE_LINE = "---"
 _CODE = re.compile(r"^[ \t>]{0,32}(?:[-*+][ \t]{1,4})?(?:`{3,}|~{3,}).*$", re.MULTILINE)
-#: Characters of a line that are read to recognise an empty line or a fence.
 _LINE_CHARS = 200
 
 

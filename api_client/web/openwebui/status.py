@@ -1,7 +1,6 @@
 """Converts a turn's events to status lines for Open WebUI, using a fixed list of sentences.
 
-Open WebUI executes the content of some event types (``execute`` runs JavaScript), so other text only fills a gap in our
-sentences, cleaned and shortened.
+Other text only fills a gap in a sentence, cleaned and shortened, because Open WebUI executes some event types.
 """
 
 from __future__ import annotations
@@ -174,7 +173,6 @@ def _choose_reason(body: event_kinds.TurnRetrying) -> str:
     if body.reason == "incomplete":
         return "why_cut_off"
     found = [_REASON_OF_CODE[code] for code in body.codes if code in _REASON_OF_CODE]
-    # A missing step marker means little to a reader; prefer any other error.
     return next((why for why in found if why != "why_step"), found[0] if found else "why_other")
 
 
@@ -227,7 +225,7 @@ class StatusLine:
         """Update the status line with the time waited so far, after a period without events.
 
         ``before`` counts earlier unfinished turns of the session, ``others`` the turns that get an agent first,
-        including this turn. ``why`` says why no worker can take the turn; empty if a worker can.
+        including this turn. ``why`` says why no worker can take the turn.
         """
         minutes = int((now - self._began_at) / _MINUTE) if self._began_at else 0
         if self.is_queued:

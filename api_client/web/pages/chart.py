@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api_client.figures import RuleRow, Slice
+from api_client.figures.statistics import RuleRow, Slice
 
 #: Layers of the outcome chart, bottom first: tone (``rendering.tone``) -> outcomes.
 LAYERS = {

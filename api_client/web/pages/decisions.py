@@ -1,7 +1,4 @@
-"""Decisions about a suspended turn, by the form on the turn's page or through a signed link in a chat.
-
-Opening the link changes nothing, because chat and mail programs fetch the links that they show.
-"""
+"""Decisions about a suspended turn, by a form or through a signed link, whose opening alone changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from api_client.contract.clock_time import format_clock_time
 from api_client.contract.decision import check_decision
 from api_client.contract.errors import TurnNotSuspended
 from api_client.contract.interruption import Interruption
-from api_client.contract.orders import LINK_HOLDER
+from api_client.contract.order_log import LINK_HOLDER
 from api_client.interruptions.question import QuestionView
 from api_client.interruptions.registry import show_question
 from api_client.web.identity.access import requires_key, token_required_error

@@ -16,10 +16,7 @@ from api_client.web.relay.relay import Relay
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePart:
-    """A capability's addition to a page: the ``PART`` of a module in ``page_parts``, optionally with a ``router``.
-
-    ``templates`` names what stands at a place of the page, and ``read`` returns the values that is to show.
-    """
+    """A capability's addition to a page: the ``PART`` of a module in ``page_parts``, optionally with a ``router``."""
 
     page: str
     templates: Mapping[str, str]

@@ -1,7 +1,4 @@
-"""Renders templates, with the security headers and error pages that all pages share.
-
-Templates escape every value, and pages load nothing from other hosts.
-"""
+"""Renders templates, with the security headers and error pages that all pages share."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ ASSETS = {
 #: Part of the static files' addresses, so that browsers may cache them for ever.
 VERSION = hashlib.sha256(b"".join(content for _, content in ASSETS.values())).hexdigest()[:12]
 
-#: Allow only our own files and forms; forbid frames, inline scripts and inline styles.
+#: Content security policy: only our own files and forms.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"

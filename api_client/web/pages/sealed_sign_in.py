@@ -1,8 +1,4 @@
-"""Sign-ins while the store accepts no writes: the cookie itself says who is signed in, sealed with the key of links.
-
-The pages are needed most when the store is full. Revoking the API key ends such a sign-in, as any other; signing out
-removes the cookie, and a copy of the cookie ends after an hour.
-"""
+"""Sign-ins while the store accepts no writes: the cookie itself says who is signed in, sealed with the key of links."""
 
 from __future__ import annotations
 

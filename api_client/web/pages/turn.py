@@ -11,25 +11,25 @@ import time
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.actions import carry_out_action
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import TurnNotFinished
 from api_client.contract.settings.trace_settings import TRACE_ID
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.contract.turn_labels import LABELS
-from api_client.history import export_turn, find_deaths
 from api_client.index.turn_lookup import find_neighbours, find_turn
 from api_client.interruptions.registry import show_question, summarise_turn_questions
-from api_client.tracing import find_trace_id
+from api_client.operator_actions import carry_out_action
+from api_client.tracing.trace_spans import find_trace_id
 from api_client.turn_actions.cancel import ACTION as CANCEL
 from api_client.turn_actions.drop import ACTION as DROP
+from api_client.turn_export import export_turn, find_deaths
 from api_client.turns.proposal import build_proposal
 from api_client.web.errors import ApiError, printable_text
 from api_client.web.identity.access import require_operator
-from api_client.web.pages.comparison import DiffLine, compare_texts
-from api_client.web.pages.events import summarize_event
+from api_client.web.pages.event_summary import summarize_event
 from api_client.web.pages.page_part import read_parts
 from api_client.web.pages.rendering import page_router, redirect, render_for_visitor
+from api_client.web.pages.text_comparison import DiffLine, compare_texts
 from api_client.web.pages.visitor import CheckedForm, CurrentVisitor, explain_missing_token
 from api_client.web.pages.waterfall import KINDS, TimeScale, build_waterfall
 from api_client.web.relay.file_links import list_readable_files
@@ -78,7 +78,6 @@ async def show_turn(request: Request, turn_id: str, relay: CurrentRelay, visitor
         decision={"id": secrets.token_hex(8), **build_proposal(turn, attempts)} if waits else None,
         question=show_question(waits) if waits else None,
         recap=summarise_turn_questions(turn, "en"),
-        # A refresh would delete what a person is typing into the form of a suspended turn.
         refresh=0 if turn.outcome or waits else _REFRESH_SECONDS,
         **await read_parts("turn.html", relay, visitor, turn),
     )

@@ -13,14 +13,14 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.actions import ActionResult, TurnAction, count_by_status, select_targets
 from api_client.contract.errors import BadRequest, SessionBusy, TurnNotFinished, TurnNotFound
 from api_client.contract.turn_labels import LISTED
 from api_client.index.search import SORTS, STATUSES, Cursor, FoundTurn, Search
+from api_client.operator_actions import ActionResult, TurnAction, count_by_status, select_targets
 from api_client.turn_actions.registry import ACTIONS
 from api_client.web.errors import ApiError, bad_request
 from api_client.web.identity.access import require_operator
-from api_client.web.intake.turn_actions import act_for_caller
+from api_client.web.intake.caller_actions import act_for_caller
 from api_client.web.list_filters import FILTERS, parse_cursor, parse_search
 from api_client.web.pages.rendering import page_router, redirect, render_for_visitor
 from api_client.web.pages.visitor import CheckedForm, CurrentVisitor, Visitor
@@ -34,7 +34,6 @@ _FIRST_FILTERS = ("text", "status", "model")
 #: Seconds after which a bulk action stops, reports its progress and offers to continue.
 _ACT_SECONDS = 10.0
 _MAX_NAMED = 20
-#: Links to common lists: text of the link -> filters.
 VIEWS = {
     "Failed in 24 h": {"status": "unsuccessful", "since": "24h"},
     "Waiting for a person": {"status": "suspended"},
@@ -83,10 +82,7 @@ async def list_turns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BulkAction:
-    """An action on many turns, with the turns that match its filters, oldest first.
-
-    ``form_fields`` holds the filters as form fields, with absolute times.
-    """
+    """An action on many turns, with the turns that match its filters, oldest first."""
 
     action: TurnAction
     search: Search

@@ -1,9 +1,7 @@
 """Sign-in for visitors of the pages: a browser exchanges an API key for a cookie.
 
-The store maps the cookie's hash to the key's hash until the sign-in expires; revoking the key ends the sign-in. While
-the store accepts no writes, the cookie itself says who is signed in (``sealed_sign_in``). Every form that changes
-something carries a token derived from the cookie. Without configured keys, the pages serve only this machine and show
-all turns; the operator's token (``api_client.api_keys``) gives an operator's rights.
+Revoking the key ends the sign-in. Every form that changes something carries a token derived from the cookie. Without
+configured keys, the pages serve only this machine.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from starlette.responses import Response
 
 from api_client.api_keys import hash_key
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
-from api_client.contract.orders import name_caller
+from api_client.contract.order_log import name_caller
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.resources.registry import PAGES
 from api_client.web.bodies.body import limit_body_time, run_off_loop
@@ -51,10 +49,7 @@ class RedirectVisitor(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """A person who uses the pages in a browser, with the person's rights.
-
-    ``owner`` is the owner whose turns the visitor may see, None for all owners.
-    """
+    """A person who uses the pages in a browser, with the person's rights."""
 
     token: str
     caller: Caller

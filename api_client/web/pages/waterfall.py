@@ -38,7 +38,6 @@ class Bar:
 
     @property
     def seconds(self) -> float:
-        """Return the duration of the period in seconds."""
         return self.end - self.start
 
 

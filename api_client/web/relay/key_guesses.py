@@ -1,7 +1,4 @@
-"""Limits wrong API keys by client address: ten in a minute, then one every six seconds.
-
-Repeating the same wrong key does not count. Memory is bounded: addresses that find no room share one limit.
-"""
+"""Limits wrong API keys by client address: ten in a minute, then one every six seconds."""
 
 from __future__ import annotations
 
@@ -49,7 +46,6 @@ class KeyGuesses:
         return max(0.0, ahead + _SECONDS_EACH - _MOST_AT_ONCE * _SECONDS_EACH)
 
     def count_wrong(self, address: str) -> None:
-        """Count one wrong API key that came from the address."""
         place, now = self._find_place(address), self._clock()
         self._full_allowance_at[place] = max(self._full_allowance_at.get(place, now), now) + _SECONDS_EACH
 

@@ -10,7 +10,7 @@ from api_client.contract.errors import BadRequest, TurnNotFound
 from api_client.contract.event_kinds import TurnSuspended
 from api_client.contract.events import Event
 from api_client.contract.interruption import Answerer
-from api_client.contract.orders import LINK_HOLDER
+from api_client.contract.order_log import LINK_HOLDER
 from api_client.contract.turn import Turn, TurnState
 from api_client.web.relay.file_links import parse_integer
 from api_client.web.relay.relay import Relay
@@ -23,8 +23,7 @@ _QUESTION = "question"
 class LinkedQuestion:
     """The question of a suspended turn that a signed link leads to.
 
-    ``suspended_ms`` is when the question was asked (milliseconds since the epoch), ``expires_at`` when the time for an
-    answer ends (seconds).
+    ``suspended_ms`` is when the question was asked (milliseconds since the epoch), ``expires_at`` its end (seconds).
     """
 
     turn: Turn

@@ -16,8 +16,8 @@ from api_client.api_keys import ApiKeyring
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.web.errors import ApiError
-from api_client.web.relay import TurnReaders
 from api_client.web.relay.key_guesses import KeyGuesses
+from api_client.web.relay.turn_readers import TurnReaders
 
 #: Packs a turn's export (``history.export_turn``) into a ZIP archive for a bug report.
 BundleBuilder: TypeAlias = Callable[[dict[str, Any]], bytes]
@@ -59,10 +59,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """The state that the routes of a running relay share.
-
-    ``stopping`` is set once the relay is asked to stop.
-    """
+    """The state that the routes of a running relay share."""
 
     settings: Settings
     client: TurnsClient

@@ -15,13 +15,13 @@ from starlette.responses import Response
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
-from api_client.policies import CallerPolicy
+from api_client.policies.policy_files import CallerPolicy
 from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.web.bodies.body import read_body_as
 from api_client.web.bodies.chat_request import CHAT_ID_HEADERS, ChatRequest, read_chat_request
 from api_client.web.bodies.models import TurnBody, openapi_operation, require_model
 from api_client.web.identity.access import SIGNED_USER_HEADER, USER_HEADERS, Caller, CurrentCaller, CurrentKeyHolder
-from api_client.web.intake import require_rate, submit_or_join
+from api_client.web.intake.turn_submission import require_rate, submit_or_join
 from api_client.web.language import note_locale
 from api_client.web.openwebui.background_tasks import TASK_HEADER
 from api_client.web.relay.relay import CurrentRelay, Relay

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.decision import DecisionKind
-from api_client.contract.orders import name_caller
+from api_client.contract.order_log import name_caller
 from api_client.turns.proposal import build_proposal
 from api_client.web.bodies.body import read_object
 from api_client.web.bodies.body_model import Body

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.contract.orders import name_caller
+from api_client.contract.order_log import name_caller
 from api_client.resources.notifications import GIVEN_UP
 from api_client.web.bodies.body import read_object
 from api_client.web.bodies.body_model import Body
@@ -38,7 +38,7 @@ async def resend_notifications(request: Request, relay: CurrentRelay, caller: Cu
 
 @router.post(GIVEN_UP.api + "/drop", response_model=None, openapi_extra=openapi_operation(NotificationsBody))
 async def drop_notifications(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
-    """Remove notifications from the list of undelivered notifications."""
+    """Delete notifications that were given up."""
     named = await _read_selection(request, relay, caller)
     return JSONResponse({"dropped": await relay.client.notifications.drop(named, by=name_caller(caller.owner))})
 

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.contract.orders import name_caller
+from api_client.contract.order_log import name_caller
 from api_client.pauses.pause import WHATS, Pause
 from api_client.resources.pauses import PAUSES
 from api_client.web.bodies.body import read_object

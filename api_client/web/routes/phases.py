@@ -15,9 +15,9 @@ from starlette.responses import Response
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.phase import Phase, read_phases
 from api_client.contract.phase_checks import PhaseError
-from api_client.contract.phase_place import explain_bad_directory, find_input_problems
+from api_client.contract.phase_folders import explain_bad_directory, find_input_problems
 from api_client.contract.settings import Settings
-from api_client.tracing import select_traceparent
+from api_client.tracing.trace_spans import select_traceparent
 from api_client.turns.phase_requests import build_requests, is_granted, normalise_folder
 from api_client.web.bodies.body import body_size, read_object, run_off_loop
 from api_client.web.bodies.body_model import Body, read_added_fields, with_added_fields
@@ -25,7 +25,7 @@ from api_client.web.bodies.chat_request import read_idempotency_key
 from api_client.web.bodies.models import openapi_operation, read_model_body
 from api_client.web.errors import ApiError, bad_request, display_value
 from api_client.web.identity.access import CurrentCaller, token_required_error
-from api_client.web.intake import require_room
+from api_client.web.intake.turn_submission import require_room
 from api_client.web.language import Locale
 from api_client.web.relay.relay import CurrentRelay
 from api_client.web.wire import JSONResponse
@@ -57,14 +57,12 @@ async def submit_phases(request: Request, relay: CurrentRelay, caller: CurrentCa
     directory, locale = body.directory or "", body.locale or ""
     phases = await run_off_loop(lambda: read_phases(body.phases), caller.owner)
     folder = normalise_folder(directory)
-    # Operators, and callers without keys on this machine, may use all folders.
     if not (caller.is_operator or caller.keyless or is_granted(relay.settings, folder, caller.key_owner_name)):
         message = (
             f"directory: {display_value(folder)} is not granted to this key; an operator grants it with "
             "HELIX_PHASE_DIRECTORIES=FOLDER=OWNER (docs/WORKFLOW-SYSTEM.md)"
         )
         raise ApiError(403, message, param="directory", code="directory_not_granted")
-    # Gates run the commands of a phase's author as the worker's user.
     commands = any(gate.options.get("command") for phase in phases for gate in phase.quality_gates)
     if commands and not caller.is_operator:
         if caller.keyless:
@@ -104,10 +102,7 @@ async def submit_phases(request: Request, relay: CurrentRelay, caller: CurrentCa
 
 
 def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, owner: str) -> None:
-    """Raise an error for phases that no worker could run because their folder or inputs are unusable.
-
-    The error is ``BadRequest`` if the folder is missing, ``PhaseError`` if an input is a link or a pipe.
-    """
+    """Raise an error for phases that no worker could run because their folder or inputs are unusable."""
     root = settings.root.resolve()
     if problem := explain_bad_directory(root, directory):
         raise bad_request(f"directory: {problem}", param="directory")

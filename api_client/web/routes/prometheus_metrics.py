@@ -1,7 +1,4 @@
-"""Renders counters and gauges in the format of Prometheus.
-
-Counters come from the store, so they survive restarts, and all relays of an installation give the same values.
-"""
+"""Renders counters and gauges in the format of Prometheus."""
 
 from __future__ import annotations
 
@@ -50,8 +47,7 @@ _STATUSES = (200, 429, 500, 503)
 class InstallationVitals:
     """Measurements of the store, the disk and one relay, for the page ``/metrics``.
 
-    ``store_bytes`` is None if the store's user may not ask; ``store_limit_bytes`` is 0 without a limit; ``gc_at`` is 0
-    if `turns data gc` never ran.
+    ``store_bytes`` is None if the store's user may not ask; ``gc_at`` is 0 if `turns data gc` never ran.
     """
 
     queues: Mapping[str, int] = field(default_factory=dict)

@@ -1,7 +1,6 @@
 """Builds the objects of the Responses API, and the events of a streamed response.
 
-The events derive only from the turn's log, so their order and numbers are always the same, and a reader can resume at
-any relay. Text is sent only once it is accepted.
+The events derive only from the turn's log, so their numbers are always the same and a reader can resume at any relay.
 """
 
 from __future__ import annotations
@@ -55,7 +54,6 @@ def response_object(turn: Turn, spent: TurnUsage | None = None) -> Payload:
     status, notes = response_status(turn), turn.request.metadata
     messages = turn.request.messages
     chosen = AnswerFormat.from_request(turn.request)
-    # OpenAI's error codes are a closed list with one that fits; our own code is the turn's outcome.
     failure = make_turn_error(str(turn.outcome), turn.error, turn.request.locale) if status == "failed" else None
     return {
         "id": RESPONSE_PREFIX + turn.turn_id,

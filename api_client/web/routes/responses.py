@@ -12,18 +12,18 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.actions import carry_out_action
 from api_client.contract.errors import TurnNotFound
-from api_client.contract.orders import name_caller
+from api_client.contract.order_log import name_caller
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.index.turn_lookup import find_turn
+from api_client.operator_actions import carry_out_action
 from api_client.turn_actions.cancel import ACTION as CANCEL
 from api_client.web.bodies.chat_request import ChatRequest
 from api_client.web.bodies.models import ResponseBody, openapi_operation
 from api_client.web.bodies.response_input import BACKGROUND, read_response_request
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import CurrentCaller, VisibleOwner
-from api_client.web.intake import note_delivery, require_rate, submit_or_join
+from api_client.web.intake.turn_submission import note_delivery, require_rate, submit_or_join
 from api_client.web.openwebui.background_tasks import answer_task
 from api_client.web.relay.relay import CurrentRelay, Relay
 from api_client.web.routes.completions import read_request

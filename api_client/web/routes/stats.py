@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS
-from api_client.figures.spans import parse_time_span
+from api_client.figures.statistics import BREAKDOWNS, RETRY_BREAKDOWNS
+from api_client.figures.time_spans import parse_time_span
 from api_client.web.errors import bad_request, display_value
 from api_client.web.identity.access import RequireMetricsRight
 from api_client.web.relay.relay import CurrentRelay

@@ -7,13 +7,13 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.contract.orders import name_caller
+from api_client.contract.order_log import name_caller
 from api_client.turn_actions.replay import ReplayAction
 from api_client.web.bodies.body import has_body, read_object
 from api_client.web.bodies.body_model import Body
 from api_client.web.bodies.models import openapi_operation, read_model_body
 from api_client.web.identity.access import CurrentCaller, NamedTurnId, VisibleOwner
-from api_client.web.intake.turn_actions import act_for_caller
+from api_client.web.intake.caller_actions import act_for_caller
 from api_client.web.relay.relay import CurrentRelay
 from api_client.web.wire import JSONResponse
 

@@ -10,16 +10,16 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.actions import carry_out_action
 from api_client.contract.events import Event, read_event_id, reset_event
-from api_client.contract.orders import name_caller
+from api_client.contract.order_log import name_caller
 from api_client.contract.turn import Turn
 from api_client.index.turn_row import build_turn_row
+from api_client.operator_actions import carry_out_action
 from api_client.turn_actions.cancel import ACTION as CANCEL
 from api_client.web.bodies.models import TurnBody, openapi_operation
 from api_client.web.errors import bad_request, display_value
 from api_client.web.identity.access import CurrentCaller, NamedTurnId, VisibleOwner
-from api_client.web.intake import submit_or_join
+from api_client.web.intake.turn_submission import submit_or_join
 from api_client.web.list_filters import parse_cursor, parse_search
 from api_client.web.relay.relay import CurrentRelay, Relay
 from api_client.web.routes.completions import read_request

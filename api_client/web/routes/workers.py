@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from api_client.actions import order_worker
-from api_client.contract.orders import name_caller
+from api_client.contract.order_log import name_caller
 from api_client.contract.worker_order import WorkerOrder
+from api_client.operator_actions import order_worker
 from api_client.resources.workers import WORKERS
 from api_client.web.identity.access import CurrentCaller, require_operator
 from api_client.web.relay.relay import CurrentRelay

@@ -18,7 +18,7 @@ from api_client.contract.failpoints import pass_failpoint
 from api_client.interruptions.registry import show_question
 from api_client.web.bodies.chat_request import ChatRequest
 from api_client.web.bodies.models import StreamMode
-from api_client.web.intake import SubmittedTurn, note_delivery
+from api_client.web.intake.turn_submission import SubmittedTurn, note_delivery
 from api_client.web.openwebui.answer_additions import format_file_links, format_note, format_question, format_recap_note
 from api_client.web.openwebui.background_tasks import answer_task
 from api_client.web.openwebui.failure_text import format_lost_stream

@@ -1,7 +1,4 @@
-"""The objects of OpenAI's chat completions that the relay sends, and those shared with the Responses API.
-
-OpenAI's own client parses all of these objects (tests/unit/web/test_reply.py).
-"""
+"""The objects of OpenAI's chat completions that the relay sends, and those shared with the Responses API."""
 
 from __future__ import annotations
 
@@ -14,10 +11,7 @@ OWNED_BY = "helix-turns"
 
 
 def model_object(model: str, *, vision: bool) -> Payload:
-    """Build a model's entry in OpenAI's list of models. ``vision`` says that the model reads images.
-
-    The entry tells Open WebUI to offer no built-in tools, because nothing would call them.
-    """
+    """Build a model's entry in OpenAI's list of models. ``vision`` says that the model reads images."""
     info = {"meta": {"capabilities": {"builtin_tools": False, "vision": vision, "usage": True}}}
     return {"id": model, "object": "model", "created": 0, "owned_by": OWNED_BY, "info": info}
 

@@ -1,8 +1,7 @@
 """Tracks the draft that a page shows while its turn continues, as a series of edits.
 
-Text is shown as it arrives, without the model's reasoning, and removed when the draft becomes void. A draft stays if it
-lacks only named parts (step marker, section, header), which code inserts (surgical retry), if a fallback repairs it, or
-if the next attempt continues it. In the end the page shows the accepted answer, or nothing.
+A draft disappears when it becomes void. It stays if only named parts (step marker, section, header) are missing, if a
+fallback repairs it, or if the next attempt continues it.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ class Draft:
 
     @property
     def shown(self) -> str:
-        """Return the text that the reader sees now."""
         return "".join(self._shown)
 
     def apply_event(self, event: Event) -> list[DraftEdit]:
@@ -76,7 +74,6 @@ class Draft:
         answer = self._reasoning.feed(text)
         if self._reasoning.voids == voids:
             return self._add_text(self._filter_visible(answer))
-        # A closing tag made reasoning of all that was shown of this attempt.
         self._visible_text, self._header_fencer = VisibleText(), HeaderFencer()
         visible, self._repeated = self._filter_visible(answer), None
         return [] if self._is_validated else self._settle_text(visible)

@@ -35,11 +35,7 @@ _OUTCOME_ERRORS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The facts about a chat request that all parts of its reply need, such as model and language.
-
-    For Open WebUI, progress is sent as status events inside chunks, and no marker is shown. ``pages_url`` has no
-    trailing slash. ``has_page`` says that Open WebUI shows the reply as it arrives.
-    """
+    """The facts about a chat request that all parts of its reply need, such as model and language."""
 
     turn_id: str
     model: str
@@ -58,14 +54,10 @@ class Reply:
 
     @property
     def refusal_reason(self) -> str:
-        """Return the finish reason for a refusal."""
         return "stop" if self.is_json else "content_filter"
 
     def make_chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> Payload:
-        """Build a chunk of a streamed chat completion from the changed fields of the message.
-
-        Open WebUI reads an additional key ``event``; other clients ignore it.
-        """
+        """Build a chunk of a streamed chat completion from the changed fields of the message."""
         return {
             "id": COMPLETION_PREFIX + self.turn_id,
             "object": "chat.completion.chunk",
@@ -75,11 +67,7 @@ class Reply:
         }
 
     def format_answer(self, response: str, spans: Sequence[Span]) -> str:
-        """Return the text of an accepted answer for the caller, without step markers.
-
-        For Open WebUI, which draws comments as text and YAML headers as headings, also remove other markers and fence
-        headers.
-        """
+        """Return the text of an accepted answer for the caller, without step markers."""
         return (
             fence_headers(strip_all_markers(response, spans))
             if self.from_open_webui
@@ -89,10 +77,7 @@ class Reply:
     def make_completion(
         self, response: str, spans: Sequence[Span] = (), spent: TurnUsage | None = None, refusal: str = ""
     ) -> Payload:
-        """Build the whole chat completion for a request without streaming.
-
-        ``refusal`` is OpenAI's field of that name.
-        """
+        """Build the whole chat completion for a request without streaming."""
         message: Payload = {"role": "assistant", "content": None if refusal else self.format_answer(response, spans)}
         if refusal:
             message["refusal"] = refusal

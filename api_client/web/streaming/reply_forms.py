@@ -1,7 +1,4 @@
-"""The three forms of a streamed reply: validated text only, live text, and drafts as reasoning.
-
-``make_page_reply`` creates the form for a stream mode.
-"""
+"""The three forms of a streamed reply: validated text only, live text, and drafts as reasoning."""
 
 from __future__ import annotations
 
@@ -37,7 +34,6 @@ class PageReply:
         return [self.reply.make_chunk({"content": text})]
 
     def render(self, event: Event) -> list[Payload]:
-        """Return the chunks to send for an event of the turn."""
         if not self._usage:
             return self._render_event(event)
         self._usage.add_event(event)
@@ -62,7 +58,6 @@ class PageReply:
         return self.make_status(self.status_line.current) if self.status_line else []
 
     def make_status(self, status: dict[str, Any] | None) -> list[Payload]:
-        """Return a chunk with a status event, or an empty list for None."""
         return [{**self.reply.make_chunk({}), "event": status}] if status else []
 
 
@@ -112,8 +107,7 @@ class _DraftPage(PageReply):
 class LivePage(_DraftPage):
     """Converts a turn's events to a stream that shows text as it arrives and removes void text.
 
-    Open WebUI accepts frames of the Responses API between chunks; ``response.output_text.done`` sets the whole text,
-    so it can also shorten the text.
+    A frame ``response.output_text.done`` of the Responses API sets the whole text, so it can also shorten it.
     """
 
     def __init__(self, reply: Reply) -> None:

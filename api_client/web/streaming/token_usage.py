@@ -1,8 +1,4 @@
-"""Sums the usage of all attempts of a turn, in the formats of OpenAI's two APIs.
-
-Numbers are those that the agents reported. The sum includes rejected, lost and repeated runs, for which a client also
-pays.
-"""
+"""Sums the usage of all attempts of a turn, also of rejected and lost runs, in the formats of OpenAI's two APIs."""
 
 from __future__ import annotations
 

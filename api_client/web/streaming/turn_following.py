@@ -19,7 +19,7 @@ from api_client.contract.event_kinds import LogReset, TurnDecided, TurnSuspended
 from api_client.contract.events import Event
 from api_client.contract.turn import Turn
 from api_client.web.errors import ApiError, describe_fault, internal_error, turn_continues_error
-from api_client.web.intake import note_delivery
+from api_client.web.intake.turn_submission import note_delivery
 from api_client.web.relay.relay import Relay
 from api_client.web.streaming.payload import Payload
 from api_client.web.streaming.reply import Reply, make_turn_error
@@ -123,10 +123,7 @@ async def await_result(request: Request, relay: Relay, turn_id: str, owner: str,
 async def answer_whole(
     request: Request, relay: Relay, reply: Reply, body: Callable[[Turn, TurnUsage], Payload | None]
 ) -> Response:
-    """Wait for the end of a turn, and return its answer as one response. Raises the errors of ``await_result``.
-
-    ``body`` builds the JSON body, or returns None if the turn has no answer.
-    """
+    """Wait for the end of a turn, and return its answer as one response. Raises the errors of ``await_result``."""
     turn, used = await await_result(request, relay, reply.turn_id, reply.owner, reply.locale)
     headers = {"x-turn-id": reply.turn_id}
     done = BackgroundTask(note_delivery, relay, reply.owner, reply.question_hash, reply.turn_id)
@@ -162,10 +159,7 @@ def _abandon_wait(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None 
 
 
 async def _cancel_until_done(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None) -> None:
-    """Cancel a task repeatedly until it has ended, then close its event stream.
-
-    On Python 3.11 ``asyncio.wait_for`` may swallow a cancellation, so that one is not enough.
-    """
+    """Cancel a task repeatedly until it has ended, then close its event stream."""
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=0.1)

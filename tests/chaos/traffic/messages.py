@@ -10,7 +10,7 @@ from celery import Celery, chain
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from api_client.broker import celery_settings
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.keys import Keys
 from api_client.contract.phase_work import PHASE_RUN, PHASE_VERIFY
 from api_client.contract.settings import Settings

@@ -23,7 +23,7 @@ from tests.chaos.run import QUIET_SECONDS, workplace
 from tests.chaos.stage import RELAYS, WORKERS, Stage, build, settings_for
 from tests.chaos.traffic import plan
 from tests.chaos.traffic.repertoire import KINDS
-from worker.processes import programs
+from worker.processes import own_programs
 from worker.processes.program import Program
 from worker.processes.supervisor import Supervisor
 
@@ -52,12 +52,14 @@ def run_plain(options: Options, variant: str, history: Path, tell: Callable[[str
 def work() -> None:
     """Two workers of plain Celery, one for each queue, under the supervisor of ``turns run worker``."""
     settings = load_settings()
-    queues = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: programs.CHECK_SLOTS}
+    queues = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: own_programs.CHECK_SLOTS}
     started = [
         replace(program, command=_celery(queue, slots))
-        for program, (queue, slots) in zip(programs.worker_programs(settings, processes=2), queues.items(), strict=True)
+        for program, (queue, slots) in zip(
+            own_programs.worker_programs(settings, processes=2), queues.items(), strict=True
+        )
     ]
-    Supervisor(started).run(Path(os.environ[programs.READY_VARIABLE]).touch)
+    Supervisor(started).run(Path(os.environ[own_programs.READY_VARIABLE]).touch)
 
 
 def _celery(queue: str, slots: int) -> list[str]:

@@ -25,7 +25,7 @@ from tests.fault.matrix import Stage, guard_of
 from tests.fault.staged import Seen
 from tests.installation import WorkerProcess, asked
 from tests.support import json_lines, wait_until
-from worker.turns.leases.host import find_oom_counter, read_oom_kills
+from worker.turns.leases.machine_health import find_oom_counter, read_oom_kills
 
 _HOST = "starving"
 #: Room for agents in the cgroup, in bytes: less than two of them need.

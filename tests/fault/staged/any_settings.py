@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.fault.staged import Seen
 from tests.installation import settings_on
 from tests.integration.test_any_settings import BUDGETS, carry_out, rows, values
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 
 def stage(long: bool) -> Seen:

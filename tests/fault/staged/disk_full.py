@@ -25,7 +25,7 @@ from api_client.contract.turn import Turn, TurnRequest
 from tests.fault.staged import Seen
 from tests.installation import WorkerProcess, environ_of, turns
 from tests.support import playing, wait_until
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 _SCRIPT = '- attempts:\n  - - say: "Done.\\n\\n<!-- STEP: done -->"\n'
 #: Longest time between a full disk and the broker's death, in seconds; and how long before the disk is full.

@@ -17,7 +17,7 @@ from tests.integration.engine import GOOD
 from tests.objects.gate import Gate
 from tests.objects.seaweedfs import ObjectServer, seaweedfs
 from tests.support import wait_until
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 _TURNS = 6
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.fault.clusters import ClusterSetUp
 from tests.fault.staged import Seen
 from tests.installation import Installation, settings_on
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 _SCRIPT = '- attempts: [[say: "Hi. <!-- STEP: done -->"]]'
 

@@ -26,7 +26,7 @@ from tests.fault.staged import Seen
 from tests.installation import fetch_status
 from tests.ports import free_port
 from tests.support import json_lines, wait_for
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 _ROOT = Path(__file__).parents[3]
 #: The commits to upgrade from, oldest first: none is older than version 0.1.0. This checkout comes after them.

@@ -24,7 +24,7 @@ from api_client.contract.notification import Notification
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Priority
 from api_client.pauses.pause import Pause
-from api_client.relay_state.allowances import OwnerLimits, SubmissionLimits
+from api_client.relay_state.submission_limits import OwnerLimits, SubmissionLimits
 from api_client.store.commands import load_queue_script
 from api_client.turns.record.lease_renewal import LeaseRenewal
 from tests.integration import engine

@@ -35,7 +35,7 @@ from tests.claude.stub import Stub, says, told
 from tests.installation import RelayProcess, installed
 from tests.lab.bench.cpu_meter import CpuMeter
 from tests.lab.bench.sweeper import swept
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 from worker.runners.sandbox import bubblewrap
 
 GOOD, BAD = says("Gut. ", "Fertig.\n\n<!-- STEP: done -->"), says("Gut. ", "Fertig.")

@@ -21,7 +21,7 @@ from api_client.contract.turn import TurnRequest
 from tests.installation import WorkerProcess, end_all, settings_on
 from tests.ports import free_port
 from tests.support import playing, wait_until
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 _ESTABLISHED = "01"
 _TURNS, _SLOTS = 200, 16

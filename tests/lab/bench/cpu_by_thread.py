@@ -18,7 +18,7 @@ from tests.lab.bench.turns.costs import family
 from tests.lab.bench.turns.rows import ROWS
 from tests.lab.bench.turns.running import Running
 from tests.ports import free_port
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 _NAMED = Path(__file__).with_name("named")
 _IN_FLIGHT, _SECONDS = 50, 60.0

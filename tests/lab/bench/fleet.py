@@ -36,9 +36,9 @@ from api_client.turns.record.ledger import Ledger
 from api_client.turns.record.transition import Answer, Transition, attempt_facts
 from tests.lab.bench.turns.costs import store_costs
 from worker.agents.model_availability import ModelAvailability
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 from worker.processes.process_tuning import raise_open_file_limit
-from worker.turns.leases.host import Host
+from worker.turns.leases.machine_health import Host
 from worker.turns.leases.reaper import Reaper
 from worker.turns.leases.worker_heartbeat import WorkerActivity, WorkerHeartbeat
 from worker.turns.loops.polling_loop import Watcher

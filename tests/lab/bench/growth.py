@@ -35,7 +35,7 @@ from api_client.workers.installation_state import LOOK_AT_MOST
 from tests.lab.bench.plots import IMAGES, Line, plot
 from tests.on_loop import Ledger
 from worker.cli.checks.workers import LOOK_AT_MOST as DOCTOR_LOOKS_AT
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 #: Highest power of the size with which a figure may grow between two sizes: a little above a straight line.
 STEEPEST = 1.15

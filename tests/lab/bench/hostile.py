@@ -26,7 +26,7 @@ import httpx2
 from api_client.contract.settings import Settings
 from tests.installation import RelayProcess, environ_of
 from tests.support import wait_for
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 REQUESTS, AT_ONCE, SLOW = 1_000, 8, 40
 MIB = 2**20

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.lab.bench.sweeper import swept
 from tests.lab.bench.turns.costs import cpu_ms, family, machine_busy_ms
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 _NOT_KEPT = ("HELIX_", "REDIS_URL", "PYTHONDONTWRITEBYTECODE")
 _TURNS = [sys.executable, "-P", "-c", "from worker.cli import main; main()"]

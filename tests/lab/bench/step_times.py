@@ -16,7 +16,7 @@ from tests.lab.bench.stamps import FOLDER
 from tests.lab.bench.turns.rows import ROWS
 from tests.lab.bench.turns.running import Running
 from tests.ports import free_port
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 _NAMED = Path(__file__).with_name("named")
 _FIRST, _LAST = "client: submit begins", "client: hears turn.finished"

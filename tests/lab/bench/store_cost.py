@@ -31,7 +31,7 @@ from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.claim import CommitResult, LeaseClaim
 from api_client.turns.record.transition import Answer, Transition, attempt_facts, progress
 from tests.on_loop import Ledger
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 #: Sizes in bytes, and how many turns of each.
 _SIZES = {100: 30, 10_000: 20, 100_000: 10, 1_000_000: 6}

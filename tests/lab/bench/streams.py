@@ -32,7 +32,7 @@ from tests.installation import RelayProcess
 from tests.on_loop import Ledger
 from tests.unit.web.openwebui import Reader
 from worker.logs import configure_logging
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 from worker.runners.base import AgentEvent
 from worker.turns.event_writer import EventWriter
 from worker.turns.loops.loop import Loop

@@ -22,7 +22,7 @@ from tests.installation import Installation, settings_on
 from tests.ports import free_port
 from tests.tools.running import HERE, PYTHON, counting, equip
 from worker.logs import configure_logging
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 _SERVER = str(HERE / "counting_server.py")
 _WARM_UP = 20

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from api_client.contract.settings import load_settings
-from api_client.web import app
+from api_client.web.app import relay_server
 from worker.logs import configure_logging
 
 _LOOK_SECONDS, _WORTH_SECONDS = 0.002, 0.005
@@ -24,14 +24,14 @@ async def watch(file: Path) -> None:
             last = now
 
 
-class _Server(app._Server):
+class _Server(relay_server._Server):
     async def startup(self, sockets: object = None) -> None:
         await super().startup(None)
         self.watching = asyncio.create_task(watch(Path(sys.argv[1])))
 
 
 if __name__ == "__main__":
-    app._Server = _Server
+    relay_server._Server = _Server
     settings = load_settings()
     configure_logging(settings)
-    app.serve_relay(settings, "127.0.0.1", int(sys.argv[2]))
+    relay_server.serve_relay(settings, "127.0.0.1", int(sys.argv[2]))

@@ -18,7 +18,7 @@ from worker.enforcement.tool_call_log import ToolCallLog
 from worker.plugins.claims.files_on_disk import find_files
 from worker.plugins.claims.rule import ClaimsRule
 from worker.runners.claude.cli_launch import writable_paths
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 _BETWEEN = "\n\n* * *\n\n"
 _NAMES = ("Read", "Write", "Edit", "Bash")

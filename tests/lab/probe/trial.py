@@ -23,8 +23,8 @@ from worker.runners.base import Order
 from worker.runners.claude.cli_launch import allowed_destinations, proxy_environment
 from worker.runners.event_reader import EventReader
 from worker.runners.sandbox.bubblewrap import PROXY_PORT, SandboxMount
+from worker.runners.sandbox.guard_client import SOURCE_ROOT, AgentProcesses
 from worker.runners.sandbox.launch import Hear, Launch, StartedAgent, start_agent
-from worker.runners.sandbox.processes import SOURCE_ROOT, AgentProcesses
 from worker.runners.sandbox.resource_usage import ResourceLimits
 from worker.runners.sandbox.supervision import RunEnding
 from worker.verification import GateSandbox, run_gates

@@ -16,7 +16,7 @@ from api_client.workers.fleet import check_disk, find_alerts, make_fleet
 from api_client.workers.installation_state import InstallationState
 from api_client.workers.reason import InstallationFacts, Reason, Wait, WaitingGroup
 from tests.installation import turns
-from worker.cli.checks import broker, doctor, workers
+from worker.cli.checks import broker, workers
 from worker.cli.checks.claude import (
     MEASURED,
     check_claude,
@@ -26,6 +26,7 @@ from worker.cli.checks.claude import (
     check_version,
     report_hooks,
 )
+from worker.cli.checks.doctor import doctor
 from worker.cli.checks.machine import check_sandbox, check_sessions, is_in_container
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from api_client.contract.settings import Settings
-from worker.cli.checks import _check_agents, claude
+from worker.cli.checks import claude
+from worker.cli.checks.doctor import _check_agents
 from worker.cli.checks.finding import Finding
 from worker.cli.checks.machine import check_machine
 from worker.cli.checks.models import check_models

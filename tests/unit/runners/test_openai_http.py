@@ -23,7 +23,7 @@ from tests.support import processes_with, wait_for
 from worker.runners.base import AgentEvent, Order
 from worker.runners.http.runner import OpenAiHttpRunner
 from worker.runners.sandbox.bubblewrap import find_obstacle
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"turn-{secrets.token_hex(4)}"

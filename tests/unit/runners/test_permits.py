@@ -12,7 +12,7 @@ from api_client.contract.tool_calls import WaitingCall
 from tests.approvals.stages import AGENTS, ASKED, DENIED, RUNS, Stage
 from tests.runs import order_in
 from worker.runners import approval_client
-from worker.runners.approval import ApprovalServer, build_tool_orders, digest_call
+from worker.runners.approval_server import ApprovalServer, build_tool_orders, digest_call
 from worker.runners.base import ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
 from worker.runners.file_digests import digest_named_files

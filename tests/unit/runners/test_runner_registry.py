@@ -14,9 +14,9 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from tests.inline.runner import InlineRunner
 from tests.runs import Asked
-from worker import agents as registry
-from worker.agents import build_runner
+from worker.agents import runner_lookup as registry
 from worker.agents.model_availability import ModelAvailability
+from worker.agents.runner_lookup import build_runner
 from worker.runners.sandbox.agent_process import AgentExit, AgentProcess
 from worker.runners.sandbox.bubblewrap import Isolation
 from worker.runners.sandbox.guard import DOUBT_SECONDS

@@ -23,13 +23,13 @@ from tests.approvals.spellings import (
     placed,
 )
 from tests.runs import ordered
-from worker.agents import build_runner
+from worker.agents.runner_lookup import build_runner
 from worker.plugins.acp import permissions
 from worker.plugins.codex import runner as codex
 from worker.runners import tool_gate
 from worker.runners.base import ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.tool_rules.agent_tools import AGENTS
 from worker.runners.tool_rules.patterns import ANY, GLOB, Match, match_pattern
 

@@ -14,9 +14,9 @@ from api_client.turns.record.claim import LeaseClaim
 from api_client.turns.record.grace_period import ClockComparison
 from api_client.turns.record.transition import Transition
 from worker.runners.base import RunResult
-from worker.turns.leases import host
-from worker.turns.leases.host import Host, find_oom_counter, read_oom_kills
+from worker.turns.leases import machine_health
 from worker.turns.leases.lease import Lease
+from worker.turns.leases.machine_health import Host, find_oom_counter, read_oom_kills
 from worker.turns.leases.replica_watch import MAY, MAY_NOT, choose_priority
 from worker.turns.leases.worker_heartbeat import Liveness
 from worker.turns.loops.rounds import SLOW_SHARE, Rounds
@@ -305,14 +305,14 @@ def test_what_the_kernel_kills_in_our_cgroup_makes_the_machine_sick_for_a_while_
     counter.write_text("oom_kill 3\n")
     assert "for want of memory" in machine.probe_if_due()
     assert "for want of memory" in machine.probe_if_due(), "it stays sick"
-    monkeypatch.setattr(host, "_STARVED_SECONDS", 0.0)
+    monkeypatch.setattr(machine_health, "_STARVED_SECONDS", 0.0)
     assert machine.probe_if_due() == "", "and is well again when nothing more was killed"
 
 
 def test_the_count_of_the_whole_machine_tells_only_where_an_agent_of_ours_was_killed(
     tmp_path: Path, counter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "_VMSTAT", counter)
+    monkeypatch.setattr(machine_health, "_VMSTAT", counter)
     machine = host_of(tmp_path, counter)
     counter.write_text("oom_kill 3\n")
     assert machine.probe_if_due() == machine.probe_now() == ""

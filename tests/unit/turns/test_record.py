@@ -26,7 +26,7 @@ from api_client.turns.record.transition import Answer, Transition, attempt_facts
 from worker.enforcement.documents.step import marker_spans
 from worker.runners.base import AgentEvent, RunResult
 from worker.turns import folders
-from worker.turns.continuation import Continuation
+from worker.turns.continued_output import Continuation
 from worker.turns.event_writer import EventWriter
 from worker.turns.transitions.validated_run import ValidatedRun
 

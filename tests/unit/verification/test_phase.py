@@ -12,8 +12,8 @@ from api_client.contract.phase import Phase, read_phases
 from api_client.contract.phase_checks import GATES, PHASE, PhaseError
 from api_client.contract.value_kinds import InvalidValue
 from worker.verification import PhasesFileError, load_phases, parse_phases
-from worker.verification.gates.check import GATES as RUNNABLE
 from worker.verification.gates.gate_codes import CODES
+from worker.verification.gates.gate_run import GATES as RUNNABLE
 
 ROOT = Path(__file__).parents[3]
 

@@ -16,20 +16,20 @@ from api_client.client import TurnsClient
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.events import RESET, Event
-from api_client.contract.orders import PlacedOrder
+from api_client.contract.order_log import PlacedOrder
 from api_client.contract.settings import Settings
 from api_client.contract.step_marker import read_spans
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.contract.turn_error import TurnError
-from api_client.figures import RetryRate, Stats
 from api_client.figures.rollup import compute_retry_rate, compute_stats
+from api_client.figures.statistics import RetryRate, Stats
 from api_client.notifications.outbox import NotificationCounts
-from api_client.policies import PolicyFiles
+from api_client.policies.policy_files import PolicyFiles
 from api_client.policies.prompts import SessionTemplates
-from api_client.relay_state.allowances import LimitRefusal, OwnerLimits
 from api_client.relay_state.openwebui_seen import SeenRequest
+from api_client.relay_state.submission_limits import LimitRefusal, OwnerLimits
 from api_client.turns.sessions import QueuePlace
-from api_client.web.app import create_app
+from api_client.web.app.relay_server import create_app
 from api_client.workers.installation_state import InstallationState
 
 TURN_ID = "turn-" + "5" * 32

@@ -12,7 +12,7 @@ from api_client.api_keys import make_token, read_token
 from api_client.contract.errors import SettingsError
 from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
-from api_client.web.app import serve_relay
+from api_client.web.app.relay_server import serve_relay
 from api_client.web.pages.visitor import COOKIE
 from api_client.web.relay.key_guesses import KeyGuesses
 from tests.html import Document

@@ -19,7 +19,7 @@ from api_client.contract.error_codes import ERROR_CODES, error_words
 from api_client.contract.image import MAX_IMAGES, find_image_names, read_image
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest
-from api_client.relay_state.allowances import LimitRefusal
+from api_client.relay_state.submission_limits import LimitRefusal
 from api_client.turns.submission import hash_request
 from api_client.web.bodies.chat_request import ChatRequest, read_chat_request
 from api_client.web.bodies.response_input import read_response_request

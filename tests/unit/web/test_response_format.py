@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from api_client.contract.answer_format import AnswerFormat, add_format
-from api_client.policies import apply_policy_file, parse_policy_file
+from api_client.policies.policy_files import apply_policy_file, parse_policy_file
 from tests.unit.web.fake import FakeTurns
 from worker.enforcement.rules import JsonSchemaRule
 

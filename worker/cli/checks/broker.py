@@ -12,7 +12,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError
 from api_client.contract.settings import Settings, mask_password
 from api_client.contract.store_refusals import find_refusal
-from api_client.relay_state.allowances import OwnerLimits
+from api_client.relay_state.submission_limits import OwnerLimits
 from api_client.store.cluster import find_slot
 from api_client.store.commands import CANCEL
 from api_client.store.unfinished_restore import refuse_unfinished_restore
@@ -180,10 +180,7 @@ def check_mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
 
 
 def check_fail_over(name: str, node_timeout: str | None, settings: Settings) -> Iterator[Finding]:
-    """Check that a worker's lease lasts longer than a fail-over of the cluster.
-
-    ``node_timeout`` is the server's cluster-node-timeout in milliseconds.
-    """
+    """Check that a worker's lease lasts longer than a fail-over of the cluster (``node_timeout`` in milliseconds)."""
     if not settings.store_is_cluster or node_timeout is None:
         return
     check, seconds = f"{name} node timeout", int(node_timeout) / 1000
@@ -200,9 +197,8 @@ def check_replication(
 ) -> Iterator[Finding]:
     """Check whether a fail-over of this server can lose acknowledged writes.
 
-    Args:
-        least: the server's min-replicas-to-write; None if unknown.
-        copies: replicas that a write waits for.
+    ``least`` is the server's min-replicas-to-write, None if unknown; ``copies`` is the number of replicas that a write
+    waits for.
     """
     listed, check = int(info.get("connected_slaves", 0)), f"{name} replication"
     replicas = count_online_replicas(info)
@@ -230,7 +226,6 @@ def check_replication(
 
 
 def count_online_replicas(info: Info) -> int:
-    """Return the number of replicas that have caught up with the server."""
     listed = (each for key, each in info.items() if key.startswith("slave") and isinstance(each, Mapping))
     return sum(each.get("state") == "online" for each in listed)
 

@@ -14,7 +14,6 @@ from worker.cli.checks.finding import Finding
 from worker.cli.store_access import run_with_settings
 
 _BITS, _DAY_SECONDS = 128, 86_400
-#: Alphabets of keys, smallest first; other characters count as in the last.
 _ALPHABETS = (string.digits, string.hexdigits.lower(), string.ascii_letters + string.digits + "-_")
 
 

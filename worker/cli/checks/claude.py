@@ -78,7 +78,7 @@ def check_hooks(settings: Settings) -> Finding:
     from worker.runners.base import Order
     from worker.runners.claude.runner import ClaudeCliRunner
     from worker.runners.sandbox.bubblewrap import find_obstacle
-    from worker.runners.sandbox.processes import AgentProcesses
+    from worker.runners.sandbox.guard_client import AgentProcesses
 
     if settings.sandbox == "required" and (problem := find_obstacle()):
         said = f"not tried, because HELIX_SANDBOX=required lets no agent start: {problem}"

@@ -15,7 +15,7 @@ from typing import cast
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from api_client.contract.validator_names import offered_validators
-from api_client.policies import PolicyFiles
+from api_client.policies.policy_files import PolicyFiles
 from api_client.workers.fleet import check_disk
 from worker.cli.checks.finding import Finding, State
 from worker.cli.policy import find_unenforced_rules

@@ -25,13 +25,13 @@ _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the
 
 def check_models(settings: Settings) -> Iterator[Finding]:
     """Check whether each model's runner works, and yield findings. Ask each model service only once."""
-    from worker.agents import list_runner_names
     from worker.agents.model_availability import (
         find_listed_name,
         find_missing_program,
         find_permanent_obstacle,
         try_program,
     )
+    from worker.agents.runner_lookup import list_runner_names
 
     asked: dict[tuple[str, str], Finding | frozenset[str] | None] = {}
     for model, spec in settings.models.items():

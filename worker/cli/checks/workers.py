@@ -21,7 +21,7 @@ from worker.cli.store_access import run_with_settings
 from worker.turns.loops.rounds import SLOW_SHARE
 
 _PROBE_SECONDS = 5.0
-#: Unfinished turns that the doctor looks at, those that are due first: their number must not slow a diagnosis down.
+#: Unfinished turns that the doctor looks at, those that are due first.
 LOOK_AT_MOST = 2000
 #: Seconds within which a finished turn should be sent as a trace.
 _UNTRACED_SECONDS = 120.0
@@ -117,7 +117,6 @@ def check_presence(reports: Sequence[WorkerReport], now: float) -> Iterator[Find
 
 
 def check_leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) -> Iterator[Finding]:
-    """Check that each worker renews its leases in time."""
     rounds = {each.name: each.lease_round for each in reports if now - each.at < HEARD_SECONDS}
     slow = sorted(f"{name} took {took:.1f} s" for name, took in rounds.items() if took > lease_seconds * SLOW_SHARE)
     if slow:

@@ -10,7 +10,7 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.keys import BUCKETS
 from api_client.contract.package_parts import collect_parts
-from api_client.figures import (
+from api_client.figures.statistics import (
     BREAKDOWNS,
     REACTIONS,
     RETRY_BREAKDOWNS,

@@ -10,7 +10,7 @@ import click
 
 from api_client.contract.settings import load_settings
 from worker.cli.output import json_option, write_result
-from worker.processes import programs
+from worker.processes import own_programs
 
 
 @click.command(epilog="Example: turns run broker --port 6380")
@@ -23,11 +23,13 @@ def broker(directory: Path | None, port: int, as_json: bool) -> None:
     Its data is kept in HELIX_ROOT/.helix/broker, or in --directory. It listens on a unix socket that only this user can
     open; with --port every user of this machine can connect.
     """
-    from worker.processes.broker import BrokerError, EmbeddedBroker
+    from worker.processes.embedded_broker import BrokerError, EmbeddedBroker
 
     settings = load_settings()
     server = EmbeddedBroker(
-        directory or programs.ensure_state_dir(settings) / "broker", durability=settings.durability, port=port
+        directory or own_programs.ensure_state_dir(settings) / "broker",
+        durability=settings.durability,
+        port=port,
     )
     handle = os.open(server.lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -27,7 +27,7 @@ from worker.cli.installation.up import lock_installation, plan_installation, req
 from worker.cli.output import fit_line, json_option, strip_control, write_json
 from worker.cli.turns.turn import build_request
 from worker.logs import configure_logging
-from worker.processes import programs
+from worker.processes import own_programs
 from worker.processes.supervisor import Supervisor
 
 _TEMPLATES = Path(__file__).parents[1] / "new_installation"
@@ -184,7 +184,7 @@ def _try_agent(settings: Settings, message: str, *, quiet: bool) -> dict[str, An
         return {"answered": False, "said": f"the agent was not asked: {obstacles[0]}; {_DOCTOR}"}
     require_models(settings)
     try:
-        with lock_installation(state := programs.ensure_state_dir(settings)):
+        with lock_installation(state := own_programs.ensure_state_dir(settings)):
             (state / "logs").mkdir(exist_ok=True)
             turn, seconds = asyncio.run(_ask_once(settings, message, state / "logs"))
     except CannotStartError as error:

@@ -152,7 +152,6 @@ def render_docker_file(settings: Settings, url: str | None, key: str | None) -> 
 
 def render_compose_file(settings: Settings, url: str | None, key: str | None) -> str:
     """Return a Docker Compose override that adds the service ``open-webui`` to compose/compose.yaml."""
-    # Compose expands variables after $.
     given = {name: value.replace("$", "$$") for name, value in build_environment(settings, "", "").items()}
     given["OPENAI_API_BASE_URL"] = url or "http://web:8765/v1"
     given["OPENAI_API_KEY"] = key.replace("$", "$$") if key else "${HELIX_WEBUI_KEY:?a key of the relay}"

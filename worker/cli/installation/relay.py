@@ -18,7 +18,7 @@ def relay(host: str, port: int) -> None:
     """Run the OpenAI-compatible relay in the foreground."""
     settings = require_store(load_settings())
     from api_client.store.unfinished_restore import refuse_unfinished_restore
-    from api_client.web.app import serve_relay
+    from api_client.web.app.relay_server import serve_relay
     from worker.cli.turns.bundle import pack_bundle
     from worker.logs import configure_logging
     from worker.processes.restore_mark import require_complete_restore

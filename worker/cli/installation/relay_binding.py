@@ -33,11 +33,7 @@ class RelayBinding(NamedTuple):
 
 
 def find_free_port(host: str, port: int) -> int:
-    """Return the port if it is free on the host; for port 0, return any free port.
-
-    Raises:
-        CannotStartError: the port is in use, or the address belongs to another machine.
-    """
+    """Return the port if it is free on the host; for port 0, return any free port. Raises ``CannotStartError``."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,4 @@
-"""The scenes of ``turns demo`` and the checks of their results.
-
-``worker/runners/scripted/demo_de.yaml`` and ``demo_en.yaml`` hold the agent's answers.
-"""
+"""The scenes of ``turns demo`` and the checks of their results."""
 
 from __future__ import annotations
 
@@ -105,7 +102,6 @@ class SceneResult:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as a JSON-ready dict."""
         return {
             "turn_id": self.turn.turn_id,
             "scene": self.scene.title,

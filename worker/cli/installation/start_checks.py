@@ -24,13 +24,10 @@ _FOR_GOOD = {"NOAUTH", "WRONGPASS"}
 
 
 def await_store(settings: Settings, stopping: threading.Event | None = None) -> None:
-    """Wait until store and broker answer. Refuse a store that was only partly restored.
+    """Wait until store and broker answer, or until ``stopping`` is set. Refuse a store that was only partly restored.
 
-    Returns early when ``stopping`` is set.
-
-    Raises:
-        SettingsError: the store is half restored, or a server is too old.
-        StoreUnavailable: a server refuses the password or did not answer in time.
+    Raises ``SettingsError`` if a server is too old or the store half restored, ``StoreUnavailable`` if a server refuses
+    the password or did not answer in time.
     """
     stopping = stopping or threading.Event()
     await_server("store", settings, stopping)
@@ -43,13 +40,10 @@ def await_store(settings: Settings, stopping: threading.Event | None = None) -> 
 
 
 def await_server(name: str, settings: Settings, stopping: threading.Event) -> None:
-    """Wait until a server answers, and tell the user about the wait.
+    """Wait until a server answers, and tell the user about the wait. A server that still loads its data counts.
 
-    A server that still loads its data counts as answering.
-
-    Raises:
-        StoreUnavailable: the password is refused, or there was no answer for ``store_wait_seconds``.
-        SettingsError: the server is too old.
+    Raises ``StoreUnavailable`` after ``store_wait_seconds`` or for a wrong password, ``SettingsError`` if the server is
+    too old.
     """
     from redis.exceptions import RedisError
 
@@ -99,12 +93,7 @@ def require_version(name: str, server: Any) -> None:
 
 @contextlib.contextmanager
 def blame_store(settings: Settings) -> Iterator[None]:
-    """Run a block. If the block raises ``NotReady`` because of the store, raise the store's own error instead.
-
-    Raises:
-        SettingsError, StoreUnavailable: the store is the cause.
-        NotReady: the store is fine.
-    """
+    """Run a block. If the block raises ``NotReady`` because of the store, raise the store's own error instead."""
     try:
         yield
     except NotReady:
@@ -126,8 +115,7 @@ class _ParentExit(threading.Event):
 def run_in_fork(work: Callable[[threading.Event], None]) -> Callable[[threading.Event], None]:
     """Start ``work`` in a forked process, and return a function that waits until the work ends.
 
-    The fork keeps the imports of the work out of this process. The returned function kills the process when its event
-    is set, and raises the error of the work.
+    The returned function kills the process when its event is set, and raises the error of the work.
     """
     gone, (reading, writing) = _ParentExit(), os.pipe()
     copy = os.fork()

@@ -32,7 +32,6 @@ def announce_stop(settings: Settings) -> None:
 
 
 def announce_stop_from_environment() -> None:
-    """Print how many agents a stopping worker is waiting for, with settings from the environment."""
     announce_stop(load_settings())
 
 

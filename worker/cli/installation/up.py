@@ -21,7 +21,7 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.settings import RUN_FILE, Settings, load_settings, mask_password, shared_environment
 from api_client.contract.settings.setting_faults import require_fitting
 from api_client.contract.validator_names import offered_validators
-from api_client.policies import PolicyFiles
+from api_client.policies.policy_files import PolicyFiles
 from api_client.private_file import write_private
 from api_client.tracing.switch import explain_off, find_endpoint
 from worker.cli.checks.machine import check_active_validators
@@ -33,8 +33,8 @@ from worker.cli.installation.stop_announcement import announce_stop
 from worker.cli.installation.worker import describe_capacity
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
-from worker.processes import programs
-from worker.processes.broker import EmbeddedBroker
+from worker.processes import own_programs
+from worker.processes.embedded_broker import EmbeddedBroker
 from worker.processes.program import Program
 from worker.processes.restore_mark import require_complete_restore
 from worker.processes.supervisor import Supervisor
@@ -96,7 +96,7 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
     restarted. Logs are in HELIX_ROOT/.helix/logs. Other `turns` commands with the same HELIX_ROOT find this broker.
     """
     settings = load_settings()
-    state = programs.ensure_state_dir(settings)
+    state = own_programs.ensure_state_dir(settings)
     with lock_installation(state):
         require_complete_restore(settings.root)
         (state / RUN_FILE).unlink(missing_ok=True)  # left by a killed run, whose broker is gone
@@ -114,7 +114,9 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
             for file in directory.glob("*.log"):  # logs of the previous run
                 file.replace(file.with_suffix(".log.1"))
         supervisor = Supervisor(
-            installation.programs, logs=directory, on_exit=programs.build_exit_handler(installation.settings)
+            installation.programs,
+            logs=directory,
+            on_exit=own_programs.build_exit_handler(installation.settings),
         )
         try:
             with blame_store(settings) if named else contextlib.nullcontext():
@@ -145,28 +147,28 @@ def plan_installation(
 ) -> Installation:
     """Choose the programs that ``turns up`` starts: broker (if none is configured), workers, relay, Flower and traces.
 
-    Raises:
-        BrokerError: no broker is set and none can be started.
-        CannotStartError: a port is in use.
-        SettingsError: a policy file is invalid.
+    Raises ``BrokerError``, ``CannotStartError`` (a port is in use) or ``SettingsError``.
     """
     started: list[Program] = []
     address = mask_password(settings.store_url)
     if not (settings.store_url and settings.broker_url):
-        broker = EmbeddedBroker(programs.ensure_state_dir(settings) / "broker", durability=settings.durability)
+        broker = EmbeddedBroker(own_programs.ensure_state_dir(settings) / "broker", durability=settings.durability)
         settings = replace(settings, broker_url=broker.url, store_url=broker.url)
         started.append(broker.build_program())
         address = f"Valkey {broker.server.version} ({broker.server.source})  {broker.url}"
     PolicyFiles(settings).check_files()
     relay = relay._replace(port=find_free_port(*relay))
-    started += [*programs.worker_programs(settings, processes), programs.web_program(settings, *relay)]
+    started += [
+        *own_programs.worker_programs(settings, processes),
+        own_programs.web_program(settings, *relay),
+    ]
     flower_url = password = ""
     if flower and importlib.util.find_spec("flower"):
         flower_port, password = _choose_flower_port(), secrets.token_urlsafe(12)
         flower_url = f"http://127.0.0.1:{flower_port}"
-        started.append(programs.flower_program(settings, flower_port, password))
+        started.append(own_programs.flower_program(settings, flower_port, password))
     if find_endpoint(os.environ) and not explain_off(os.environ):
-        started.append(programs.traces_program(settings))
+        started.append(own_programs.traces_program(settings))
     return Installation(settings, started, address, relay, describe_capacity(settings, processes), flower_url, password)
 
 
@@ -181,8 +183,7 @@ def _choose_flower_port() -> int:
 def lock_installation(state: Path) -> Iterator[None]:
     """Hold the lock of an installation during the block, so that only one `turns up` or restore runs.
 
-    Raises:
-        CannotStartError: `turns up` or a restore is running; names the process.
+    Raises ``CannotStartError`` with the process that holds the lock.
     """
     with (state / "up.lock").open("a+") as file:
         try:

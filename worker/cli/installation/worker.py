@@ -15,13 +15,13 @@ from api_client.contract.settings import Settings, load_settings, require_store
 from api_client.contract.settings.setting_faults import require_fitting
 from worker.cli.installation.start_checks import await_store, blame_store, run_in_fork
 from worker.cli.output import count_noun
-from worker.processes import process_tuning, programs
+from worker.processes import own_programs, process_tuning
 from worker.runners.claude.cli_program import missing_programs
 
 
 def describe_capacity(settings: Settings, processes: int | None = None) -> str:
     """Describe how many agents and validations a worker with these settings runs at the same time."""
-    shares = programs.share_slots(settings, processes)
+    shares = own_programs.share_slots(settings, processes)
     runs, checks = sum(share.run_slots for share in shares), sum(share.check_slots for share in shares)
     shown = "1 process" if len(shares) == 1 else f"{len(shares)} processes"
     return f"{count_noun(runs, 'agent')} and {count_noun(checks, 'validation')} at once, in {shown}"
@@ -44,12 +44,12 @@ def worker(processes: int | None, foreground: bool) -> None:
     require_fitting(settings)
     if missing := missing_programs(settings):
         raise SettingsError(missing)
-    state = programs.ensure_state_dir(settings)
+    state = own_programs.ensure_state_dir(settings)
     if foreground:
         await_store(settings)
-        command = programs.worker_command(settings.run_slots, 1)
+        command = own_programs.worker_command(settings.run_slots, 1)
         os.chdir(state)
-        os.execve(command[0], command, programs.build_environ(settings))  # noqa: S606 - no shell is meant
+        os.execve(command[0], command, own_programs.build_environ(settings))  # noqa: S606 - no shell is meant
 
     from worker.logs import configure_logging
     from worker.processes.supervisor import Supervisor
@@ -62,20 +62,23 @@ def worker(processes: int | None, foreground: bool) -> None:
         asks = f"from worker.cli.installation.stop_announcement import {announce}; {announce}()"
         with contextlib.suppress(OSError, subprocess.SubprocessError):  # a machine short of resources still stops
             subprocess.run(
-                [sys.executable, "-P", "-c", asks], env=programs.build_environ(settings), check=False, timeout=10
+                [sys.executable, "-P", "-c", asks],
+                env=own_programs.build_environ(settings),
+                check=False,
+                timeout=10,
             )
 
     def touch_ready_file() -> None:
         """Touch the file that the container's liveness check reads, as long as all processes accept messages."""
-        if ready := os.environ.get(programs.READY_VARIABLE):
+        if ready := os.environ.get(own_programs.READY_VARIABLE):
             with contextlib.suppress(OSError):  # a full disk must not stop the worker
                 Path(ready).touch()
 
     configure_logging(settings)
-    started = programs.worker_programs(settings, processes)
+    started = own_programs.worker_programs(settings, processes)
     try:
         with blame_store(settings):
-            Supervisor(started, show=touch_ready_file, on_exit=programs.build_exit_handler(settings)).run(
+            Supervisor(started, show=touch_ready_file, on_exit=own_programs.build_exit_handler(settings)).run(
                 lambda: click.echo(f"worker ready: {describe_capacity(settings, processes)}"),
                 announce_stop_from_child,
                 meanwhile=look_at_the_store,

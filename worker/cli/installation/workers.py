@@ -6,9 +6,9 @@ import time
 
 import click
 
-from api_client.actions import order_worker
 from api_client.client import TurnsClient
 from api_client.contract.worker_order import WorkerOrder
+from api_client.operator_actions import order_worker
 from api_client.resources.workers import WORKERS
 from worker.cli import NO
 from worker.cli.output import fit_line, json_option, write_json, write_result

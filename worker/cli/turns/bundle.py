@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 import api_client
-from api_client import history
+from api_client import turn_export
 from api_client.contract.plugins import EXPORT, UnusablePlugin, load_plugin
 from api_client.contract.settings import STATE_DIR, Settings, load_settings
 from api_client.contract.settings.redaction import make_redactor, redact_value
@@ -78,7 +78,7 @@ def export(
         write(output, since=since, model=model, redact=redact)
         return
     text = json.dumps(
-        run_with_client(lambda client: history.export_turn(client, str(turn_id))), indent=None if as_json else 1
+        run_with_client(lambda client: turn_export.export_turn(client, str(turn_id))), indent=None if as_json else 1
     )
     if output and output != "-":
         write_private(Path(output), text.encode() + b"\n")
@@ -98,7 +98,7 @@ def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool)
     Secrets are masked. Without --with-prompts, texts of the user and the agent are replaced by their length.
     """
     settings = load_settings()
-    found = run_with_client(lambda client: history.export_turn(client, turn_id))
+    found = run_with_client(lambda client: turn_export.export_turn(client, turn_id))
     output = output or Path(f"turns-{found['turn']['turn_id']}.zip")
     members = build_contents(settings, found, with_prompts=with_prompts)
     write_private(output, _pack_archive(members))
@@ -115,7 +115,7 @@ def pack_bundle(settings: Settings, found: dict[str, Any]) -> bytes:
 
 def build_contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -> dict[str, Any]:
     """Return the files of a bug report about a turn, by name, with masked secrets."""
-    from worker.cli.checks import examine_installation
+    from worker.cli.checks.doctor import examine_installation
 
     redact = make_redactor(settings)
     shown = found if with_prompts else hide_texts(found)

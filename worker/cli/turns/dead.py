@@ -9,7 +9,7 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.turn import Turn
-from api_client.history import WorkerDeath, find_deaths
+from api_client.turn_export import WorkerDeath, find_deaths
 from api_client.workers.reports import read_exits
 from worker.cli.output import fit_line, format_time, json_option, write_json, write_list
 from worker.cli.store_access import run_with_client

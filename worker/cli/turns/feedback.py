@@ -43,7 +43,6 @@ class Thumb:
     score: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the rating as a JSON-ready dict, without empty remarks."""
         when = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
         data = {"reason": self.reason, "comment": self.comment, "tags": list(self.tags), "score": self.score}
         return {"rating": self.rating, "at": when, **{name: value for name, value in data.items() if value}}
@@ -104,8 +103,7 @@ def import_feedback(file: str, as_json: bool) -> None:
 def parse_export(text: str, name: str) -> tuple[list[Thumb], int]:
     """Parse an export of Open WebUI. Return its ratings, and the number of entries without a rating.
 
-    Raises:
-        UsageError: the text is not an export of Open WebUI.
+    Raises ``UsageError`` if the text is not an export of Open WebUI.
     """
     try:
         entries = json.loads(text)

@@ -11,7 +11,7 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, TurnNotFound
 from api_client.contract.phase import Phase
-from api_client.contract.phase_place import phase_session
+from api_client.contract.phase_folders import phase_session
 from api_client.contract.settings import load_settings
 from api_client.contract.turn import Turn
 from api_client.index.search import Search
@@ -20,7 +20,7 @@ from worker.cli.output import fit_line, json_option, write_json, write_list
 from worker.cli.store_access import run_with_client
 from worker.cli.turns.timeline import format_error
 from worker.cli.turns.turn import follow_turn
-from worker.verification.phases import load_phases, resolve_phases_file
+from worker.verification.phases_file import load_phases, resolve_phases_file
 
 
 @click.group()
@@ -71,11 +71,7 @@ def run(
 
 
 def project_directory(path: Path) -> str:
-    """Return the folder that contains a phases.yaml, relative to HELIX_ROOT.
-
-    Raises:
-        BadRequest: the folder is outside of HELIX_ROOT, where no worker finds it.
-    """
+    """Return the folder that contains a phases.yaml, relative to HELIX_ROOT. Raises ``BadRequest`` outside of it."""
     folder, root = resolve_phases_file(path).resolve().parent, load_settings().root.resolve()
     if not folder.is_relative_to(root):
         raise BadRequest(f"{folder} does not lie below HELIX_ROOT ({root}), where the workers look")

@@ -1,7 +1,4 @@
-"""ADRs in a text: their extent, header and sections.
-
-An ADR is found by its front matter with ``adr_id``, or by a heading ``# ADR-`` with a number.
-"""
+"""ADRs in a text, found by front matter with ``adr_id`` or a heading ``# ADR-`` with a number: header and sections."""
 
 from __future__ import annotations
 
@@ -41,10 +38,7 @@ NOT_CLOSED = "no --- line after it"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of an architecture decision record (ADR), given as a range of lines.
-
-    Lines count from 0, and ``end`` is excluded.
-    """
+    """A section of an architecture decision record (ADR), given as a range of lines from 0; ``end`` is excluded."""
 
     title: str
     line: int
@@ -57,13 +51,13 @@ class Adr:
     """An architecture decision record (ADR) found in an answer, with its header and sections.
 
     Attributes:
-        out, first_line: the outline that contains the ADR, and the line of the answer where the outline begins.
-        start, end: lines in ``out``, from 0, ``end`` excluded.
-        header: the lines between the ``---`` lines; None without a header.
-        root: the header's YAML; None if empty, missing or broken.
-        offset: position of the text in the answer; -1 if the text is indented and cannot be edited.
-        closed: False if the header has no second ``---``.
-        fenced: the text is the inside of a ```markdown fence.
+    out, first_line: the outline that contains the ADR, and the line of the answer where the outline begins.
+    start, end: lines in ``out``, from 0, ``end`` excluded.
+    header: the lines between the ``---`` lines; None without a header.
+    root: the header's YAML; None if empty, missing or broken.
+    offset: position of the text in the answer; -1 if the text is indented and cannot be edited.
+    closed: False if the header has no second ``---``.
+    fenced: the text is the inside of a ```markdown fence.
     """
 
     out: Outline
@@ -80,7 +74,6 @@ class Adr:
 
     @property
     def header_lines(self) -> tuple[int, int]:
-        """Return the range of lines of the header, including its ``---`` lines."""
         if self.header is None:
             return self.start, self.start
         return self.header[0] - 1, self.header[1] + self.closed
@@ -127,10 +120,7 @@ class Adr:
 
 
 def find_header_end(lines: Sequence[str], number: int) -> int:
-    """Return the number of the line after the header that starts at line ``number``, or 0 if there is no header.
-
-    Without a second ``---``, the header ends before the first line that is blank or not YAML.
-    """
+    """Return the number of the line after the header that starts at line ``number``, or 0 if there is no header."""
     close = next((n for n in range(number + 1, len(lines)) if lines[n].rstrip() == "---" and lines[n][0] == "-"), 0)
     body = lines[number + 1 : close or len(lines)]
     named = any(map(_ADR_ID.match, body))

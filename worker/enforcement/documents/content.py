@@ -17,10 +17,7 @@ _INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 
 
 def visible_lines(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line that a reader of the rendered Markdown would see.
-
-    Lines count from 0. Lines in fenced code stay unchanged.
-    """
+    """Yield number (from 0) and text of each line that a reader of the rendered Markdown would see."""
     first, last = (bisect_left(out.headings, line, key=lambda heading: heading.line) for line in (start, end))
     headings = {heading.line for heading in out.headings[first:last]}
     first, last = (bisect_left(out.fences, line, key=lambda fence: fence.start) for line in (start, end))
@@ -62,7 +59,7 @@ class _CommentStripper:
             self.open = False
         line = _COMMENT.sub("", line)
         before, opening, _ = line.partition("<!--")
-        # An unclosed comment that starts its line hides the rest of the text (HTML block 2); else it is text.
+        # An unclosed comment at the start of a line hides the rest of the text (HTML block 2).
         self.open = bool(opening) and (not before.strip() or number < self._last_close(number))
         return before if self.open else line
 

@@ -25,10 +25,7 @@ _TICKS = re.compile(r"\\`|`+|<!--")
 
 
 def are_surely_outside(text: str, found: Sequence[Marker]) -> bool:
-    """Return True if the given step markers certainly stand outside code and quotes.
-
-    That is certain if the text has no fence and each marker begins a line (CommonMark, HTML block 2).
-    """
+    """Return True if the given step markers certainly stand outside code and quotes."""
     return not may_hold_fences(text) and all(not m.start or text[m.start - 1] == "\n" for m in found)
 
 
@@ -89,7 +86,6 @@ class Document:
 
     @cached_property
     def out(self) -> Outline:
-        """Return the Markdown outline of the text, without the headers of ADRs."""
         return parse_outline(self.text, find_header_end)
 
     def position_of(self, line: int) -> int:
@@ -126,10 +122,7 @@ class Document:
 
 @lru_cache(maxsize=8)
 def parse_document(text: str) -> Document:
-    """Parse a text and return its document.
-
-    Recent documents are cached because several validators read the same answer.
-    """
+    """Parse a text and return its document. Recent documents are cached."""
     return Document(text)
 
 
@@ -145,12 +138,10 @@ class SourceText(NamedTuple):
 
     @property
     def adrs(self) -> list[Adr]:
-        """Return the architecture decision records (ADRs) in the text."""
         return parse_document(self.content).adrs
 
     @property
     def excerpts(self) -> list[Adr]:
-        """Return the ADRs in code fences that have no real content, for example templates."""
         return parse_document(self.content).excerpts
 
 

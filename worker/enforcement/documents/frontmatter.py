@@ -1,7 +1,6 @@
 """An ADR's YAML header as a tree of nodes with positions, limited in size, depth and nodes.
 
-Not ``safe_load``: in foreign input aliases explode, deep nesting raises RecursionError, ``036`` becomes 30 and
-duplicate keys vanish.
+``safe_load`` is not used, because in foreign input aliases explode, ``036`` becomes 30 and duplicate keys vanish.
 """
 
 from __future__ import annotations

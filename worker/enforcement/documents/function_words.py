@@ -33,10 +33,7 @@ def most_frequent_language(counts: Mapping[str | None, int]) -> str:
 
 
 def count_function_words(text: str) -> Counter[str | None]:
-    """Count the function words of each language in a text, such as "the" for English.
-
-    All other words count under the key None.
-    """
+    """Count the function words of each language in a text, and all other words under the key None."""
     out = parse_document(text).out
     prose = out.text_without(out.code, out.indented, out.headers)
     return Counter(map(_LANGUAGES.get, _WORD.findall(prose.lower())))

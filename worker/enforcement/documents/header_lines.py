@@ -1,7 +1,4 @@
-"""Edits of an ADR's header in place: insert or keep keys, move entries, change no other byte.
-
-Source: ADR-038 section 4, fallback. An edit is dropped if the parsed result is not as intended.
-"""
+"""Edits of an ADR's header in place: insert or keep keys, move entries, change no other byte (ADR-038 section 4)."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from worker.enforcement.documents.frontmatter import HeaderError, Node, parse_header
-from worker.enforcement.documents.part import FILES
+from worker.enforcement.documents.part_names import FILES
 
 FIELDS = ("adr_id", "title", "status")
 LISTS = frozenset(("create", "modify", "docs", "delete"))
@@ -32,10 +29,7 @@ class HeaderEntry:
 
 
 def find_entries(yaml_text: str) -> dict[str, HeaderEntry]:
-    """Return the top-level entries of a YAML header by key, even if the YAML is broken.
-
-    If a key is repeated, its last entry counts.
-    """
+    """Return the top-level entries of a YAML header by key, even if the YAML is broken."""
     lines = yaml_text.split("\n")
     starts = [(found[1], n) for n, line in enumerate(lines) if (found := _KEY.match(line))]
     ends = [*[n for _, n in starts[1:]], len(lines)][: len(starts)]
@@ -173,17 +167,14 @@ def _trim_end(lines: list[str], start: int, end: int) -> int:
 
 
 def _fingerprint_value(node: Node | None) -> object:
-    """Return a summary of a YAML value for comparisons, without its nested values.
-
-    Aliases could make a deep summary explode.
-    """
+    """Return a summary of a YAML value for comparisons, without its nested values."""
     return node and (node.kind, node.value, len(node.items), len(node.pairs))
 
 
 def move_entries(header: str, paths: set[str], *, source: str, target: str) -> str | None:
     """Return a YAML header with paths moved from the list ``files.<source>`` to the list ``files.<target>``.
 
-    Creates the target if necessary, and moves no path twice. Return None if the header cannot be edited safely.
+    Return None if the header cannot be edited safely.
     """
     try:
         lists = _FileLists.from_header(header, source, target)

@@ -1,7 +1,4 @@
-"""Named edits before validation: remove what models add around an answer without meaning it.
-
-The attempt records each edit (docs/enforcement.md, "Before an answer is judged").
-"""
+"""Named edits before validation: remove what models add around an answer without meaning it."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ _BLOCK_SCALAR = re.compile(r":[ \t]+[|>][+-]?\d?[ \t]*$", re.MULTILINE)
 _PAIRS = {"[": "]", "{": "}"}
 _HEADER_RULE = "---"
 _MAX_HEADER = 400
-#: An edit may make room for another one. A text that still changes in the last round stays as it is.
+#: Most rounds of edits: an edit may make room for another one.
 _MOST_ROUNDS = 8
 
 
@@ -170,10 +167,7 @@ def _next_filled_line(lines: list[str], start: int) -> int:
 
 
 def _merge_headers(text: str) -> tuple[str, int]:
-    """Return the text with two headers above the title merged, or with a title moved below the header.
-
-    The header with more ADR fields, or the later one, wins and takes missing keys from the other.
-    """
+    """Return the text with two headers above the title merged, or with a title moved below the header."""
     lines = text.split("\n")
     first = _next_filled_line(lines, 0)
     title = lines[first] if first < len(lines) and lines[first].startswith("# ") else ""

@@ -26,8 +26,7 @@ BOM = "\ufeff"
 #: Deeper containers are text; otherwise markdown-it would drop the rest of the answer.
 MAX_NESTING = 20
 
-#: A text with more blocks than any document has (paragraphs, and Markdown tokens): behind them only headings, fences
-#: and headers are blocks, so that time stays short.
+#: Texts with more blocks (paragraphs, and Markdown tokens) are only searched for headings, fences and headers.
 MAX_BLOCKS = 30_000
 
 #: Lines from the first to the second (excluded), counted from 0.
@@ -43,10 +42,7 @@ _ALSO = {"py": "python", "python3": "python", "yml": "yaml", "sh": "shell", "bas
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A Markdown heading with its level, its title and its line, counted from 0.
-
-    ``top`` means that the heading is in no list or quote.
-    """
+    """A Markdown heading with its level, its title and its line from 0; ``top``: it is in no list or quote."""
 
     level: int
     title: str
@@ -56,10 +52,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class CodeFence:
-    """A fenced code block in a text, given as a range of lines.
-
-    The lines go from ``start`` (the opening fence) to ``end`` (excluded).
-    """
+    """A fenced code block: the lines from ``start`` (the opening fence) to ``end`` (excluded)."""
 
     info: str
     start: int
@@ -82,10 +75,7 @@ class CodeFence:
 
 
 class CodeBlock(NamedTuple):
-    """A closed code block that names its language, with its code.
-
-    ``line`` is the line of the opening fence, and ``number`` counts the blocks of the language, both from 1.
-    """
+    """A closed code block that names its language, with its code."""
 
     language: str
     text: str
@@ -114,7 +104,6 @@ class Outline:
 
     @property
     def fenced(self) -> list[Span]:
-        """Return the line ranges of all fences."""
         return [(fence.start, fence.end) for fence in self.fences]
 
     @cached_property
@@ -155,12 +144,10 @@ def may_hold_fences(text: str) -> bool:
 
 
 def lines_in_spans(*spans: Iterable[Span]) -> set[int]:
-    """Return the numbers of all lines in the given line ranges."""
     return {number for each in spans for start, end in each for number in range(start, end)}
 
 
 def remove_indent(lines: Sequence[str], width: int) -> list[str]:
-    """Return the lines with up to ``width`` spaces of indentation removed from each."""
     return [line[min(width, len(line) - len(line.lstrip(" "))) :] for line in lines] if width else list(lines)
 
 
@@ -171,10 +158,7 @@ def find_span(line: int, spans: Sequence[Span]) -> Span | None:
 
 
 def parse_outline(text: str, header: HeaderEnd | None = None) -> Outline:
-    """Parse a Markdown text and return the positions of its blocks.
-
-    ``header`` finds the end of YAML headers, which then count as separate blocks.
-    """
+    """Parse a Markdown text and return the positions of its blocks. ``header`` finds the end of YAML headers."""
     out = Outline(text.split("\n"))
     reading = _RuleState(out, header)
     tokens: list[Token] = []
@@ -200,7 +184,6 @@ def _record_token(out: Outline, token: Token) -> None:
 
 _OURS = "reading"
 _HEADER = "header"
-#: Replaces the first line of a header, which markdown-it would take for an underlined heading.
 _MASK = "\0header"
 
 
@@ -251,7 +234,6 @@ def _fence_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     document = not token.level and token.info.strip().partition(" ")[0].lower() in DOCUMENT_INFO
     if document and (nested := reading.find_fence_end(start, token.markup)):
         state.line, closed = nested, True
-    # markdown-it ignores an empty last line
     end = state.line if closed or state.line < len(state.bMarks) - 1 else len(reading.lines)
     place = state.bMarks[start] + state.tShift[start]
     before = state.src[state.src.rfind("\n", 0, place) + 1 : place]
@@ -313,7 +295,6 @@ def _list_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return state.level < 2 * MAX_NESTING and list_block(state, start, end, silent)
 
 
-#: Rules by the first character of a line. Any other line is a paragraph.
 _BEGINS: dict[str, tuple[_Rule, ...]] = {
     _MASK[0]: (_header_rule,),
     **dict.fromkeys("`~", (_fence_rule,)),
@@ -367,9 +348,8 @@ _MARKDOWN = _build_parser()
 def find_document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int:
     """Return the line after the closing fence of a fenced document, even if the document contains other fences.
 
-    Agents wrap whole documents in three backticks although these have code blocks; CommonMark would end the document at
-    the first inner fence. If all fences pair up, the last one closes the document; else a fence with words opens and a
-    bare one closes. Return 0 if the content is not a document, and -1 if no end is found.
+    If all fences pair up, the last one closes the document; else a fence with words opens and a bare one closes. Return
+    0 if the content is not a document, and -1 if no end is found.
     """
     first = next((line for line in lines[start + 1 : start + 20] if line.strip()), "")
     if first.rstrip() != "---" and not first.startswith("# ADR-"):

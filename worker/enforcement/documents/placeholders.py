@@ -56,10 +56,7 @@ _MOST = 300
 
 
 def is_placeholder(line: str, *, state: bool = False) -> bool:
-    """Return True if a line is only a placeholder, such as "TBD" or "[Insert …]".
-
-    ``state`` means that the line may be a status, such as "Pending".
-    """
+    """Return True if a line is only a placeholder, such as "TBD" or "[Insert …]"."""
     bare = html.unescape(line).strip() if "&" in line else line.strip()
     if len(bare) > _MOST or "](" in bare:
         return False

@@ -12,10 +12,10 @@ from worker.enforcement.documents.outline import lines_in_spans
 _WINDOW = 8
 #: Shortest text measured, in words, and the share that ordinary texts repeat at most, in per cent.
 MIN_WORDS, MOST_PERCENT = 100, 60
-#: The same words five times in a row are a loop, if that makes 150 words or more, however long the rest is.
+#: A loop is the same words five times in a row, if that makes 150 words or more.
 _LOOP_WORDS, _LOOP_TIMES = 150, 5
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U0001f300-\U0001faff]|\w{1,40}")
-#: The number of a list's item: a loop counts on.
+#: The number of a list's item.
 _COUNTER = re.compile(r"\s{0,20}\d{1,9}[.)]\s")
 
 
@@ -23,8 +23,8 @@ _COUNTER = re.compile(r"\s{0,20}\d{1,9}[.)]\s")
 class Repetition:
     """Measures of how much a text repeats itself.
 
-    ``share`` is the repeated share of ``words``, from 0 to 1; ``line`` is where the longest repetition begins.
-    ``loops`` means that a part of the text says the same again and again.
+    ``share`` is the repeated share of ``words``, from 0 to 1; ``line`` is where the longest repetition begins;
+    ``loops``: a part of the text says the same again and again.
     """
 
     share: float

@@ -13,7 +13,7 @@ from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import is_json
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.outline import CodeFence, Outline, may_hold_fences, parse_outline
-from worker.enforcement.documents.part import (
+from worker.enforcement.documents.part_names import (
     FILES,
     fence_part,
     field_part,
@@ -52,8 +52,7 @@ class Part:
     def fence(cls, language: str, number: int = 1) -> Part:
         """Return the part that denotes the code in a closed code block.
 
-        ``number`` counts the blocks of the language from 1; an empty language means any. Raises ``ValueError`` for a
-        number below 1.
+        ``number`` counts the blocks of the language from 1; an empty language means any. Raises ``ValueError``.
         """
         if number < 1:
             raise ValueError(f"number must be 1 or more, not {number}")
@@ -61,10 +60,7 @@ class Part:
 
     @classmethod
     def lines(cls, first: int, last: int | None = None) -> Part:
-        """Return the part that denotes a range of lines, or a single line without ``last``.
-
-        Raises ``ValueError`` for an invalid range.
-        """
+        """Return the part that denotes a range of lines, or a single line without ``last``. Raises ``ValueError``."""
         last = first if last is None else last
         if not 1 <= first <= last:
             raise ValueError(f"lines {first}-{last} run backwards, or begin before line 1")
@@ -90,15 +86,13 @@ class Part:
         return start, max(start, end)
 
     def text(self, answer: str) -> str | None:
-        """Return the text of this part in an answer, or None if the part is missing."""
         found = self.find(answer)
         return None if found is None else answer[slice(*found)]
 
     def put(self, answer: str, text: str) -> str:
         """Return the answer with this part's text replaced, or the unchanged answer if that is impossible.
 
-        A missing section is inserted where ADRs have it, else at the end. The answer stays unchanged if the part has
-        no place, or if its surroundings would change.
+        A missing section is inserted where ADRs have it, else at the end.
         """
         title, name = section_title(self.name), header_key(self.name)
         if only_adr(answer) is not None and (title or name):
@@ -142,10 +136,7 @@ class Part:
 
 
 def can_replace_directly(part: str, answer: str) -> bool:
-    """Return True if a part can be replaced as plain text, without regard to the structure of ADRs.
-
-    Such parts are fenced blocks, lines, and sections outside ADRs.
-    """
+    """Return True if a part can be replaced as plain text, without regard to the structure of ADRs."""
     if section_title(part):
         return not parse_document(answer).adrs
     if fence := parse_fence_part(part):
@@ -197,8 +188,7 @@ def put_marker(answer: str, step: str) -> str:
 def put_header(answer: str, header: str) -> str:
     """Return the answer with the YAML header of its ADR replaced, or with a header inserted before the ADR.
 
-    Keys that the new header lacks are kept, and a copy of the header in a code fence is removed. The answer stays
-    unchanged if that is impossible.
+    Keys that the new header lacks are kept. The answer stays unchanged if that is impossible.
     """
     if only_adr(answer) is None:
         return answer
@@ -222,7 +212,7 @@ def put_header(answer: str, header: str) -> str:
 def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> str:
     """Return the answer with the lines of one header key replaced, or the unchanged answer if that is unsafe.
 
-    ``named`` are lines of the old ``files`` value, from 0, that issues named; all other paths must stay.
+    Lines of the old ``files`` value that issues ``named`` may disappear; all other paths must stay.
     """
     adr = only_adr(answer)
     if adr is None or not adr.header:
@@ -239,10 +229,7 @@ def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> 
 
 
 def put_section(answer: str, title: str, body: str) -> str:
-    """Return the answer with one section of its ADR replaced or inserted. ``body`` has no heading.
-
-    Further copies of the section are removed.
-    """
+    """Return the answer with one section of its ADR replaced or inserted. ``body`` has no heading."""
     adr = only_adr(answer)
     if adr is None:
         return answer
@@ -374,10 +361,7 @@ def _append_section(answer: str, title: str, text: str) -> str:
 
 
 def _insert_block(answer: str, fence: tuple[str, int] | None, text: str) -> str:
-    """Return the answer with a missing code block added.
-
-    The block replaces an unlabelled JSON block, or is added at the end.
-    """
+    """Return the answer with a missing code block added, in place of an unlabelled JSON block or at the end."""
     if fence is None or fence[1] != len(closed_fences(answer, fence[0])) + 1:
         return answer
     mark = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))

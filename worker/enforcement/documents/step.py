@@ -1,7 +1,4 @@
-"""The step of an answer: where the agent says the conversation is. Only for observation, never for control.
-
-Source: ADR-034 Phases 1 and 3, ADR-036 Phase 2.
-"""
+"""The step of an answer: where the agent says the conversation is (ADR-034 Phases 1 and 3, ADR-036 Phase 2)."""
 
 from __future__ import annotations
 
@@ -18,15 +15,12 @@ _CODE_AND_LINKS = re.compile(r"`[^`\n]*`|<[^<>\n]*>|https?://[^\s)>\]]+|www\.[^\
 _QUESTION = re.compile(r"\w[\"'»«“”’*_)\]]{0,4}\?[\"'»«“”’*_)\]]{0,4}(?=\s|$)")
 _CONSTRAINTS = re.compile(r"\b(?:constraints?|rahmenbedingung(?:en)?|randbedingung(?:en)?)\b", re.IGNORECASE)
 _FINAL_STATUS = frozenset({"accepted", "approved", "implemented", "final", "akzeptiert", "angenommen", "umgesetzt"})
-#: Characters searched for a question at the end, and for words at the start.
+#: Characters searched for a question at the end and for words at the start.
 _TAIL, _HEAD = 300, 20_000
 
 
 def extract_step(text: str) -> str | None:
-    """Return the step of the conversation that an answer names in its last valid marker, or None.
-
-    The step is in lower case.
-    """
+    """Return the step of the conversation that an answer names in its last valid marker, in lower case, or None."""
     found = parse_document(text).markers
     return found[-1].step if found else None
 
@@ -36,10 +30,7 @@ extract_step_from_response = extract_step
 
 
 def step_of(text: str) -> tuple[str, Literal["marker", "unknown"]]:
-    """Return the step of the conversation that an answer names, with ``marker`` as the source.
-
-    Both are ``unknown`` if the answer names no step.
-    """
+    """Return the step of the conversation that an answer names and ``marker`` as the source, or ``unknown`` twice."""
     step = extract_step(text)
     return (step, "marker") if step else (UNKNOWN, "unknown")
 
@@ -55,10 +46,10 @@ def strip_marker(text: str) -> str:
 
 
 def infer_step(text: str) -> str:
-    """Return the step of the conversation that the structure of an answer suggests, or ``unknown``.
+    """Return the step of the conversation that the structure of an answer suggests, or ``unknown`` (ADR-036).
 
     An ADR with a final status means finalize, any other ADR generate, a final question what, words for constraints
-    constraints. Otherwise ``unknown``: a guess would look like a fact (ADR-036).
+    constraints.
     """
     adrs = [adr for adr in parse_document(text).adrs if adr.header]
     if adrs:

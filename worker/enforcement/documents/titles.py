@@ -28,7 +28,6 @@ _NUMBER = re.compile(
     r"(?:\(?\d{1,3}(?:\.\d{1,3}){0,3}(?:[.):\ufe0f\u20e3]{1,3}\s*|(?=\s))|[IVX]{1,5}[.):]|[A-Za-z][.)](?=\s))"
     r"(?:\s*[-\u2013\u2014:]\s+|\s*)(?=\D)"
 )
-#: A title of words alone.
 _WORDS = re.compile(r"[^\W\d_][^\W_]*(?: [^\W_]+)*")
 _TAIL = re.compile(r"[^\w)]+$")
 _LABEL = re.compile(r"(?:section|abschnitt)\b[\s:'\"#]{1,5}(?=\w)", re.IGNORECASE)
@@ -82,10 +81,7 @@ def section_rank(title: str) -> int | None:
 
 
 def choose_section_title(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
-    """Return the title under which to request a missing section, in the language and style of the ADR.
-
-    The existing ``titles`` decide, else the ``prose``, else the ``locale`` of the feedback.
-    """
+    """Return the title under which to request a missing section, in the language and style of the ADR."""
     if name not in REQUIRED_SECTIONS:
         return name
     shown = [plain_title(title).casefold() for title in titles]

@@ -13,8 +13,7 @@ from worker.enforcement.documents.frontmatter import MAX_DEPTH, MAX_NODES, Heade
 def read_yaml(text: str, kind: Kind, empty: str) -> tuple[Any, Callable[..., tuple[int, int]]]:
     """Parse a user's YAML text. Return its value and a function that finds the line and column of a value.
 
-    ``kind`` checks and converts the parsed data. Raises ``InvalidValue`` with every problem in order; ``empty`` is the
-    message for a text without values.
+    ``kind`` checks and converts the parsed data. Raises ``InvalidValue`` with every problem in order.
     """
     try:
         root = parse_header(text)

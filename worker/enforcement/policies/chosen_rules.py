@@ -23,12 +23,7 @@ from worker.enforcement.validators.registry import build_validators
 
 @dataclass(frozen=True, slots=True)
 class ChosenRules:
-    """The validators and the policy that apply to one turn.
-
-    Attributes:
-        validators: the active ones, in the file's order.
-        shadow: validators whose findings decide nothing.
-    """
+    """The validators and the policy that apply to one turn. Findings of ``shadow`` validators decide nothing."""
 
     validators: tuple[ResponseValidator, ...]
     shadow: tuple[ResponseValidator, ...]
@@ -60,7 +55,7 @@ def choose_rules(file: PolicyFile, subject: PolicySubject, *, root: Path, locale
 def build_rules(file: PolicyFile, names: Sequence[str], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
     """Return the validators with the given names, as a policy file or a request defines them.
 
-    Raises the same errors as ``choose_rules``.
+    Raises as ``choose_rules``.
     """
     entries = {entry.name: entry for entry in file.rules}
     return tuple(_build_rule(entries.get(name) or PolicyRule(rule=name, name=name), root, locale) for name in names)

@@ -160,10 +160,7 @@ def _options_kind(rule: str) -> Kind:
 
 @cache
 def _standalone_rules() -> tuple[str, ...]:
-    """Return the rules that a request may add, because they need no options and no services.
-
-    A request may add these rules.
-    """
+    """Return the rules that a request may add, because they need no options and no services."""
     return tuple(filter(_is_bare, RULES))
 
 

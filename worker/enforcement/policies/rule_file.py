@@ -1,7 +1,4 @@
-"""Rules in plain Python files below HELIX_ROOT, such as ``rules/no_todo.py`` or ``rules/all.py:NoTodo``.
-
-Workers and the command line load the file; a relay only reads its name.
-"""
+"""Rules in plain Python files below HELIX_ROOT, such as ``rules/no_todo.py`` or ``rules/all.py:NoTodo``."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ def load_rule(rule: str, *, name: str, root: Path, locale: str, options: Mapping
     """Load the Python file that a policy names, and return the rule that it defines.
 
     ``options`` are fields of a ``Rule``, or arguments of the class. Raises ``ValueError``, ``TypeError`` or
-    ``ImportError`` if the file or its options are invalid.
+    ``ImportError``.
     """
     found = _FORM.fullmatch(rule)
     if found is None or find_name_problem(rule):

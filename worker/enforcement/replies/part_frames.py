@@ -28,15 +28,13 @@ def derive_nonce(answer: str, attempt: int) -> str:
 
 
 def opening_tag(nonce: str, number: int, count: int) -> str:
-    """Return the opening tag of frame ``number`` of ``count``, counted from 1."""
     return f'<part id="{nonce}-{number}">' if count > 1 else f'<part id="{nonce}">'
 
 
 def find_framed_texts(reply: str, feedback: str) -> dict[int, FramedText]:
     """Return the texts in the frames that the feedback asked for, by part number.
 
-    Frames with another identifier are ordinary text, and so are tags within a line ("between <part …> and …") if others
-    begin theirs. If a number occurs twice, the last frame counts.
+    Frames with another identifier are ordinary text. If a number occurs twice, the last frame counts.
     """
     asked = _TAG.findall(feedback)
     tags = [tag for tag in _TAG.finditer(reply) if tag[1].lower() == asked[-1][0].lower()] if asked else []

@@ -1,8 +1,4 @@
-"""Reading of requested parts in an agent's reply (docs/enforcement.md, "How replies are read").
-
-A part is read from its frame. Without frames, the reply itself or its only code fence must begin with a requested part,
-or be the whole answer.
-"""
+"""Reads requested parts in an agent's reply: from frames, or from a reply that is one part or the whole answer."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.content import has_content, is_json
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.outline import Heading, may_hold_fences, parse_outline
-from worker.enforcement.documents.part import (
+from worker.enforcement.documents.part_names import (
     FILES,
     STEP_MARKER,
     YAML_HEADER,
@@ -209,8 +205,7 @@ class _PartReader:
 def may_end_in_remark(body: str, answer: str) -> bool:
     """Return True if the last paragraph of a text may be a remark to the reader that is not part of the text.
 
-    Nothing marks the end of a text without a frame. A short last paragraph is uncertain if it speaks to somebody, or
-    about the reply and in no word about the subject of the text or of the answer.
+    A short last paragraph is uncertain if it speaks to somebody, or about the reply but not its subject.
     """
     before, _, last = body.rpartition("\n\n")
     last = last.strip()
@@ -241,8 +236,7 @@ def _drop_last_rules(text: str) -> str:
 def find_only_fence(text: str, *, json: bool = False) -> tuple[str, bool] | None:
     """Return the text inside a text's only code fence, and whether other text surrounds the fence.
 
-    Fences inside that fence belong to its text. Return None for several fences and for fences of code (``json`` allows
-    JSON).
+    Return None for several fences and for fences of code (``json`` allows JSON).
     """
     marks = _FENCE.finditer(text)
     first = next(marks, None)

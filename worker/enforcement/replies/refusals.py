@@ -56,8 +56,7 @@ _WORDING = re.compile(
 def is_refusal(text: str, prompt: str = "") -> bool:
     """Return True if an answer only refuses a request, for example "I can't help with that request".
 
-    ``prompt`` is the request. The check is precise rather than complete: the text must be short and without
-    structure, and its first sentence must refuse in the first person.
+    The text must be short and without structure, and its first sentence must refuse in the first person.
     """
     said = strip_marker(text[: 2 * MOST_REFUSED + 1]).strip() if len(text) <= 2 * MOST_REFUSED else ""
     if (

@@ -1,4 +1,4 @@
-"""Rules with options for policy files, each a frozen dataclass. docs/rules/ has a page for each rule."""
+"""Rules with options for policy files, each a frozen dataclass with a page in docs/rules/."""
 
 from collections.abc import Iterator, Mapping
 
@@ -39,7 +39,7 @@ _BUILT_IN: dict[str, type[Rule]] = {
         StructureRule,
     )
 }
-#: Our rules, those of our plug-ins too: they may judge in the worker's own process.
+#: Our own rules and those of our plug-ins, which may run in the worker's own process.
 OUR_RULES = frozenset({*_BUILT_IN, *PACKAGES[RULE]})
 
 

@@ -1,7 +1,6 @@
 """Parts of real architecture decision records: status, context, options, decision, consequences.
 
-Reads MADR 2 to 4, Nygard's form as adr-tools and log4brains write it, Y-statements, and arc42's decisions, in English
-and German. Titles and phrases are in ``adr_formats.toml``.
+Reads MADR 2 to 4, Nygard's form, Y-statements and arc42's decisions, in English and German.
 """
 
 from __future__ import annotations
@@ -60,10 +59,7 @@ class AdrPart:
 
 
 def find_adr_parts(document: Document, preset: str) -> dict[str, list[AdrPart]]:
-    """Return the places of each part of a preset: headings, labelled lines or a key of the YAML header.
-
-    A Y-statement is context and decision in one sentence, for the preset that takes every form.
-    """
+    """Return the places of each part of a preset: headings, labelled lines or a key of the YAML header."""
     header_end = _header_end(document)
     named = list(_find_headings(document, header_end))
     first = min((part.line for name, part in named if name != STATUS), default=_MOST_LINES)

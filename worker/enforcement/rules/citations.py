@@ -16,7 +16,7 @@ from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.validators.paths import PathTarget, Root
 
 #: A path with a line or a range: ``a.py:3``, ``a.py:3-9``, ``a.py#L3-L9``. Paths without a line must be in back quotes
-#: and have a slash: other words look like files too often.
+#: and have a slash.
 _CITED = re.compile(
     r"(?<![\w/.:-])([\w.-]{1,80}(?:/[\w.-]{1,80}){0,20}\.[A-Za-z]\w{0,9})(?::|#L)(\d{1,7})(?:(?:-L?|–)(\d{1,7}))?(?![\w:/])"
 )
@@ -26,10 +26,7 @@ MAX_CITED = 500
 
 
 class CitedFile(NamedTuple):
-    """A file that an answer cites, with the cited lines.
-
-    ``lines`` are as written and end at ``last``, 0 for none. ``real``: they run forward from line 1 or later.
-    """
+    """A file that an answer cites, with the cited lines."""
 
     path: str
     lines: str
@@ -49,8 +46,7 @@ class CitationsRule(Rule):
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Return an issue for each cited file that does not exist and each cited line past a file's end.
 
-        Files that the agent wrote itself are not checked. The codes are CITED_FILE_NOT_FOUND and
-        CITED_LINES_NOT_FOUND.
+        The codes are CITED_FILE_NOT_FOUND and CITED_LINES_NOT_FOUND.
         """
         locale, root, issues = self.find_locale(context), Root.from_path(self.root), []
         written = {name.removeprefix("output/") for name in context.get("files") or {}}

@@ -15,7 +15,7 @@ import yaml
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.outline import CodeBlock
-from worker.enforcement.documents.part import fence_part
+from worker.enforcement.documents.part_names import fence_part
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.validators.codes import choose_text
@@ -59,10 +59,7 @@ class CodeBlocksRule(Rule):
         return SHELL not in self.languages
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Return False if parsing these texts may take long, as for shell code.
-
-        Python with long f-strings takes quadratic time.
-        """
+        """Return False if parsing these texts may take long, as for shell code."""
         slow = "python" in self.languages and any(len(text) > LONG and _F_STRING.search(text) for text in texts)
         return self.bounded and not slow
 
@@ -72,11 +69,7 @@ class CodeBlocksRule(Rule):
         return SHELL in self.languages
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Return an issue for each code block that does not parse, with the line in the answer.
-
-        Raises:
-            CannotRun: shell code is checked, but there is no sandbox or no bash.
-        """
+        """Return an issue, with its line, for each code block that does not parse. Raises ``CannotRun``."""
         found = [
             block
             for block in parse_document(response).out.find_code_blocks()
@@ -125,7 +118,6 @@ class CodeBlocksRule(Rule):
         return None if after == response else after
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Return a sentence saying that trailing commas were removed from JSON."""
         return [
             choose_text(
                 self.find_locale(context), "Überzählige Kommas im JSON entfernt", "Trailing commas in JSON removed"

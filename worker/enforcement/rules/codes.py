@@ -1,4 +1,4 @@
-"""Issue codes of the rules with options, loaded from ``codes.toml``. docs/rules/ lists them by rule."""
+"""Issue codes of the rules with options, loaded from ``codes.toml``."""
 
 from __future__ import annotations
 

@@ -30,7 +30,6 @@ class DecodedText:
     replaced: tuple[list[tuple[int, int, int, int]], ...] = field(default=())
 
     def substitute(self, pattern: re.Pattern[str], write: Callable[[re.Match[str]], str]) -> DecodedText:
-        """Return this text with each match of a pattern replaced."""
         pieces, made, length, done = list[str](), list[tuple[int, int, int, int]](), 0, 0
         for found in pattern.finditer(self.text):
             piece, (start, end) = write(found), found.span()

@@ -59,16 +59,12 @@ class ForbiddenRule(Rule):
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Return the answer with every secret replaced by ``[removed]``, or None if that is not possible.
-
-        Forbidden words are left to the agent. A part of a private key must not stay without a sign that it is secret.
-        """
+        """Return the answer with every secret replaced by ``[removed]``, or None if that is not possible."""
         secrets = self._find_secrets(response)
         repaired = remove_secrets(response, REMOVED) if secrets else response
         return None if repaired == response or find_remains(secrets, repaired) else repaired
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Return one line for each kind of secret that was removed."""
         german, english = "Geheimnis entfernt: {}", "Secret removed: {}"
         kinds = dict.fromkeys(secret.what for secret in self._find_secrets(before))
         return [choose_text(self.find_locale(context), german, english).format(what) for what in kinds]

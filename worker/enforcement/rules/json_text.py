@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.documents.document import parse_document
-from worker.enforcement.documents.part import fence_part
+from worker.enforcement.documents.part_names import fence_part
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.validators.codes import choose_text
@@ -63,10 +63,7 @@ def unfence_json(response: str) -> str:
 
 
 def json_mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> ValidationIssue:
-    """Return an issue for a JSON value that does not meet the requirements (JSON_MISMATCH).
-
-    An answer that is nothing but JSON may become shorter.
-    """
+    """Return an issue for a JSON value that does not meet the requirements (JSON_MISMATCH)."""
     issue = rule_issue("JSON_MISMATCH", locale, line=found.line, part=found.part, place=place, problem=problem)
     return replace(issue, shortens=not found.part)
 

@@ -36,10 +36,7 @@ class LengthRule(Rule):
                 raise ValueError(f"{least} is above {most}")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Return an issue for each limit on characters or words that the answer violates.
-
-        The codes are ANSWER_TOO_SHORT and ANSWER_OVER_LENGTH.
-        """
+        """Return an issue (ANSWER_TOO_SHORT or ANSWER_OVER_LENGTH) for each limit that the answer violates."""
         locale, text = self.find_locale(context), strip_marker(response).strip()
         filled = text if not (self.min_chars or self.min_words) else remove_placeholders(text)
         characters, said = choose_text(locale, "Zeichen", "characters"), choose_text(locale, "Wörter", "words")

@@ -48,10 +48,7 @@ class LinksRule(Rule):
                 raise ValueError(f"hosts: {host!r} is not a host such as docs.example.org or *.example.org")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Return an issue for each link whose scheme or host is not allowed (LINK_NOT_ALLOWED).
-
-        Empty ``hosts`` allow every host.
-        """
+        """Return an issue for each link whose scheme or host is not allowed (LINK_NOT_ALLOWED)."""
         locale = self.find_locale(context)
         allowed = ", ".join(self.hosts) or ", ".join(self.schemes)
         return [

@@ -94,11 +94,7 @@ class LlmJudgeRule(Rule):
         return float(self.seconds)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Ask the model to judge the answer, and return an issue for each error in the verdict.
-
-        Raises:
-            CannotRun: the model gave no valid verdict in time.
-        """
+        """Ask the model to judge the answer. Return an issue for each error in the verdict. Raises ``CannotRun``."""
         locale = self.find_locale(context)
         verdict = self._find_verdict(strip_marker(response).strip(), str(context.get("prompt", "")), locale)
         return [_rejection_issue(error, locale) for error in verdict.errors]
@@ -126,10 +122,7 @@ def _rejection_issue(error: str, locale: str) -> ValidationIssue:
 
 
 def build_prompt(criteria: str, answer: str, nonce: str, *, question: str = "", english: bool = True) -> str:
-    """Return the prompt that asks a model to judge an answer by the criteria.
-
-    A random nonce proves that the verdict is not copied from the answer.
-    """
+    """Return the prompt that asks a model to judge an answer by the criteria."""
     form = json.dumps({"nonce": nonce, "success": False, "errors": ["..."]})
     return _PROMPT.format(
         criteria=criteria.strip(),
@@ -143,8 +136,7 @@ def build_prompt(criteria: str, answer: str, nonce: str, *, question: str = "", 
 def read_verdict(reply: str, nonce: str) -> JudgeVerdict:
     """Parse the reply of a judging model and return its verdict. The reply must be one JSON object with the nonce.
 
-    Raises:
-        CannotRun: the reply has no such verdict.
+    Raises ``CannotRun`` for any other reply.
     """
     data = _parse_object(reply)
     if other := sorted(map(str, set(data) - {"nonce", "success", "errors"})):

@@ -41,10 +41,8 @@ class PydanticModelRule(Rule):
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Return an issue if the answer's JSON is missing or invalid, and for each field that the model rejects.
 
-        The codes are NO_JSON, CODE_DOES_NOT_PARSE and JSON_MISMATCH.
-
-        Raises:
-            ImportError, AttributeError, TypeError: the model cannot be loaded.
+        The codes are NO_JSON, CODE_DOES_NOT_PARSE and JSON_MISMATCH. Raises ``ImportError``, ``AttributeError`` or
+        ``TypeError`` if the model cannot be loaded.
         """
         from pydantic import ValidationError
 

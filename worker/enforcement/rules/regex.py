@@ -19,8 +19,7 @@ _VALUE = re.compile(r"(?:\(\?[a-z]+\))?(?:\^|\\A)(?:(?!\.[*+]|: |\n)(?:\\.|[^\\]
 class RegexRule(Rule):
     """Requires or forbids that an answer matches certain regular expressions.
 
-    Flags such as ``(?i)`` are in the pattern. The rule is not ``bounded``, because a pattern such as ``(a+)+$`` may
-    take exponential time.
+    Not ``bounded``, because a pattern such as ``(a+)+$`` may take exponential time.
     """
 
     kind: ClassVar[str] = "regex"

@@ -30,10 +30,7 @@ class RepetitionRule(Rule):
             raise ValueError("min_words must not be negative")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Return an issue if too much of the answer is repeated (ANSWER_REPEATS).
-
-        The issue has the line where the longest repetition begins.
-        """
+        """Return an issue (ANSWER_REPEATS), with the line of the longest repetition, if too much is repeated."""
         found = measure_repetition(response)
         if not found.exceeds(self.most_percent, self.min_words):
             return []

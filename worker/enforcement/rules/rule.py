@@ -11,7 +11,7 @@ from worker.enforcement.tool_call_log import ToolCallLog
 from worker.enforcement.validators.codes import DEFAULT_LOCALE
 from worker.enforcement.validators.validator import ResponseValidator
 
-#: Key of the context with what rules collected about the runs that an answer may describe: by rule, oldest run first.
+#: Key of the context with the evidence that rules collected about the runs, by rule, oldest run first.
 EVIDENCE = "evidence"
 
 
@@ -25,14 +25,13 @@ class ObservedRun:
     """A finished run of the agent, from which a rule may collect evidence for its validation.
 
     Attributes:
-        folder: the run's own folder, empty at its start.
-        root: HELIX_ROOT.
-        writable: other folders that the agent may write.
-        text: the answer.
-        tool_calls: None if the runner reports none.
-        since: start of the turn, in seconds since the epoch.
-        redact: masks secrets.
-        earlier: evidence of the run that this one continued; empty if there was none, None if it continued no run.
+    folder: the run's own folder, empty at its start.
+    root: HELIX_ROOT.
+    writable: other folders that the agent may write.
+    tool_calls: None if the runner reports none.
+    since: start of the turn, in seconds since the epoch.
+    redact: masks secrets.
+    earlier: evidence of the run that this one continued; empty if there was none, None if it continued no run.
     """
 
     folder: Path
@@ -50,11 +49,11 @@ class Rule(ResponseValidator):
     """Base class of validators that are configured by their dataclass fields.
 
     Attributes:
-        name: the rule's name in issues, metrics and requests; the policy file may set it.
-        root: directory that paths in answers are relative to (HELIX_ROOT).
+    name: the rule's name in issues, metrics and requests; the policy file may set it.
+    root: directory that paths in answers are relative to (HELIX_ROOT).
 
     Raises:
-        ValueError: an option has an invalid value; the message names the option.
+    ValueError: an option has an invalid value; the message names the option.
     """
 
     kind: ClassVar[str] = ""
@@ -77,8 +76,5 @@ class Rule(ResponseValidator):
 
     @classmethod
     def collect(cls, run: ObservedRun) -> dict[str, Any]:
-        """Return what the rule needs to know about a finished agent run, as a dict for JSON.
-
-        May block.
-        """
+        """Return what the rule needs to know about a finished agent run, as a dict for JSON. May block."""
         return {}

@@ -15,7 +15,7 @@ _INSIDE = rf"(?:(?!{_DASHES}{{2}}(?:BEGIN|END)\s)[\s\S])"
 #: A line of a key, and the separators of two lines.
 _LINE = r"(?=[A-Za-z+/=]{0,60}[0-9])[A-Za-z0-9+/=]{16,}"
 _BETWEEN = r"(?:[^A-Za-z0-9+/=]|(?:\d{1,6}|n|r|br|p|li|td|tr|div|span|code|pre|gt|quot)(?![A-Za-z0-9+/=])){0,60}"
-#: The rest of a line that was broken, alone on its own line: no word, since digits or capitals are inside.
+#: The rest of a line that was broken, alone on its own line: digits or capitals inside, so no word.
 _REST = (
     r"(?=[A-Za-z]{0,14}[0-9+/]|[A-Za-z]{0,14}[a-z0-9][A-Z])[A-Za-z0-9+/_.-]{2,40}(?=[\"'`]{0,2}[ \t\r]{0,4}(?:\n|\Z))"
 )
@@ -43,8 +43,8 @@ _KEY_SIGNS = ("PRIVATE", "MI", "MH", "MC4CAQ", "b3BlbnNza", "LS0tLS1CRU")
 #: Most characters between the first and the last line of a key.
 _MOST_INSIDE = 16_384
 
-#: Each pattern follows literals that every secret of its kind has, since these are found faster. Every quantifier is
-#: bounded and follows a literal, so that time stays linear.
+#: Each pattern follows literals that every secret of its kind has, and every quantifier is bounded, so that time stays
+#: linear.
 _TOKENS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "AWS access key": (("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
     "GitHub token": (
@@ -59,16 +59,16 @@ _TOKENS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "JSON web token": (("eyJ",), r"\beyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,1000}"),
 }
 _PATTERNS = {what: re.compile(pattern) for what, (_, pattern) in _TOKENS.items()}
-#: A break within a token: a line end, or two strings next to each other, before more of it. Prose has no digits.
+#: A break within a token: a line end, or two strings next to each other. Prose has no digits.
 _BREAK = re.compile(
     r"(?<=[A-Za-z0-9_.-]{4})(?:[\"'`]\s{0,20}[+&.\\]?\s{0,20}[\"'`]|[\"'`+&.=\\ ]{0,4}\r?\n[ \t>|+*#\"'`-]{0,20})"
     rf"(?!{'|'.join(sign for signs, _ in _TOKENS.values() for sign in signs)})"
     rf"(?:(?=[A-Za-z_.-]{{0,60}}[0-9])(?=[0-9_.-]{{0,60}}[A-Za-z])(?=[A-Za-z0-9_.-]{{8}})|(?={_REST}))"
 )
-#: Parts of a secret in this length are looked for again after it was removed.
+#: A removed secret's parts of this length are searched for again.
 _RUN = re.compile(r"[A-Za-z0-9+/_]{12,}")
 _MIXED = re.compile(r"(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z])")
-#: Characters next to a key in which parts that no pattern knows may be left.
+#: Characters next to a key that may hold parts which no pattern matches.
 _NEAR = 60
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from api_client.contract.issue import Severity, ValidationIssue
 from worker.enforcement.documents.content import is_filled
 from worker.enforcement.documents.document import Document, parse_document
-from worker.enforcement.documents.part import section_part
+from worker.enforcement.documents.part_names import section_part
 from worker.enforcement.documents.titles import plain_title, section_key
 from worker.enforcement.rules.adr_formats import OPTIONAL, PRESETS, AdrPart, find_adr_parts, requested_title
 from worker.enforcement.rules.codes import rule_issue
@@ -44,7 +44,7 @@ class StructureRule(Rule):
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Return an issue for each section that is missing or empty, and for the first section out of order.
 
-        The codes are MISSING_SECTION, EMPTY_SECTION and SECTION_ORDER. A preset's sections come before ``sections``.
+        The codes are MISSING_SECTION, EMPTY_SECTION and SECTION_ORDER.
         """
         locale, document = self.find_locale(context), parse_document(response)
         issues, order, firsts = [], [], []
@@ -52,7 +52,6 @@ class StructureRule(Rule):
             order.append(title)
             shown = f"{'#' * (level or 2)} {title}"
             if not found:
-                # Code inserts a missing section at the level of the others; for another level the agent is asked.
                 part = section_part(title) if level in (0, 2) else ""
                 missing = rule_issue("MISSING_SECTION", locale, part=part, section=shown)
                 issues.append(replace(missing, severity=Severity.WARNING) if optional else missing)
@@ -66,10 +65,7 @@ class StructureRule(Rule):
         return issues
 
     def _find_wanted(self, document: Document) -> Iterator[tuple[str, int, Sequence[AdrPart], bool]]:
-        """Yield the title, level and places of each wanted section, and whether the section is optional.
-
-        A preset's sections may have any level.
-        """
+        """Yield the title, level and places of each wanted section, and whether the section is optional."""
         if self.preset:
             parts = find_adr_parts(document, self.preset)
             for name in PRESETS[self.preset]:

@@ -1,7 +1,4 @@
-"""Validator of an ADR's header, required sections and acceptance criteria (ADR-038, section 3).
-
-It has no fallback: only the agent can write an ADR's content.
-"""
+"""Validator of an ADR's header, required sections and acceptance criteria (ADR-038, section 3)."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from worker.enforcement.documents.content import is_filled, visible_lines
 from worker.enforcement.documents.document import SourceText, iterate_texts
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
 from worker.enforcement.documents.outline import lines_in_spans
-from worker.enforcement.documents.part import CRITERIA, YAML_HEADER, field_part, section_part
+from worker.enforcement.documents.part_names import CRITERIA, YAML_HEADER, field_part, section_part
 from worker.enforcement.documents.placeholders import is_placeholder
 from worker.enforcement.documents.titles import (
     REQUIRED_SECTIONS,
@@ -65,7 +62,6 @@ class ADRStructureValidator(ResponseValidator):
                 make_issue("ADR_EXCERPT", locale, file=text.file, line=one.line_of(one.start)) for one in text.excerpts
             ]
             for adr in adrs:
-                # Only a part that code can put back may be requested alone.
                 judge = _AdrChecker(adr, text, locale, surgical=len(adrs) == 1 and adr.offset >= 0)
                 issues += judge.check_header()
                 issues += judge.check_sections(self.titles)

@@ -1,4 +1,4 @@
-"""The closed table of issue codes, loaded from ``codes.toml``. docs/enforcement.md lists the same codes."""
+"""The closed table of issue codes, loaded from ``codes.toml``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ QUOTE_LIMIT = 80
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A kind of issue that validators report.
+    """A kind of issue that validators report, with its texts.
 
     Attributes:
-        when: when the code is reported, as one English sentence.
-        repair: how the fallback repairs it; empty if it cannot.
-        de, en: templates of message and fix hint.
-        shortens: the repair makes the answer shorter.
+    when: when the code is reported, as one English sentence.
+    repair: how the fallback repairs it; empty if it cannot.
+    de, en: templates of message and fix hint.
+    shortens: the repair makes the answer shorter.
     """
 
     severity: Severity
@@ -34,10 +34,7 @@ class Code:
 
 
 def load_codes(module: str) -> Mapping[str, Code]:
-    """Return the issue codes that the TOML file beside a module defines.
-
-    ``module`` is the module's ``__file__``.
-    """
+    """Return the issue codes that the TOML file beside a module defines. ``module`` is the module's ``__file__``."""
     return {
         name: Code(
             severity=Severity(entry.get("severity", "error")),
@@ -55,7 +52,6 @@ CODES = load_codes(__file__)
 
 
 def choose_text(locale: str, german: str, english: str) -> str:
-    """Return the German text for a German locale, and the English text otherwise."""
     return german if locale.lower().startswith("de") else english
 
 

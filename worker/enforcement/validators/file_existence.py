@@ -12,7 +12,7 @@ from worker.enforcement.documents.adr import MAX_ADRS, Adr
 from worker.enforcement.documents.document import iterate_texts, parse_document
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
 from worker.enforcement.documents.header_lines import move_entries
-from worker.enforcement.documents.part import FILES, YAML_HEADER, field_part
+from worker.enforcement.documents.part_names import FILES, YAML_HEADER, field_part
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text, make_issue
 from worker.enforcement.validators.paths import PathTarget, Root, strip_suffix
 from worker.enforcement.validators.validator import ResponseValidator
@@ -20,7 +20,7 @@ from worker.enforcement.validators.validator import ResponseValidator
 #: Code for a missing file, by the list that names the file. In ``create``, files must be missing.
 _MISSING = {"modify": "FILE_NOT_FOUND", "docs": "DOC_NOT_FOUND", "delete": "DELETE_NOT_FOUND"}
 _LISTS = ("create", *_MISSING)
-#: The only place outside the root where an ADR may create files: the agent's hooks (ADR-036, Phase 1).
+#: The agent's hooks, the only place outside the root where an ADR may create files (ADR-036, Phase 1).
 ALLOWED_OUTSIDE = ("~/.claude/hooks/",)
 
 #: Makes an issue from a code, a header node and values for the templates.
@@ -47,7 +47,6 @@ class FileExistenceValidator(ResponseValidator):
         self.locale = locale
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Return True if validating these texts does not access the file system."""
         return not may_look_at_files(texts)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
@@ -72,8 +71,7 @@ class FileExistenceValidator(ResponseValidator):
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
         """Return the answer with missing files moved from ``files.modify`` to ``files.create``.
 
-        Returns:
-            The repaired answer; None if nothing is missing or a header cannot be edited safely.
+        Return None if nothing is missing or a header cannot be edited safely.
         """
         repaired = response
         for adr in reversed(parse_document(response).adrs):
@@ -86,7 +84,6 @@ class FileExistenceValidator(ResponseValidator):
         return None if repaired == response else repaired
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Return one line for each path that the fallback moved."""
         locale = str(context.get("locale", self.locale))
         german = "{}: von files.modify nach files.create verschoben"
         english = "{}: moved from files.modify to files.create"

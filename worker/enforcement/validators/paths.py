@@ -44,7 +44,6 @@ class Root:
 
     @classmethod
     def from_path(cls, root: Path) -> Root:
-        """Return a root for a directory, which need not exist."""
         return cls(os.path.realpath(root))
 
     def find(self, path: str) -> PathTarget:

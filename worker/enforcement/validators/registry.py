@@ -43,14 +43,12 @@ class DuplicateValidatorError(ValueError):
 def build_validators(
     names: Sequence[str], *, root: Path, locale: str = DEFAULT_LOCALE
 ) -> tuple[ResponseValidator, ...]:
-    """Build the validators with these names, in this order, and return them.
-
-    Paths in answers are relative to ``root`` (HELIX_ROOT).
+    """Build the validators with these names, in this order. Paths in answers are relative to ``root`` (HELIX_ROOT).
 
     Raises:
-        UnknownValidatorError: a name is unknown.
-        DuplicateValidatorError: a name is there twice.
-        TypeError: an entry point does not make a validator.
+    UnknownValidatorError: a name is unknown.
+    DuplicateValidatorError: a name is there twice.
+    TypeError: an entry point does not make a validator.
     """
     offered = offered_validators()
     for name in names:
@@ -84,10 +82,7 @@ def check_unique_names(validators: Sequence[ResponseValidator]) -> tuple[Respons
 def select_validators(
     validators: Sequence[ResponseValidator], names: Sequence[str] | None
 ) -> tuple[ResponseValidator, ...]:
-    """Return the validators with these names, or all validators for None.
-
-    Raises ``UnknownValidatorError`` for an unknown name.
-    """
+    """Return the validators with these names, or all validators for None. Raises ``UnknownValidatorError``."""
     if names is None:
         return tuple(validators)
     by_name = {validator.name: validator for validator in validators}

@@ -1,7 +1,4 @@
-"""Services that the host provides to rules: run a program in the sandbox, ask a configured model.
-
-Enforcement itself starts no process and opens no connection; ``worker.external`` does.
-"""
+"""Services that the host provides to rules: run a program in the sandbox, ask a configured model."""
 
 from __future__ import annotations
 
@@ -85,18 +82,15 @@ class RuleServices(Protocol):
         """Run a program and return its result. Raises ``CannotRun`` if there is no sandbox or a limit is exceeded."""
 
     def ask_model(self, question: ModelPrompt) -> ModelReply:
-        """Ask a model once and return its reply.
-
-        Raises ``CannotRun`` if the model is not configured or does not finish in time.
-        """
+        """Ask a model once and return its reply. Raises ``CannotRun`` if there is none in time."""
 
 
 class _NoServices:
     def run_program(self, program: ValidationProgram) -> ProgramResult:
-        raise CannotRun("this process runs no programs; call worker.external.provide() first")
+        raise CannotRun("this process runs no programs; call worker.external.local_services.provide() first")
 
     def ask_model(self, question: ModelPrompt) -> ModelReply:
-        raise CannotRun("this process asks no models; call worker.external.provide() first")
+        raise CannotRun("this process asks no models; call worker.external.local_services.provide() first")
 
 
 NOTHING: RuleServices = _NoServices()
@@ -110,18 +104,12 @@ def provide_services(services: RuleServices) -> None:
 
 
 def get_services() -> RuleServices:
-    """Return the services that rules in this process use to run programs and ask models.
-
-    Unless they were set, every call raises ``CannotRun``.
-    """
+    """Return the services that rules in this process use to run programs and ask models."""
     return _provided[0]
 
 
 class CostMeter:
-    """Context manager that adds up the cost of model calls within the block.
-
-    An outer meter includes the costs of an inner one.
-    """
+    """Context manager that adds up the cost of model calls within the block."""
 
     def __init__(self) -> None:
         self.spent = NOTHING_SPENT

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.step_marker import STEPS, UNKNOWN
 from worker.enforcement.documents.document import parse_document
-from worker.enforcement.documents.part import STEP_MARKER
+from worker.enforcement.documents.part_names import STEP_MARKER
 from worker.enforcement.documents.splice import put_marker
 from worker.enforcement.documents.step import infer_step, strip_marker, trailing_marker
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text, make_issue
@@ -50,7 +50,7 @@ class StepMarkerValidator(ResponseValidator):
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
         """Return the answer with a marker for the step that its content suggests, or None if it has a valid marker.
 
-        Without any sign of a step, the marker is ``unknown``: better an honest gap than an invented ``done``.
+        Without any sign of a step, the marker is ``unknown``.
         """
         last = trailing_marker(response)
         if last is not None and last.step:
@@ -58,7 +58,6 @@ class StepMarkerValidator(ResponseValidator):
         return put_marker(response, infer_step(strip_marker(response)))
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Return the line that tells the user which step the fallback inserted."""
         last = trailing_marker(after)
         if last is None:
             return ()

@@ -19,7 +19,6 @@ class ValidationResult:
 
     @classmethod
     def from_issues(cls, issues: Sequence[ValidationIssue]) -> ValidationResult:
-        """Return the result of a validation that found these issues."""
         return cls(valid=not any(issue.is_error for issue in issues), issues=list(issues))
 
     def __bool__(self) -> bool:
@@ -27,15 +26,12 @@ class ValidationResult:
 
 
 class ResponseValidator(ABC):
-    """Base class of validators, which check an answer and may repair it without the agent.
-
-    A validator keeps no state: many threads may use it at once.
-    """
+    """Base class of validators, which check an answer and may repair it without the agent."""
 
     #: True if the fallback also applies to each file that the agent wrote.
     mends_files: ClassVar[bool] = False
     #: True if time and memory grow with the text alone and no file is read. Other validators run in a child process,
-    #: which can be killed.
+    #: True if time and memory grow with the text alone and no file is read; other validators run in a child process.
     bounded: ClassVar[bool] = False
     #: Extra seconds for waiting on programs or models.
     patience: ClassVar[float] = 0.0
@@ -67,5 +63,4 @@ class ResponseValidator(ABC):
         return ()
 
     def check(self, response: str, context: Mapping[str, Any] | None = None) -> ValidationResult:
-        """Validate an answer and return the result, which is true if the answer has no errors."""
         return ValidationResult.from_issues(self.validate(response, context or {}))

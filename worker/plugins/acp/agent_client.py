@@ -1,8 +1,7 @@
 """The client process of an ACP agent, which starts the agent, sends one prompt, and reports events as JSON lines.
 
-Speaks protocol 1 over standard input and output. The official Python SDK (0.12.1) is not used, because it rejects stop
-reasons that real agents send, and its pydantic and event loop would slow down a start that takes 20 ms. Standard
-library only.
+Speaks protocol 1 over standard input and output with the standard library only. The official Python SDK (0.12.1)
+rejects stop reasons that real agents send, and starts slowly.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ _MAX_LINE = 16 * 2**20
 _LEAVE_SECONDS, _TERM_SECONDS = 5.0, 2.0
 #: Seconds between signs of life while the agent only thinks.
 _BEAT_SECONDS = 1.0
-#: Texts of fewer characters may legitimately repeat.
 _LEAST_AGAIN = 20
 _METHOD_NOT_FOUND, _AUTH_REQUIRED = -32601, -32000
 
@@ -86,11 +84,7 @@ def _is_gateway_call(call: Mapping[str, Any]) -> bool:
 
 
 def find_prompt_result(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] | None:
-    """Return the result of the prompt if the message contains it, otherwise None.
-
-    Raises:
-        RequestFailed: the prompt failed.
-    """
+    """Return the result of the prompt if the message contains it, otherwise None. Raises ``RequestFailed``."""
     if message.get("id") != asked or "method" in message:
         return None
     if isinstance(error := message.get("error"), dict):
@@ -99,8 +93,8 @@ def find_prompt_result(message: Mapping[str, Any], asked: int) -> Mapping[str, A
     return result if isinstance(result, dict) else {}
 
 
-#: Protocol -> function that recognizes the end of a prompt. In the draft of version 2, the answer to ``session/prompt``
-#: only acknowledges, and the stop reason comes in an update.
+#: Protocol -> function that recognizes the end of a prompt. In the draft of version 2, the stop reason comes in an
+#: update.
 ENDS: Mapping[int, Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]] = {PROTOCOL: find_prompt_result}
 
 
@@ -115,15 +109,11 @@ class EventPrinter:
         self._message, self._pieces = "", list[str]()
 
     def print_event(self, event: str, **more: Any) -> None:
-        """Print an event with the given fields as one JSON line."""
         self._out.write(json.dumps({"event": event, **more}).encode() + b"\n")
         self._out.flush()
 
     def print_text(self, text: str, message: str = "") -> None:
-        """Print a piece of the answer. Start a new paragraph after a tool call or for a new message.
-
-        A complete message that repeats its own pieces is not printed.
-        """
+        """Print a piece of the answer. Start a new paragraph after a tool call or for a new message."""
         again = message == self._message and len(self._pieces) > 1 and text == "".join(self._pieces)
         if not text or (again and len(text) >= _LEAST_AGAIN):
             return
@@ -136,7 +126,6 @@ class EventPrinter:
         self.print_event("output", text=text, message=message)
 
     def print_tool_start(self, call: Mapping[str, Any]) -> None:
-        """Print an event for a tool call that starts."""
         self._gap, self._pieces = True, []
         self.print_event("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])
 
@@ -202,9 +191,7 @@ class AcpClient:
     def run(self) -> None:
         """Connect to the agent, send the prompt, and report the agent's work until the prompt is answered.
 
-        Raises:
-            AgentGone: the agent ended without an answer.
-            RequestFailed: the agent answered with an error.
+        Raises ``AgentGone`` if the agent ended without an answer, ``RequestFailed`` if it answered with an error.
         """
         hello = self._call_method(
             "initialize",
@@ -496,10 +483,7 @@ def main() -> int:
 
 
 def _exit_like_agent(code: int | None, reports: EventPrinter) -> int:
-    """Return the agent's exit code, or 1 if the agent exited with 0.
-
-    If a signal killed the agent, this process ends by the same signal.
-    """
+    """Return the agent's exit code, or 1 if the agent exited with 0. End by the signal that killed the agent."""
     reports.print_event("evidence", facts={"agent_exit": code})
     if code is not None and code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in {signal.SIGKILL, signal.SIGSTOP} else None

@@ -29,11 +29,7 @@ def call_arguments(call: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def apply_rules(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
-    """Return what the policy's rules decide on a tool call (run, ask or deny), or '' if no rule matches.
-
-    A call without input is denied if a rule for its tool names arguments, the network or an unknown folder, or asks a
-    person.
-    """
+    """Return what the policy's rules decide on a tool call (run, ask or deny), or '' if no rule matches."""
     tool, given = tool_name(call), call_arguments(call)
     placed = _call_paths(call) and tool != "execute"
     asked = [rule for rule in rules if match_pattern(rule.get("tool", "*"), tool)] if given is None else []

@@ -18,7 +18,7 @@ from api_client.contract.value_kinds import Kind, choice_kind, list_kind, read_w
 from worker.plugins.programs.declaration import AgentProgram, build_program, read_declaration
 from worker.plugins.programs.declaration_file import load_declaration
 from worker.plugins.programs.runner import ChildEventReader, OutputReader, ProgramRun, ProgramRunner
-from worker.runners.approval import build_tool_orders, find_question
+from worker.runners.approval_server import build_tool_orders, find_question
 from worker.runners.base import AgentEvent
 from worker.runners.observed_calls import ObservedCalls
 from worker.runners.sandbox import bubblewrap
@@ -50,8 +50,7 @@ class AcpAgent:
 def parse_agent(text: str, source: str) -> AcpAgent:
     """Parse the YAML declaration of an ACP agent. ``source`` names the file in error messages.
 
-    Raises:
-        DeclarationError: the declaration is invalid; one line per problem.
+    Raises ``DeclarationError`` with one line per problem.
     """
     found = read_declaration(text, source, _KINDS)
     return AcpAgent(program=build_program(found), **{name: found[name] for name in _KINDS if name in found})
@@ -60,9 +59,7 @@ def parse_agent(text: str, source: str) -> AcpAgent:
 class AcpEventReader(ChildEventReader):
     """Reads the events of our ACP client process, including tool calls that need a person's approval.
 
-    Attributes:
-        asks: the event with that call; empty without one.
-        pieces: pieces of the answer, with the ids of their messages.
+    ``asks`` is the event with that call; ``pieces`` are pieces of the answer, with the ids of their messages.
     """
 
     def __init__(self) -> None:
@@ -71,7 +68,6 @@ class AcpEventReader(ChildEventReader):
         self.pieces: list[tuple[str, str]] = []
 
     def collect_event(self, event: dict[str, Any]) -> AgentEvent | None:
-        """Process an event of our client process. Return the event to show to the user, or None."""
         if event.get("event") != "asks":
             reader = super().collect_event(event)
             if reader and reader.kind == "output":
@@ -96,16 +92,13 @@ class AcpRunner(ProgramRunner):
     obeys_tool_rules = True
 
     def load_agent(self, option: str, settings: Settings) -> AcpAgent:
-        """Load the declaration of the agent that the option names."""
         name = option.partition(":")[0]
         return load_declaration(_HERE / f"{name}.yaml" if name in KNOWN else settings.root / name, parse_agent)
 
     def load_program(self, option: str, settings: Settings) -> AgentProgram:
-        """Return the program of the agent that the option names."""
         return self.load_agent(option, settings).program
 
     def create_reader(self, run: ProgramRun) -> AcpEventReader:
-        """Create the reader for the output of our client process."""
         return AcpEventReader()
 
     def extract_answer(self, run: ProgramRun, reader: OutputReader, observed: ObservedCalls | None) -> str:
@@ -124,13 +117,11 @@ class AcpRunner(ProgramRunner):
         return kept.lstrip("\n") if asides else kept
 
     def find_interruption(self, run: ProgramRun, reader: OutputReader) -> Interruption | None:
-        """Return the question for a person about a tool call that needs approval, or None."""
         if not isinstance(reader, AcpEventReader) or not reader.asks:
             return None
         return find_question(run.order, str(reader.asks.get("tool")), dict(reader.asks["arguments"]))
 
     def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
-        """Return the command that runs our ACP client process, and the mounts that it needs."""
         return [sys.executable, "-S", "-P", str(_CLIENT)], OUR_CODE
 
     def build_input(self, run: ProgramRun) -> bytes:

@@ -34,9 +34,8 @@ _REJECTED = frozenset({"retry", "fallback", "fail"})
 class ExportResult:
     """The numbers of exported turns and answers, and the gaps left by removed records.
 
-    Attributes:
-        without_attempts: ids of turns whose attempts were removed by retention.
-        complete_since: time before which retention has removed turns, in seconds since the epoch; 0: none.
+    ``without_attempts`` has ids of turns whose attempts were removed by retention. Earlier turns than
+    ``complete_since`` (seconds since the epoch) are missing.
     """
 
     rows: int = 0
@@ -48,7 +47,7 @@ class ExportResult:
 def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> ExportResult:
     """Write rejected answers as JSON lines to ``out``, of turns that ended in the last ``since`` seconds.
 
-    Credentials are always masked. ``model`` selects one model; ``redact`` replaces users' messages by their length.
+    Credentials are always masked; ``redact`` replaces users' messages by their length.
     """
     settings = load_settings()
     mask, ratings = make_redactor(settings), read_feedback(settings.root)

@@ -1,7 +1,7 @@
 """Rolls back a flow version when too many of its turns fail (ADR-034).
 
-The settings file may limit a version's failure rate: ``[flow.v3] max_failure_rate = 0.2``. A version is rolled back
-when its rate in the last hour exceeds the limit with statistical confidence. Its running turns keep it.
+A version is rolled back when its failure rate in the last hour exceeds its limit (``[flow.v3] max_failure_rate = 0.2``)
+with statistical confidence. Its running turns keep it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from api_client.store.connection import SingleConnection
 log = structlog.get_logger()
 
 _LOOK_SECONDS, _HELD_MS = 2.0, 10_000
-#: Key that names the process that guards flow versions; expires after seconds.
 _GUARD_KEY = "flows:guard"
 #: How many minutes of counters are considered.
 _MINUTES = 60

@@ -1,7 +1,7 @@
 """Compares two flow versions: rates and means with confidence intervals, and tests of their differences.
 
-The session is the unit, because it keeps its version (ADR-034, A/B). Rates are ratios of sums over sessions with the
-variance of the linearised ratio (Cochran, Sampling Techniques, 6.4); tests are corrected by Bonferroni.
+The session is the unit (ADR-034, A/B). Rates are ratios of sums over sessions with the variance of the linearised ratio
+(Cochran, Sampling Techniques, 6.4); tests are corrected by Bonferroni.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Archives: compressed tar files, readable only by their owner, that end with manifest and checksum.
 
-A truncated archive has no manifest and is refused. A file that changed while it was read may occur twice; the manifest
-names the valid occurrence. Reading is safe for untrusted archives.
+A truncated archive has no manifest and is refused. Reading is safe for untrusted archives.
 """
 
 from __future__ import annotations
@@ -74,8 +73,7 @@ class Manifest:
 class ArchiveWriter:
     """Writes a backup archive to a temporary file, which is renamed when the archive is complete.
 
-    Raises:
-        BackupError: the target exists.
+    Raises ``BackupError`` if the target exists.
     """
 
     def __init__(self, target: Path) -> None:
@@ -118,8 +116,7 @@ class ArchiveWriter:
     def write_manifest(self, facts: Mapping[str, Any]) -> str:
         """Complete the archive with its table of contents, rename it to its final name, and return the checksum.
 
-        Raises:
-            BackupError: the archive has too many files.
+        Raises ``BackupError`` if the archive has too many files.
         """
         if len(self.entries) > _MOST_MEMBERS - 2:
             raise BackupError(
@@ -173,12 +170,9 @@ class _LimitedHeader(tarfile.TarInfo):
 
 
 def read_manifest(path: Path, store: str) -> Manifest:
-    """Verify all files of an archive, and return its table of contents.
+    """Verify all files of an archive, and return its table of contents. ``store`` names the store's dump.
 
-    ``store`` is the name of the store's dump in the archive.
-
-    Raises:
-        RestoreRefused: the archive is truncated, damaged, or no backup.
+    Raises ``RestoreRefused`` if the archive is truncated, damaged, or no backup.
     """
     try:
         return _verify_archive(path, store)
@@ -263,8 +257,7 @@ def is_unsafe_name(name: str) -> bool:
 def iterate_contents(path: Path, manifest: Manifest) -> Iterator[tuple[str, ArchiveEntry, IO[bytes] | None]]:
     """Yield the name, the entry and the content stream of each file and folder in an archive.
 
-    Raises:
-        OSError, tarfile.TarError: the archive cannot be read.
+    Raises ``OSError`` or ``tarfile.TarError``.
     """
     for number, info, content in _iterate_members(path):
         if manifest.places.get(info.name) == number:

@@ -12,7 +12,7 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
-from api_client.contract.phase_place import locate_input_file
+from api_client.contract.phase_folders import locate_input_file
 from api_client.contract.phase_work import PHASE, read_turn_phase
 from api_client.contract.settings import RUN_FILE, Settings, load_settings, require_store
 from api_client.index.search import Search
@@ -21,7 +21,7 @@ from worker.cli.installation.up import lock_installation
 from worker.cli.output import count_noun, fit_line, json_option, write_json
 from worker.cli.store_access import describe_caller, run_with_client
 from worker.plugins.backup import restoring, saving
-from worker.processes.programs import ensure_state_dir
+from worker.processes.own_programs import ensure_state_dir
 
 
 @click.command(epilog="Example: turns data backup helix-2026-11-28.backup")
@@ -99,10 +99,7 @@ def restore(source: Path, as_json: bool) -> None:
 
 
 def _find_differing_settings(settings: Settings, before: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the settings that differ between the backup and this installation, without secrets.
-
-    Addresses of the embedded broker are left out, because they change with every start.
-    """
+    """Return the settings that differ between the backup and this installation, without secrets."""
     now = {row["name"]: row["value"] for row in describe_settings(load_settings(), os.environ)}
     return [
         {"name": row["name"], "was": row["value"], "now": now.get(row["name"], ""), "origin": row["origin"]}

@@ -16,10 +16,7 @@ _IN_MEMORY = 16 * 2**20
 
 
 def save_folder(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], bool]) -> int:
-    """Add a folder and its content to an archive. Return how many entries could not be saved.
-
-    Links, sockets and pipes are left out. A file that is replaced meanwhile is read again.
-    """
+    """Add a folder and its content to an archive. Return how many entries (links, sockets, pipes) were left out."""
     facts = path.stat(follow_symlinks=False)
     archive.add_folder(name, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)
     known: dict[str, int] = {}
@@ -51,11 +48,7 @@ def _save_entry(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[P
 
 
 def save_file(archive: ArchiveWriter, path: Path, name: str) -> None:
-    """Add a file to an archive, even if other processes change the file meanwhile.
-
-    Raises:
-        OSError: the file cannot be read or is a link.
-    """
+    """Add a file to an archive, even if other processes change the file meanwhile. Raises ``OSError``."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         facts = os.fstat(file.fileno())
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as copy:

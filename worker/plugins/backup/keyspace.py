@@ -15,17 +15,14 @@ from api_client.contract.errors import RestoreRefused
 from api_client.contract.settings import Settings
 from api_client.store import namespace
 from api_client.store.connecting import open_blocking_store
-from worker.processes.broker import BrokerError, EmbeddedBroker, ServerBinary, find_servers
+from worker.processes.embedded_broker import BrokerError, EmbeddedBroker, ServerBinary, find_servers
 
 _END = b"\xff" + bytes(8)
 _REMEDY = "Put the store's own kind and version of server on PATH, where the restore runs"
 
 
 def require_empty_store(settings: Settings, digest: str) -> None:
-    """Raise ``RestoreRefused`` if the store holds turns.
-
-    An interrupted restore of this same backup is allowed.
-    """
+    """Raise ``RestoreRefused`` if the store holds turns, unless a restore of this same backup was interrupted."""
     with open_blocking_store(settings) as target:
         namespace.require_room(target, settings.namespace, digest)
 
@@ -33,9 +30,7 @@ def require_empty_store(settings: Settings, digest: str) -> None:
 def find_restore_server(settings: Settings, head: bytes) -> ServerBinary:
     """Find an installed Redis server that can read the backup's dump and write a format that the store can read.
 
-    Raises:
-        RestoreRefused: no server fits; lists what each lacks.
-        BrokerError: no server is installed.
+    Raises ``RestoreRefused`` with what each server lacks, ``BrokerError`` if no server is installed.
     """
     lacks = []
     for server, what, key in _try_servers(head):
@@ -56,10 +51,7 @@ def find_restore_server(settings: Settings, head: bytes) -> ServerBinary:
 
 
 def explain_missing_server(settings: Settings, head: bytes) -> str:
-    """Return why no server on this machine can restore such a dump, or an empty string if one can.
-
-    Writes only a mark that expires after a minute.
-    """
+    """Return why no server on this machine can restore such a dump, or an empty string if one can."""
     with open_blocking_store(settings) as store:
         own = namespace.dump_key(store, settings.namespace)
     tried: list[str] = []
@@ -96,11 +88,8 @@ def _dump_sample_key(directory: Path, server: ServerBinary) -> bytes:
 def restore_keys(settings: Settings, dump: Path, digest: str, server: ServerBinary) -> int:
     """Copy all keys of this installation from a dump into the store, and return the number of keys.
 
-    Meanwhile the store is marked with the backup's ``digest``, so that no worker or relay starts. Idempotent.
-
-    Raises:
-        RestoreRefused: the store cannot read the auxiliary server's keys.
-        BrokerError: the auxiliary server cannot read the dump.
+    Meanwhile the store is marked with the backup's ``digest``, so that no worker or relay starts. Idempotent. Raises
+    ``RestoreRefused`` or ``BrokerError`` if a server cannot read keys or dump.
     """
     with (
         tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder,

@@ -23,8 +23,8 @@ from worker.files.safe_io import replace_file as put
 from worker.plugins.backup.archive import ArchiveEntry, Manifest, iterate_contents, read_manifest
 from worker.plugins.backup.keyspace import find_restore_server, require_empty_store, restore_keys
 from worker.plugins.backup.saving import KEYS, NOT_KEPT, ROOT, STATE, STORE
-from worker.processes.broker import EmbeddedBroker
-from worker.processes.programs import ensure_state_dir
+from worker.processes.embedded_broker import EmbeddedBroker
+from worker.processes.own_programs import ensure_state_dir
 from worker.processes.restore_mark import MARK
 
 _DUMP = "restoring.rdb"
@@ -47,12 +47,12 @@ def restore_archive(
     A refused archive changes nothing: all checks come before the first write.
 
     Args:
-        settings: without a store, the embedded broker of HELIX_ROOT runs meanwhile.
-        alone: context manager that locks HELIX_ROOT.
+    settings: without a store, the embedded broker of HELIX_ROOT runs meanwhile.
+    alone: context manager that locks HELIX_ROOT.
 
     Raises:
-        RestoreRefused: the archive is invalid, the installation not empty, or no server fits the store.
-        OSError: something cannot be written; run the same restore again.
+    RestoreRefused: the archive is invalid, the installation not empty, or no server fits the store.
+    OSError: something cannot be written; run the same restore again.
     """
     manifest = read_manifest(archive, STORE)
     if manifest.facts["namespace"] != settings.namespace:

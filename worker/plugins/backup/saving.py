@@ -1,7 +1,4 @@
-"""Backs up a running installation.
-
-The store is saved first, then the files, so every file that the store names is already there.
-"""
+"""Backs up a running installation: first the store, then the files, so that no file of the store is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from api_client.contract.phase_place import PHASES
+from api_client.contract.phase_folders import PHASES
 from api_client.contract.settings import STATE_DIR, Settings
 from worker.files.folder_clearing import GONE
 from worker.files.session_fence import HELD
@@ -20,7 +17,7 @@ from worker.plugins.backup.keyspace import explain_missing_server
 from worker.plugins.backup.snapshot import take_snapshot
 
 STORE, KEYS, STATE, ROOT = "store.rdb", "keys.json", "state", "root"
-#: What an MCP server wrote to standard error, in its own folder: it may hold the server's credentials.
+#: The standard error of an MCP server, which may hold the server's credentials.
 SERVER_LOG = "stderr.log"
 #: Entries of HELIX_ROOT/.helix that belong to running processes and are created again.
 NOT_KEPT = {"broker", "logs", "run.json", "operator-token", "restoring", "flower"}
@@ -28,11 +25,7 @@ NOT_KEPT = {"broker", "logs", "run.json", "operator-token", "restoring", "flower
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupParts:
-    """The files and settings that a backup contains besides the store.
-
-    Attributes:
-        settings: settings with value and origin; secrets are masked.
-    """
+    """The files and settings that a backup contains besides the store. Secrets in ``settings`` are masked."""
 
     phase_directories: Iterable[str]
     input_files: Iterable[Path]
@@ -44,9 +37,9 @@ class SavedArchive:
     """Facts about a finished backup archive.
 
     Attributes:
-        at: time of the store's snapshot, in seconds since the epoch.
-        left_out: number of links, sockets and pipes that were skipped.
-        lacking: why this machine could not restore the archive; empty if it could.
+    at: time of the store's snapshot, in seconds since the epoch.
+    left_out: number of links, sockets and pipes that were skipped.
+    lacking: why this machine could not restore the archive; empty if it could.
     """
 
     digest: str
@@ -60,10 +53,7 @@ class SavedArchive:
 def save_installation(settings: Settings, target: Path, look: Callable[[], BackupParts]) -> SavedArchive:
     """Back up an installation into a new archive, and return facts about the archive.
 
-    ``look`` lists the parts besides the store, and is called after the store's snapshot.
-
-    Raises:
-        BackupError: the target exists, or the store provides no dump.
+    ``look`` lists the parts besides the store, and is called after the store's snapshot. Raises ``BackupError``.
     """
     dump = target.with_name(f".{target.name}.{STORE}")
     dump.unlink(missing_ok=True)  # left by a killed backup

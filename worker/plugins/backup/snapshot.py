@@ -1,7 +1,4 @@
-"""Takes a snapshot of the store like a replica does (``PSYNC``), with all acknowledged writes.
-
-This needs only the right ``+psync``, and no access to the server's files.
-"""
+"""Takes a snapshot of the store like a replica (``PSYNC``), which needs only the right ``+psync``."""
 
 from __future__ import annotations
 
@@ -22,11 +19,7 @@ _CHUNK = 2**20
 
 
 def take_snapshot(settings: Settings, target: Path) -> int:
-    """Write a dump of the store (RDB) into a new private file, and return the size in bytes.
-
-    Raises:
-        BackupError: the server refuses or breaks off.
-    """
+    """Write a dump of the store (RDB) into a new private file, and return the size in bytes. Raises ``BackupError``."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(target, flags, 0o600), "wb") as file:
         try:

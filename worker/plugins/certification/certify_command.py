@@ -37,11 +37,11 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
     something was taken for complete falsely, a whole answer was thrown away, or the agent bypassed the model proxy.
     """
     from api_client.contract.settings import Settings, load_settings
-    from worker.agents import build_runner
+    from worker.agents.runner_lookup import build_runner
     from worker.logs import configure_logging
     from worker.plugins.certification.situations import SITUATIONS
     from worker.plugins.certification.trial import run_situations
-    from worker.runners.sandbox import processes
+    from worker.runners.sandbox import guard_client
 
     configure_logging(Settings(log_level="error"))  # the table shows errors
     os.environ.update({key: value for key, value in _NEEDED.items() if not os.environ.get(key)})
@@ -57,7 +57,7 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
             for line in [*_HEAD, _format_row(row)] if len(rows) == 1 else [_format_row(row)]:
                 click.echo(line, err=as_json)  # with --json, the lines only show progress
     finally:
-        processes.shared_processes().stop_guard()
+        guard_client.shared_processes().stop_guard()
     counts = _count_verdicts(rows)
     if as_json:
         write_json({"runner": name, "counts": counts, "situations": [row.to_dict() for row in rows]})

@@ -19,7 +19,7 @@ _TITLE = "A title"
 _HANGS = 120.0
 #: Seconds that a reply with ``waits`` waits for another call.
 _WAITS = 3.0
-#: Input tokens above which an agent's context is full, and words by which it asks for a summary of its context.
+#: Input tokens above which an agent's context is full, and words by which it asks for a summary of it.
 _FULL = 1000
 _SUMMARISES = re.compile(r"(?i)summar|snapshot|compact")
 #: A tag in which an agent wants its summary, such as ``<state_snapshot>``.
@@ -36,8 +36,8 @@ class _ConnectionCut(Exception):
 class StubService:
     """A fake model service, used as a context manager, which answers an agent's calls from a script.
 
-    Each model call gets the next reply; the last reply repeats. With ``tools``, calls without tools are side calls,
-    such as for a title, and are answered normally.
+    Each model call gets the next reply; the last reply repeats. With ``tools``, calls without tools are side calls and
+    are answered normally.
     """
 
     def __init__(self, replies: tuple[StubReply, ...], *, tools: bool) -> None:
@@ -74,7 +74,6 @@ class StubService:
         self.stop_serving()
 
     def stop_serving(self) -> None:
-        """Stop the server of the fake service."""
         self._server.shutdown()
         self._server.server_close()
 

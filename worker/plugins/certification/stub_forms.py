@@ -1,7 +1,4 @@
-"""The four model APIs of the fake model service.
-
-Each class yields the events of a stream, with their places, and builds the unstreamed answer.
-"""
+"""The four model APIs of the fake model service."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ from worker.plugins.certification.services import StubService
 from worker.plugins.certification.situations import Situation
 from worker.plugins.certification.stub_reply import LAST_WORDS, PART, QUESTION, SUMMARY
 from worker.runners.base import AnyRunner, Order, Runner, RunResult, reads_files, runs_in_loop
+from worker.runners.sandbox.guard_client import FAST_PYTHON
 from worker.runners.sandbox.launch import CertificationStage, use_stage
 from worker.runners.sandbox.process_tags import process_tags
-from worker.runners.sandbox.processes import FAST_PYTHON
 
 _AROUND = Path(__file__).with_name("wrapper.py")
 #: Default time limits of a situation, in seconds; some agents need 40 s to start.
@@ -62,7 +62,6 @@ class Trial:
 
     @property
     def judged_complete(self) -> bool:
-        """Return True if the runner judged the answer to be complete."""
         return self.result.completion.verdict is Verdict.COMPLETE
 
     @property
@@ -117,7 +116,6 @@ class Trial:
         return "" if self.certifiable else "its model calls bypassed the model proxy"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the trial as a JSON-ready mapping."""
         return {
             "situation": self.situation.name,
             "truth": self.situation.truth,

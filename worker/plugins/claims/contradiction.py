@@ -100,7 +100,7 @@ def _distinct(paths: Iterable[str]) -> list[str]:
     return found
 
 
-#: "All 3 tests pass" says more than "3 tests pass".
+#: Quantifiers that make a statement stronger: "All 3 tests pass".
 _EVERY = re.compile(r"\b(?:all|every|alle|sämtliche|full|whole|gesamten?)\b", re.IGNORECASE)
 
 

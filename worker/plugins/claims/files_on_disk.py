@@ -18,10 +18,7 @@ _SLACK = 2.0
 
 
 def find_files(run: ObservedRun, named: Sequence[str]) -> dict[str, OnDisk]:
-    """Return the states of the files in the run's folder, and of named files that the agent may write.
-
-    A path elsewhere is left out. The run's folder was empty at the start, so every file in it is changed.
-    """
+    """Return the states of the files in the run's folder, and of named files that the agent may write."""
     found: dict[str, OnDisk] = dict.fromkeys(_below(run.folder), "changed")
     roots = [path.resolve() for path in (run.folder, *run.writable)]
     for path in dict.fromkeys(named):

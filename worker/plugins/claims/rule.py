@@ -17,10 +17,7 @@ from worker.plugins.claims.statements import find_named_paths, find_statements
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimsRule(Rule):
-    """Rejects answers with statements about the agent's work that the log of tool calls disproves.
-
-    In doubt a statement counts as true.
-    """
+    """Rejects answers with statements about the agent's work that the log of tool calls disproves."""
 
     kind: ClassVar[str] = "claims"
     collects: ClassVar[bool] = True

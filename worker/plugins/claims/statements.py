@@ -1,7 +1,6 @@
 """Finds statements in an answer about the agent's work on files, tests and commands, in German and English.
 
-Only statements about finished work count ("I created", "all tests pass"), no plans, conditions, denials or quotes:
-rejecting one true statement costs more than passing ten untrue ones.
+Only statements about finished work count ("I created", "all tests pass"), no plans, conditions, denials or quotes.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ class WorkStatement:
     """A statement of an answer about the agent's work, such as "all tests pass".
 
     Attributes:
-        what: the path, the command, or the identifier of a record in another system.
-        passed: a good result is stated too.
-        count: stated number of files or tests; 0 for none.
-        some: the number covers only some of them ("the 3 new tests").
-        vague: tests are not named ("everything passes").
+    what: the path, the command, or the identifier of a record in another system.
+    passed: a good result is stated too.
+    count: stated number of files or tests; 0 for none.
+    some: the number covers only some of them ("the 3 new tests").
+    vague: tests are not named ("everything passes").
     """
 
     subject: Subject
@@ -222,13 +221,13 @@ _ANY_FILES = frozenset(
     {"", "new", "neue", "source", "different", "verschiedene", "weitere", "further", "more", "changed"}
 )
 _SUBSET = re.compile(r"\b(?:new|added|other|remaining|neuen?|übrigen|anderen|unit|integration|e2e)\b", re.IGNORECASE)
-#: These may pass while others fail.
+#: Kinds of tests that may pass while others fail.
 _OTHER_TESTS = re.compile(r"\b(?:other|remaining|übrigen|anderen|restlichen)\b", re.IGNORECASE)
 
 
 #: The line before a list of created or changed files.
 _IS_LABEL = re.compile(rf"{_W.start}{_LABEL}\s*:?\s*$|\b(?:{_W.done_en}|{_W.done_de}|{_W.verbs})\b.*:$", re.IGNORECASE)
-#: A paragraph without one of these makes no statement.
+#: Words without one of which a paragraph makes no statement.
 _HINT = re.compile(
     rf"{_W.done_en}|{_W.done_de}|{_W.verbs}|test|suite|spec|pass|green|grün|durch|bestanden|`|neue? "
     rf"|new |{_W.filed}|{_W.sent}|{_W.booked}|{_W.filed_de}|{_W.sent_de}|{_W.booked_de}",

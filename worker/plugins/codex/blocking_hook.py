@@ -2,8 +2,7 @@
 
 ORDERS holds the rules, the approval server and two paths: ``seen`` proves that Codex calls this hook, and ``question``
 receives a call that needs a person's decision. Codex cannot suspend a call, so such a call is blocked and Codex is
-interrupted, which ends its turn cleanly. If anything fails here, the call is blocked, unless the shell around this
-process is killed: Codex blocks only on exit code 2.
+interrupted. If anything fails here, the call is blocked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs Codex: one ``codex exec --json`` process per run, in a fresh HOME with the session's state.
 
-A run is complete only with exit code 0, a final ``turn.completed`` and an agent message (measured with 0.169.0,
-docs/agents.md). An ``error`` event alone means nothing, because Codex also reports reconnects this way.
+A run is complete only with exit code 0, a final ``turn.completed`` and an agent message (docs/agents.md). An ``error``
+event alone means nothing, because Codex also reports reconnects this way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from api_client.contract.settings import Settings
 from worker.enforcement.tool_call_log import ToolCallLog, ToolCallRecorder
 from worker.plugins.programs.declaration import AgentProgram
 from worker.plugins.programs.runner import OutputReader, ProgramRun, ProgramRunner
-from worker.runners.approval import build_tool_orders, find_question
+from worker.runners.approval_server import build_tool_orders, find_question
 from worker.runners.base import AgentEvent
 from worker.runners.event_reader import MAX_ANSWER, AnswerTooLong, find_kill_reason, json_object
 from worker.runners.sandbox import bubblewrap
@@ -79,16 +79,13 @@ class CodexEventReader:
 
     @property
     def finished(self) -> bool:
-        """Return True if Codex has reported that its work ended successfully."""
         return self._end == "turn.completed"
 
     @property
     def reported_facts(self) -> Mapping[str, Any]:
-        """Return what Codex itself reported about the end of its work."""
         return {"turn_end": self._end, "said": self._words, "skipped_lines": self._skipped}
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
-        """Read a line of Codex's output and return the events to show. Raises ``AnswerTooLong``."""
         event = json_object(line)
         if event is None:
             self._skipped += 1
@@ -149,7 +146,6 @@ class CodexEventReader:
                 self._tool_calls.end(name, ok=ok)
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Judge from Codex's own events and exit code whether the run was complete."""
         code, why, kind = ending.exit.code, IncompleteReason.BROKE_OFF, None
         if self._continues and not self._begun and code not in {None, 0} and "no rollout found" in ending.stderr:
             kind, reason = ErrorKind.SESSION_LOST, "Codex does not know the session that it was to continue"
@@ -192,7 +188,6 @@ def _clean_text(value: object) -> str:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
-#: Codex's own configuration, with placeholders in braces.
 _CONFIG = Path(__file__).with_name("config.toml").read_text(encoding="utf-8")
 _PROGRAM = AgentProgram(
     program="codex",
@@ -218,19 +213,15 @@ class CodexRunner(ProgramRunner):
     obeys_tool_rules = True
 
     def load_program(self, option: str, settings: Settings) -> AgentProgram:
-        """Return the built-in declaration of the Codex program."""
         return _PROGRAM
 
     def requested_model(self, option: str) -> str:
-        """Return the name of the model to request, which is the whole option."""
         return option
 
     def create_reader(self, run: ProgramRun) -> CodexEventReader:
-        """Create the reader for Codex's output."""
         return CodexEventReader(continues=bool(run.kept.session), hooked=run.home if run.order.tools else None)
 
     def find_interruption(self, run: ProgramRun, reader: OutputReader) -> Interruption | None:
-        """Return the question for a person about a blocked tool call, or None."""
         asks = reader.asked_call if isinstance(reader, CodexEventReader) else {}
         return find_question(run.order, _clean_text(asks.get("tool")), asks["arguments"]) if asks else None
 

@@ -36,9 +36,8 @@ PROMPTS = ("stdin", "argument", "file")
 class CompleteRule:
     """The conditions under which a command's run counts as complete. All of them must hold.
 
-    Attributes:
-        last_line: required values by path in the last line, a JSON object; empty accepts any line.
-        marker: file that must exist in the delivery's folder; empty for none.
+    ``last_line`` has required values by path in the last line, a JSON object; ``marker`` is a file that must exist in
+    the delivery's folder.
     """
 
     exit_codes: tuple[int, ...] = (0,)
@@ -50,8 +49,7 @@ class CompleteRule:
 class AnswerRule:
     """The declared place of a command's answer: its output, a field of JSON lines, or a file.
 
-    Attributes:
-        path: path of the text in each JSON line with the values of ``where``; the texts are joined.
+    ``path`` leads to the text in each JSON line with the values of ``where``; the texts are joined.
     """
 
     path: str = ""
@@ -108,8 +106,7 @@ _KINDS: Mapping[str, Kind] = {
 def parse_command(text: str, source: str) -> DeclaredCommand:
     """Parse the YAML declaration of a command. ``source`` names the file in error messages.
 
-    Raises:
-        DeclarationError: the declaration is invalid; one line per problem.
+    Raises ``DeclarationError`` with one line per problem.
     """
     found = read_declaration(text, source, _KINDS, ("complete",))
     return DeclaredCommand(
@@ -150,27 +147,22 @@ class CommandOutputReader:
 
     @property
     def text(self) -> str:
-        """Return the part of the answer that the command has written so far."""
         rule = self._command.answer
         return (self._read_file(rule.file) or "").strip() if rule.file else "".join(self._pieces).strip()
 
     @property
     def session(self) -> str:
-        """Return a constant, because the session of a command is its state folder."""
         return "kept"
 
     @property
     def finished(self) -> bool:
-        """Return False, because only the exit code and the declared conditions show the end."""
         return False
 
     @property
     def reported_facts(self) -> Mapping[str, Any]:
-        """Return an empty mapping, because commands report nothing about themselves."""
         return {}
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
-        """Read a line of the command's output and return the events to show. Raises ``AnswerTooLong``."""
         if line.strip():
             self._last = line
         rule = self._command.answer
@@ -222,11 +214,9 @@ class CommandRunner(ProgramRunner):
     needs_every_call = True
 
     def load_command(self, option: str, settings: Settings) -> DeclaredCommand:
-        """Load the declaration of the command that the option names."""
         return load_declaration(settings.root / option.partition(":")[0], parse_command)
 
     def load_program(self, option: str, settings: Settings) -> AgentProgram:
-        """Return the program of the command that the option names."""
         return self.load_command(option, settings).program
 
     def build_arguments(self, run: ProgramRun) -> Sequence[str]:
@@ -239,7 +229,6 @@ class CommandRunner(ProgramRunner):
         return super().build_input(run) if self.load_command(run.order.option, run.settings).prompt == "stdin" else b""
 
     def create_reader(self, run: ProgramRun) -> CommandOutputReader:
-        """Create the reader for the command's output."""
         return CommandOutputReader(
             self.load_command(run.order.option, run.settings),
             functools.partial(_read_delivery_file, run.order.directory),

@@ -1,7 +1,4 @@
-"""MCP's tasks extension (SEP-2663, revision 2026-07-28), which the SDK lacks: a turn is a task.
-
-No state is kept: the task id is the turn's id, and a question is named by the time of its suspension.
-"""
+"""MCP's tasks extension (SEP-2663, revision 2026-07-28), which the SDK lacks: a turn is a task, without other state."""
 
 from __future__ import annotations
 
@@ -61,10 +58,7 @@ def _build_elicitation(question: QuestionView) -> dict[str, Any]:
 
 
 def read_decision(response: dict[str, Any], turn: Turn) -> str:
-    """Return the decision in a user's response, or an empty string.
-
-    A declined question counts as if nobody had answered.
-    """
+    """Return the decision in a user's response, or an empty string for a declined question."""
     asked = Interruption.from_dict(turn.get("interruption") or {})
     if not asked or not response:
         return ""

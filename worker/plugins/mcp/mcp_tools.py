@@ -24,15 +24,12 @@ _STATUS = {
 #: HTTP statuses worth a retry; 429 is a limit of the owner that will pass.
 _LATER = frozenset({429, 502, 503, 504})
 _FIRST_LOOK, _LAST_LOOK = 0.2, 2.0
-#: Metadata in which Claude Code names the model's tool call; a repeated call has the same name.
+#: Metadata in which Claude Code names the model's tool call, the same for a repeated call.
 _CALL_ID = "claudecode/toolUseId"
 
 
 class TurnTask(TypedDict):
-    """A turn as MCP tools return it to the agent.
-
-    ``status`` is working, input_required, completed, failed or cancelled.
-    """
+    """A turn as MCP tools return it to the agent."""
 
     turn_id: str
     session_id: str
@@ -60,10 +57,7 @@ class RelayAccess:
     async def send_request(self, method: str, path: str, body: Mapping[str, Any] | None = None, name: str = "") -> Any:
         """Send a request to the relay and return the reply. Retry while the relay is unavailable.
 
-        ``name`` is the idempotency key of a submit.
-
-        Raises:
-            RelayError: the relay refuses or did not answer in time.
+        ``name`` is the idempotency key of a submit. Raises ``RelayError``.
         """
         import httpx2
 
@@ -142,7 +136,6 @@ class TurnTools:
         return await self.await_turn(await self.submit_turn(request, message, model, session, key), progress, wait)
 
     async def submit_turn(self, request: Any, message: str, model: str, session: str, key: str) -> str:
-        """Submit a turn to the relay and return its id."""
         body: dict[str, Any] = {"model": model or self._model, "messages": [{"role": "user", "content": message}]}
         body |= {"session_id": session} if session else {}
         turn = await self._relay.send_request(
@@ -151,15 +144,11 @@ class TurnTools:
         return str(turn["turn_id"])
 
     async def fetch_turn(self, turn_id: str) -> dict[str, Any]:
-        """Fetch the record of a turn from the relay."""
         found: dict[str, Any] = await self._relay.send_request("GET", f"/v1/turns/{_quote_turn_id(turn_id)}")
         return found
 
     async def await_turn(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
-        """Wait until a turn ends or needs a person, for ``wait`` seconds at most, and return its state.
-
-        ``progress`` is called meanwhile.
-        """
+        """Wait until a turn ends or needs a person, for ``wait`` seconds at most, and return its state."""
         ends, delay, looks = anyio.current_time() + (self._wait if wait is None else wait), _FIRST_LOOK, 0
         while True:
             task = build_turn_task(await self.fetch_turn(turn_id))

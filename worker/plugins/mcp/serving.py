@@ -42,7 +42,6 @@ def serve_tools(tools: TurnTools, version: str) -> None:
         except RelayError as error:
             raise ToolError(str(error)) from None
 
-    # The SDK resolves annotations by name in the module's namespace.
     for tool in (submit_turn, get_turn):
         tool.__annotations__["ctx"] = Context
     server = MCPServer("helix-turns", version=version, log_level="WARNING", extensions=[build_extension(tools)])

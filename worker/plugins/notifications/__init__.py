@@ -1,7 +1,4 @@
-"""Sends notifications to webhooks and the operator's command.
-
-Notifications stay in the outbox until delivered: none is lost, but a target may receive one twice, with the same id.
-"""
+"""Sends notifications to webhooks and the operator's command."""
 
 from __future__ import annotations
 

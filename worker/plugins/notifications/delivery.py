@@ -1,7 +1,4 @@
-"""Delivers notifications to webhooks or to the operator's command.
-
-Addresses of this machine or an internal network are refused unless allowed. Redirects and proxies are not used.
-"""
+"""Delivers notifications to webhooks, whose addresses are checked first, or to the operator's command."""
 
 from __future__ import annotations
 
@@ -31,8 +28,7 @@ class DeliveryError(Exception):
 def resolve_addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
     """Resolve a host name to IP addresses. Refuse addresses of an internal network unless allowed.
 
-    Raises:
-        DeliveryError: the host has no address, or an address of an inner network.
+    Raises ``DeliveryError``.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -46,11 +42,7 @@ def resolve_addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
 
 
 def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool) -> None:
-    """Send a body to a URL with an HTTP POST. Any reply but a 2xx status is an error.
-
-    Raises:
-        DeliveryError: the address is refused, unreachable, or answers otherwise.
-    """
+    """Send a body to a URL with an HTTP POST. Raises ``DeliveryError`` for any reply but a 2xx status."""
     parts = urlsplit(url)
     host, tls = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if tls else 80)
@@ -110,10 +102,7 @@ def mask_target(target: str) -> str:
 
 
 def is_wanted(settings: Settings, kind: str) -> bool:
-    """Return True if the settings select notifications of this kind.
-
-    A setting such as ``response.*`` selects all kinds with this prefix.
-    """
+    """Return True if the settings select notifications of this kind, by name or by a prefix such as ``response.*``."""
     return any(
         kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for each in settings.notification_kinds
     )

@@ -1,4 +1,4 @@
-"""Checks the targets of notifications and the undelivered notifications, without sending any."""
+"""Checks the targets of notifications and the given-up notifications, without sending any."""
 
 from __future__ import annotations
 

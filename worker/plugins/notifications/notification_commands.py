@@ -1,4 +1,4 @@
-"""Implement ``turns notifications``: waiting and undeliverable notifications (docs/webhooks.md)."""
+"""Implement ``turns notifications``: notifications that wait or were given up (docs/webhooks.md)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ notifications.add_command(
 )
 notifications.add_command(
     make_list_command(
-        GIVEN_UP, "dead", "List undelivered notifications, the newest first.", example="notifications dead"
+        GIVEN_UP, "dead", "List notifications that were given up, the newest first.", example="notifications dead"
     )
 )
 
@@ -67,9 +67,9 @@ _add_action_command(
     "resend",
     "resent",
     "will be sent again",
-    "Send undelivered notifications again, for another day. They keep their ids.",
+    "Send given-up notifications again, for another day. They keep their ids.",
 )
-_add_action_command("drop", "dropped", "dropped", "Take notifications off the list of undelivered ones.")
+_add_action_command("drop", "dropped", "dropped", "Delete notifications that were given up.")
 
 
 @notifications.command(epilog="Example: turns notifications test")

@@ -42,7 +42,6 @@ class Notifier:
         self._senders = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="notification")
 
     async def leave(self) -> None:
-        """Stop sending. Notifications that were not sent stay in the outbox."""
         self._senders.shutdown(wait=False, cancel_futures=True)
         await self._outbox.leave()
 

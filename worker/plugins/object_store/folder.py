@@ -1,7 +1,4 @@
-"""Scans a session's folder, restores it from a snapshot, and packs a new snapshot.
-
-Only regular files with a single hard link are included; holders' folders, warm agents and recordings are left out.
-"""
+"""Scans a session's folder, restores it from a snapshot, and packs a new snapshot."""
 
 from __future__ import annotations
 
@@ -56,8 +53,7 @@ _known: RecentEntries[Path, dict[str, tuple[_Seen, str]]] = RecentEntries(most=2
 def scan_folder(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
     """Return the files, links and folders in a session's folder. Only changed files are read again.
 
-    Raises:
-        SessionFilesTooLarge: the folder exceeds ``most_bytes`` (0: unlimited) or ``MOST_ENTRIES``.
+    Raises ``SessionFilesTooLarge`` beyond ``most_bytes`` (0: unlimited) or ``MOST_ENTRIES``.
     """
     before, now = _known.get(path) or {}, time.time_ns()
     seen: dict[str, tuple[_Seen, str]] = {}
@@ -126,8 +122,8 @@ def restore_folder(holder: FencedSessionFolder, manifest: SnapshotManifest, obje
     Deliveries missing from the snapshot stay, since a finished run of this machine may be adopted.
 
     Raises:
-        OSError: the folder cannot be written. FileNotFoundError: a later holder fenced this folder off.
-        SessionFilesGone, SessionFilesAway: the object store lacks files or is unreachable.
+    OSError: the folder cannot be written. FileNotFoundError: a later holder fenced this folder off.
+    SessionFilesGone, SessionFilesAway: the object store lacks files or is unreachable.
     """
     here, wanted = scan_folder(holder.path, holder.session), manifest.folder_state
     _remove(holder, here, wanted)
@@ -195,10 +191,7 @@ def pack_folder(
 ) -> tuple[Snapshot, bytes] | None:
     """Create a new snapshot of a session's folder and its object. Return None if nothing has changed.
 
-    ``grace`` is the time in seconds for which retired objects are kept.
-
-    Raises:
-        SessionFilesTooLarge: the folder exceeds a limit.
+    ``grace`` is the time in seconds for which retired objects are kept. Raises ``SessionFilesTooLarge``.
     """
     found = scan_folder(path, session, most_bytes=most_bytes)
     if found == base.manifest.folder_state:

@@ -1,7 +1,7 @@
 """Finds and removes unneeded objects, for ``turns data gc``.
 
-An object is needed if the current snapshot of its session uses it, if an earlier snapshot did within the grace period,
-or if it was uploaded within the grace period and may become current.
+Needed are the objects of a session's current snapshot, and those that belonged to one or were uploaded in the grace
+period.
 """
 
 from __future__ import annotations
@@ -40,17 +40,13 @@ async def clear_objects(
 ) -> ClearedFiles:
     """Delete objects that no session needs, and return the numbers. With ``dry_run``, only count them.
 
-    Idle sessions without a new snapshot for ``session_seconds`` are forgotten (0: never), and their objects are removed
-    after the grace period.
-
-    Raises:
-        SessionFilesAway: the object store does not answer.
-        StoreUnavailable: the store does not answer.
+    Sessions without a new snapshot for ``session_seconds`` are forgotten (0: never). Raises ``SessionFilesAway`` or
+    ``StoreUnavailable``.
     """
     cleared = ClearedFiles(0, 0, [])
     grace = store.settings.files_grace_seconds
     found: dict[str, list[StoredObject]] = defaultdict(list)
-    # Listed before reading the pointers, so that objects becoming current meanwhile are missing or within their grace.
+    # Listed before reading the pointers, so that new objects are missing or within their grace period.
     for each in await asyncio.to_thread(lambda: list(objects.list_objects())):
         found[each.name.partition("/")[0]].append(each)
     times = {each.name: each.at for each_of in found.values() for each in each_of}

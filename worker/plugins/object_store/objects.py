@@ -1,8 +1,4 @@
-"""Access to the object store by names and contents.
-
-Only this package imports ``obstore`` (the extra ``s3``), on first use. No name is written twice, so no conditional
-writes are needed, and any S3 service is suitable.
-"""
+"""Access to the object store by names and contents. No name is written twice, so any S3 service is suitable."""
 
 from __future__ import annotations
 
@@ -45,10 +41,7 @@ class ObjectStoreClient:
     """
 
     def __init__(self, settings: Settings, patience: float = _PATIENCE) -> None:
-        """Connect to the object store.
-
-        Raises ``SettingsError``, or ``ImportError`` if the package obstore is missing.
-        """
+        """Connect to the object store. Raises ``SettingsError``, or ``ImportError`` if obstore is missing."""
         import obstore
         from obstore.store import S3Store
 
@@ -120,9 +113,7 @@ def _describe_error(error: Exception) -> str:
 def load_snapshot(objects: ObjectStoreClient, text: str) -> Snapshot:
     """Load the snapshot that a pointer refers to. Return an empty snapshot for an empty pointer.
 
-    Raises:
-        SessionFilesGone: the snapshot is missing or damaged.
-        SessionFilesAway: the object store does not answer.
+    Raises ``SessionFilesGone`` if the snapshot is missing or damaged, ``SessionFilesAway`` without an answer.
     """
     if not text:
         return Snapshot()

@@ -25,16 +25,13 @@ class SnapshotReader:
         self._objects: ObjectStoreClient | None = None
 
     async def read(self, session_id: str) -> SnapshotFiles:
-        """Return the files in the current snapshot of a session."""
         return SnapshotFiles(await self.of(session_id), self.objects)
 
     async def of(self, session_id: str) -> Snapshot:
-        """Return the current snapshot of a session, or an empty snapshot if there is none."""
         text = await self._store.send_command("HGET", session_files_key(self._store), session_digest(session_id))
         return await asyncio.to_thread(load_snapshot, self.objects, text.decode() if text else "")
 
     async def clear(self, *, now: float, session_seconds: float, dry_run: bool) -> ClearedFiles:
-        """Delete objects that no session needs, and return the numbers. With ``dry_run``, only count them."""
         return await clear_objects(self._store, self.objects, now=now, session_seconds=session_seconds, dry_run=dry_run)
 
     @property

@@ -1,7 +1,6 @@
 """Snapshots of sessions' folders, which workers restore before a turn and upload before each transition.
 
-Changed files are uploaded under a unique name, and the stored transition makes them the current snapshot. Only a
-holder's snapshot can therefore become current; an interruption leaves at most an unused object.
+The stored transition makes a snapshot the current one, so only a holder's snapshot can become current.
 """
 
 from __future__ import annotations

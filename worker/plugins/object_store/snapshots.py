@@ -1,8 +1,7 @@
 """Snapshots of session files in an object store (``HELIX_FILES``).
 
 A snapshot is one immutable object: the new file contents, each compressed separately, followed by a manifest of all
-files with the object that holds each content. A snapshot is thus as large as the changes, and reading one needs few
-objects. A pointer in the store names the current snapshot.
+files with the object that holds each content. A pointer in the store names the current snapshot.
 """
 
 from __future__ import annotations
@@ -26,10 +25,8 @@ class StoredFile:
     """A file in a snapshot, with the place of its content in the object store.
 
     Attributes:
-        digest: the SHA-256 of its content in hex.
-        mode: its permission bits.
-        at: the position of the compressed content in the object, in bytes.
-        length: the length of the compressed content, in bytes.
+    digest: the SHA-256 of its content in hex.
+    at, length: position and length of the compressed content in the object, in bytes.
     """
 
     digest: str
@@ -62,9 +59,8 @@ class FolderState:
 class SnapshotManifest:
     """The table of contents of a snapshot.
 
-    Attributes:
-        retired: unneeded objects of earlier snapshots, and since when, in seconds since the epoch. The objects stay for
-            current readers, and for a store that lost its last second.
+    ``retired`` has unneeded objects of earlier snapshots and since when (seconds since the epoch); they stay for
+    current readers, and for a store that lost its last second.
     """
 
     files: Mapping[str, StoredFile] = field(default_factory=dict)
@@ -137,13 +133,11 @@ def build_snapshot(
 ) -> tuple[Snapshot, bytes]:
     """Create a snapshot of a folder. Return the snapshot and the bytes of the object with the new content.
 
-    Args:
-        read: returns the current content of a file by path, or None if the file is gone.
-        grace: how long retired objects are remembered, in seconds.
+    ``read`` returns the current content of a file by path, or None if the file is gone; ``grace`` is how long retired
+    objects are remembered, in seconds.
     """
     before = base.manifest
     known = {each.digest: each for each in before.files.values()}
-    # With too many objects, the contents of all but the largest are copied to the new object.
     used: Counter[str] = Counter()
     for digest in {each.digest for each in found.files.values()} & known.keys():
         used[known[digest].pack] += known[digest].length

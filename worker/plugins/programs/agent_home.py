@@ -1,7 +1,6 @@
 """The HOME of one run, and the state kept for the session's next run.
 
-Each run has its own HOME, so a run that dies leaves no trace. A complete run's declared state is kept as
-``agent/<uuid>.zip``, and later runs start with a copy. Other files in HOME are deleted.
+A complete run's declared state is kept as ``agent/<uuid>.zip``, and later runs start with a copy.
 """
 
 from __future__ import annotations
@@ -33,10 +32,9 @@ class KeptSession:
     """The saved session of an agent, which the next run continues.
 
     Attributes:
-        agent_session: our name of the session; empty for a fresh start.
-        session: the agent's own name of the session.
-        knows: what the session holds: nothing, ``history``, or also the user's ``message``.
-        spent: its cost so far, in US dollars.
+    agent_session: our name of the session; empty for a fresh start. session: the agent's own name of it.
+    knows: what the session holds: nothing, ``history``, or also the user's ``message``.
+    spent: its cost so far, in US dollars.
     """
 
     agent_session: str = ""
@@ -66,8 +64,7 @@ def _unpack_notes(content: bytes) -> KeptSession:
 def create_home(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None:
     """Create a run's HOME folder from the saved state and from our own files, which take precedence.
 
-    Raises:
-        OSError: HOME cannot be written, or the archive is damaged.
+    Raises ``OSError``, also for a damaged archive.
     """
     (home / "tmp").mkdir(parents=True)
     if kept.content:

@@ -1,7 +1,4 @@
-"""The declaration of an agent program: start, files, variables and kept state.
-
-Our declarations are next to the runners; users write their own in YAML (docs/agents.md).
-"""
+"""The declaration of an agent program: start, files, variables and kept state (docs/agents.md)."""
 
 from __future__ import annotations
 
@@ -43,10 +40,7 @@ _NAMED = re.compile(r"\{([a-z_]+)\}")
 
 
 class DeclarationError(HelixError):
-    """Raised when a declaration is invalid.
-
-    The message has one line per problem: ``FILE:LINE:COLUMN: problem``.
-    """
+    """Raised when a declaration is invalid. The message has one line per problem: ``FILE:LINE:COLUMN: problem``."""
 
     code = "invalid_agent"
 
@@ -56,11 +50,11 @@ class AgentProgram:
     """The declaration of a program that serves as an agent: how to start it, and which state to keep.
 
     Attributes:
-        program: a path, or a name on PATH.
-        files: files to create in its HOME, with placeholders.
-        instructions: path in its HOME from which it reads CLAUDE.md; empty: CLAUDE.md is put before the prompt.
-        state: paths in its HOME that are kept for the session's next run.
-        version: the certified version; empty for none.
+    program: a path, or a name on PATH.
+    files: files to create in its HOME, with placeholders.
+    instructions: path in its HOME from which it reads CLAUDE.md; empty: CLAUDE.md is put before the prompt.
+    state: paths in its HOME that are kept for the session's next run.
+    version: the certified version; empty for none.
     """
 
     program: str
@@ -84,10 +78,7 @@ class AgentProgram:
 
 
 def fill_template(text: str, values: Mapping[str, str], *, quoted: bool = False) -> str:
-    """Replace the placeholders in a text by their values.
-
-    ``quoted`` escapes the values for quoted strings in JSON or TOML.
-    """
+    """Replace the placeholders in a text by their values, ``quoted`` as in strings of JSON or TOML."""
 
     def fill_name(found: re.Match[str]) -> str:
         given = values.get(found[1], "")
@@ -138,9 +129,7 @@ def read_declaration(text: str, source: str, more: Mapping[str, Kind], needed: t
     """Parse the YAML declaration of a program and return its values by key.
 
     ``source`` names the file in errors. ``more`` are the runner's additional keys, of which ``needed`` are required.
-
-    Raises:
-        DeclarationError: the declaration is invalid; one line per problem.
+    Raises ``DeclarationError`` with one line per problem.
     """
     kind = record_kind({**KINDS, **more}, ("program", *needed), "a declaration")
     try:

@@ -16,7 +16,6 @@ T = TypeVar("T")
 def load_declaration(path: Path, read: Callable[[str, str], T]) -> T:
     """Read a declaration file and parse it with ``read``. Cache the result until the file changes.
 
-    Raises:
-        DeclarationError: the file is unreadable or invalid.
+    Raises ``DeclarationError``.
     """
     return read_cached(path, read, MAX_BYTES, DeclarationError)

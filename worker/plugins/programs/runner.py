@@ -134,10 +134,7 @@ class ProgramRun:
 
 
 class ProgramRunner(ProcessRunner):
-    """Base class for running installed programs as agents.
-
-    Subclasses choose the program, its command and its reader.
-    """
+    """Base class for running installed programs as agents. Subclasses choose program, command and reader."""
 
     name = ""
     #: True if a model chooses the agent's actions: use a sandbox wherever the machine can make one.
@@ -160,7 +157,6 @@ class ProgramRunner(ProcessRunner):
         raise NotImplementedError
 
     def find_config_problem(self, option: str, settings: Settings) -> str:
-        """Return why a run of this model can never succeed with these settings, or an empty string."""
         try:
             program = self.load_program(option, settings)
         except DeclarationError as error:
@@ -172,7 +168,6 @@ class ProgramRunner(ProcessRunner):
         return ""
 
     def find_missing_program(self, option: str, settings: Settings) -> str:
-        """Return which program is not installed on this machine, or an empty string."""
         try:
             find_program(self.load_program(option, settings), settings)
         except (DeclarationError, SettingsError) as error:
@@ -180,7 +175,6 @@ class ProgramRunner(ProcessRunner):
         return ""
 
     def certified_version(self, option: str, settings: Settings) -> tuple[str, str]:
-        """Return the path of the program, and the version with which it was certified."""
         program = self.load_program(option, settings)
         return find_program(program, settings), program.version
 
@@ -190,7 +184,6 @@ class ProgramRunner(ProcessRunner):
         return self.requested_model(option) if program.uses_model_proxy and program.api in {"chat", "responses"} else ""
 
     def create_reader(self, run: ProgramRun) -> OutputReader:
-        """Create the reader for the output of the program."""
         raise NotImplementedError
 
     def extract_answer(self, run: ProgramRun, reader: OutputReader, observed: ObservedCalls | None) -> str:
@@ -396,17 +389,14 @@ class ChildEventReader(EventReader):
 
     @property
     def session(self) -> str:
-        """Return the agent's own name for its session, or an empty string."""
         return str(self.facts.get("agent_session") or "")
 
     @property
     def finished(self) -> bool:
-        """Return True if the agent has reported its result."""
         return self.result
 
     @property
     def reported_facts(self) -> Mapping[str, Any]:
-        """Return what the agent reported about itself."""
         return self.evidence
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:

@@ -1,8 +1,4 @@
-"""The process of a Python agent, which calls one function and reports its output as JSON lines.
-
-Standard library only, because the agent's own Python may lack our packages. Output printed by the agent goes to
-standard error.
-"""
+"""The process of a Python agent: calls one function, reports JSON lines, imports only the standard library."""
 
 from __future__ import annotations
 

@@ -25,10 +25,7 @@ _SERVICE = {"OPENAI_BASE_URL": "{url}", "OPENAI_API_KEY": "{key}"}
 
 
 class PythonRunner(ProgramRunner):
-    """Runs a Python function of the user as an agent. The option is ``FUNCTION`` or ``FUNCTION:MODEL``.
-
-    The code belongs to the installation, so it gets a sandbox only if one is required.
-    """
+    """Runs a Python function of the user as an agent. The option is ``FUNCTION`` or ``FUNCTION:MODEL``."""
 
     name = "python"
     needs_sandbox = False
@@ -67,15 +64,12 @@ class PythonRunner(ProgramRunner):
         return str(said.get("text", ""))
 
     def requested_model(self, option: str) -> str:
-        """Return the name of the model that the agent function should use."""
         return self._split_option(option)[2]
 
     def create_reader(self, run: ProgramRun) -> ChildEventReader:
-        """Create the reader for the output of the agent process."""
         return ChildEventReader()
 
     def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
-        """Return the command that starts the agent process, and the mounts that it needs."""
         python = Path(run.path)
         folders = dict.fromkeys((python.parent.parent, python.resolve().parent.parent, _CHILD))
         return [run.path, "-P", "-u", str(_CHILD)], [*OUR_CODE, *(SandboxMount(path) for path in folders)]

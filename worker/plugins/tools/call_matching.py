@@ -1,7 +1,6 @@
-"""Finds the recorded call that a repeated delivery makes again, so that nothing is written twice. Pure.
+"""Finds the recorded call that a repeated delivery makes again, so that nothing is written twice.
 
-A call that changed something is not repeated after a crash: the agent gets the recorded result. Calls of earlier
-deliveries are matched in order, each at most once; two equal writes of one delivery are two writes.
+Calls of earlier deliveries are matched in order, each at most once; two equal writes of one delivery are two writes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ def _may_be_executed(row: CallRow) -> bool:
 
 
 def find_known_deliveries(rows: Sequence[CallRow], continues: int) -> frozenset[int]:
-    """Return the deliveries that an agent remembers whose session continues that of the delivery ``continues``."""
+    """Return the deliveries whose results an agent remembers, because its session continues that of ``continues``."""
     known = set[int]()
     before = {row.delivery: row.continues for row in rows}
     while continues and continues not in known:
@@ -31,8 +30,8 @@ def find_recorded_call(
 ) -> CallRow | None:
     """Return the recorded call that ``call`` repeats, or None if the call is new.
 
-    ``known`` has the deliveries that the agent remembers by its session: it repeats no call whose result it got there.
-    A ``fresh`` agent has no session, so it remembers no earlier attempt either.
+    ``known`` has the deliveries whose results the agent remembers, so it repeats none of their calls. A ``fresh`` agent
+    remembers no earlier attempt.
     """
     own = [row for row in rows if fresh or row.attempt == call.attempt]
     told = [row for row in own if not row.unseen and (row.delivery == call.delivery or row.delivery in known)]
@@ -52,7 +51,7 @@ def was_unknown(rows: Sequence[CallRow], call: CallRow) -> bool:
 
 
 def _is_lost(row: CallRow, call: CallRow, known: Collection[int]) -> bool:
-    """Return True if the agent may not know the result: its delivery, gateway or connection ended before."""
+    """Return True if the agent may not know a call's result, because delivery, gateway or connection ended."""
     if row.delivery == call.delivery:
         return row.unseen or (row.gateway != call.gateway and row.state is CallState.BEGUN)
     return row.delivery < call.delivery and (row.unseen or row.delivery not in known or row.state is CallState.BEGUN)

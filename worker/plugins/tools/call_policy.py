@@ -1,7 +1,4 @@
-"""Decides about a tool call by its parsed arguments: allow, ask or deny. Pure.
-
-The gateway parses a call once; what is decided on is what is shown to a person, and what is sent to the server.
-"""
+"""Decides about a tool call by its parsed arguments: allow, ask or deny."""
 
 from __future__ import annotations
 
@@ -29,11 +26,11 @@ class CallRule:
     """A rule about tool calls to one server. The first matching rule decides.
 
     Attributes:
-        tool: pattern of the tool's name.
-        arguments: path of an argument, such as ``to.0.address`` -> pattern of its text, its value, or ``{min, max}``.
-        owners: names of keys, or owners as operators see them; none named: all.
-        read_only, destructive: what the server says about the tool; None: anything.
-        who, wait_seconds: who is asked, and how long an answer is waited for.
+    tool: pattern of the tool's name.
+    arguments: path of an argument, such as ``to.0.address`` -> pattern of its text, its value, or ``{min, max}``.
+    owners: names of keys, or owners as operators see them; empty: all.
+    read_only, destructive: the server's own description of the tool; None: any.
+    who, wait_seconds: who is asked, and how long an answer is waited for.
     """
 
     tool: str
@@ -48,10 +45,9 @@ class CallRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayCall:
-    """An agent's tool call, with what the server declares about the tool.
+    """An agent's tool call, with the server's description of the tool.
 
-    Attributes:
-        read_only, destructive: MCP annotations; a server that says nothing has tools that write and destroy.
+    ``read_only`` and ``destructive`` are MCP annotations; tools without them count as writing and destructive.
     """
 
     server: str
@@ -72,10 +68,10 @@ class CallDecision:
 
 
 def decide_call(call: GatewayCall, rules: Sequence[CallRule], writes: str) -> CallDecision:
-    """Decide what happens to a tool call.
+    """Decide whether a tool call runs, is denied, or needs a person's approval.
 
-    A rule that denies or asks also matches a call that lacks an argument the rule names: only a rule that allows must
-    match completely. Without a rule, read-only tools run, and ``writes`` says what happens to others.
+    A rule that denies or asks also matches a call without an argument that the rule names; a rule that allows must
+    match completely. Without a matching rule, read-only tools run, and ``writes`` decides about other tools.
     """
     for rule in rules:
         if _matches(rule, call):
@@ -84,7 +80,6 @@ def decide_call(call: GatewayCall, rules: Sequence[CallRule], writes: str) -> Ca
 
 
 def _matches(rule: CallRule, call: GatewayCall) -> bool:
-    # Names are compared as they are: a server may know "Delete" and "delete" as two tools.
     if not fnmatchcase(call.tool, rule.tool):
         return False
     if rule.owners and call.owner not in map(parse_owner, rule.owners):

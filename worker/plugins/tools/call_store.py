@@ -1,4 +1,4 @@
-"""Writes the call log of turns, counts its calls, and reads the results that a repeated delivery may need."""
+"""Writes the call log of turns, counts calls, and reads recorded results."""
 
 from __future__ import annotations
 
@@ -26,15 +26,13 @@ class CallStore(GatewayCalls):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        # From the last call on: the turn may wait for a person as long.
+        # Counted from the last call, because the turn may wait for a person for as long.
         self._kept_ms = int((store.settings.retention_seconds + MAX_WAIT_SECONDS) * 1000)
 
     async def write_call(self, turn_id: str, token: str, row: CallRow, result: Mapping[str, Any] | None = None) -> None:
         """Write the row of a tool call, and the call's result if it is known.
 
-        Raises:
-            RunFenced: another worker holds the turn.
-            StoreUnavailable: nothing is known to be written.
+        Raises ``RunFenced`` if another worker holds the turn, ``StoreUnavailable`` if nothing is known to be written.
         """
         of_turn = self._keys.record(turn_id), self._keys.calls(turn_id), self._keys.results(turn_id)
         keys = [*of_turn, self._keys.counters]

@@ -1,4 +1,4 @@
-"""Implement ``turns turn calls``: the tool calls of a turn, as the call log has them."""
+"""Implement ``turns turn calls``: the tool calls of a turn."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from api_client.contract.errors import SettingsError
 from api_client.secrets.secret_store import SecretPlace, SecretStore
 
-#: What a stored credential consists of, besides a client's secret: mappings of names to texts.
+#: Parts of a stored credential besides a client's secret: mappings of names to texts.
 _MAPPINGS = ("headers", "environment")
 _CLIENT_SECRET = "client_secret"  # noqa: S105 - the name of a part
 
@@ -21,7 +21,7 @@ class Credential:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     client_secret: str = field(default="", repr=False)
-    #: Whether it belongs to one owner, so that the server's process serves nobody else.
+    #: True if the credential belongs to one owner, so that the server's process serves no other owner.
     personal: bool = False
 
     @classmethod
@@ -60,7 +60,7 @@ class StoredCredentials:
     async def read_credential(self, name: str, owner: str) -> Credential:
         """Return the owner's credential with this name, or else the installation's.
 
-        Raises ``SettingsError`` for none or an unreadable one, and ``StoreUnavailable``.
+        Raises ``SettingsError`` or ``StoreUnavailable``.
         """
         places = [SecretPlace(name=name, owner=each) for each in dict.fromkeys((owner, ""))]
         found = await self._secrets.read_secret(*places)

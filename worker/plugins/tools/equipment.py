@@ -1,4 +1,4 @@
-"""Gives runs of agents their tool gateway, and turns with a waiting call their question."""
+"""Gives agent runs their tool gateway, and suspends turns whose tool call needs a person's approval."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestion
 from api_client.contract.work import find_work
 from worker.enforcement.tool_call_log import MOST_CALLS, ToolCall, ToolCallLog
-from worker.plugins.tools.configuration import ASKED_BY, ToolServer, choose_servers
 from worker.plugins.tools.gateway_client import shared_gateway
 from worker.plugins.tools.gateway_words import say_to_agent
+from worker.plugins.tools.tool_servers import ASKED_BY, ToolServer, choose_servers
 from worker.runners.base import AgentEvent, Order, ToolAccess
 from worker.turns.run_equipment import EquipmentContext, RunEquipment
 
-#: Rows that an attempt's evidence shows.
+#: Most calls shown in an attempt's evidence.
 _MOST_SHOWN = 200
 _EVIDENCE = (
     "server", "tool", "state", "read_only", "approved", "is_error", "took_ms", "result_bytes", "cost_usd", "digest",
@@ -58,7 +58,7 @@ async def _open_gateway(order: Order, context: EquipmentContext, servers: list[T
         place, secret = await asyncio.to_thread(gateway.open_run, spec, run.handle_message)
     try:
         access = ToolAccess(socket=Path(place), secret=secret)
-        # A kept agent would use the gateway of the run that started it.
+        # A kept agent would use the gateway of an earlier run.
         yield replace(_add_answer(order), tool_access=access, owner="")
     finally:
         await asyncio.to_thread(gateway.close_run, secret)
@@ -106,7 +106,7 @@ class _RunHandler:
         return [{name: row[name] for name in _EVIDENCE if row[name] not in (False, 0)} for row in rows]
 
     def log_calls(self) -> ToolCallLog:
-        """Return the run's calls that were made or answered by a recorded result."""
+        """Return the log of the run's calls that were made or answered by a recorded result."""
         rows = [row for row in self._rows if row.state not in {CallState.ASKED, CallState.DENIED}]
         calls = tuple(
             ToolCall(

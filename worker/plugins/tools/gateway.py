@@ -1,4 +1,4 @@
-"""Serves the tools of a run as one MCP server: each call passes the policy and the call log, then leaves."""
+"""Serves the tools of a run as one MCP server. Each call passes the policy and is logged before it is sent."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from worker.enforcement.tool_call_log import find_identifiers
 from worker.plugins.tools.call_matching import find_known_deliveries, find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallDecision, CallReaction, GatewayCall, decide_call
 from worker.plugins.tools.call_store import CallStore, RunFenced
-from worker.plugins.tools.configuration import ASKED_BY, ToolServer
 from worker.plugins.tools.gateway_words import say_to_agent
+from worker.plugins.tools.tool_servers import ASKED_BY, ToolServer
 from worker.plugins.tools.upstream import (
     CallRefused,
     MalformedResult,
@@ -31,21 +31,21 @@ from worker.plugins.tools.upstream import (
     UpstreamPool,
     UpstreamSession,
 )
-from worker.runners.approval import digest_call
+from worker.runners.approval_server import digest_call
 
 log = structlog.get_logger(__name__)
 
-#: Between the names of server and tool.
+#: Separator between the names of server and tool.
 _OF = "__"
 #: Longest arguments that a row keeps, in characters of JSON.
 _SHOWN = 4_096
-#: Largest cost of a call that is believed, in US dollars.
+#: Highest cost of a call that is accepted as reported, in US dollars.
 _MOST_COST = 10_000
-#: How long a call that a person is asked about is held; its run ends meanwhile.
+#: How long a call that needs approval is held; its run ends meanwhile.
 _HELD_SECONDS = 60.0
-#: Most calls of a run: their rows and results are kept.
+#: Most calls of a run.
 _MOST_CALLS = 5_000
-#: Longest wait for the tools of one server, in seconds: agents give up after 30, and then have no tools at all.
+#: Longest wait for the tools of one server, in seconds. Agents give up after 30 seconds.
 _LIST_SECONDS = 20.0
 #: Seconds between attempts to store a result, and the most attempts.
 _AGAIN_SECONDS, _TRIES = 1.0, 60
@@ -56,13 +56,13 @@ class RunSpec:
     """The facts about a run that its tool gateway needs.
 
     Attributes:
-        token: the lease's fencing token.
-        continues: delivery of this attempt whose agent session the run continues; 0 for none.
-        fresh: whether the agent has no session at all.
-        folder: the delivery's folder, whose name does not count in arguments.
-        asks: whether a person can be asked.
-        approved, rejected: digest of the call that a person decided on; empty for none.
-        secrets: values hidden from questions, longest first.
+    token: the lease's fencing token.
+    continues: delivery of this attempt whose agent session the run continues; 0 for none.
+    fresh: the agent has no session at all.
+    folder: the delivery's folder, whose name does not count in arguments.
+    asks: a person can be asked.
+    approved, rejected: digest of the call that a person decided on; empty for none.
+    secrets: values hidden from questions, longest first.
     """
 
     turn_id: str
@@ -92,9 +92,7 @@ class RunOwner(Protocol):
         """End the run and ask a person the given question (``Interruption.to_dict``)."""
         ...
 
-    async def report_call(self, row: CallRow) -> None:
-        """Report a finished tool call."""
-        ...
+    async def report_call(self, row: CallRow) -> None: ...
 
 
 class GatewayRun:
@@ -119,14 +117,13 @@ class GatewayRun:
         self._deciding = asyncio.Lock()
         self._ended = asyncio.Event()
         self._asked = asyncio.Event()
-        #: By name of the row: set when the agent left without its answer; set when the call under way has ended.
+        #: Events by row name: the agent left before its answer; the call under way has ended.
         self._gone, self._running = dict[str, asyncio.Event](), dict[str, asyncio.Event]()
-        #: The tasks of calls that are under way.
         self.under_way = set[asyncio.Task[Any]]()
         self._starting = [asyncio.create_task(self._list_tools_of(server)) for server in spec.servers]
 
     def end_run(self) -> None:
-        """Start no more tool calls."""
+        """Refuse all further tool calls of the run."""
         self._ended.set()
 
     async def list_tools(self) -> list[Tool]:
@@ -142,7 +139,7 @@ class GatewayRun:
         except (ServerUnreachable, TimeoutError) as error:
             log.warning("tools.unreachable", server=server.name, error=str(error)[:200])
             return []
-        # Without a schema of the output, a client accepts a recorded result whose mark is a text.
+        # Without an output schema, a client accepts a recorded result whose note is a text.
         own = {"output_schema": None}
         return [tool.model_copy(update={**own, "name": f"{server.name}{_OF}{tool.name}"}) for tool in tools]
 
@@ -151,7 +148,7 @@ class GatewayRun:
     ) -> CallToolResult:
         """Carry out an agent's tool call, unless the policy, a person or the call log already decides the result.
 
-        ``gone`` is set when the agent leaves before its answer came: it may make the call again.
+        ``gone`` is set when the agent leaves before its answer comes, and may make the call again.
         """
         if task := asyncio.current_task():
             self.under_way.add(task)
@@ -230,7 +227,7 @@ class GatewayRun:
     async def _answer_without_call(
         self, call: GatewayCall, row: CallRow, server: ToolServer
     ) -> CallToolResult | CallRow:
-        """Return the result of a call, or the row of one that must be made now or that an earlier call answers."""
+        """Return the result of a call, or its row if the call must be made or an earlier call answers it."""
         rows = [replace(row, unseen=True) if self._has_left(row) else row for row in self._rows.values()]
         decision = decide_call(call, server.rules, server.writes)
         if decision.reaction is CallReaction.DENY:
@@ -300,7 +297,7 @@ class GatewayRun:
             self._running.pop(row.name).set()
 
     async def _send_call(self, session: UpstreamSession, call: GatewayCall) -> CallToolResult:
-        """Send a call to its server; once more in a new session if the server refused it for its session."""
+        """Send a call to its server. If the server refuses its session, send the call once more in a new session."""
         try:
             return await session.call_tool(call.tool, call.arguments)
         except SessionGone:

@@ -1,4 +1,4 @@
-"""The worker's side of the gateway process: starts it, opens and closes runs, and carries out what a run asks for."""
+"""The worker's side of the gateway process: starts it, opens and closes runs, and handles their messages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import Any
 import structlog
 
 from api_client.contract.settings import Settings
-from worker.runners.sandbox.processes import SOURCE_ROOT
+from worker.runners.sandbox.guard_client import SOURCE_ROOT
 
 log = structlog.get_logger(__name__)
 
 #: Time limits for a reply, and for the process to end by itself, in seconds.
 _PATIENCE, _TO_END = 60.0, 2.0
 
-#: Handles what the gateway says about a run: the message, whose ``do`` is use_up, suspend, report or gone.
+#: Handles a message about a run, whose ``do`` is use_up, suspend, report or gone.
 Handle = Callable[[Mapping[str, Any]], Any]
 
 
@@ -63,7 +63,6 @@ class GatewayProcess:
         return opened["socket"], opened["secret"]
 
     def close_run(self, secret: str) -> None:
-        """Close the gateway of a run."""
         with self._lock:
             self._handlers.pop(secret, None)
         with contextlib.suppress(OSError):

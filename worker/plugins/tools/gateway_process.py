@@ -1,7 +1,7 @@
 """The process that serves the tool gateways of a worker: ``python -P -m worker.plugins.tools.gateway_process FD``.
 
-It gets requests of the worker as JSON lines over the socket ``FD``, and MCP requests of agents over a unix socket, each
-with the secret of its run. When the worker dies, calls under way may still end and be written; nothing new begins.
+The worker sends requests as JSON lines over the socket ``FD``, agents MCP requests over a unix socket, each with the
+secret of its run. When the worker dies, calls under way may still end and be written; nothing new begins.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from api_client.secrets.secret_store import SecretStore
 from api_client.store import Store
 from worker.logs import configure_logging
 from worker.plugins.tools.call_store import CallStore
-from worker.plugins.tools.configuration import ToolServer
 from worker.plugins.tools.credentials import StoredCredentials
 from worker.plugins.tools.gateway import GatewayRun, RunSpec
+from worker.plugins.tools.tool_servers import ToolServer
 from worker.plugins.tools.upstream import UpstreamPool
 from worker.runners.sandbox.destinations import RUN_HEADER
 
-#: Prefix and socket by which the model proxy's clean-up finds folders of dead processes.
+#: Prefix and socket by which the clean-up recognises folders of dead processes.
 _PREFIX, _SOCKET = "helix-net-", "alive.sock"
-#: How long calls under way may still end after the worker has died, in seconds.
+#: How long calls under way may continue after the worker has died, in seconds.
 _TO_END_SECONDS = 30.0
 _MOST_LINE = 64 * 2**20
 
@@ -49,7 +49,7 @@ _run: ContextVar[tuple[GatewayRun, asyncio.Event]] = ContextVar("run")
 
 
 class AgentConnection:
-    """A request of an agent as an ASGI application sees it, which notices that the agent leaves before the answer."""
+    """An agent's request for an ASGI application. Notices when the agent leaves before the answer."""
 
     def __init__(self, receive: Any, send: Any) -> None:
         self.gone = asyncio.Event()
@@ -71,7 +71,7 @@ class AgentConnection:
         await self._send(message)
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching whether the agent leaves."""
         if self._watch:
             self._watch.cancel()
 
@@ -97,7 +97,7 @@ class WorkerChannel:
             await self._writer.drain()
 
     async def ask_worker(self, message: Mapping[str, Any]) -> Any:
-        """Send a request to the worker and return its reply; None if the worker is dead."""
+        """Send a request to the worker and return its reply, or None if the worker is dead."""
         number = next(self._numbers)
         self._waiting[number] = reply = asyncio.get_running_loop().create_future()
         await self.send_message({**message, "number": number})
@@ -109,7 +109,7 @@ class WorkerChannel:
             waiting.set_result(message["value"])
 
     def close(self) -> None:
-        """Answer all open requests with None."""
+        """Answer all open requests with None, because the worker is gone."""
         for waiting in self._waiting.values():
             waiting.set_result(None)
         self._waiting.clear()
@@ -153,7 +153,6 @@ class GatewayServer:
         return secret
 
     def close_run(self, secret: str) -> None:
-        """Stop serving a run."""
         if run := self._runs.pop(secret, None):
             run.end_run()
 
@@ -255,7 +254,7 @@ async def serve_gateways(worker: socket.socket) -> None:
 
 def main() -> None:
     """Serve tool gateways for the worker that started this process."""
-    # Only the worker ends this process, by closing the socket; uvicorn handles signals once more.
+    # Only closing the socket ends this process; uvicorn handles signals.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     asyncio.run(serve_gateways(socket.socket(fileno=int(sys.argv[1]))))

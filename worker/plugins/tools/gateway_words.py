@@ -1,4 +1,4 @@
-"""Texts for agents about calls that were not made, or whose result is not the server's."""
+"""Texts for agents about calls that were not made, or that a recorded result answers."""
 
 from __future__ import annotations
 

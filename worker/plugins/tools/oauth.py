@@ -1,7 +1,6 @@
 """OAuth tokens of MCP servers by the grant ``client_credentials``, with the official SDK's client.
 
-The SDK asks for a token where a server answers 401, which executes nothing, and repeats the request. Tokens are kept
-encrypted, so that workers share them; of two that ask at once, each uses its own, and the later one is kept.
+Tokens are kept encrypted, so that workers share them.
 """
 
 from __future__ import annotations
@@ -13,22 +12,22 @@ from pydantic import ValidationError
 
 from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.secrets.secret_store import SecretPlace, SecretStore
-from worker.plugins.tools.configuration import ToolServer
+from worker.plugins.tools.tool_servers import ToolServer
 
 log = structlog.get_logger(__name__)
 
 
 class StoredTokens:
-    """The tokens for one server and owner, as the SDK's ``TokenStorage``.
+    """Stores the OAuth tokens for one server and owner (the SDK's ``TokenStorage``).
 
-    ``secrets`` is extended by each token, so that results can be searched for it.
+    ``secrets`` collects each token, so that results can be searched for it.
     """
 
     def __init__(self, store: SecretStore, place: SecretPlace, secrets: list[str]) -> None:
         self._store, self._place, self._secrets = store, place, secrets
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the stored token; None if there is none or it cannot be read, so that a new one is asked for."""
+        """Return the stored token, or None if there is no readable one, so that the SDK requests a new token."""
         try:
             found = await self._store.read_secret(self._place)
             return self._note(OAuthToken.model_validate(found.value)) if found else None
@@ -37,7 +36,7 @@ class StoredTokens:
             return None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store a new token. Without a store the session uses it all the same, and others ask for their own."""
+        """Store a new token. If the store is unavailable, only this session uses the token."""
         self._note(tokens)
         try:
             await self._store.write_secret(self._place, tokens.model_dump(exclude_none=True))
@@ -45,11 +44,11 @@ class StoredTokens:
             log.warning("tools.token_unstored", server=self._place.server, error=type(error).__name__)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return None: settings and secret say which client it is."""
+        """Return None, because the settings identify the client."""
         return None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Store nothing."""
+        """Do nothing, because the settings identify the client."""
         del client_info  # the SDK passes what it was given
 
     def _note(self, token: OAuthToken) -> OAuthToken:
@@ -60,7 +59,10 @@ class StoredTokens:
 def authorize_client(
     server: ToolServer, owner: str, client_secret: str, store: SecretStore, secrets: list[str]
 ) -> ClientCredentialsOAuthProvider:
-    """Return what adds tokens to a server's requests; the issuer of the settings alone gets the client's secret."""
+    """Build the object that adds OAuth tokens to a server's requests.
+
+    Only the configured issuer gets the client's secret.
+    """
     place = SecretPlace(name=server.credentials, owner=owner, server=server.name)
     return ClientCredentialsOAuthProvider(
         server.url,

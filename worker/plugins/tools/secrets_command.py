@@ -67,7 +67,7 @@ def _read_value(name: str, file: str) -> str:
 
 
 def _shape_value(text: str, bearer: bool, header: str, environment: str) -> Any:
-    """Return the JSON object to store. Raises ``ValueError`` without revealing the value."""
+    """Return the JSON object to store for a secret. Raises ``ValueError`` without revealing the secret."""
     if not text:
         raise ValueError("is empty")
     if bearer or header:

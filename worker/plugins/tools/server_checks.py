@@ -13,7 +13,7 @@ from api_client.secrets.secret_store import SecretStore
 from api_client.store import Store
 from worker.cli.checks.finding import Finding
 from worker.cli.output import count_noun
-from worker.plugins.tools.configuration import ToolServer, list_servers
+from worker.plugins.tools.tool_servers import ToolServer, list_servers
 
 if TYPE_CHECKING:
     from worker.plugins.tools.upstream import UpstreamPool
@@ -24,7 +24,7 @@ _MOST_NAMED = 12
 
 
 def tools(settings: Settings) -> Iterator[Finding]:
-    """Start each server as the tool gateway does, and report its tools or its problem."""
+    """Start each MCP server as the tool gateway does, and yield a finding with its tools or its problem."""
     servers = list_servers(settings)
     if servers and importlib.util.find_spec("mcp") is None:
         yield Finding("tools", "wrong", "the MCP SDK is not installed", "pip install 'helix-turns[mcp]'")

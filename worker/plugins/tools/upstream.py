@@ -1,4 +1,4 @@
-"""Sessions with MCP servers, by the official SDK. They start when first needed, and end with the gateway process."""
+"""Sessions with MCP servers, by the official SDK, from the first use until the gateway process ends."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.settings import STATE_DIR, Settings
 from api_client.contract.settings.redaction import MASK, redact_value
 from api_client.secrets.secret_store import SecretStore
-from worker.plugins.tools.configuration import ToolServer
 from worker.plugins.tools.credentials import Credential, CredentialStore
 from worker.plugins.tools.oauth import authorize_client
+from worker.plugins.tools.tool_servers import ToolServer
 from worker.plugins.tools.upstream_http import NOT_SENT, TOO_LARGE, open_http
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.bubblewrap import SandboxError, SandboxMount
 
 log = structlog.get_logger(__name__)
 
-#: Longest start of a server, in seconds: a package runner may download it first.
+#: Longest start of a server, in seconds; a package runner may download it first.
 _START_SECONDS = 60.0
 _MOST_TOOLS_PAGES = 50
-#: Shorter credentials would mask half of every result.
+#: Shorter credentials are not masked, because they would occur everywhere.
 _SHORTEST_SECRET = 6
-#: Longest wait for a list of tools, in seconds: agents give up soon, and then have no tools at all.
+#: Longest wait for a list of tools, in seconds; agents give up soon.
 _LIST_SECONDS = 10.0
-#: Names of tools, as MCP defines them; others are left out, because services of models refuse a request with them.
-#: A longer log of a server begins again when the server starts.
+#: A server's log begins again when it is larger than this at the server's start.
 _LOG_BYTES = 2**20
+#: Valid names of tools, as MCP defines them; tools with other names are left out.
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
-#: Limits the memory of a server's processes in KiB; reserved but unused memory, as of Node, does not count.
+#: Starts a server with limited memory (in KiB), of which reserved but unused memory does not count.
 _LIMITED = ("/bin/sh", "-c", 'ulimit -d "$1" && shift && exec "$@"', "sh")
-#: Errors that say that a call was not executed, by the server or by the SDK (HTTP 404). After others it may have been.
+#: Errors that prove that a call was not executed, from the server or the SDK (HTTP 404).
 _NOT_EXECUTED, _SESSION_GONE = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, HEADER_MISMATCH}), "Session terminated"
-#: What every sandbox shows of Python.
+#: Folders of Python that every sandbox shows.
 _SEEN = [mount.path for mount in bubblewrap.LISTENER_MOUNTS]
 
 
 class ServerUnreachable(Exception):
-    """Raised when a call could not be sent to its server, so that it changed nothing."""
+    """Raised when a call could not be sent to its server, so that nothing was changed."""
 
 
 class CallRefused(Exception):
@@ -77,7 +77,7 @@ class MalformedResult(Exception):
 
 
 class SessionGone(Exception):
-    """Raised when the server knows the session no more, so that it refused a call. A new session may make it."""
+    """Raised when the server refused a call because it no longer knows the session."""
 
 
 class UpstreamSession:
@@ -124,7 +124,7 @@ class UpstreamSession:
         return list(found.values())
 
     async def find_tool(self, name: str) -> Tool | None:
-        """Return the tool with this name, or None. For an unknown name, read the server's list again."""
+        """Return the tool with this name, or None. Ask the server again if the name is unknown."""
         if name not in self._tools:
             await self.list_tools()
         return self._tools.get(name)
@@ -132,9 +132,8 @@ class UpstreamSession:
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
         """Call a tool and return its result.
 
-        Raises:
-            ServerUnreachable, SessionGone, CallRefused: the call was not executed.
-            OutcomeUnknown, MalformedResult: it may have been, or was.
+        Raises ``ServerUnreachable``, ``SessionGone`` or ``CallRefused`` if the call was not executed,
+        ``OutcomeUnknown`` or ``MalformedResult`` if it may have been.
         """
         self._under_way += 1
         try:
@@ -156,18 +155,18 @@ class UpstreamSession:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the session is starting or usable. False soon after the server's process has ended."""
+        """Return True if the session is starting or usable."""
         streams = self._streams if self.server.command else ()
         return not self.broken and not (streams and not streams[0].statistics().open_send_streams)
 
     def leave_session(self) -> None:
-        """Use the session no more: it ends after the calls under way."""
+        """Send no more calls in this session, and end it after the calls under way."""
         self.broken = True
         if not self._under_way:
             self._ending.set()
 
     def _hide_secrets(self, result: CallToolResult) -> CallToolResult:
-        """Return the result without the server's own credentials, which its error messages may repeat."""
+        """Return the result with the server's own credentials masked, because error messages may repeat them."""
         if not self._secrets:
             return result
         said = result.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -213,7 +212,7 @@ class UpstreamSession:
 
 
 def _classify_error(error: MCPError, said: str) -> Exception:
-    """Return the exception that says what is known about a call that the server or the SDK answered with an error."""
+    """Return the exception that tells whether a failed call was executed."""
     if error.message == _SESSION_GONE:
         return SessionGone(said)
     if error.code == NOT_SENT:
@@ -258,7 +257,7 @@ class UpstreamPool:
         return session
 
     async def close(self) -> None:
-        """End all sessions."""
+        """End all sessions and their server processes."""
         if ending := [session.end_session() for session in self._sessions.values()]:
             await asyncio.wait(ending, timeout=10.0)
 
@@ -297,14 +296,14 @@ class UpstreamPool:
 
 
 def _home_folder(settings: Settings, server: ToolServer, owner: str) -> Path:
-    """Return the folder that a server works in. One with an owner's credentials shares nothing with other owners."""
+    """Return the working folder of a server. Servers with an owner's credentials have a folder per owner."""
     folder = settings.root / STATE_DIR / "tools"
     return folder / (f"{server.name}.{hashlib.sha256(owner.encode()).hexdigest()[:16]}" if owner else server.name)
 
 
 @contextlib.asynccontextmanager
 async def _open_process(started: StdioServerParameters) -> AsyncIterator[Any]:
-    # What a server writes to standard error may hold its credentials: it stays in the server's own folder.
+    # A server's standard error may hold its credentials.
     path = Path(started.cwd or ".") / "stderr.log"
     with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), "a") as own:
         if os.fstat(own.fileno()).st_size > _LOG_BYTES:

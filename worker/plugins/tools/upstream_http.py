@@ -1,4 +1,4 @@
-"""An HTTP client for MCP servers, whose failed requests fail alone: the SDK's session ends with the first exception."""
+"""An HTTP client for MCP servers, in which a failed request does not end the SDK's session."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from mcp.client.auth import OAuthFlowError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR
 
-#: Error codes of our own: the request did not leave or was turned away; the answer was too large.
+#: Our own error codes: the request was not sent or was turned away; the answer was too large.
 NOT_SENT, TOO_LARGE = -32_950, -32_951
-#: Statuses by which a server or what is before it turns a request away.
+#: Statuses by which a server or a proxy before it turns a request away.
 _TURNED_AWAY = frozenset({401, 403, 407, 413, 429})
 _NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-#: Headers that describe the body as it was transferred.
+#: Headers that describe the transferred body.
 _OF_TRANSFER = frozenset({"content-encoding", "content-length", "transfer-encoding"})
-#: Largest answer that is read: a result is measured by its server's own limit later.
+#: Largest answer that is read.
 _MOST_BYTES = 64 * 2**20
 
 
 class ServerHttpClient(httpx2.AsyncClient):
-    """Answers a request that fails with a JSON-RPC error, which says whether the server may have got the request."""
+    """An HTTP client that turns failed requests into JSON-RPC errors.
+
+    An error says whether the server may have got the request.
+    """
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request. Redirects to other origins are not followed, so credentials go to no other server."""
@@ -45,7 +48,7 @@ class ServerHttpClient(httpx2.AsyncClient):
 
 @contextlib.asynccontextmanager
 async def open_http(url: str, headers: Mapping[str, str], auth: httpx2.Auth | None = None) -> AsyncIterator[Any]:
-    """Open a session's streams to a server with a URL."""
+    """Open the message streams of a session with a server that has a URL."""
     timeout = httpx2.Timeout(30.0, read=None)  # the session's own time limit counts
     async with (
         ServerHttpClient(headers=dict(headers), timeout=timeout, auth=auth) as client,

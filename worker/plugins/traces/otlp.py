@@ -13,7 +13,12 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from api_client.contract.turn import Turn
-from api_client.tracing import Span, caller_span, derive_span_id, find_trace_id
+from api_client.tracing.trace_spans import (
+    Span,
+    caller_span,
+    derive_span_id,
+    find_trace_id,
+)
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
@@ -23,7 +28,6 @@ class SpanExporter:
 
     def __init__(self, version: str) -> None:
         self._exporter = OTLPSpanExporter()
-        # Use OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and our name by default.
         found = Resource({"service.version": version}).merge(Resource.create())
         if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
             found = found.merge(Resource({"service.name": "helix-turns"}))

@@ -10,7 +10,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from api_client.tracing import Span, build_spans
+from api_client.tracing.trace_spans import Span, build_spans
 
 Tree = tuple[Turn, list[Span]]
 Send = Callable[[Sequence[Tree]], bool]
@@ -38,10 +38,8 @@ class SendResult:
 async def send_next_batch(client: TurnsClient, send: Send) -> SendResult | None:
     """Send the traces of the next batch of finished turns. Return None if no turn is waiting.
 
-    ``send`` may block; it runs in a thread.
-
-    Raises:
-        ReceiverUnavailableError: the receiver accepted nothing; the same turns come again.
+    ``send`` runs in a thread. Raises ``ReceiverUnavailableError`` if the receiver accepted nothing; the same turns come
+    again.
     """
     batch = await client.untraced.next_batch(BATCH)
     if batch is None:
@@ -51,7 +49,7 @@ async def send_next_batch(client: TurnsClient, send: Send) -> SendResult | None:
     trees = [tree for tree in found if tree is not None]
     taken = trees
     if trees and not await asyncio.to_thread(send, trees):
-        # If the receiver accepts an empty request, one of the turns is unreadable: send them one by one.
+        # An accepted empty request means that one of the turns is unreadable: send them one by one.
         if not await asyncio.to_thread(send, []):
             raise ReceiverUnavailableError(
                 "the receiver of traces takes nothing; see OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS and its log"
@@ -64,10 +62,7 @@ async def send_next_batch(client: TurnsClient, send: Send) -> SendResult | None:
 
 
 def find_providers(settings: Settings) -> dict[str, str]:
-    """Return the provider name of each model, for the span attribute ``gen_ai.provider.name``.
-
-    A runner without a known provider counts as openai if it uses such a service, else by its own name.
-    """
+    """Return the provider name of each model, for the span attribute ``gen_ai.provider.name``."""
     return {model: _find_provider(spec, settings.for_model(model)) for model, spec in settings.models.items()}
 
 

@@ -16,12 +16,12 @@ from api_client import __version__
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.settings import load_settings, require_store
-from api_client.figures.spans import parse_time_span
+from api_client.figures.time_spans import parse_time_span
 from api_client.tracing.switch import explain_off, find_endpoint
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
 from worker.plugins.traces.trace_batches import ReceiverUnavailableError, Send, SendResult, send_next_batch
-from worker.processes import programs
+from worker.processes import own_programs
 
 log = structlog.get_logger()
 
@@ -105,7 +105,7 @@ async def _send_until_stopped(stop: asyncio.Event, client: TurnsClient, send: Se
         try:
             sent = await send_next_batch(client, send)
             delay = _LOOK_SECONDS
-            if ready := os.environ.get(programs.READY_VARIABLE):
+            if ready := os.environ.get(own_programs.READY_VARIABLE):
                 Path(ready).touch()  # noqa: ASYNC240 - one call
             if sent:
                 log.info("traces.sent", turns=sent.turns, spans=sent.spans)

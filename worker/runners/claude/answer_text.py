@@ -1,8 +1,4 @@
-"""Joins the CLI's messages to one answer, and checks that no part is missing.
-
-The answer appears on standard output (``cli_stream``) and in the CLI's transcript (``cli_transcript``); both readers
-use these rules.
-"""
+"""Joins the CLI's messages to one answer, from standard output or transcript, and checks that no part is missing."""
 
 from __future__ import annotations
 
@@ -41,7 +37,7 @@ def content_blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 def gap_after(record: Mapping[str, Any]) -> str:
     """Return the separator between the parts of an answer before and after a ``user`` message.
 
-    A blank line in general; nothing if the model was cut off and asked to continue.
+    A blank line, or nothing if the model was cut off and asked to continue.
     """
     said = [clean_text(block.get("text")) for block in content_blocks(record) if block.get("type") == "text"]
     cut = bool(said) and all(_CUT in text for text in said)

@@ -19,10 +19,7 @@ _DEAREST = max(_PRICES.values(), key=lambda prices: prices["output"])
 
 
 def allowed_models(option: str, settings: Settings) -> tuple[str, ...]:
-    """Return patterns for the models that the CLI may request if the configured model is ``option``.
-
-    Without patterns, the CLI may request any model.
-    """
+    """Return patterns for the models that the CLI may request if it runs ``option``, or none for any model."""
     name = option.lower().removesuffix("[1m]")
     if name in _ANY and not settings.proxy_models:
         return ()

@@ -15,7 +15,7 @@ from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings
 from worker.files.safe_io import open_folder, read_file
 from worker.runners import approval_client, tool_gate
-from worker.runners.approval import build_tool_orders, find_question
+from worker.runners.approval_server import build_tool_orders, find_question
 from worker.runners.base import Order
 from worker.runners.claude import hooks
 from worker.runners.claude.answer_text import clean_text
@@ -55,7 +55,7 @@ def build_cli_environment(settings: Settings, home: Path) -> dict[str, str]:
         "CLAUDE_CODE_MAX_RETRIES": "1",
         # Bun's timed garbage collection takes a third of a chat's CPU time.
         "BUN_GC_TIMER_DISABLE": "1",
-        # Bun's second compiler costs more than it saves: 5 % of a chat's CPU time, 20 % of a long answer's.
+        # Bun's second compiler costs more CPU time than it saves.
         "BUN_JSC_useDFGJIT": "0",
         "ANTHROPIC_BASE_URL": settings.claude_api_url,
         _key_name(settings.claude_api_key): settings.claude_api_key,
@@ -93,10 +93,7 @@ def _key_name(key: str) -> str:
 def build_cli_arguments(
     settings: Settings, order: Order, settings_file: Path, session: str, base: BaseSession
 ) -> list[str]:
-    """Return the command-line arguments of the CLI.
-
-    The prompt is not among them, because arguments have a size limit.
-    """
+    """Return the command-line arguments of the CLI, without the prompt, because arguments have a size limit."""
     found = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
     # Only user settings (our empty HOME) and ours: settings that an agent writes into its folder are ignored.
     found += ["--setting-sources", "user", "--settings", str(settings_file), "--strict-mcp-config"]
@@ -140,10 +137,7 @@ def build_launch(
 
 
 def prepare_files(order: Order, home: Path, settings: Settings) -> Path:
-    """Create a run's HOME and its files, and return the path of the CLI's settings file. Raises ``OSError``.
-
-    HOME is outside the agent's working folder.
-    """
+    """Create a run's HOME and its files, and return the path of the CLI's settings file. Raises ``OSError``."""
     marks = order.directory / "marks"
     for folder in (marks, home / ".claude", home / "tmp"):
         folder.mkdir(parents=True)
@@ -190,13 +184,7 @@ def find_deferred_question(order: Order, result: Mapping[str, Any]) -> Interrupt
 
 
 def adapt_base(order: Order, base: BaseSession, home: Path) -> BaseSession:
-    """Return the session to continue, with its transcript adapted to this run's folder.
-
-    The waiting call may name files in that folder, whose content was moved here.
-
-    Raises:
-        OSError: the session cannot be read or written.
-    """
+    """Return the session to continue, with its transcript adapted to this run's folder. Raises ``OSError``."""
     answered = order.interruption
     if answered is None or base.transcript is None:
         return base
@@ -226,10 +214,7 @@ def read_instructions(home: Path) -> str:
 def sandbox_binds(
     settings: Settings, order: Order, program: Path, settings_file: Path, base: BaseSession
 ) -> list[SandboxMount]:
-    """Return the files and folders to mount in the CLI's sandbox. Later mounts hide earlier mounts.
-
-    Of a program only its file is mounted, because its folder may contain anything.
-    """
+    """Return the files and folders to mount in the CLI's sandbox. Later mounts hide earlier mounts."""
     found = [SandboxMount(program), SandboxMount(program.resolve()), SandboxMount(hooks.HOOK)]
     if not order.read_only:
         found += [SandboxMount(path) for path in [*hooks.readable_entries(settings.root), *readable_files(order)]]

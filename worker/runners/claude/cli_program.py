@@ -10,11 +10,7 @@ from api_client.contract.settings import Settings
 
 
 def find_program(settings: Settings) -> str:
-    """Return the path of the Claude CLI.
-
-    Raises:
-        SettingsError: the CLI is not installed.
-    """
+    """Return the path of the Claude CLI. Raises ``SettingsError`` if the CLI is not installed."""
     found = shutil.which(str(Path(settings.claude_path).expanduser()))
     if found is None:
         raise SettingsError([f"HELIX_CLAUDE_PATH={settings.claude_path!r}: no such program; see docs/claude-cli.md"])

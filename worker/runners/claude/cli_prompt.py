@@ -1,8 +1,4 @@
-"""Builds the Claude CLI's prompt.
-
-Every part starts with a fixed line, because the CLI would execute a message that starts with a slash, such as
-``/clear``.
-"""
+"""Builds the Claude CLI's prompt. Fixed lines come first, because the CLI executes messages such as ``/clear``."""
 
 from __future__ import annotations
 
@@ -41,9 +37,8 @@ def build_prompt(
 ) -> bytes:
     """Build the CLI's prompt for one run: the new message, and the history that the CLI does not know yet.
 
-    ``messages`` ends with the user's message. ``knows`` is what the continued session holds: nothing,
-    ``"history"``, or also the ``"message"``. ``so_far`` is the interrupted answer; ``rejected`` is the answer that the
-    feedback is about, which a session with the message holds already.
+    ``messages`` ends with the user's message. ``knows`` is what the continued session holds: nothing, ``"history"``, or
+    also the ``"message"``. ``so_far`` is the interrupted answer; ``rejected`` is the answer that the feedback is about.
     """
     lines = GERMAN if locale.lower().startswith("de") else ENGLISH
     message = messages[-1].get("content", "") if messages else prompt

@@ -1,7 +1,6 @@
 """Finds the agent session that a run continues, and keeps the transcript that it made (``agent/<uuid>.jsonl``).
 
-Later runs fork from that file (``--resume FILE --fork-session --session-id NEW``). The file is never changed, so a run
-that dies leaves no trace.
+Later runs fork from that file, which is never changed, so a run that dies leaves no trace.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ class BaseSession:
     """The earlier agent session, if any, that a run of the Claude CLI continues.
 
     Attributes:
-        transcript: the file to fork from; None for a fresh session.
-        knows: what it holds: nothing, ``history``, or also the user's ``message``.
-        spent: its cost so far, in US dollars, to which the CLI adds.
+    transcript: the file to fork from; None for a fresh session.
+    knows: what it holds: nothing, ``history``, or also the user's ``message``.
+    spent: its cost so far, in US dollars, to which the CLI adds.
     """
 
     transcript: Path | None = None
@@ -49,10 +48,7 @@ def find_base(order: Order) -> BaseSession:
 
 
 def keep_transcript(order: Order, transcript: str, home: Path, *, of: str = "") -> str:
-    """Copy a run's transcript into the session's folder, and return the id of the agent session.
-
-    ``of`` names the agent session of a process that ran several messages.
-    """
+    """Copy a run's transcript into the session's folder, and return the id of the agent session."""
     session = agent_session_id(order)
     if kept_transcript(order).is_file():
         return session  # kept by the worker that this run is adopted from

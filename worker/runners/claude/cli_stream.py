@@ -32,11 +32,11 @@ class ClaudeStream:
     """Parses the standard output of one CLI run into events, and collects the answer.
 
     Attributes:
-        result: the last result; empty before the first.
-        error: kind of error in the CLI's last own message.
-        retries: how often the CLI repeated a request to the service.
-        retry_after: delay before the last repetition, in seconds.
-        resets_at: when a used-up subscription is available again, in seconds since 1970; 0 if unknown.
+    result: the last result; empty before the first.
+    error: kind of error in the CLI's last own message.
+    retries: how often the CLI repeated a request to the service.
+    retry_after: delay before the last repetition, in seconds.
+    resets_at: when a used-up subscription is available again, in seconds since 1970; 0 if unknown.
     """
 
     def __init__(self, answered: Interruption | None = None) -> None:
@@ -61,12 +61,10 @@ class ClaudeStream:
 
     @property
     def tool_calls(self) -> ToolCallLog:
-        """Return the log of tool calls of the agent and its subagents."""
         return self._tool_calls.log
 
     @property
     def text(self) -> str:
-        """Return the text of the answer so far."""
         return self._settled + self._open
 
     @property
@@ -102,10 +100,7 @@ class ClaudeStream:
         return []
 
     def report_usage(self, spent_before: float = 0.0) -> dict[str, Any]:
-        """Return this run's tokens and cost, without the cost of the earlier session, ``spent_before``.
-
-        Without a result there is no cost, and the tokens are those of the messages seen.
-        """
+        """Return this run's tokens and cost, without the cost of the earlier session, ``spent_before``."""
         used = dict(self._used)
         if not self.result:
             for message in self._spent.values():

@@ -1,8 +1,4 @@
-"""Reads the answer of one run from the CLI's transcript, when standard output was incomplete.
-
-A transcript begins with the continued conversation; the run's own part follows its prompt, which the CLI records
-literally.
-"""
+"""Reads the answer of one run from the CLI's transcript, when standard output was incomplete."""
 
 from __future__ import annotations
 
@@ -37,11 +33,7 @@ class RecordedRun:
 
 
 def read_transcript(transcript: str, session: str, home: Path) -> bytes:
-    """Return the content of an agent session's transcript, whose path must be inside ``home``.
-
-    Raises:
-        OSError: the file is elsewhere, belongs to another session, is not regular or is too large.
-    """
+    """Return the content of an agent session's transcript, whose path must be inside ``home``. Raises ``OSError``."""
     source = Path(transcript)
     if source.name != f"{session}.jsonl":
         raise OSError("the transcript is not this run's")
@@ -54,10 +46,8 @@ def read_transcript(transcript: str, session: str, home: Path) -> bytes:
 def extract_run(content: bytes, session: str, prompt: bytes, before: bytes = b"") -> RecordedRun:
     """Find the agent's answer to ``prompt`` in the content of a transcript, and return it.
 
-    Entries that an earlier transcript, ``before``, contains are ignored.
-
-    Raises:
-        UnreadableTranscript: the prompt is missing, or the answer is too long.
+    Entries of the earlier transcript ``before`` are ignored. Raises ``UnreadableTranscript`` if the prompt is missing,
+    or the answer is too long.
     """
     asked = prompt.decode("utf-8", "replace").strip()
     pieces: list[str] | None = None

@@ -33,7 +33,7 @@ _SESSION_TAKEN = re.compile(r"already in use", re.IGNORECASE)
 _MISUSE = re.compile(
     r"unknown option|root/sudo|cannot be used with|Invalid (?:session|value|permission|API)", re.IGNORECASE
 )
-#: Lines on standard error that the CLI writes for its own programs: ``[claude-code:some_name] {...}``.
+#: Lines that the CLI writes to standard error for its own programs: ``[claude-code:some_name] {...}``.
 _JARGON = re.compile(r"^\[claude-code:[^\]\n]*\].*$", re.MULTILINE)
 #: How many characters of the CLI's words are quoted in a reason.
 _QUOTED = 300
@@ -44,12 +44,12 @@ class RunEvidence:
     """The evidence about a run of the CLI from which the completion gate derives the verdict.
 
     Attributes:
-        run, session: process tag and agent session of the run.
-        result: the last ``result``; empty without one.
-        error: kind of error in the CLI's last message.
-        missing: why the text may be incomplete; empty if complete.
-        unwritable: why the folder accepts no marks, such as a full disk.
-        lives: True if the process has not exited, so no exit code is expected.
+    run, session: process tag and agent session of the run.
+    result: the last ``result``; empty without one.
+    error: kind of error in the CLI's last message.
+    missing: why the text may be incomplete; empty if complete.
+    unwritable: why the folder accepts no marks, such as a full disk.
+    lives: True if the process has not exited, so no exit code is expected.
     """
 
     run: str

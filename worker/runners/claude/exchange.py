@@ -1,7 +1,6 @@
 """A message to a running process of the Claude CLI, and the proof that its answer is complete.
 
-The CLI confirms start and end of each message by its UUID. The proof works while the process lives, after it was
-killed, and from the recording when another worker adopts the turn.
+The CLI confirms start and end of each message by its UUID.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from worker.runners.pricing import Prices, compute_usage
 from worker.runners.sandbox import call_log, process_tags
 from worker.runners.sandbox.agent_process import AgentExit
 from worker.runners.sandbox.bubblewrap import Isolation
+from worker.runners.sandbox.guard_client import start_recording
 from worker.runners.sandbox.launch import rebuild_ending
-from worker.runners.sandbox.processes import start_recording
 from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
 from worker.runners.sent_input import SentInput
 
@@ -47,12 +46,12 @@ class Exchange:
     """Follows one message to a running CLI process, to tell when its answer is complete.
 
     Attributes:
-        taken_at: when the CLI confirmed the start; 0 before.
-        begun: True once further output answers this message.
-        late: True if output of another message arrived.
-        over: True once the CLI has confirmed the end; ``after`` if more output followed.
-        crowded: True if other processes of the agent ran at the end.
-        ended_at: when a result or an end mark was first seen; 0 before.
+    taken_at: when the CLI confirmed the start; 0 before.
+    begun: True once further output answers this message.
+    late: True if output of another message arrived.
+    over: True once the CLI has confirmed the end; ``after`` if more output followed.
+    crowded: True if other processes of the agent ran at the end.
+    ended_at: when a result or an end mark was first seen; 0 before.
     """
 
     order: Order
@@ -124,12 +123,12 @@ class ProcessFiles:
     """The folders of a CLI process that answers several messages, and the state of its conversation.
 
     Attributes:
-        top: folder of the process, with ``work`` and ``home``.
-        spare: True if it was started ahead.
-        agent: its agent session, which names its transcript.
-        length: bytes of its transcript after the last message.
-        spent: its cost until then, in US dollars.
-        calls: number of model calls before the current message.
+    top: folder of the process, with ``work`` and ``home``.
+    spare: True if it was started ahead.
+    agent: its agent session, which names its transcript.
+    length: bytes of its transcript after the last message.
+    spent: its cost until then, in US dollars.
+    calls: number of model calls before the current message.
     """
 
     top: Path
@@ -145,12 +144,10 @@ class ProcessFiles:
 
     @property
     def work_folder(self) -> Path:
-        """Return the folder in which the agent works."""
         return self.top / "work"
 
     @property
     def home_folder(self) -> Path:
-        """Return the folder that the agent uses as its HOME."""
         return self.top / "home"
 
     @property
@@ -174,10 +171,7 @@ class ProcessFiles:
     def judge_message(
         self, folder: Path, message: Exchange, ending: RunEnding, *, lives: bool
     ) -> tuple[Completion, RunLeftovers]:
-        """Return the verdict on the answer to a message, and the answer.
-
-        ``lives`` is True if the process still runs.
-        """
+        """Return the verdict on the answer to a message, and the answer. ``lives``: the process still runs."""
         order = replace(message.order, directory=folder)
         left = collect_leftovers(order, self.agent, message.prompt, message.base, self.home_folder, message.stream)
         facts = {**ending.evidence, **self._collect_facts(message), "text_from": left.origin}
@@ -249,7 +243,6 @@ class ProcessFiles:
 
 
 def build_message_prompt(order: Order, base: BaseSession) -> bytes:
-    """Return the prompt for an order, as bytes for the CLI."""
     if order.interruption and base.transcript is not None:
         return b""  # the run continues at its question; a prompt would be a further message
     own = {"knows": base.knows, "so_far": order.so_far, "rejected": order.rejected, "locale": order.locale}

@@ -1,7 +1,6 @@
 """The settings and hooks of one run of the Claude CLI, and the marks that the hooks write (ADR-036).
 
-Each run gets its own settings file outside the agent's working folder, and hooks that write into the delivery's folder
-(docs/claude-cli.md). Each mark names its run, so marks of other processes are recognized.
+The settings file is outside the agent's working folder. Each mark names its run (docs/claude-cli.md).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _TIMEOUT = 10
 _MAX_MARK = 8 * 2**20
 _PROBE = 64 * 2**10
 
-#: Not "?": the CLI (2.1.329) ignores rules with an escaped "?", and an unescaped one matches itself.
+#: Not "?", because the CLI (2.1.329) ignores rules with an escaped "?".
 _SPECIAL = re.compile(r"[\\*\[\]]")
 
 
@@ -41,9 +40,9 @@ class HookMark:
     """The report that one hook of the CLI has written to a file.
 
     Attributes:
-        run: tag of the process that ran the hook.
-        background: number of background tasks still running.
-        error: kind of error that ended the turn, if any.
+    run: tag of the process that ran the hook.
+    background: number of background tasks still running.
+    error: kind of error that ended the turn, if any.
     """
 
     run: str = ""
@@ -65,10 +64,10 @@ def build_settings(
     """Return the content of the CLI's settings file for one run, with its hooks and permissions.
 
     Args:
-        readable: readable files and folders besides the working folder.
-        protected: folders that must not be written.
-        allowed: permission rules of the installation, such as ``WebSearch``.
-        tools: input file of the tool hook; None for no tool hook.
+    readable: readable files and folders besides the working folder.
+    protected: folders that must not be written.
+    allowed: permission rules of the installation, such as ``WebSearch``.
+    tools: input file of the tool hook; None for no tool hook.
     """
     hooks: dict[str, Any] = {}
     for event in EVENTS:
@@ -99,10 +98,7 @@ def _escape_path(path: Path) -> str:
 
 
 def readable_entries(root: Path) -> list[Path]:
-    """Return the files and folders of a project that agents may read.
-
-    Hidden entries, links and ``projects`` are left out.
-    """
+    """Return the entries of a project that agents may read, without hidden entries, links and ``projects``."""
     if root == root.parent:
         return []
     try:

@@ -1,8 +1,4 @@
-"""The runner of the Claude CLI: one process per run, judged by evidence (docs/claude-cli.md).
-
-The Claude SDK is not used: it passes our whole environment to the CLI, ignores process groups, and needs seconds to
-cancel.
-"""
+"""The runner of the Claude CLI: one process per run, judged by evidence (docs/claude-cli.md)."""
 
 from __future__ import annotations
 
@@ -62,7 +58,6 @@ class ClaudeCliRunner(ProcessRunner):
             return ""  # a run alone reports the reason
 
     def adopt(self, order: Order) -> RunResult | None:
-        """Return the result of a run that had ended before its worker died, or else None."""
         found = recording.read_recording(order.directory)
         files = exchange.read_process_files(found)
         if found is None or files is None:
@@ -117,7 +112,6 @@ class ClaudeCliRunner(ProcessRunner):
             raise
 
     def read_back(self, order: Order) -> RunReader:
-        """Return a reader that turns the recording of an earlier run into a result."""
         home = home_folder(order)
         return self._build_reader(order, home, cli_sessions.find_base(order))
 

@@ -1,8 +1,7 @@
 """Spare processes of the Claude CLI, started before their session is known (``--await-claim``).
 
-A spare reads no instructions and makes no calls until ``claim_session`` binds it to a session for good. Its folder is
-then moved into the session's folder, with a link at the old name, and mounted into the sandbox in which it waits. A CLI
-without ``--await-claim`` exits at once, and sessions start cold.
+A spare makes no calls until ``claim_session`` binds it to a session for good. Its folder is then moved into the
+session's folder and mounted into the sandbox in which the spare waits.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from worker.runners.claude.warm_agent import (
     start_process,
 )
 from worker.runners.sandbox.agent_process import AgentProcess
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.late_mounts import find_agent
 from worker.runners.sandbox.launch import StartedAgent
 from worker.runners.sandbox.process_tags import list_family
-from worker.runners.sandbox.processes import AgentProcesses
 from worker.runners.sandbox.resource_usage import ResourceLimits
 from worker.runners.sandbox.supervision import RunEnding
 
@@ -60,7 +59,7 @@ _RULES, _CLAIM = "rules", "claim"
 def compute_spare_key(settings: Settings, program: str, order: Order) -> str:
     """Return a digest of the options with which a spare process must be started to fit this run.
 
-    The digest is empty if the run can use no spare process. Raises ``OSError`` if an input file cannot be read.
+    The digest is empty if the run can use no spare process. Raises ``OSError``.
     """
     if order.read_only or order.tools or cli_sessions.find_base(order).transcript is not None:
         return ""
@@ -94,8 +93,7 @@ def _note_demand(settings: Settings, order: Order) -> None:
 def wanted_kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
     """Yield an order and the time of the request for each kind of spare process requested after ``since``.
 
-    Raises:
-        OSError: the folder cannot be read.
+    Raises ``OSError``.
     """
     place = settings.sessions_dir / KINDS
     for file in place.iterdir() if place.is_dir() else ():

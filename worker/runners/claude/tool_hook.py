@@ -1,8 +1,7 @@
 """The Claude CLI's hook before each tool call: ``python -I -S tool_hook.py FILE``, with the call on standard input.
 
 ``FILE`` holds the rules. If anything fails here, the call is blocked. A call that needs a person's decision is
-deferred: the CLI exits, and calls this hook again when its session is resumed. Only one call can be deferred; others of
-the same message are denied, and the model is asked to repeat them.
+deferred: the CLI exits, and calls this hook again when its session is resumed.
 """
 
 from __future__ import annotations

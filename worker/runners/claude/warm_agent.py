@@ -1,7 +1,6 @@
 """A process of the Claude CLI that answers several messages of a session (``--input-format stream-json``).
 
-A message is complete while its process lives only if result, Stop mark and transcript agree (``exchange.py``).
-Otherwise the input is closed, and the completion gate judges what the process left.
+A message is complete while its process lives only if result, Stop mark and transcript agree.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ from worker.runners.claude.exchange import Exchange, ProcessFiles, build_message
 from worker.runners.claude.hooks import START, STOP, STOP_FAILURE
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.agent_process import AgentExit
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.launch import StartedAgent, line_callback, start_agent
 from worker.runners.sandbox.loop_watch import watch_in_loop
 from worker.runners.sandbox.process_tags import find_agent_processes, inner_process_id, is_stopped
-from worker.runners.sandbox.processes import AgentProcesses
 from worker.runners.sandbox.resource_usage import MemoryMeter, ResourceLimits, ResourceUsage
 from worker.runners.sandbox.supervision import RunEnding, Supervision
 from worker.runners.warm import idle_agents
@@ -63,7 +62,7 @@ def compute_launch_key(settings: Settings, program: str, order: Order) -> str:
     """Return a digest of all options that are fixed when a CLI process starts.
 
     The digest is empty if a process must end with its message: for read-only runs, tool rules, tools that start
-    processes, or if a required sandbox cannot be made. Raises ``OSError`` if an input file cannot be read.
+    processes, or a missing sandbox. Raises ``OSError``.
     """
     if order.read_only or order.tools or not set(settings.claude_tools) <= _STARTING_NOTHING:
         return ""
@@ -81,7 +80,6 @@ def compute_launch_key(settings: Settings, program: str, order: Order) -> str:
         build_settings(own, home, settings),
         memory.read_text("utf-8", "replace") if memory.is_file() and not memory.is_symlink() else "",
         repr((level, ResourceLimits.from_settings(settings), allowed_destinations(settings, order.option))),
-        # A running sandbox does not see files that were replaced after its start.
         [[str(bind.path), bind.writable, *_file_identity(bind.path)] for bind in seen],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -176,7 +174,6 @@ class ClaudeAgent:
         self._base, self._began = base, began
 
     def continues(self, order: Order) -> bool:
-        """Return True if the process is alive and knows exactly the conversation that this run continues."""
         self._base = cli_sessions.find_base(order)
         transcript = self._base.transcript
         return self._is_alive and self._process.is_silent and transcript is not None and transcript.stem == self._tip
@@ -211,7 +208,6 @@ class ClaudeAgent:
             result = await asyncio.to_thread(self._settle_message, message, begun, stop, footprint, emit_from_thread)
             if result is not None:
                 return result
-            # In doubt, end the process and judge what it left.
             message.settle, supervision.settled = lambda: None, False
             self._process.close_input()
             report = await watch_in_loop(supervision)
@@ -326,16 +322,13 @@ class ClaudeAgent:
         return files.build_result(message, completion, left, ending, emit)
 
     def mark_idle(self, until: float) -> None:
-        """Mark the process as idle, so that it is killed at ``until`` (``time.monotonic()``)."""
         self._process.extend_lease(until)
         self._process.call_at_end(functools.partial(idle_agents.shared_idle_agents().remove_ended, self))
 
     def measure_memory(self) -> int:
-        """Return how many bytes of memory would become free if the process ended. May block."""
         return self._weight.measure(self._pids)
 
     def close(self) -> None:
-        """End the process, remove its files, and wait until the process is gone."""
         self.can_be_kept = False
         if self._process.wait_for_end(0) is None:
             self._process.terminate_agent(0)

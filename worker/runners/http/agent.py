@@ -1,8 +1,7 @@
 """Sends one request to an OpenAI-compatible service, in a process that can be killed at any moment.
 
-Run as ``python -m worker.runners.http.agent``. The request arrives as JSON on standard input, which hides the key.
-Standard library only, to start fast. An answer is complete only with ``finish_reason`` stop *and* ``[DONE]``, or with
-``response.completed``: a closed connection proves nothing.
+The request arrives as JSON on standard input, which hides the key. An answer is complete only with ``finish_reason``
+stop *and* ``[DONE]``, or with ``response.completed``. Standard library only.
 """
 
 from __future__ import annotations
@@ -205,10 +204,7 @@ def _is_json(data: bytes) -> bool:
 
 
 def _relay_chunk(chunk: dict[str, Any], refusal: list[str]) -> set[str]:
-    """Print the events of one chunk of a chat completion, and return its finish reasons.
-
-    Refusals are added to ``refusal``.
-    """
+    """Print the events of one chunk of a chat completion, and return its finish reasons."""
     if error := chunk.get("error"):
         _fail_in_stream(error)
     _report_usage(chunk.get("usage"), "prompt_tokens", "completion_tokens")

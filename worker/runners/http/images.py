@@ -1,8 +1,4 @@
-"""Attaches the images named in messages to a request for an OpenAI-compatible service.
-
-Messages name files in the session's ``input/`` folder (``contract/turn.py``), so the stored conversation holds no image
-data.
-"""
+"""Attaches the images named in messages to a request for an OpenAI-compatible service."""
 
 from __future__ import annotations
 

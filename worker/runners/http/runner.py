@@ -14,9 +14,9 @@ from worker.runners.http.images import attach_images
 from worker.runners.observed_calls import check_observed_calls
 from worker.runners.pricing import compute_usage
 from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
+from worker.runners.sandbox.guard_client import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.sandbox.launch import OUR_CODE, Launch
 from worker.runners.sandbox.process_runner import PreparedRun, ProcessRunner
-from worker.runners.sandbox.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.sandbox.resource_usage import ResourceLimits
 from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
 from worker.runners.sent_input import SentInput
@@ -30,23 +30,17 @@ _ENDING, _MAX_KEPT = ".json", 64 * 2**20
 
 
 class OpenAiHttpRunner(ProcessRunner):
-    """Runs agents by sending one request per run to the OpenAI-compatible service at ``HELIX_OPENAI_URL``.
-
-    The option names the service's model, such as ``openai_http:qwen3``.
-    """
+    """Runs agents by sending one request per run to the OpenAI-compatible service at ``HELIX_OPENAI_URL``."""
 
     name = "openai_http"
-    #: Without tools, the prompt must hold all the agent needs to know.
     reads_files = False
 
     def find_config_problem(self, option: str, settings: Settings) -> str:
-        """Return why every turn of this model would fail with these settings, or an empty string."""
         if not settings.openai_url:
             return "HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file"
         return "" if option else "the service's model is not named: write model=openai_http:MODEL in HELIX_MODELS"
 
     def listed_name(self, option: str, settings: Settings) -> str:
-        """Return the name by which the service lists the model."""
         return option
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:

@@ -24,11 +24,11 @@ class AgentExit:
     """Describes how the processes of a run ended.
 
     Attributes:
-        code: exit code, or the negative signal number; None if unknown or never started.
-        cause: why the guard ended it: ``terminated``, ``lease ended``, ``guard died``; empty if it exited itself.
-        error: why it could not be started; ``passing`` if a retry may succeed.
-        swept: number of leftover processes that were killed.
-        left: processes that could not be killed because they are blocked in the kernel.
+    code: exit code, or the negative signal number; None if unknown or never started.
+    cause: why the guard ended it: ``terminated``, ``lease ended``, ``guard died``; empty if it exited itself.
+    error: why it could not be started; ``passing`` if a retry may succeed.
+    swept: number of leftover processes that were killed.
+    left: processes that could not be killed because they are blocked in the kernel.
     """
 
     code: int | None = None
@@ -57,7 +57,6 @@ class AgentProcess:
         stdin: int = -1,
     ) -> None:
         self.mark = mark
-        #: 0 until the guard reports the id.
         self.pid = 0
         #: Set when the first process has ended; others may still run.
         self.known_end: AgentExit | None = None
@@ -109,7 +108,7 @@ class AgentProcess:
     def set_recording(self, recording: RunRecording | None) -> None:
         """Record the standard output in another file from now on. Nobody may be reading the output meanwhile.
 
-        The call may block.
+        May block.
         """
         before, self._recording = self._recording, recording
         if before:
@@ -129,8 +128,8 @@ class AgentProcess:
     ) -> None:
         """Let an event loop read the process's outputs, and call ``hear`` with each piece of standard output.
 
-        Call this method in that loop. ``on_end`` is called at the end, when ``read_output(0)`` returns the rest.
-        ``orders`` runs the requests to the guard, which may block.
+        Call this method in that loop. ``on_end`` is called at the end. ``orders`` runs the requests to the guard, which
+        may block.
         """
         send, self._loop = self._send_now, loop
 
@@ -158,10 +157,7 @@ class AgentProcess:
             loop.remove_reader(fd)  # type: ignore[union-attr]
 
     def write_input(self, content: bytes, seconds: float) -> bool:
-        """Write to standard input, and return False if the agent does not read the content within ``seconds``.
-
-        The call may block.
-        """
+        """Write to standard input. Return False if the agent does not read it within ``seconds``. May block."""
         writable, give_up, rest = select.poll(), time.monotonic() + seconds, memoryview(content)
         if self._stdin < 0:
             return False
@@ -219,10 +215,7 @@ class AgentProcess:
         self._send({"do": "extend", "mark": self.mark, "lease_ends": lease_ends})
 
     def add_mounts(self, mounts: Sequence[tuple[str, bool]], seconds: float) -> str:
-        """Mount paths, writable or read-only, into the agent's sandbox. Return an error, or an empty string on success.
-
-        The call may block.
-        """
+        """Mount paths, writable or read-only, into the sandbox. Return an error, or an empty string. May block."""
         self._send({"do": "mount", "mark": self.mark, "mounts": mounts})
         try:
             return self._mounted.get(timeout=seconds)

@@ -1,7 +1,7 @@
 """Build the bubblewrap command that runs an agent in a sandbox (docs/security.md).
 
-A sandbox holds a read-only system, a private ``/tmp``, ``/proc`` and ``/dev``, and the paths that the run names. Its
-network is empty except for the model proxy (``model_proxy``).
+A sandbox holds a read-only system, a private ``/tmp``, ``/proc`` and ``/dev``, the paths that the run names, and no
+network except for the model proxy.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _INSIDE = Path(__file__).with_name("sandbox_entry.py")
 #: Visible folders of the machine: no homes, no ``/run`` with its sockets, no ``/var``.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix")
 _RESOLVER = Path("/etc/resolv.conf")
-#: Options for a private user namespace, strongest first; some kernels, containers and versions of bubblewrap refuse
-#: them.
+#: Options for a private user namespace, strongest first; some machines refuse some of them.
 _OWN_USERS = (("--unshare-user", "--disable-userns"), ("--unshare-user",))
 #: Shell wrapper that opens the seccomp filter on descriptor 3 for bubblewrap.
 _WITH_FILTER = ("/bin/sh", "-c", 'filter=$1 && shift && exec "$@" 3<"$filter"', "sh")
@@ -63,10 +62,7 @@ def choose_isolation(mode: str, *, wanted: bool) -> Isolation:
     """Return how to isolate an agent in a mode of ``HELIX_SANDBOX``: ``off``, ``auto`` or ``required``.
 
     In mode auto, an agent gets a sandbox if it is ``wanted`` (its model chooses its actions) and the machine can make
-    one.
-
-    Raises:
-        SandboxError: a sandbox is required but cannot be made here.
+    one. Raises ``SandboxError`` if a required sandbox cannot be made.
     """
     if mode == "off" or (mode == "auto" and not wanted):
         return Isolation()
@@ -182,7 +178,7 @@ def sandbox_command(
         command += _hide_path(closed)
     if (resolver := _RESOLVER.resolve()) != _RESOLVER:
         command += ["--ro-bind-try", str(resolver), str(resolver)]
-    # bubblewrap before 0.7 cannot limit a tmpfs; ``resource_usage`` still watches its size.
+    # bubblewrap before 0.7 cannot limit a tmpfs.
     size = ["--size", str(tmp_mb * 2**20)] if tmp_mb and _supports_options(program, ["--size"]) else []
     command += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", *size, "--tmpfs", "/tmp"]  # noqa: S108
     for name in _hidden_in_proc():
@@ -212,8 +208,7 @@ def _read_help(program: str) -> str:
 def start_command(argv: Sequence[str], proxy_socket: Path | None, processes: int) -> list[str]:
     """Return the command that starts ``argv`` inside a sandbox, connected to the model proxy.
 
-    ``proxy_socket`` is the socket of the model proxy; ``processes`` 0 means no limit. The sandbox needs the mounts in
-    ``LISTENER_MOUNTS``.
+    The sandbox needs the mounts in ``LISTENER_MOUNTS``. ``processes`` 0 means no limit.
     """
     first = [sys.executable, "-I", "-S", str(_INSIDE), str(proxy_socket or ""), str(PROXY_PORT), str(processes)]
     return [*first, *argv]

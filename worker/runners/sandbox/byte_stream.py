@@ -52,9 +52,7 @@ class ByteStream(asyncio.BufferedProtocol):
     async def read_head(self, most: int) -> bytes:
         """Return the received data up to the first blank line, and leave the rest to ``read_piece``.
 
-        Raises:
-            OSError: the connection ended first.
-            ValueError: the head is longer than ``most``.
+        Raises ``OSError`` if the connection ended first, ``ValueError`` if the head is longer than ``most``.
         """
         said = b""
         while not (found := _HEAD_END.search(said)):
@@ -100,9 +98,9 @@ class ByteStream(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def keep_idle(self, spoilt: Callable[[ByteStream], object]) -> bool:
-        """Keep the connection open for reuse, and return whether the connection is usable.
+        """Keep the connection open for reuse, and return whether it is usable.
 
-        ``spoilt`` is called if the idle connection receives data or ends.
+        ``spoilt`` is called if data or the end arrives.
         """
         if self._came or self._over or self._transport is None or self._transport.is_closing():
             return False
@@ -132,15 +130,15 @@ class ByteStream(asyncio.BufferedProtocol):
         if self._transport:
             self._transport.close()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         if self._connected:
             self._connected(self)
 
-    def get_buffer(self, _: int) -> memoryview:  # noqa: D102
+    def get_buffer(self, _: int) -> memoryview:
         return self._buffer
 
-    def buffer_updated(self, size: int) -> None:  # noqa: D102
+    def buffer_updated(self, size: int) -> None:
         piece = bytes(self._buffer[:size])
         if self._take:
             self._take(piece)
@@ -150,21 +148,21 @@ class ByteStream(asyncio.BufferedProtocol):
         if len(self._came) >= _PIECE:
             self.pause_receiving()
 
-    def eof_received(self) -> bool:  # noqa: D102
+    def eof_received(self) -> bool:
         self._handle_end()
         return not (self._transport and self._transport.get_extra_info("sslcontext"))  # TLS has no half-closed state
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: D102
+    def connection_lost(self, error: Exception | None) -> None:
         self._gone, self._broke = True, error
         self.resume_writing()
         self._handle_end()
 
-    def pause_writing(self) -> None:  # noqa: D102
+    def pause_writing(self) -> None:
         self._full = self._full or asyncio.get_running_loop().create_future()
         if self.source:
             self.source.pause_receiving()
 
-    def resume_writing(self) -> None:  # noqa: D102
+    def resume_writing(self) -> None:
         if self._full and not self._full.done():
             self._full.set_result(None)
         self._full = None

@@ -1,7 +1,4 @@
-"""Observe one model call as its bytes pass the model proxy, without delaying them.
-
-Keeps at most ``_MOST_KEPT`` bytes of a response; prompts and answers never leave this module.
-"""
+"""Observe one model call as its bytes pass the model proxy, without delaying them."""
 
 from __future__ import annotations
 
@@ -36,10 +33,7 @@ _TO_SNIFF = 16
 
 
 class CallObserver:
-    """Observes the request and the response of one model call, and reports how the call ended.
-
-    Used by one thread, except ``current_call``.
-    """
+    """Observes the request and the response of one model call, and reports how the call ended."""
 
     def __init__(
         self,
@@ -157,10 +151,7 @@ class CallObserver:
         return True
 
     def end_call(self, *, whole: bool, why: str = "") -> None:
-        """Record the end of the call: a ``whole`` response, or a response cut off for the reason ``why``.
-
-        Only the first end counts.
-        """
+        """Record the end of the call: a ``whole`` response, or a response cut off for the reason ``why``."""
         if self._over:
             return
         self._over = True
@@ -184,7 +175,6 @@ class CallObserver:
 
     @property
     def text(self) -> str:
-        """Return the beginning of the model's text."""
         return extract_answer(bytes(self._beginning if self._streamed else self._kept), streamed=self._streamed)
 
     def _known_facts(self, whole: bool, why: str) -> Facts:

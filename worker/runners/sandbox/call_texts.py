@@ -1,7 +1,4 @@
-"""Compare model calls by their texts, to find calls that repeat or continue an earlier call.
-
-Pure. Handles all four API forms alike, because their text fields share a few names.
-"""
+"""Compare model calls by their texts, to find calls that repeat or continue an earlier call."""
 
 from __future__ import annotations
 
@@ -30,10 +27,9 @@ class CallRequest:
     """The parts of a model request that show whether another request repeats or continues it.
 
     Attributes:
-        pieces: hashes of the texts in the last message.
-        last: the last message, if a user wrote it.
-        end: the last text of the last user message, even after a tool result.
-        text: all messages.
+    pieces: hashes of the texts in the last message.
+    last: the last message, if a user wrote it.
+    end: the last text of the last user message, even after a tool result.
     """
 
     opening: int = 0

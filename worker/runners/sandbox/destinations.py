@@ -33,10 +33,7 @@ CONNECT_SECONDS = 20.0
 
 
 class RequestRefused(Exception):
-    """Raised when the model proxy refuses a request. The client gets ``status``, ``kind`` and the message.
-
-    ``word`` names what was not allowed in a model call.
-    """
+    """Raised when the model proxy refuses a request. The client gets ``status``, ``kind`` and the message."""
 
     def __init__(self, status: int, message: str, kind: str = "permission_error", word: str = "") -> None:
         super().__init__(message)
@@ -50,12 +47,12 @@ class Upstream:
     """The model service that a run may use, with the allowed paths and models.
 
     Attributes:
-        paths: paths below ``url`` allowed for POST and HEAD; ``*`` matches a name without a slash.
-        reads: paths allowed for GET.
-        ours: headers set by the proxy, with lower-case names; an empty value removes the agent's header.
-        models: allowed models; empty allows all.
-        allows: further content that a call may have (``model_requests``).
-        socket: unix socket of a service on this machine, such as the tool gateway; its bodies are not checked here.
+    paths: paths below ``url`` allowed for POST and HEAD; ``*`` matches a name without a slash.
+    reads: paths allowed for GET.
+    ours: headers set by the proxy, with lower-case names; an empty value removes the agent's header.
+    models: allowed models; empty allows all.
+    allows: further content that a call may have (``model_requests``).
+    socket: unix socket of a service on this machine, such as the tool gateway; its bodies are not checked here.
     """
 
     url: str
@@ -110,11 +107,9 @@ class AllowedDestinations:
     """The hosts that a run may reach: a model service and further hosts.
 
     Attributes:
-        upstream: the model service; None for none.
-        tools: the run's tool gateway; None for none.
-        hosts: further hosts as ``name:port``; a name may begin with ``*.``.
-        proxy: HTTP proxy for outside connections, as in HTTPS_PROXY.
-        ca: file of additional trusted certificates.
+    hosts: further hosts as ``name:port``; a name may begin with ``*.``.
+    proxy: HTTP proxy for outside connections, as in HTTPS_PROXY.
+    ca: file of additional trusted certificates.
     """
 
     upstream: Upstream | None = None
@@ -217,7 +212,7 @@ def build_tls_context(ca: str) -> ssl.SSLContext:
 
 @functools.lru_cache(maxsize=8)
 def _cached_tls_context(ca: str, _: float) -> ssl.SSLContext:
-    """Return a TLS context, cached by file and modification time because loading certificates takes 20 ms."""
+    """Return a TLS context, cached by file and modification time."""
     return build_tls_context(ca)
 
 

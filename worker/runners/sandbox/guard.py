@@ -2,13 +2,12 @@
 
 Run as ``python -m worker.runners.sandbox.guard FD PID``, with one end of a SOCK_SEQPACKET pair and the worker's process
 id. A separate process is needed because PR_SET_PDEATHSIG fires when the spawning *thread* ends, and because a frozen or
-killed worker cannot stop its agents. When a lease ends, the guard first suspends the agent: if the whole machine was
-frozen, the worker asks the store and may resume the turn.
+killed worker cannot stop its agents. When a lease ends, the guard first suspends the agent, because a frozen worker may
+ask the store and resume the turn.
 
 Each message is one JSON object in one packet. Requests: ``spawn`` and ``record`` (with descriptors), ``extend``,
 ``terminate``, ``mount``, ``unrecorded``. Reports: ``started``; ``mounted``; ``ended`` when the first process has ended;
-finally ``exit`` or ``failed`` when no process is left. The guard has one thread and imports little but the standard
-library.
+finally ``exit`` or ``failed`` when no process is left.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_PAUSE = 0.005
 #: Temporary errors of a machine short of resources.
 _PASSING = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-#: An agent whose lease has ended is suspended for ``DOUBT_SECONDS`` if the guard saw the end late (``_LATE``),
-#: because then the machine was frozen; otherwise for ``_ON_TIME_SECONDS``.
+#: An agent whose lease has ended is suspended for ``DOUBT_SECONDS`` if the machine was frozen (``_LATE``), otherwise
+#: for ``_ON_TIME_SECONDS``.
 DOUBT_SECONDS, _ON_TIME_SECONDS, _LATE, _DOUBT_LOOK = 5.0, 0.5, 0.3, 0.2
 #: Seconds after SIGKILL at which a process is reported as blocked in the kernel.
 _GIVE_UP = 10.0
@@ -87,7 +86,7 @@ class Guard:
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ, self._receive_request)
         self._listen_for_children()
-        # A pidfd reports the worker's death even if a forked child keeps the worker's end of the socket open.
+        # A pidfd reports the worker's death even if a forked child keeps the worker's socket open.
         with contextlib.suppress(OSError):  # kernels without pidfd: rely on the closed socket
             self._selector.register(os.pidfd_open(worker_pid), selectors.EVENT_READ, self._handle_worker_death)
         if os.getppid() != worker_pid:
@@ -280,10 +279,9 @@ class Guard:
             if agent:
                 agent.process.returncode = os.waitstatus_to_exitcode(status)
                 agent.give_up_at = min(agent.give_up_at, time.monotonic() + _GIVE_UP)
-                # Before anything else: if the guard dies with its worker, the next worker reads the end from the
-                # recording.
+                # First: if the guard dies with its worker, the next worker reads the end from the recording.
                 self._note_end(agent)
-                # At once: the worker knows the end even if the guard dies before the leftovers are killed.
+                # At once, even if the guard dies before the leftovers are killed.
                 self._queue_report(agent.mark, event="ended", code=agent.process.returncode, cause=agent.cause)
                 self._send_reports()
 
@@ -314,10 +312,7 @@ class Guard:
         agent.seen.update(found)
 
     def _find_leftovers(self, mark: str) -> dict[int, str]:
-        """Return the remaining processes of a run and orphaned agent processes, each with its process tag.
-
-        These orphans cleared their environment, which no honest program does; they must belong to some agent.
-        """
+        """Return the remaining processes of a run and orphaned ones without environment, by process id."""
         known = {agent.process.pid for agent in self._agents.values() if agent.is_running} | self._given_up
         known |= self._mounting.keys()
         others = self._agents.keys() - {mark}

@@ -1,7 +1,4 @@
-"""Mount files and folders into a sandbox that is already running.
-
-Needs Linux 5.12 or later. Imports little but the standard library.
-"""
+"""Mount files and folders into a sandbox that is already running. Needs Linux 5.12 or later."""
 
 from __future__ import annotations
 
@@ -31,11 +28,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def add_mounts(bubblewrap: int, mounts: Iterable[tuple[str, bool]]) -> None:
     """Mount each path, writable or read-only, under its own name into a bubblewrap process's sandbox.
 
-    Missing paths are left out. Waits until the sandbox is complete. The calling process must have one thread, and must
-    end afterwards: it enters the namespaces of the sandbox. The mounts vanish with the last process of the sandbox.
-
-    Raises:
-        OSError: the sandbox cannot be entered, or a path cannot be mounted.
+    Missing paths are left out. The calling process must have one thread, and must end afterwards: it enters the
+    namespaces of the sandbox. Raises ``OSError``.
     """
     while not (agent := find_agent(bubblewrap)):
         time.sleep(_PAUSE)
@@ -60,11 +54,7 @@ def add_mounts(bubblewrap: int, mounts: Iterable[tuple[str, bool]]) -> None:
 
 
 def find_agent(bubblewrap: int) -> int:
-    """Return the process id of the program in a sandbox, or 0 while the sandbox is incomplete.
-
-    Raises:
-        OSError: the process has ended.
-    """
+    """Return the process id of the program in a sandbox, or 0 while the sandbox is incomplete. Raises ``OSError``."""
     program = Path(f"/proc/{bubblewrap}/exe")
     agents = [agent for first in children_of(bubblewrap) for agent in children_of(first)]
     return next((agent for agent in agents if not program.samefile(f"/proc/{agent}/exe")), 0)

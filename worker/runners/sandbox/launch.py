@@ -19,13 +19,13 @@ from worker.runners.sandbox import bubblewrap, call_log, proxy_client
 from worker.runners.sandbox.agent_process import AgentExit
 from worker.runners.sandbox.bubblewrap import Isolation, SandboxError, SandboxMount
 from worker.runners.sandbox.destinations import TOOLS_PATH, AllowedDestinations, Upstream
-from worker.runners.sandbox.processes import SOURCE_ROOT, AgentProcesses
+from worker.runners.sandbox.guard_client import SOURCE_ROOT, AgentProcesses
 from worker.runners.sandbox.proxy_client import ModelProxy
 from worker.runners.sandbox.resource_usage import ResourceLimits, ResourceUsage
 from worker.runners.sandbox.supervision import LimitReached, RunEnding, Supervision
 
 _PYTHON = dict.fromkeys((sys.base_prefix, sys.prefix))
-#: Mounts for agents that are our own programs: our packages, and Python wherever it is installed.
+#: Mounts for agents that are our own programs.
 OUR_CODE = tuple(SandboxMount(Path(path)) for path in [*_PYTHON, f"{SOURCE_ROOT}/worker", f"{SOURCE_ROOT}/api_client"])
 
 #: Environment that removes the machine's proxies, which a sandbox cannot reach.
@@ -48,14 +48,14 @@ class Launch:
     """Describes the agent process to start: its command, its sandbox and its network access.
 
     Attributes:
-        argv, env, stdin: command, complete environment and input; None: input is written later.
-        binds: mounts besides the system and the agent's folder.
-        needs_sandbox: True if a model chooses the agent's actions, so that it needs a sandbox.
-        outbound: the service behind the model proxy, and other hosts; None for no network.
-        writes: writable folders besides the agent's own.
-        proxy_env, proxy_files: variables (empty removes one) and files used behind a model proxy. There and in
-            ``argv``, ``sandbox.PROXY_URL`` stands for the service's base address.
-        proxy_stdin: builds the input used behind a model proxy from the service's base address.
+    argv, env, stdin: command, complete environment and input; None: input is written later.
+    binds: mounts besides the system and the agent's folder.
+    needs_sandbox: True if a model chooses the agent's actions, so that it needs a sandbox.
+    outbound: the service behind the model proxy, and other hosts; None for no network.
+    writes: writable folders besides the agent's own.
+    proxy_env, proxy_files: variables (empty removes one) and files used behind a model proxy. There and in
+        ``argv``, ``sandbox.PROXY_URL`` stands for the service's base address.
+    proxy_stdin: builds the input used behind a model proxy from the service's base address.
     """
 
     argv: Sequence[str]

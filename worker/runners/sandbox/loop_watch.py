@@ -1,8 +1,4 @@
-"""Watch agents in the event loop, without a thread per run.
-
-The loop reads the agents' output and checks all agents every ``PATIENCE`` seconds. Two threads per process do the
-blocking work: sending orders to the guard, and measuring resource usage.
-"""
+"""Watch agents in the event loop, without a thread per run."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ async def watch_in_loop(supervision: Supervision) -> AgentExit | None:
     """Watch an agent in the event loop until it ends, and return the guard's report.
 
     Returns None if ``Supervision.settled`` is set first. Exceptions of the line callback, and a cancellation, kill the
-    agent and are raised. Call ``Supervision.build_ending`` afterwards, in a thread.
+    agent and are raised.
     """
     loop, process = asyncio.get_running_loop(), supervision.process
     watch, rounds = _AgentWatch(supervision, loop.create_future()), _rounds.get(loop) or _WatchRounds(loop)

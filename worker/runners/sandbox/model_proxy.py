@@ -1,9 +1,8 @@
 """The model proxy: forward model calls from agents to their service, and log how each call ended.
 
-A sandboxed agent uses a unix socket mounted into the sandbox; an agent on the machine's network uses a loopback port
-with a secret path. The proxy adds the API key, which agents do not have. ``CONNECT`` reaches named hosts; other
-requests are refused. All proxies of a worker run in one process, so a frozen worker does not stop its agents;
-``proxy_client`` starts it (``python -m worker.runners.sandbox.model_proxy FD PID``).
+An agent in a sandbox uses a unix socket, an agent on the machine's network a loopback port with a secret path. The
+proxy adds the API key, which agents do not have. ``CONNECT`` reaches named hosts; other requests are refused. All
+proxies of a worker run in one process (``python -m worker.runners.sandbox.model_proxy FD PID``).
 """
 
 from __future__ import annotations
@@ -347,7 +346,7 @@ def _build_headers(upstream: Upstream, request: h11.Request) -> list[tuple[bytes
         dropped |= _KEYS
     kept = [(name, value) for name, value in request.headers if name not in dropped]
     ours = [(name, value.encode()) for name, value in upstream.ours.items() if value]
-    # The proxy reads the response: decompressing costs more than the transfer to the agent saves.
+    # Decompressing costs more than the transfer to the agent saves.
     return [(b"host", upstream.host_header.encode()), *kept, *ours, (b"accept-encoding", b"identity")]
 
 

@@ -1,7 +1,7 @@
-"""Check the body of a model call before it is sent: models, fields, tools and sources. Pure.
+"""Check the body of a model call before it is sent: models, fields, tools and sources.
 
 A body that a service might read differently is refused: it must be one JSON object in UTF-8, without names that differ
-only in case. ``model_requests.toml`` lists the allowed content.
+only in case.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from api_client.contract.settings import Settings, load_settings
 from worker.files import recording
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 from worker.runners.event_reader import AnswerTooLong
-from worker.runners.sandbox import call_log, processes
+from worker.runners.sandbox import call_log, guard_client
 from worker.runners.sandbox.agent_process import AgentExit
+from worker.runners.sandbox.guard_client import AgentProcesses
 from worker.runners.sandbox.launch import Launch, StartedAgent, rebuild_ending, start_agent
 from worker.runners.sandbox.loop_watch import watch_in_loop
-from worker.runners.sandbox.processes import AgentProcesses
 from worker.runners.sandbox.supervision import RunEnding
 
 log = structlog.get_logger()
@@ -30,10 +30,10 @@ class RunReader:
     """The callbacks that turn the output of a run into events and a result.
 
     Attributes:
-        take_line: makes events from one line; must not block.
-        conclude: makes the result after the end; may emit events and block.
-        clear: removes temporary files, whatever the outcome; may block.
-        finished: True once the agent has proven its end, so that it may be killed if it hangs.
+    take_line: makes events from one line; must not block.
+    conclude: makes the result after the end; may emit events and block.
+    clear: removes temporary files, whatever the outcome; may block.
+    finished: True once the agent has proven its end, so that it may be killed if it hangs.
     """
 
     take_line: Callable[[bytes], Iterable[AgentEvent]]
@@ -62,7 +62,7 @@ class ProcessRunner:
     blank_lines = False
 
     def __init__(self, agents: AgentProcesses | None = None, settings: Settings | None = None) -> None:
-        self._agents = agents or processes.shared_processes()
+        self._agents = agents or guard_client.shared_processes()
         self._given = settings
 
     @functools.cached_property
@@ -90,10 +90,7 @@ class ProcessRunner:
         return ""
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Prepare a run and return it, or return a result that explains why the run is impossible.
-
-        The call may block.
-        """
+        """Prepare a run and return it, or return a result that explains why the run is impossible. May block."""
         raise NotImplementedError
 
     def read_back(self, order: Order) -> RunReader | RunResult:
@@ -101,9 +98,9 @@ class ProcessRunner:
         return self.prepare_run(order)
 
     def adopt(self, order: Order) -> RunResult | None:
-        """Return the result of a run that had ended before its worker died, or else None.
+        """Return the result of a run that had ended before its worker died, or else None. May block.
 
-        Accepts only complete runs and runs that ended with a question; any other run is repeated. The call may block.
+        Accepts only complete runs and runs that ended with a question; any other run is repeated.
         """
         found = recording.read_finished(order.directory)
         reading = self.read_back(order) if found else None

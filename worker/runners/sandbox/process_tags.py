@@ -1,7 +1,4 @@
-"""Find and end all processes of one run by the tag in their environment.
-
-Every process that an agent starts inherits the tag, even after a double fork. Imports only the standard library.
-"""
+"""Find and end all processes of one run by the tag in their environment."""
 
 from __future__ import annotations
 
@@ -87,10 +84,7 @@ def inner_process_id(pid: int) -> int:
 
 
 def find_agent_processes(first: int, mark: str) -> set[int]:
-    """Return the ids of an agent's processes: the first process, its descendants, and all processes with its tag.
-
-    Untagged children of the guard are included too; they may belong to other agents.
-    """
+    """Return the ids of an agent's processes: the first process, its descendants, and all processes with its tag."""
     seen = dict(process_tags())
     parents = {pid: parent_of(pid) for pid in seen}
     guard, found = parents.get(first, 0), {pid for pid, found in seen.items() if found == mark or pid == first}

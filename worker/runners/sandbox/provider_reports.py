@@ -1,7 +1,4 @@
-"""Parse how each provider reports the end, the errors and the tokens of a model call.
-
-Only events of a stream that may report an end are parsed.
-"""
+"""Parse how each provider reports the end, the errors and the tokens of a model call."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ _ASKED = frozenset(
     {"function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call"}
 )
 
-#: Fields of a ``ModelCall``, from one event or response.
 Facts = dict[str, Any]
 
 
@@ -63,10 +59,7 @@ def _parse_error(found: object) -> Facts:
 
 
 def _parse_counts(usage: object, *names: str) -> Facts:
-    """Return the token counts from a provider's usage object, read from the fields ``names``.
-
-    In a name, ``+`` adds fields and ``.`` enters an object.
-    """
+    """Return the token counts from a provider's usage object, read from the fields ``names``."""
     found = (sum(max(0, _number_at(usage, name)) for name in words.split("+")) for words in names)
     return {name: amount for name, amount in zip(TOKENS, found, strict=False) if amount}
 
@@ -154,7 +147,7 @@ def _parse_gemini(said: Facts) -> Facts:
 class ProviderForm:
     """The streaming format of one API: which events report the end, an error or tokens.
 
-    Only the last event that contains ``last`` counts, because many services repeat the tokens so far in each event.
+    Only the last event that contains ``last`` counts.
     """
 
     read: Callable[[Facts], Facts]

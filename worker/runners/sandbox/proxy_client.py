@@ -1,8 +1,4 @@
-"""Client of the model proxy process (``model_proxy``).
-
-A separate process serves model calls even while this worker is frozen. A dead process is replaced, but its proxies are
-not: their agents are cut off, and the end of their calls stays unknown.
-"""
+"""Client of the model proxy process, which serves model calls even while this worker is frozen."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ import structlog
 from worker.runners.observed_calls import ModelCall, ModelCallEnd, ObservedCalls
 from worker.runners.sandbox import call_log
 from worker.runners.sandbox.destinations import AllowedDestinations
-from worker.runners.sandbox.processes import SOURCE_ROOT
+from worker.runners.sandbox.guard_client import SOURCE_ROOT
 
 log = structlog.get_logger(__name__)
 
@@ -113,10 +109,7 @@ class ModelProxy:
         return 0
 
     def observed_calls(self, since: int = 0) -> ObservedCalls:
-        """Return the run's model calls without the first ``since``.
-
-        If the proxy is gone, they are read from the call log.
-        """
+        """Return the run's model calls without the first ``since``, from the call log if the proxy is gone."""
         try:
             found = self._doors.send_request("seen", self._number, since)
         except OSError:
@@ -130,10 +123,7 @@ def open_proxy(outbound: AllowedDestinations, calls: Path | None, *, sandboxed: 
     """Open the model proxy of one run, and close it with its connections at the end of the ``with`` block.
 
     ``calls`` is the file of the call log. ``sandboxed`` gives a unix socket; otherwise the address is a secret loopback
-    URL.
-
-    Raises:
-        OSError: the proxy cannot be opened.
+    URL. Raises ``OSError``.
     """
     try:
         doors = _shared_process()

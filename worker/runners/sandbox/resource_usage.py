@@ -1,8 +1,4 @@
-"""Measure the resources of an agent's processes: memory, processes, open files, /tmp, folders.
-
-Measured from outside, every half second, without privileges; usage in between is not seen. The kernel limits open
-files, a sandbox's ``/tmp`` and, unless the worker is root, processes in a sandbox (docs/security.md).
-"""
+"""Measure the resources of an agent's processes from outside: memory, processes, open files, /tmp, folders."""
 
 from __future__ import annotations
 
@@ -32,10 +28,10 @@ class ResourceLimits:
     """The limits on the memory, processes and files of one run. 0 means unlimited.
 
     Attributes:
-        processes: processes and threads together.
-        open_files: open files per process.
-        tmp_mb: size of a sandbox's ``/tmp``, and of its ``/dev/shm``.
-        folder_mb: size of the delivery's folder and HOME.
+    processes: processes and threads together.
+    open_files: open files per process.
+    tmp_mb: size of a sandbox's ``/tmp``, and of its ``/dev/shm``.
+    folder_mb: size of the delivery's folder and HOME.
     """
 
     memory_mb: int = 0
@@ -46,10 +42,7 @@ class ResourceLimits:
 
     @property
     def most_processes(self) -> int:
-        """Return the kernel's limit of processes, twice our own limit.
-
-        Our own limit is reached first, and its violation gets a clear reason.
-        """
+        """Return the kernel's limit of processes, twice our own limit, whose violation gets a clear reason."""
         return 2 * self.processes
 
     @property
@@ -59,7 +52,6 @@ class ResourceLimits:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> ResourceLimits:
-        """Return the limits that the settings specify."""
         return cls(
             memory_mb=settings.limit_memory_mb,
             processes=settings.limit_processes,
@@ -70,10 +62,7 @@ class ResourceLimits:
 
 
 class ResourceUsage:
-    """Measures the memory, processes and files that one run uses, and compares them with the run's limits.
-
-    ``sandboxed`` means that the run has its own ``/tmp``.
-    """
+    """Measures the memory, processes and files that one run uses, and compares them with the run's limits."""
 
     def __init__(self, bounds: ResourceLimits, folders: Sequence[Path] = (), *, sandboxed: bool = False) -> None:
         self._bounds = bounds
@@ -129,10 +118,7 @@ class ResourceUsage:
 
 @dataclass(slots=True)
 class MemoryMeter:
-    """Measures how much memory would become free if some processes ended, not counting program files.
-
-    An exact measurement costs 5 ms per 100 MiB, so it is repeated only after a minute or some growth.
-    """
+    """Measures how much memory would become free if some processes ended, not counting program files."""
 
     _bytes: int = 0
     _resident: int = 0

@@ -1,7 +1,4 @@
-"""Run a program under limits: ``python -S -P -m worker.runners.sandbox.rlimits MEMORY_MB PROGRAM ARGUMENT...``.
-
-Joins standard error to standard output. Imports only the standard library.
-"""
+"""Run a program under limits: ``python -S -P -m worker.runners.sandbox.rlimits MEMORY_MB PROGRAM ARGUMENT...``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Start an agent inside a sandbox: ``python -I -S inside.py SOCKET PORT PROCESSES PROGRAM ARGUMENT...``.
+"""Start an agent inside a sandbox: ``python -I -S sandbox_entry.py SOCKET PORT PROCESSES PROGRAM ARGUMENT...``.
 
-A child process forwards connections from the loopback ``PORT`` to ``SOCKET``, the model proxy; an empty ``SOCKET``
-turns this off. Imports only the standard library.
+A child process forwards connections from the loopback ``PORT`` to ``SOCKET``, the model proxy (empty: none). Standard
+library only.
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ _PIECE = 65_536
 
 
 def main() -> int:
-    """Connect the sandbox to the model proxy, then replace this process by the agent's program.
-
-    Returns an exit code only if that fails.
-    """
+    """Connect the sandbox to the model proxy, then replace this process by the agent's program."""
     proxy_socket, port, processes, *command = sys.argv[1:]
     if proxy_socket:
         _start_forwarder(proxy_socket, int(port))

@@ -27,7 +27,7 @@ _SIGNS = {"=": (_EQUAL, True), "!": (_EQUAL, False), "~": (_ANY_BIT, False)}
 def compile_filter(machine: str) -> bytes:
     """Compile the system call filter for a machine type, or return empty bytes for unknown machines.
 
-    Unknown calls, and calls of another architecture, fail with ENOSYS, for which the C library has fallbacks.
+    Unknown calls fail with ENOSYS, for which the C library has fallbacks.
     """
     if machine not in _MACHINES:
         return b""

@@ -1,7 +1,4 @@
-"""Enforce time limits, stop requests, the lease and output limits on one agent process.
-
-Passes whole lines of output to a callback, without interpreting them.
-"""
+"""Enforce time limits, stop requests, the lease and output limits on one agent process."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ MAX_LINE = 16 * 2**20
 MAX_OUTPUT = 256 * 2**20
 #: Seconds of silence after which a finished agent is killed.
 _TO_EXIT = 5.0
-#: Causes of ending an agent, and failed model calls in a row that are allowed.
+#: Causes of ending an agent, and how many model calls in a row may fail.
 FINISHED, FAILING, MOST_FAILURES = "finished", "its model calls fail, one after the other", 20
 #: Seconds between checks of the model calls.
 _CALLS_SECONDS = 2.0
@@ -65,13 +62,13 @@ class RunEnding:
     """Describes how and why a run ended.
 
     Attributes:
-        exit: the guard's report.
-        cause: why the worker ended it: a stop reason, ``idle``, ``deadline``, ``limit``, or ``finished`` (the work was
-            done, but the process did not exit); empty if it exited itself.
-        detail: the exceeded limit.
-        stderr: the last 4 kB of standard error.
-        sandbox: the isolation; None if never started.
-        observed_calls: the model calls; None without a model proxy.
+    exit: the guard's report.
+    cause: why the worker ended it: a stop reason, ``idle``, ``deadline``, ``limit``, or ``finished`` (the work was
+        done, but the process did not exit); empty if it exited itself.
+    detail: the exceeded limit.
+    stderr: the last 4 kB of standard error.
+    sandbox: the isolation; None if never started.
+    observed_calls: the model calls; None without a model proxy.
     """
 
     exit: AgentExit
@@ -160,10 +157,7 @@ class Supervision:
         return self.build_ending(self.watch_agent())
 
     def watch_agent(self) -> AgentExit:
-        """Watch the agent in this thread until it ends, and return the guard's report.
-
-        An exception of the line callback kills the agent.
-        """
+        """Watch the agent in this thread until it ends, and return the guard's report."""
         try:
             return self._watch_loop()
         except BaseException:
@@ -176,8 +170,7 @@ class Supervision:
     def build_ending(self, ended: AgentExit) -> RunEnding:
         """Return how the run ended, from the guard's report and the observed output. May block.
 
-        Exit code 0 before our order arrived is a normal end: a worker that was frozen finds its lease over before it
-        learns of the end, and only the store knows whether it still holds the turn.
+        Exit code 0 before our order arrived is a normal end, even if a frozen worker finds its lease over.
         """
         if ended.code == 0 and not ended.cause and not self._forgot:
             self._cause = ""
@@ -204,10 +197,7 @@ class Supervision:
             self.enforce_limit(self.find_exceeded())
 
     def take_output(self, piece: bytes) -> None:
-        """Pass the complete lines in a piece of output to the callback ``on_line``.
-
-        Its exceptions are raised, except ``LimitReached``.
-        """
+        """Pass the complete lines in a piece of output to the callback ``on_line``."""
         if self._cause and self._cause != "fenced":  # a fenced agent dies at once, so its output is older
             self._forgot = True
             return  # read on so that the agent does not block, but discard
@@ -265,10 +255,7 @@ class Supervision:
         self.end_agent("limit", grace=0)
 
     def check_limits(self) -> None:
-        """End the agent if a stop request, a time limit or the lease requires it.
-
-        Call this every ``PATIENCE`` seconds.
-        """
+        """End the agent if a stop request, a time limit or the lease requires it. Call every ``PATIENCE`` seconds."""
         now, reason = time.monotonic(), self._find_stop_reason()
         if self._doubts or now - self._checked > 10 * PATIENCE:  # the agent was suspended, or the worker was frozen
             self._heard += now - self._checked
@@ -292,10 +279,7 @@ class Supervision:
         self._check_guard()
 
     def _find_stop_reason(self) -> str:
-        """Return why the agent must stop, or an empty string to continue.
-
-        While the worker is unsure of its lease, the agent continues for some time.
-        """
+        """Return why the agent must stop, or an empty string to continue."""
         self._doubts = self._doubts + 1 if getattr(self._stop, "in_doubt", False) else 0
         return self._stop.reason if self._doubts * PATIENCE > 2 * DOUBT_SECONDS else find_stop_reason(self._stop)
 
@@ -313,10 +297,7 @@ class Supervision:
 
 
 def explain_own_stop(ending: RunEnding, order: Order, evidence: dict[str, Any]) -> Completion | None:
-    """Return the verdict on a run that the worker stopped or could not start, or None for other runs.
-
-    If model calls failed, the verdict has the provider's reason.
-    """
+    """Return the verdict on a run that the worker stopped or could not start, or None for other runs."""
     if ending.finished:
         return None
     if ending.exit.error:

@@ -10,9 +10,9 @@ from pathlib import Path
 from worker.runners.base import Emit, Order, RunResult, config_error
 from worker.runners.event_reader import EventReader, judge_transcript
 from worker.runners.sandbox.bubblewrap import SandboxMount
+from worker.runners.sandbox.guard_client import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.sandbox.launch import OUR_CODE, Launch
 from worker.runners.sandbox.process_runner import PreparedRun, ProcessRunner
-from worker.runners.sandbox.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.sandbox.resource_usage import ResourceLimits
 from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
 from worker.runners.scripted.script import ScriptError, Step, find_steps, load_built_in, load_script
@@ -53,7 +53,6 @@ class ScriptedRunner(ProcessRunner):
             "worker": os.getpid(),
             "steps": steps,
         }
-        # Agents must not see the worker's environment, such as the broker's address.
         launch = Launch(
             argv=[*FAST_PYTHON, "worker.runners.scripted.agent"],
             env={
@@ -75,11 +74,7 @@ class ScriptedRunner(ProcessRunner):
 
 
 def choose_steps(order: Order, root: Path) -> tuple[Step, ...]:
-    """Return the steps of the script that the agent plays in this run.
-
-    Raises:
-        ScriptError: the script is invalid or has no steps for this message.
-    """
+    """Return the steps of the script that the agent plays in this run. Raises ``ScriptError``."""
     rules = load_script(_script_path(root, order.option)) if order.option else load_built_in()
     asked = (message.get("content", "") for message in reversed(order.messages) if message.get("role") == "user")
     return find_steps(rules, next(asked, order.prompt), order.attempt, order.delivery)

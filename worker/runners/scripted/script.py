@@ -46,9 +46,9 @@ class ScriptRule:
     Run ``n`` plays the list ``n`` of steps, and the last list repeats.
 
     Attributes:
-        when: text that the message must contain; empty matches every message.
-        pattern: regular expression used instead of ``when``.
-        by: what counts as a run, ``attempts`` or ``deliveries``.
+    when: text that the message must contain; empty matches every message.
+    pattern: regular expression used instead of ``when``.
+    by: what counts as a run, ``attempts`` or ``deliveries``.
     """
 
     name: str
@@ -72,11 +72,7 @@ def find_steps(script: tuple[ScriptRule, ...], message: str, attempt: int, deliv
 
 
 def load_script(path: Path) -> tuple[ScriptRule, ...]:
-    """Read a script file and return its rules. Unchanged files are not read again.
-
-    Raises:
-        ScriptError: the script is unreadable or invalid.
-    """
+    """Read a script file and return its rules. Unchanged files are not read again. Raises ``ScriptError``."""
     return read_cached(path, parse_script, MAX_SCRIPT, ScriptError)
 
 
@@ -88,8 +84,7 @@ def load_built_in() -> tuple[ScriptRule, ...]:
 def parse_script(text: str, source: str) -> tuple[ScriptRule, ...]:
     """Parse the YAML text of a script and return its rules. Error messages name ``source``.
 
-    Raises:
-        ScriptError: the script is invalid; one line per problem.
+    Raises ``ScriptError`` with one line per problem.
     """
     try:
         rules = yaml.safe_load(text)

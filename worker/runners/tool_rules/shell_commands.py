@@ -83,7 +83,6 @@ def _first_operands(words: tuple[str, ...]) -> list[int]:
 
 
 def _join_words(words: tuple[str, ...]) -> str:
-    # An unknown word may be empty.
     return " ".join(words).replace(f" {ANY}", ANY).replace(f"{ANY} ", ANY)
 
 

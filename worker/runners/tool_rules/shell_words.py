@@ -43,9 +43,9 @@ class ShellCommand(NamedTuple):
     """A simple command of a shell command line.
 
     Attributes:
-        plain: True if only its words determine what it does.
-        stdin: the text it reads; None if unknown.
-        wrapped: True if another command of the line starts it.
+    plain: True if only its words determine what it does.
+    stdin: the text it reads; None if unknown.
+    wrapped: True if another command of the line starts it.
     """
 
     words: tuple[str, ...] = ()
@@ -74,11 +74,7 @@ def read_commands(line: str) -> list[ShellCommand]:
 
 
 def find_parser() -> Path:
-    """Return the path of the program shfmt, which is installed next to Python.
-
-    Raises:
-        FileNotFoundError: shfmt is not installed.
-    """
+    """Return the path of the program shfmt, which is installed next to Python. Raises ``FileNotFoundError``."""
     for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if (program := folder / "shfmt").is_file():
             return program

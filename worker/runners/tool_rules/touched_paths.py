@@ -54,10 +54,7 @@ def _relative_place(path: str, base: str) -> str:
 
 
 def paths_of_tool(tool: str, arguments: Mapping[str, Any], folder: str, *, named: bool) -> Iterator[str]:
-    """Yield the paths that a tool call's arguments name.
-
-    ``named`` skips arguments whose names do not suggest a path.
-    """
+    """Yield the paths that a tool call's arguments name. ``named`` skips arguments not named like paths."""
     searches = bool(_SEARCH_TOOL.search(tool))
     base = next(
         (
@@ -96,10 +93,7 @@ def _pattern_path(text: str) -> str:
 
 
 def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> Iterator[str | None]:
-    """Yield the paths that one shell command reads or writes, for each possible working folder.
-
-    None means any path.
-    """
+    """Yield the paths that one shell command reads or writes, for each possible working folder; None means any path."""
     program, words = program_name(command), command.words[1:]
     if ANY in program or GLOB in program or program in PROGRAMS["blind"] or (not words and ANY in command.words):
         yield None

@@ -1,1 +1,1 @@
-"""Agents whose process waits for the next message of its session, and spares that wait for a new session."""
+"""Agents whose process waits for the next message of its session, and spare processes for new sessions."""

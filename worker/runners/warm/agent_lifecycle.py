@@ -11,10 +11,7 @@ from worker.runners.base import Emit, Order, RunResult, Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmLimits:
-    """The limits on the agent processes that a worker keeps between messages. With ``seconds`` 0, none is kept.
-
-    ``memory_mb`` 0 means unlimited; ``spares`` counts per kind.
-    """
+    """The limits on the agent processes that a worker keeps between messages. With ``seconds`` 0, none is kept."""
 
     seconds: float = 0.0
     processes: int = 16
@@ -53,10 +50,7 @@ class LivingAgent(Protocol):
         ...
 
     def continues(self, order: Order) -> bool:
-        """Return whether the process is alive and knows exactly the conversation that this run continues.
-
-        The call may block.
-        """
+        """Return whether the process is alive and knows exactly the conversation that this run continues. May block."""
         ...
 
     async def answer_message(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
@@ -85,17 +79,14 @@ class WarmRunner(Protocol):
         ...
 
     def compute_launch_key(self, order: Order) -> str:
-        """Return a digest of the options that are fixed when an agent process starts.
+        """Return a digest of the options that are fixed when an agent process starts. May block.
 
-        The digest is empty if no process can be kept. The call may block.
+        The digest is empty if no process can be kept.
         """
         ...
 
     def open_agent(self, order: Order, launch_key: str, stop: Stop) -> LivingAgent | RunResult:
-        """Start an agent process for this run's session and return it, or return an error result.
-
-        The call may block.
-        """
+        """Start an agent process for this run's session and return it, or return an error result. May block."""
         ...
 
 
@@ -103,10 +94,7 @@ class SpareAgent(LivingAgent, Protocol):
     """An agent process that was started in advance, before its session is known."""
 
     def bind_session(self, order: Order, launch_key: str) -> bool:
-        """Assign the process to the run's session. Return False if the process must be closed instead.
-
-        The call may block.
-        """
+        """Assign the process to the run's session. Return False if the process must be closed instead. May block."""
         ...
 
 
@@ -121,13 +109,13 @@ class SpareRunner(Protocol):
     def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
         """Return an example order for each kind of spare process wanted after ``since``, with the time of the request.
 
-        Times are seconds since the epoch. The call may block.
+        Times are seconds since the epoch. May block.
         """
         ...
 
     def open_spare(self, order: Order, part: str, until: float) -> SpareAgent | None:
-        """Start a spare process for runs like ``order`` and return it, or None if that is impossible.
+        """Start a spare process for runs like ``order`` and return it, or None if that is impossible. May block.
 
-        May block. The guard kills the process at ``until``.
+        The guard kills the process at ``until``.
         """
         ...

@@ -32,7 +32,7 @@ _SPARE_BYTES = 128 * _MIB
 _PROGRAM_BYTES = 80 * _MIB
 #: Seconds after which a new session's successor spare process is started, so that the session comes first.
 _LATER = 1.0
-#: Seconds for which an owner's agents beyond the limit stay, because chats that are held at once go on at once.
+#: Seconds for which an owner's agents beyond the limit stay, so that several chats at once can continue.
 _SURPLUS_SECONDS = 10.0
 #: A spare process that ends within this many seconds counts as failed.
 _STILLBORN = 10.0
@@ -75,10 +75,7 @@ class IdleAgents:
     def _find_agent(
         self, runner: WarmRunner, limits: WarmLimits, order: Order, loop: asyncio.AbstractEventLoop
     ) -> tuple[str, LivingAgent | None]:
-        """Return the run's launch key, and the session's idle process or a spare one that now belongs to the session.
-
-        If the session is new, also schedule the start of the next spare process.
-        """
+        """Return the run's launch key, and the session's idle process or a spare one that it takes over."""
         launch_key = runner.compute_launch_key(order)
         living = self.take_agent(order, launch_key) if launch_key else None
         if living or not launch_key or not limits.spares or not isinstance(runner, SpareRunner):
@@ -156,10 +153,7 @@ class IdleAgents:
         return result
 
     def take_agent(self, order: Order, launch_key: str) -> LivingAgent | None:
-        """Remove and return the idle process of the run's session, or None.
-
-        A process that cannot answer the order is ended.
-        """
+        """Remove and return the session's idle process, or None. End a process that cannot answer the order."""
         with self._lock:
             living = self._idle.pop((order.owner, order.session_id), (None,))[0]
         if living is None or (living.launch_key == launch_key and living.continues(order)):
@@ -198,10 +192,7 @@ class IdleAgents:
             return {session: since for session, (_, _, since) in self._idle.items() if session[0]}
 
     def describe_idle(self) -> dict[str, tuple[float, int]]:
-        """Return each idle process's memory in bytes and the time when it became idle, by session.
-
-        Times are seconds since the epoch. Spare processes are named ``(spare 1)`` and so on.
-        """
+        """Return each idle process's memory in bytes and the time when it became idle (epoch seconds), by session."""
         ahead, number = time.time() - time.monotonic(), itertools.count(1)
         with self._lock:
             return {
@@ -235,10 +226,7 @@ class IdleAgents:
         self._closing.submit(lambda: None).result()
 
     def end_surplus(self, owner: str, limits: WarmLimits, idle_seconds: float) -> None:
-        """End an owner's processes beyond the owner's limit that have been idle for some seconds, and return at once.
-
-        The least recently used end first.
-        """
+        """End an owner's processes beyond the limit that have been idle for some seconds, and return at once."""
         with self._lock:
             own = [key for key in self._idle if key[0] == owner]
             since = time.monotonic() - idle_seconds

@@ -1,4 +1,4 @@
-"""Estimate how many spares are wanted, from recent new sessions. Pure."""
+"""Estimates how many spare processes are wanted, from recent new sessions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 
 from worker.runners.warm.agent_lifecycle import WarmLimits
 
-#: After this many failures in a row, no spare is started for as long as a spare would stay idle.
+#: After this many failures in a row, no spare is started for a while.
 _MOST_FAILURES = 2
 
 

@@ -1,8 +1,7 @@
 """Escalation after all attempts have failed: another model first, then a person (ADR-025, decision 3).
 
 Stage 1 gives the task and the issues to another model in a fresh agent session. Stage 2 suspends the turn until a
-person decides. Each stage is bounded and happens at most once; attempts ordered by a person return to that person. An
-answer accepted by a person is marked ``passed_by_human``, because the checks still find errors.
+person decides. Each stage happens at most once.
 """
 
 from __future__ import annotations
@@ -91,7 +90,6 @@ def _escalate(transition: Transition, stage: int, failure: FailedTurn, model: st
 
 def _ask_consultant(turn: Turn, transition: Transition, escalation: Escalation, failure: FailedTurn) -> Transition:
     hints = [format_issue(issue) for issue in failure.issues]
-    # Work outside sessions repeats its task at every fresh start anyway.
     task = turn.request.prompt if find_work(turn.request).in_session else ""
     return replace(
         _escalate(transition, STAGE_CONSULTANT, failure, escalation.model),

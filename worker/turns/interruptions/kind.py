@@ -23,9 +23,8 @@ from worker.runners.base import Order
 class FailedTurn:
     """Describes a turn that is about to fail, for interruptions that ask a person instead.
 
-    Attributes:
-        best: the attempt whose answer counts if a person accepts it.
-        counters: counters that replace the transition's if the turn is handed on.
+    ``best`` is the attempt whose answer counts if a person accepts it; ``counters`` replace the transition's if the
+    turn is handed on.
     """
 
     best: int
@@ -39,9 +38,9 @@ class RunContext:
     """The functions and data that a kind of interruption may use to prepare an agent run.
 
     Attributes:
-        policy: returns the turn's policy file. Raises ``ValueError`` if the file is unknown here.
-        use_up: records that this run uses up the answer, and returns whether it may. Call from a thread.
-        at_end: registers a function to call after the run.
+    policy: returns the turn's policy file. Raises ``ValueError`` if the file is unknown here.
+    use_up: records that this run uses up the answer, and returns whether it may. Call from a thread.
+    at_end: registers a function to call after the run.
     """
 
     turn: Turn
@@ -54,17 +53,14 @@ class RunContext:
 class InterruptionKind:
     """Base class for reasons to suspend a turn until a person answers.
 
-    By default the agent continues with any answer. All methods that return a transition are pure: they change a
-    copy of the transition about to be stored.
+    By default the agent continues with any answer. Methods that return a transition change a copy of the transition
+    about to be stored.
     """
 
     name = ""
 
     def suspend_turn(self, turn: Turn, transition: Transition, interruption: Interruption) -> Transition:
-        """Return the transition that suspends the turn until a person answers.
-
-        If the question already has an answer, the transition queues the agent again at once.
-        """
+        """Return the transition that suspends the turn until a person answers, or reruns an answered turn."""
         fields = (
             transition.fields
             | progress(interruption=interruption, answer_used="")
@@ -100,8 +96,8 @@ class InterruptionKind:
     ) -> Transition:
         """Return the transition that ends a resumed run, with the answered question removed.
 
-        A question stays if the run asks again or the same attempt continues. ``used`` says that the run used up
-        the answer. Without a ``whole`` answer the agent session is dropped too.
+        A question stays if the run asks again or the same attempt continues. ``used``: the run used up the answer.
+        Without a ``whole`` answer the agent session is dropped too.
         """
         if asks_again(transition) or continues_attempt(transition):
             return transition

@@ -21,7 +21,7 @@ from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestio
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
 from api_client.turns.record.transition import Transition
-from worker.runners.approval import ApprovalServer
+from worker.runners.approval_server import ApprovalServer
 from worker.runners.base import Order, ToolOrders
 from worker.turns.interruptions.kind import (
     InterruptionKind,
@@ -67,10 +67,7 @@ class ToolApproval(InterruptionKind):
     def end_run(
         self, turn: Turn, transition: Transition, interruption: Interruption, *, used: bool, whole: bool
     ) -> Transition:
-        """Return the transition that ends a resumed run, with the answered question removed.
-
-        An approved call that never ran is counted and noted.
-        """
+        """Return the transition that ends a resumed run. An approved call that never ran is counted and noted."""
         transition, anew = (
             super().end_run(turn, transition, interruption, used=used, whole=whole),
             asks_again(transition),

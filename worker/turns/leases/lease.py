@@ -1,9 +1,8 @@
 """Leases: a worker owns a turn only while the store confirms the lease.
 
-One thread per process renews all leases in one command, on its own connection with short timeouts, so that neither a
-hanging store nor a busy main loop delays the renewal. The lease also expires by the local clock: without a confirmed
-renewal the agent is suspended before another worker may take the turn. A main loop that stops turning loses its leases
-as well (``LOOP_SECONDS``).
+One thread per process renews all leases in one command, on its own connection, so that neither a hanging store nor a
+busy main loop delays the renewal. The lease also expires by the local clock: the agent is suspended before another
+worker may take the turn. A stuck main loop loses its leases as well.
 """
 
 from __future__ import annotations
@@ -31,26 +30,23 @@ LOOP_SECONDS = 10.0
 #: Renewals per lease, and the share of the lease reserved for stopping the agent.
 _BEATS_PER_LEASE = 4
 _MARGIN = 0.25
-#: Longest wait for a renewal's answer, as a share of the lease; leaves time for a second renewal. Rounds are reported
-#: as slow much earlier (``SLOW_SHARE``).
+#: Longest wait for a renewal's answer, as a share of the lease; leaves time for a second renewal.
 _ANSWER_SHARE = 1 / 3
 #: Delay before retrying an unanswered renewal, as a share of the renewal period.
 _AGAIN_SHARE = 0.1
 
 
 class Lease:
-    """A worker's temporary right to work on a turn.
-
-    Runners poll ``reason`` to end the agent; no agent outlives ``lease_ends``.
-    """
+    """A worker's temporary right to work on a turn. Runners poll ``reason``; no agent outlives ``lease_ends``."""
 
     def __init__(self, claim: LeaseClaim, seconds: float, deadline: float) -> None:
         self.claim = claim
-        #: Whether this worker also carried out the preceding task.
+        #: True if this worker also carried out the preceding task.
         self.continued = False
-        #: What the session-files plug-in notes about the files that it restored or saved for this worker.
+        #: Data of the session-files plug-in about the files that it restored or saved.
         self.stored: Any = None
-        #: A command that may give the turn back is in flight; only its reply tells whether the lease was lost.
+        #: True while a command that may give the turn back is in flight; only its reply tells whether the lease was
+        #: lost.
         self.giving_back = False
         self.deadline = deadline
         self._held_seconds = seconds * (1 - _MARGIN)
@@ -103,10 +99,9 @@ class Lease:
     async def confirm_holder(self, ledger: Ledger) -> None:
         """Ask the store whether this worker still owns the turn, if the lease has expired locally.
 
-        Call this method before touching a folder or starting an agent.
+        Raises ``LeaseLost``.
 
-        Raises:
-            LeaseLost: another worker holds the turn.
+        Call this method before touching a folder or starting an agent.
         """
         if self.lapsed:
             self.record_renewal(await ledger.confirm_lease(self.claim))
@@ -132,7 +127,6 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._keep_renewing, name="leases", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that renews the leases."""
         self._thread.start()
 
     def close(self) -> None:
@@ -195,10 +189,7 @@ class LeaseKeeper:
             planned = max(planned + self._period * (1 if self._answered else _AGAIN_SHARE), time.monotonic())
 
     def _is_loop_alive(self) -> bool:
-        """Return True if the event loop is alive.
-
-        A stuck loop can neither work on its turns nor stop their agents, so their leases must expire.
-        """
+        """Return True if the event loop is alive."""
         stuck = self._turned_at is not None and time.monotonic() - self._turned_at > LOOP_SECONDS
         if stuck and not self._stuck:
             log.error("lease.loop_stuck", worker=self._worker, seconds=LOOP_SECONDS, turns=len(self._leases))

@@ -1,8 +1,7 @@
-"""The reaper: finds turns that no worker holds. One worker process reaps on behalf of all workers.
+"""The reaper: finds turns that no worker holds, announces or reclaims them, and ends cancelled turns.
 
-The reaper announces unclaimed turns, reclaims turns of dead or frozen workers, and ends cancelled turns. Turns are
-reclaimed only after reapers have been looking for one lease without a gap and the store's clock has not jumped, so that
-every holder can renew first after an outage.
+One worker process reaps on behalf of all workers. Turns are reclaimed only after reapers have been looking for one
+lease without a gap, so that every holder can renew first after an outage.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ log = structlog.get_logger()
 
 #: Due turns read at once, and due turns handled at once.
 _READ_AT_MOST, _REAP_AT_MOST = 1000, 100
-#: Rounds left to other reapers after a failed publication, so that another reaper takes over (``CalmPeriod``).
+#: Rounds left to other reapers after a failed publication.
 _STEPS_BACK = 2.0
 #: Seconds between two releases from the fair queue while the reaper is idle.
 _KNOWN_SECONDS = 600.0
@@ -40,10 +39,10 @@ class Reaper:
     """Finds turns that no worker holds, announces their next tasks again, and ends turns that cannot continue.
 
     Args:
-        announce: publishes a task of a turn; returns False if publishing failed. May block.
-        first: publishes a task of a turn that never ran. May block.
-        lost: receives the Celery task and worker of each reclaimed turn.
-        ended: receives each turn that the reaper ended.
+    announce: publishes a task of a turn; returns False if publishing failed. May block.
+    first: publishes a task of a turn that never ran. May block.
+    lost: receives the Celery task and worker of each reclaimed turn.
+    ended: receives each turn that the reaper ended.
     """
 
     def __init__(
@@ -86,10 +85,7 @@ class Reaper:
         await self._ledger.recall_turns()
 
     async def reap_turns(self) -> None:
-        """Handle all turns that are due, unless another process is doing this.
-
-        The grace period may restart with the first turn, because new leases end after the period.
-        """
+        """Handle all turns that are due, unless another process is doing this."""
         if time.monotonic() < self._steps_back_until:
             return
         looked = await self._calm.register_look() if self._another_looks else None
@@ -114,17 +110,14 @@ class Reaper:
         if self._clocks.jumped_back or looked.set_back:
             log.warning("reaper.clock_set_back")
             await self._ledger.recall_turns()
-        # The time limit lets other reapers see that this reaper is alive, even with 100,000 due turns.
+        # The time limit lets other reapers see that this reaper is alive.
         until = time.monotonic() + self._settings.reap_seconds
         while await self._reap_due_turns(int(looked.now * 1000), may_take=may_take) and time.monotonic() < until:
             pass
         await self._ledger.fold_counters()
 
     async def _reap_due_turns(self, now: int, *, may_take: bool) -> bool:
-        """Reap a batch of turns whose deadline has passed. Return True if there may be more.
-
-        Turns whose announcement is postponed do not block others.
-        """
+        """Reap a batch of turns whose deadline has passed. Return True if there may be more."""
         due = await self._backlog.list_due(now, _READ_AT_MOST)
         others = await self._backlog.postpone_waiting(due, now)
         for turn_id in [turn_id for turn_id, _ in due if turn_id in others][:_REAP_AT_MOST]:

@@ -1,9 +1,7 @@
 """Keeps Sentinel from promoting a replica that lags behind, for ``HELIX_DURABILITY=replicated``.
 
-A server with ``replica-priority 0`` is never promoted. The master receives the priority 0 with each acknowledgement
-(``api_client.store``), so a returning old master cannot be promoted. Here a replica gets the priority 0 as soon as the
-replica lags, and loses it after catching up with the master's previous offset. While the master is away priorities stay
-unchanged.
+A server with ``replica-priority 0`` is never promoted. The master always has the priority 0, a replica while it lags.
+While the master is away priorities stay unchanged.
 """
 
 from __future__ import annotations
@@ -34,10 +32,8 @@ Info = Mapping[str, Any]
 def choose_priority(replica: Info, address: tuple[str, int], master: Info, offset: int) -> int:
     """Return the ``replica-priority`` that lets Sentinel promote a replica only if it is up to date.
 
-    Args:
-        address: the replica's address in the master's list.
-        master: the master's ``INFO replication``, read after the replica's.
-        offset: the master's offset one look earlier; 0 if unknown.
+    ``address`` is the replica's in the master's list, ``master`` the master's ``INFO replication``, read after the
+    replica's, and ``offset`` the master's offset one look earlier (0 if unknown).
     """
     online = any(
         each.get("state") == "online" and (str(each.get("ip")), int(each.get("port", 0))) == address

@@ -1,7 +1,6 @@
-"""A worker's heartbeat, which shows that the worker still takes messages.
+"""A worker's heartbeat, which shows the supervisor and operators that the worker still takes messages.
 
-The supervisor reads the heartbeat from a file, operators from the store. After a broker outage a Celery worker can be
-alive, answer, and still consume nothing (celery #8030 and others).
+After a broker outage a Celery worker can be alive, answer, and still consume nothing (celery #8030 and others).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from api_client.store.connection import SingleConnection
 from api_client.workers.own_report import OwnReport
 from worker.agents.model_availability import ModelAvailability
 from worker.files.spreading import spread_folders
-from worker.turns.leases.host import Host
+from worker.turns.leases.machine_health import Host
 from worker.turns.loops.threads import ShortWorkPool
 
 log = structlog.get_logger()
@@ -46,8 +45,7 @@ _BEAT_SECONDS, _REPORT_SECONDS, _QUEUES_SECONDS = 2.0, 5.0, 15.0
 class Liveness:
     """Tells a stalled worker from an idle or fully occupied worker. Times are monotonic seconds.
 
-    A worker is stalled if for ``limit`` seconds messages waited and a slot was free, but the worker took no
-    message. A failed request to the broker restarts the time.
+    A worker is stalled if for ``limit`` seconds messages waited and a slot was free, but the worker took no message.
     """
 
     limit: float
@@ -57,9 +55,8 @@ class Liveness:
     def record_look(self, now: float, *, taken: int, free: int, waiting: int | None) -> bool:
         """Record an observation of the worker. Return True if the worker is stalled.
 
-        Args:
-            taken: messages taken since the start.
-            waiting: the number of waiting messages; None if the broker is away.
+        ``taken`` counts messages since the start; ``waiting`` is the number of waiting messages, None if the broker is
+        away.
         """
         if taken != self._taken or free <= 0 or not waiting:
             self._taken, self._since = taken, None
@@ -94,10 +91,7 @@ class WorkerActivity:
 
 
 class WorkerHeartbeat:
-    """Reports regularly to the supervisor and the operators that a worker is alive.
-
-    ``recall`` makes all turns due.
-    """
+    """Reports regularly to the supervisor and the operators that a worker is alive."""
 
     def __init__(
         self,
@@ -133,7 +127,6 @@ class WorkerHeartbeat:
         self._ordered = ""
         self._started, self._ahead = time.time(), 0.0  # the store's clock minus ours, as of the last report
         self._sessions_dir = settings.sessions_dir
-        # Workers that share an object store need not share the folder.
         self._sessions = hashlib.sha256(settings.files.encode()).hexdigest()[:16] if settings.files else ""
         self._queues_seen_at = self._reported_at = float("-inf")
         self._stalled = False
@@ -144,10 +137,7 @@ class WorkerHeartbeat:
         await self._own.sign_off(replace(self._report, at=self._to_store_time(time.time())))
 
     async def poll(self) -> None:
-        """Touch the file that the supervisor watches, obey an operator's order, and report to the store if due.
-
-        Most polls ask the store for orders only, so that thousands of idle workers cost it little.
-        """
+        """Touch the file that the supervisor watches, obey an operator's order, and report to the store if due."""
         sick, models = await self._threads.run_work(lambda: (self._host.probe_if_due(), self._ability.check_if_due()))
         try:
             self._ordered = await self._own.read_order()

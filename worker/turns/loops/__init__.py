@@ -1,1 +1,1 @@
-"""The loops and threads of a worker process. Its event loop has a separate thread: the main one is Celery's."""
+"""The event loops and threads of a worker process, whose main thread belongs to Celery."""

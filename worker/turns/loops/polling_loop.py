@@ -22,8 +22,7 @@ _LEAVE_SECONDS = 2.0
 class Watcher(Protocol):
     """Interface for objects that a worker process polls regularly, such as the heartbeat or the reaper.
 
-    Attributes:
-        seconds: the time until the next poll; 0 disables polling.
+    ``seconds`` is the time until the next poll; 0 disables polling.
     """
 
     name: str

@@ -12,10 +12,7 @@ _SHOWN_SECONDS = 60.0
 
 
 class Rounds:
-    """Measures how long the rounds of periodic work take, to detect slow rounds. Thread-safe.
-
-    A round longer than ``limit`` is slow.
-    """
+    """Measures how long the rounds of periodic work take, to detect rounds slower than ``limit``. Thread-safe."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
@@ -24,9 +21,9 @@ class Rounds:
         self.slow = False
 
     def record_round(self, ended_at: float, seconds: float) -> bool:
-        """Record a round that took ``seconds``. Return True if this round is slow and the last round was not.
+        """Record a round that took ``seconds`` and ended at ``ended_at`` (``time.monotonic()``).
 
-        ``ended_at`` is a ``time.monotonic()`` value.
+        Return True if this round is slow and the last round was not.
         """
         with self._lock:
             self._rounds.append((ended_at, seconds))

@@ -59,11 +59,7 @@ class Threads:
         return await self._loop.run_in_executor(pool, functools.partial(context.run, work, *args, **kwargs))
 
     def run_in_loop(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
-        """Run a coroutine in the event loop from a thread of a pool, and return the result.
-
-        Raises:
-            TimeoutError: the coroutine took longer than ``seconds``.
-        """
+        """Run a coroutine in the event loop from a thread of a pool, and return the result. Raises ``TimeoutError``."""
         assert self._loop is not None, "asked outside of any work"  # noqa: S101 - a fact for the type checker
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
@@ -82,8 +78,7 @@ _Done = tuple["asyncio.Future[Any]", object, BaseException | None]
 class ShortWorkPool:
     """A thread pool for calls so short that the overhead of ``ThreadPoolExecutor`` would dominate.
 
-    A call costs 5 us of processor time, against 15 to 40 us (``python -m tests.lab.bench.threads``). The threads
-    are daemons, so the process may exit in the middle of their work.
+    The threads are daemons, so the process may exit in the middle of their work.
     """
 
     def __init__(self, most: int, name: str) -> None:

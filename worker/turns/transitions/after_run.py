@@ -188,10 +188,7 @@ def _attempt_facts(
 def _next_model(
     turn: Turn, completion: Completion, fallbacks: Mapping[str, Sequence[str]], transient_retries: int
 ) -> str:
-    """Return the model that takes over after an error of the model's service, or an empty string.
-
-    Temporary errors are retried first. A rate limit (429, 529) may last, so another model takes over at once.
-    """
+    """Return the model that takes over after an error of the model's service, or an empty string."""
     if completion.verdict is not Verdict.ERROR or completion.fault is None or turn.stage or turn.interruption:
         return ""
     if completion.kind in _PASSING and not completion.busy and turn.transients < transient_retries:
@@ -226,8 +223,7 @@ def _add_service_report(transition: Transition, completion: Completion) -> Trans
 def classify_service(completion: Completion) -> str:
     """Classify a model's service after a run as answered, limited, spent or failed, or "" if unknown.
 
-    Only errors that the request did not cause are failures: 5xx and lost connections. Rate limits (429, 529), an empty
-    account, a bad request and a refusal are answers of a working service.
+    Only errors that the request did not cause are failures: 5xx and lost connections.
     """
     if completion.out_of_credit:
         return "spent"
@@ -241,8 +237,7 @@ def classify_service(completion: Completion) -> str:
 def _usage_before_run(turn: Turn, adopted: int) -> tuple[int, int]:
     """Return the tokens and cost charged to a turn before this run, without the estimates for lost runs.
 
-    The reaper charges lost runs by estimate; these charges are removed once an adopted run reports its real usage.
-    Workers that lost the turn after the adopted run started no agent.
+    The reaper charges lost runs by estimate, until an adopted run reports its real usage.
     """
     lost = min(turn.strikes, turn.delivery - adopted) if adopted else 0
     tokens, cost = turn.request.reserve
@@ -277,8 +272,7 @@ def _hand_over(turn: Turn, chain_task: ChainTask, reason: str, usage: Usage) -> 
 def _redeliver_stopped_run(ended: _FinishedRun, stop: str, usage: Usage, strikes: int) -> Transition:
     """Return the transition that repeats an attempt whose run was stopped for a reason outside the agent.
 
-    A worker that shuts down hands the turn over at once. After a lost lease or a dead guard each further run waits
-    longer. After ``MOST_HAND_OVERS`` hand-overs, or ``strikes`` killed runs, the turn ends as an error.
+    After ``MOST_HAND_OVERS`` hand-overs, or ``strikes`` killed runs, the turn ends as an error.
     """
     turn, chain_task, completion = ended.turn, ended.chain_task, ended.result.completion
     if stop == "shutdown":
@@ -310,10 +304,7 @@ def give_back_task(turn: Turn, chain_task: ChainTask, reason: str) -> Transition
 
 
 def retry_without_files(turn: Turn, chain_task: ChainTask, reason: str) -> Transition:
-    """Return the transition that repeats a task later because session files could not be loaded or saved.
-
-    A finished run has cost money, so its turn waits until its deadline.
-    """
+    """Return the transition that repeats a task later because session files could not be loaded or saved."""
     number = turn.handed_over + 1
     if number > MOST_HAND_OVERS and turn.state is TurnState.RUNNING:
         return fail_unvalidated(chain_task, reason, "files_unavailable")
@@ -328,17 +319,13 @@ def explain_stopped_turn(turn: Turn, outcome: Outcome) -> Answer:
 
 
 def _retry_later(ended: _FinishedRun, delays: Delays) -> Transition:
-    """Return the transition that retries an attempt after a temporary error, or fails the turn if time is short.
-
-    The retry continues text that the error interrupted. A rate limit does not count as an error.
-    """
+    """Return the transition that retries an attempt after a temporary error, or fails the turn if time is short."""
     turn, chain_task, result, completion = ended.turn, ended.chain_task, ended.result, ended.result.completion
     delay = delay_after(completion, turn.transients, delays)
     if delay is None:
         wait, left = completion.retry_after, max(0.0, delays.left)
         asked = f"the service asks to wait {wait:.0f} s, and the turn has {left:.0f} s left"
         return ended.fail_with_error(f"{completion.reason}; {asked}")
-    # A resumed run continues its agent session instead.
     may = find_turn_policy(turn).go_on and completion.kind is ErrorKind.TRANSIENT and not turn.interruption
     text = result.text if may else ""
     goes_on = len(trim_partial_marks(text)) >= LEAST

@@ -12,10 +12,7 @@ MOST_HAND_OVERS, _LONGEST_SECONDS = 8, 60.0
 
 
 def hand_over_delay(number: int) -> float:
-    """Return how many seconds to wait before an attempt is handed over for the ``number``-th time.
-
-    The delay doubles from 1 second up to 60 seconds, so that an overloaded worker can recover.
-    """
+    """Return how many seconds to wait before an attempt is handed over for the ``number``-th time."""
     return min(2.0 ** (number - 1), _LONGEST_SECONDS)
 
 
@@ -23,9 +20,8 @@ def hand_over_delay(number: int) -> float:
 class Delays:
     """The limits for the retry delays of a turn, in seconds.
 
-    Attributes:
-        first: the delay after the first passing error; each further error doubles the delay.
-        left: the time until the turn's deadline.
+    ``first`` is the delay after the first passing error and doubles with each further one; ``left`` is the time until
+    the turn's deadline.
     """
 
     first: float

@@ -21,11 +21,7 @@ def suspend_turn(turn: Turn, transition: Transition, interruption: Interruption)
 def resume_turn(turn: Turn, number: int, best: AttemptRecord | None) -> Transition:
     """Return the transition that resumes a suspended turn according to a person's decision.
 
-    Args:
-        best: the attempt proposed for acceptance, if any.
-
-    Raises:
-        ValueError: the turn has no open question, or no decision.
+    ``best`` is the attempt proposed for acceptance. Raises ``ValueError`` without an open question or a decision.
     """
     interruption, decision = turn.interruption, turn.decision
     if interruption is None or decision is None:

@@ -12,9 +12,7 @@ from api_client.turns.record.transition import Transition
 class ValidatedRun:
     """A run and the verdict on its answer, stored together in one transition.
 
-    Attributes:
-        verdict: the transition after validating the answer.
-        transition: the combined transition of the run and the verdict.
+    ``verdict`` is the transition after validating the answer.
     """
 
     verdict: Transition
@@ -22,10 +20,7 @@ class ValidatedRun:
 
     @classmethod
     def of(cls, run: Transition, verdict: Transition, validation_ms: int = 0) -> ValidatedRun:
-        """Combine the transition of a run with the transition of its verdict.
-
-        ``validation_ms`` is the time between them.
-        """
+        """Combine the transition of a run with the transition of its verdict."""
         counters = dict(run.counters)
         for name, by in verdict.counters.items():
             counters[name] = counters.get(name, 0) + by

@@ -39,10 +39,7 @@ def count_rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue],
 
 
 def _error_labels(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[str], set[str]]:
-    """Return the validators and the issue codes of errors, for metrics. Unknown names share one label.
-
-    An error without a validator, such as a refused file, counts by its code only.
-    """
+    """Return the validators and the issue codes of errors, for metrics. Unknown names share one label."""
     errors = [issue for issue in issues if issue.is_error]
     if find_work(turn.request).has_fixed_codes:
         return {issue.validator for issue in errors}, {issue.code for issue in errors}

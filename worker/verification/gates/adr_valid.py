@@ -17,10 +17,7 @@ MAX_ADR = 2 * 2**20
 
 
 def check_adrs(options: Mapping[str, Any], site: GateContext) -> Iterator[ValidationIssue]:
-    """Yield the problems of the architecture decision records (ADRs) in the output of a phase.
-
-    The option ``files`` names the ADRs; default: all files named ADR-*.md. A missing ADR is a problem, too.
-    """
+    """Yield the problems of the architecture decision records (ADRs) in the output of a phase."""
     named = tuple(options.get("files", ()))
     found = named or tuple(path for path in site.tree.files if _is_adr_file(path))
     if not found:

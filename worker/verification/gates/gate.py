@@ -21,9 +21,9 @@ class GateContext:
     """The input of a quality gate that checks the output of a phase, such as its files and the time limit.
 
     Attributes:
-        stop: stops running programs when its reason is set.
-        mark: process tag of the programs that gates start.
-        scratch: folder for copies of the output; None: the system's temporary folder.
+    stop: stops running programs when its reason is set.
+    mark: process tag of the programs that gates start.
+    scratch: folder for copies of the output; None: the system's temporary folder.
     """
 
     phase: Phase
@@ -44,9 +44,7 @@ Gate = Callable[[Mapping[str, Any], GateContext], Iterable[ValidationIssue]]
 class GateResult:
     """The issues that a quality gate found, or the reason why the gate did not run.
 
-    Attributes:
-        gate: type of the gate; for a command gate with a name, ``command:NAME``.
-        skipped: why the gate did not run, or empty.
+    ``gate`` is the gate's type, or ``command:NAME``; ``skipped`` says why the gate did not run.
     """
 
     gate: str
@@ -60,7 +58,6 @@ class GateResult:
         return not self.skipped and not any(issue.is_error for issue in self.issues)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as a JSON-ready dict."""
         return {
             "gate": self.gate,
             "passed": self.passed,
@@ -87,16 +84,13 @@ class GateReport:
 
     @property
     def issues(self) -> tuple[ValidationIssue, ...]:
-        """Return the issues that all gates found."""
         return tuple(issue for result in self.results for issue in result.issues)
 
     @property
     def checks_passed(self) -> tuple[str, ...]:
-        """Return the names of the quality gates that passed."""
         return tuple(result.gate for result in self.results if result.passed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as a JSON-ready dict."""
         return {
             "passed": self.passed,
             "stopped": self.stopped,

@@ -1,4 +1,4 @@
-"""The issue codes of gates from ``codes.toml``. A test compares the codes with docs/WORKFLOW-SYSTEM.md."""
+"""The issue codes of gates, loaded from ``gate_codes.toml``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,5 @@ CODES = load_codes(__file__)
 
 
 def build_gate_issue(code: str, locale: str, /, *, file: str = "", line: int = 0, **values: object) -> ValidationIssue:
-    """Build an issue with the severity and the texts of an issue code of quality gates.
-
-    Raises:
-        KeyError: the code is unknown, or a value of its text is missing.
-    """
+    """Build an issue with the severity and the texts of an issue code of quality gates. Raises ``KeyError``."""
     return build_issue(CODES[code], code, locale, file=file, line=line, part="", **values)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.runners.base import Stop
-from worker.runners.sandbox import bubblewrap, processes
+from worker.runners.sandbox import bubblewrap, guard_client
 from worker.runners.sandbox.agent_process import AgentProcess
 from worker.runners.sandbox.bubblewrap import SandboxMount
-from worker.runners.sandbox.processes import FAST_PYTHON, SOURCE_ROOT
+from worker.runners.sandbox.guard_client import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.sandbox.resource_usage import ResourceLimits, ResourceUsage
 from worker.runners.sandbox.rlimits import CANNOT_RUN
 from worker.runners.sandbox.supervision import RunEnding, Supervision
@@ -41,9 +41,9 @@ class GateProgramResult:
     """The result of a program that a gate ran: its exit code, or why it was stopped or did not start.
 
     Attributes:
-        code: exit code; negative for a signal; None if unknown.
-        cause: ``deadline``, ``idle`` or ``limit`` if the program was stopped, else empty.
-        error: why the program could not be started, or empty.
+    code: exit code; negative for a signal; None if unknown.
+    cause: ``deadline``, ``idle`` or ``limit`` if the program was stopped, else empty.
+    error: why the program could not be started, or empty.
     """
 
     code: int | None
@@ -89,21 +89,21 @@ def run_program(
     """Run a program until it ends, and return the result.
 
     Args:
-        stop: stops the program when its reason is set.
-        mark: process tag; default: a random tag.
-        home: HOME and temporary folder, created if missing.
-        fence: sandbox of the program; None: no sandbox.
-        own: the folder visible in the sandbox; default: ``directory``, writable.
+    stop: stops the program when its reason is set.
+    mark: process tag; default: a random tag.
+    home: HOME and temporary folder, created if missing.
+    fence: sandbox of the program; None: no sandbox.
+    own: the folder visible in the sandbox; default: ``directory``, writable.
 
     Raises:
-        SandboxError: a sandbox is required and cannot be created.
-        CheckInterrupted: ``stop`` was set, the lease ended or ``deadline`` passed; the processes are gone.
+    SandboxError: a sandbox is required and cannot be created.
+    CheckInterrupted: ``stop`` was set, the lease ended or ``deadline`` passed; the processes are gone.
     """
     limits, stop, bounds = limits or ProgramLimits(), stop or StopRequest(), fence.bounds if fence else ResourceLimits()
     if home is not None:
         home.mkdir(exist_ok=True)
     command = [*FAST_PYTHON, "worker.runners.sandbox.rlimits", str(limits.memory_mb), *argv]
-    process = processes.shared_processes().spawn_agent(
+    process = guard_client.shared_processes().spawn_agent(
         fence.wrap_command(command, directory, own or SandboxMount(directory, writable=True)) if fence else command,
         mark=mark or f"gate-{uuid.uuid4().hex}",
         env={**build_environment(home), "PYTHONPATH": SOURCE_ROOT},

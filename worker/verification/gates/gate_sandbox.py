@@ -1,8 +1,4 @@
-"""The sandbox of gates' programs.
-
-A gate's program executes files that an agent wrote. Without a sandbox only an operator's phases may run programs
-(docs/security.md).
-"""
+"""The sandbox of gates' programs, which execute files that an agent wrote (docs/security.md)."""
 
 from __future__ import annotations
 
@@ -64,16 +60,12 @@ class GateSandbox:
 
     @property
     def sandboxed(self) -> bool:
-        """Return True if programs run inside a sandbox."""
         return self.mode != "off" and not self.obstacle
 
     def wrap_command(self, argv: Sequence[str], cwd: Path, own: SandboxMount) -> list[str]:
-        """Return the command line that runs a program inside the sandbox.
+        """Return the command line that runs a program inside the sandbox. Raises ``SandboxError``.
 
         ``own`` is the folder of the program and, if writable, the only writable folder.
-
-        Raises:
-            SandboxError: a sandbox is required and cannot be created.
         """
         if problem := self.explain_refusal(""):
             raise SandboxError(problem)

@@ -1,7 +1,6 @@
 """Parses the files of a phase's output in a separate process, since a parser may hang or crash.
 
-Run by path, with the order as JSON on standard input, so that only parsers are imported. Writes JSON lines: ``{"begin":
-file}`` before each file, then each fault with code, line and values.
+Writes JSON lines: ``{"begin": file}`` before each file, then each fault with code, line and values.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ class OutputTree:
     """The files and links found below a folder, with paths relative to the folder.
 
     Attributes:
-        files: sizes of the regular files that have no other hard link.
-        leaving: symbolic links to targets outside the folder.
-        others: everything else except folders.
+    files: sizes of the regular files that have no other hard link.
+    leaving: symbolic links to targets outside the folder.
+    others: everything else except folders.
     """
 
     directory: Path
@@ -41,9 +41,7 @@ class OutputTree:
 def scan_tree(directory: Path) -> OutputTree:
     """List everything below a folder, and return the resulting tree.
 
-    Raises:
-        OutputTooLarge: the content exceeds a limit of this module.
-        OSError: the folder is missing or a link.
+    Raises ``OutputTooLarge``, or ``OSError`` if the folder is missing or a link.
     """
     files: dict[str, int] = {}
     leaving: list[str] = []

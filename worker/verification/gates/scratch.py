@@ -1,7 +1,4 @@
-"""Temporary folders for copies of an output.
-
-The kernel releases the lock of a folder when its process dies; the next verification removes unlocked folders.
-"""
+"""Temporary folders for copies of an output, locked while their process lives."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ PREFIX = "helix-verify-"
 
 @contextlib.contextmanager
 def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Yield a new temporary folder, which is removed afterwards.
-
-    The default parent is the system's temporary folder.
-    """
+    """Yield a new temporary folder, which is removed afterwards."""
     place = parent or Path(tempfile.gettempdir())
     place.mkdir(parents=True, exist_ok=True)
     sweep_scratch(place)

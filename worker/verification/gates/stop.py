@@ -45,10 +45,7 @@ class _CombinedStop:
 
 
 async def run_in_thread(work: Callable[[Stop], T], stop: Stop | None = None) -> T:
-    """Run blocking work in a thread and return the result. On cancellation, stop the work and wait for its end.
-
-    ``work`` gets a stop request that is set on cancellation or when ``stop`` is set.
-    """
+    """Run blocking work in a thread and return the result. On cancellation, stop the work and wait for its end."""
     either = _CombinedStop(stop or StopRequest())
     running = asyncio.ensure_future(asyncio.to_thread(work, either))
     try:

@@ -28,10 +28,7 @@ _MAX_LINES = 50_000
 
 
 def check_syntax(options: Mapping[str, Any], site: GateContext) -> Iterator[ValidationIssue]:
-    """Parse each file of a known type in another process, and yield an issue for each syntax error.
-
-    The option ``ignore`` lists patterns of files to skip.
-    """
+    """Parse each file of a known type in another process, and yield an issue for each syntax error."""
     ignore = tuple(options.get("ignore", ()))
     waiting = []
     for path, size in site.tree.files.items():
@@ -68,7 +65,6 @@ def check_syntax(options: Mapping[str, Any], site: GateContext) -> Iterator[Vali
             return
         if not last:
             raise OSError(f"the files could not be parsed: {ran.error or ran.problem or ran.last_line}")
-        # This file crashed the parser; continue with the next file.
         yield build_gate_issue("CANNOT_PARSE", site.locale, file=last, problem=ran.problem or f"parser: {ran.code}")
         waiting = waiting[waiting.index(last) + 1 :]
 

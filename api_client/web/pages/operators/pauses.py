@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from api_client.contract.errors import BadRequest
 from api_client.contract.owners import parse_owner
-from api_client.figures.spans import parse_time_span
+from api_client.figures.time_spans import parse_time_span
 from api_client.pauses.pause import Pause
 from api_client.resources.pauses import PAUSES
 from api_client.web.identity.access import require_operator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from api_client.actions import order_worker
 from api_client.contract.worker_order import WorkerOrder
+from api_client.operator_actions import order_worker
 from api_client.resources.workers import WORKERS
 from api_client.web.identity.access import require_operator
 from api_client.web.pages.rendering import page_router, redirect

@@ -1,4 +1,4 @@
-"""Policy replays, which say what a policy would have decided about recorded answers: their list, and a page of each."""
+"""Pages of policy replays, which say what a policy would have decided about recorded answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Turn
-from api_client.policies.replays import PolicyReplays
+from api_client.policies.policy_replays import PolicyReplays
 from api_client.web.errors import ApiError
 from api_client.web.pages.page_part import PagePart
 from api_client.web.pages.rendering import page_router, render_for_visitor

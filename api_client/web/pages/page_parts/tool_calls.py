@@ -1,4 +1,4 @@
-"""The tool calls of a turn on the turn's page, as the tool gateway's call log has them."""
+"""The tool calls of a turn, on the turn's page."""
 
 from __future__ import annotations
 

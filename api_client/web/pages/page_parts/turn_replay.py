@@ -1,4 +1,4 @@
-"""The replay of a turn on the turn's page: a button, a form for a changed replay, and links between both turns."""
+"""The replay of a turn on the turn's page: buttons, and links between both turns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_client.contract.turn import Turn
 from api_client.policies.turn_replays import REPLAY_OF, derive_replay_id
 from api_client.turn_actions.replay import ReplayAction
 from api_client.web.errors import ApiError
-from api_client.web.intake.turn_actions import act_for_caller
+from api_client.web.intake.caller_actions import act_for_caller
 from api_client.web.pages.page_part import PagePart
 from api_client.web.pages.rendering import page_router, redirect
 from api_client.web.pages.visitor import CheckedForm, CheckedLongForm, CurrentVisitor, Visitor, explain_missing_token

@@ -14,7 +14,7 @@ from tests.lab.bench.turns.plan import Plan
 from tests.lab.bench.turns.rows import CHAIN, ROWS, WAITING, Row
 from tests.lab.bench.turns.running import Running
 from tests.ports import free_port
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 Say = Callable[[str], None]
 #: Turns before the first that count: pools are filled, code is loaded.

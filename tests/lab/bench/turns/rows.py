@@ -11,7 +11,7 @@ from api_client.contract.settings import Settings
 from tests.inline import offer
 from tests.lab.bench.load import work
 from tests.lab.bench.turns.peers_home import ROOT
-from worker.processes import programs
+from worker.processes import own_programs
 
 #: The yardstick of every ratio: what the design card asks for, in plain Celery.
 CHAIN = "celery-chain"
@@ -129,7 +129,7 @@ def environment(row: Row, directory: Path, url: str, durability: str, *, waiting
         durability=durability,
         models={"bench": f"{'inline_folder' if row.folder else 'inline'}:{script}"},
     )
-    environ = programs.build_environ(settings) | (row.more if waiting else {})
+    environ = own_programs.build_environ(settings) | (row.more if waiting else {})
     offer(environ)
     environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), environ["PYTHONPATH"]])
     return environ

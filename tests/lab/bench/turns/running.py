@@ -16,7 +16,7 @@ import redis
 from tests.lab.bench.load import work
 from tests.lab.bench.turns.costs import cpu_ms, family, machine_busy_ms, pss_mb, store_costs
 from tests.lab.bench.turns.rows import Row, client_command, environment, worker_command
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 #: A worker that has answered no turn after this time is broken.
 _READY_SECONDS = 90.0

@@ -25,7 +25,7 @@ from worker.enforcement import ResponseEnforcer
 from worker.enforcement.policies import PolicySubject, choose_rules, read_policy
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators import services
-from worker.external import provide_services
+from worker.external.local_services import provide_services
 
 FAULTS = ("hangs", "raises", "eats memory")
 MEMORY_MB = 64

@@ -24,7 +24,7 @@ from worker.enforcement.repair import repair_answer
 from worker.enforcement.rules import RULES, Rule
 from worker.enforcement.rules.codes import RULE_CODES
 from worker.enforcement.validators import services
-from worker.external import provide_services
+from worker.external.local_services import provide_services
 
 ROOT = Path(__file__).parents[4]
 PAGES = ROOT / "docs" / "rules"

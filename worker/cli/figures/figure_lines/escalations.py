@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from api_client.figures import Stats
+from api_client.figures.statistics import Stats
 
 
 def describe_figures(stats: Stats) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Comparison of a new policy with the recorded decisions on finished turns. Pure."""
+"""Comparison of a new policy with the recorded decisions on finished turns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ JUDGED = frozenset({"accept", "retry", "fallback", "fail", HANDED_ON})
 class RecordedAttempt:
     """An attempt recorded in a finished turn, to which another policy can be applied.
 
-    Attributes:
-        decision: one of ``JUDGED``, or another value if the answer was never validated.
-        feedback: the prompt of the next attempt.
-        files, issues: files of the answer that still exist, and their issues.
+    ``decision`` is one of ``JUDGED``, or another value if the answer was never validated; ``feedback`` is the prompt of
+    the next attempt.
     """
 
     text: str
@@ -58,10 +56,7 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ChangedDecision:
-    """An answer on which the old and the new policy disagree.
-
-    ``rules`` are the rules that reject the answer now.
-    """
+    """An answer on which the old and the new policy disagree. ``rules`` reject the answer now."""
 
     turn_id: str
     attempt: int
@@ -72,10 +67,7 @@ class ChangedDecision:
 class AnswerDecision:
     """The decision of a new policy on one recorded answer, together with the recorded decision.
 
-    Attributes:
-        was_accepted, accepted: the recorded decision and the new one.
-        asks: the new policy asks the agent again.
-        rules, shadow: active rules and shadow rules that find errors.
+    ``asks``: the new policy asks the agent again. ``rules`` and ``shadow`` are the rules that find errors.
     """
 
     attempt: int
@@ -87,10 +79,7 @@ class AnswerDecision:
 
 
 def replay_turn(turn: RecordedTurn, chosen: ChosenRules) -> list[AnswerDecision]:
-    """Apply another policy to the recorded answers of a turn, and return the policy's decision on each answer.
-
-    An answer is assembled again only if the policy asks the recorded question; otherwise the recorded answer counts.
-    """
+    """Apply another policy to the recorded answers of a turn, and return the policy's decision on each answer."""
     policy, history, found, alike = chosen.policy, list[Attempt](), list[AnswerDecision](), True
     for number, each in enumerate(turn.attempts, 1):
         if each.fresh:
@@ -127,10 +116,9 @@ class Comparison:
     """Counts the answers on which two policies disagree, and keeps the first ``most`` of these answers.
 
     Attributes:
-        rejected_now, accepted_now: accepted before and rejected now, and the reverse.
-        by_rule: answers rejected now, by rule.
-        in_shadow: answers that shadow rules reject, by rule.
-        runs, tokens, micro_dollars: least cost of the additional retries.
+    rejected_now, accepted_now: accepted before and rejected now, and the reverse.
+    by_rule: answers rejected now, by rule. in_shadow: answers that shadow rules reject, by rule.
+    runs, tokens, micro_dollars: least cost of the additional retries.
     """
 
     most: int = 20
@@ -166,7 +154,6 @@ class Comparison:
                 self.changes.append(ChangedDecision(turn.turn_id, each.attempt, each.rules))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as a dict for JSON."""
         return {
             "answers": self.answers,
             "rejected_now": self.rejected_now,

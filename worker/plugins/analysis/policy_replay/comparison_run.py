@@ -23,7 +23,7 @@ from worker.enforcement.policies import (
 from worker.enforcement.policy import Policy
 from worker.enforcement.validator_process import isolate_validators
 from worker.enforcement.validators import ResponseValidator
-from worker.external import provide_services
+from worker.external.local_services import provide_services
 from worker.plugins.analysis.policy_replay.comparison import AnswerDecision, Comparison, RecordedTurn, replay_turn
 from worker.processes.cpus import usable_cpus
 
@@ -52,10 +52,7 @@ class ValidationProcessDied(Exception):
 class ComparisonRun:
     """Validates recorded turns with a policy in several processes, and counts the verdicts.
 
-    Use as a context manager. Processes start as needed; less than one batch is validated in this process.
-
-    Args:
-        processes: most processes; 0: one per CPU.
+    Use as a context manager. ``processes`` is the highest number of processes; 0: one per CPU.
     """
 
     def __init__(self, policy: PolicyFile, settings: Settings, comparison: Comparison, processes: int = 0) -> None:
@@ -80,7 +77,7 @@ class ComparisonRun:
             self._send_batch(batch)
 
     def finish(self) -> None:
-        """Validate and count all turns that are still waiting."""
+        """Validate and count all added turns that are still waiting."""
         while self._under_way:
             self._receive_batch()
         with _RuleCache(self._policy, self._settings.root) as rules:
@@ -140,10 +137,7 @@ class _ValidationProcess:
 
 
 class _RuleCache(ExitStack):
-    """Caches the validators of turns by rule names and language.
-
-    Rules of unknown duration run in child processes.
-    """
+    """Caches the validators of turns by rule names and language."""
 
     def __init__(self, policy: PolicyFile, root: Path) -> None:
         super().__init__()

@@ -16,8 +16,8 @@ from api_client.contract.errors import BadRequest, SettingsError
 from api_client.contract.policy import AppliedPolicy
 from api_client.contract.settings import Settings, load_settings
 from api_client.contract.turn import Outcome, Turn
-from api_client.policies import apply_policy_file
-from api_client.policies.replays import PolicyReplay, PolicyReplays
+from api_client.policies.policy_files import apply_policy_file
+from api_client.policies.policy_replays import PolicyReplay, PolicyReplays
 from api_client.turns.record.transition import to_policy_attempts
 from api_client.turns.record.turn_policy import find_turn_policy
 from worker.cli.figures.stats import format_percent
@@ -27,7 +27,7 @@ from worker.cli.store_access import build_since_option, describe_caller, run_wit
 from worker.cli.turns.listing import iterate_finished_chats
 from worker.enforcement.answer_validation import refused_file_issues
 from worker.enforcement.policies import PolicyFile, PolicySubject
-from worker.external import provide_services
+from worker.external.local_services import provide_services
 from worker.plugins.analysis.policy_replay.comparison import Comparison, RecordedAttempt, RecordedTurn
 from worker.plugins.analysis.policy_replay.comparison_run import ComparisonRun, PolicyShare, ValidationProcessDied
 from worker.turns.folders import AnswerFiles, collect_answer_files, locate_last_delivery

@@ -19,7 +19,7 @@ from tests.lab.bench.economy.agents.models import Question, name_form, reply
 from tests.lab.bench.economy.play import RUNS, lay_out
 from tests.runs import Ran
 from worker.enforcement import ResponseEnforcer
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 KINDS = ("obedient", "chatty", "forgetful")
 _PROMPT = {"de": "Schreibe das Dokument.", "en": "Write the document."}

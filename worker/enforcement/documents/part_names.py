@@ -45,10 +45,7 @@ def in_header(part: str) -> bool:
 
 
 def fence_part(language: str, number: int) -> str:
-    """Return the part name that feedback uses for a code block of the answer.
-
-    ``number`` counts the blocks of the language from 1.
-    """
+    """Return the part name that feedback uses for a code block, counted by language from 1."""
     return f"{_FENCE}{language.lower()}:{number}"
 
 
@@ -59,10 +56,7 @@ def parse_fence_part(part: str) -> tuple[str, int] | None:
 
 
 def lines_part(first: int, last: int) -> str:
-    """Return the part name that feedback uses for a range of lines.
-
-    Both lines are included and count from 1.
-    """
+    """Return the part name that feedback uses for a range of lines, both included and counted from 1."""
     return f"{_LINES}{first}-{last}"
 
 

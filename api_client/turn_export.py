@@ -20,8 +20,7 @@ FORMAT = "helix-turns.export/1"
 class WorkerDeath:
     """The death or freeze of a worker process while it was working on a turn.
 
-    ``at`` is the time of the detection, in seconds since the epoch. ``cause`` is what the worker's supervisor saw,
-    empty if nobody saw the exit; ``exit_code`` is then None.
+    ``at`` is the time of the detection, in seconds since the epoch. ``cause`` is what the supervisor saw, or empty.
     """
 
     delivery: int

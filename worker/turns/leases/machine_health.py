@@ -1,7 +1,4 @@
-"""Health of the worker's machine: whether sessions can be written and processes started.
-
-The worker of a sick machine hands its turns over and takes no messages until a probe succeeds (docs/reliability.md).
-"""
+"""Health of the worker's machine: whether sessions can be written and processes started."""
 
 from __future__ import annotations
 
@@ -30,12 +27,11 @@ _LOOK_SECONDS = 15.0
 #: A disk that cannot store this many bytes counts as full.
 _ROOM = 256 * 1024
 _SPAWN_SECONDS = 10.0
-#: A program that ends at once: a twentieth of the processor time of an interpreter.
+#: A program that ends at once.
 _PROGRAM = [found] if (found := shutil.which("true")) else [sys.executable, "-S", "-E", "-c", ""]
 #: Up to this delivery of a turn, a machine error is blamed on the machine even if the probe succeeds.
 _FORGIVEN = 4
-#: Seconds without new turns after an out-of-memory kill, and the number of externally killed agents in a row that has
-#: the same effect.
+#: Seconds without new turns after an out-of-memory kill, or after this number of externally killed agents in a row.
 _STARVED_SECONDS, _KILLED_IN_A_ROW = 15.0, 3
 #: The kernel's count of out-of-memory kills on the whole machine, including foreign processes.
 _VMSTAT = Path("/proc/vmstat")
@@ -67,7 +63,7 @@ def find_oom_counter(proc: Path = Path("/proc/self"), mounted: Path = Path("/sys
             _, kinds, path = line.split(":", 2)
             file = "memory/{}/memory.oom_control" if kinds == "memory" else "{}/memory.events"
             if kinds in {"", "memory"}:
-                # A container may see the host's path here, while the mount shows the container's own group.
+                # A container may see the host's path here.
                 for found in (mounted / file.format(path.strip("/")), mounted / file.format(".")):
                     if read_oom_kills(found) is not None:
                         return found
@@ -136,8 +132,8 @@ class Host:
     def is_to_blame(self, error: OSError, delivery: int) -> bool:
         """Probe the machine, and return True if the machine and not the turn caused the error.
 
-        If the probe succeeds, an error of scarce resources (``SHORT_OF``) is blamed on the machine only during
-        the turn's first deliveries, so that a turn that keeps failing ends.
+        If the probe succeeds, an error of scarce resources (``SHORT_OF``) is blamed on the machine only during the
+        turn's first deliveries.
         """
         return bool(self.probe_now()) or (error.errno in SHORT_OF and delivery <= _FORGIVEN)
 

@@ -1,8 +1,7 @@
 """Limits on the submissions of an owner: turns per minute, stored bytes, and unfinished turns.
 
-The limits are in the store, shared by all relays. Rate and bytes are leaky buckets, each stored as the time at which
-the bucket is full again (generic cell rate algorithm). Unfinished turns are a set of ids, which is cleaned only when
-full.
+Rate and bytes are leaky buckets, each stored as the time at which the bucket is full again (generic cell rate
+algorithm).
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ _ADMIT = load_plain_script(Path(__file__).with_name("admit.lua"))
 _MINUTE_MS = 60_000
 #: After this time a noted id without a turn is dropped: its relay died, or the request joined another turn.
 _STORED_WITHIN_MS = 60_000
-#: The longest deadline plus a day.
 _NOTED_MS = 8 * 86_400_000
 
 
@@ -77,7 +75,6 @@ class SubmissionLimits:
         return refusal
 
     async def note_unfinished(self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str]) -> None:
-        """Record stored turns as unfinished turns of their owner."""
         if limits.unfinished and turn_ids:
             at = await self._store.read_clock_ms()
             key = self._keys.unfinished(owner)

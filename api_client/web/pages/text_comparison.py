@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 
 _CONTEXT_LINES = 2
-#: The time of a comparison grows with the square of the length.
 _MOST_LINES, _MOST_WORDS = 2000, 200
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 

@@ -11,7 +11,7 @@ from api_client.contract.turn import TurnRequest
 from api_client.tools.server_choice import list_usable
 from worker.plugins.tools.call_policy import CallRule
 
-#: Field of a question that the gateway asks, not the agent's own hook.
+#: Field that marks a question of the gateway, as opposed to one of the agent's own hook.
 ASKED_BY = "asked_by"
 
 
@@ -20,17 +20,16 @@ class ToolServer:
     """An MCP server, with its limits and its policy.
 
     Attributes:
-        url: its address, for a server that runs elsewhere.
-        command: the command that starts it, for a server that speaks over standard streams.
-        environment: variables of the command, besides PATH and HOME; no secrets.
-        credentials: name of its credentials; empty for none.
-        oauth: ``issuer`` and ``client_id`` of the client whose secret the credentials are; empty for none.
-        models, keys: patterns of those who may use it; none named: all.
-        owners: who may use it: names of keys, or owners as operators see them; none named: all.
-        writes: what happens to calls of tools that are not read-only, if no rule matches.
-        timeout_seconds: longest wait for a call's result.
-        folders: folders that the command sees besides the system's, relative to HELIX_ROOT.
-        network: whether the command's sandbox has the machine's network.
+    url: its address, for a server that runs elsewhere.
+    command: the command that starts it, for a server that speaks over standard streams.
+    environment: variables of the command, besides PATH and HOME; no secrets.
+    credentials: name of its credentials; empty for none.
+    oauth: ``issuer`` and ``client_id`` of the client whose secret the credentials are; empty for none.
+    models, keys, owners: patterns of models and keys, and names of owners that may use it; empty: all.
+    writes: reaction to calls of tools that are not read-only, if no rule matches.
+    timeout_seconds: longest wait for a call's result.
+    folders: folders that the command sees besides the system's, relative to HELIX_ROOT.
+    network: whether the command's sandbox has the machine's network.
     """
 
     name: str
@@ -52,7 +51,6 @@ class ToolServer:
     network: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the server as a JSON-ready dictionary."""
         return asdict(self)
 
     @classmethod
@@ -70,6 +68,5 @@ def choose_servers(settings: Settings, request: TurnRequest, model: str) -> list
 
 
 def list_servers(settings: Settings) -> list[ToolServer]:
-    """Return all configured servers, by name."""
     blocks = sorted(settings.tools_settings.items())
     return [ToolServer.from_dict({**block, "name": name}) for name, block in blocks]

@@ -35,12 +35,9 @@ def ensure_state_dir(settings: Settings) -> Path:
 
 
 def ensure_ready_dir() -> Path:
-    """Return a private folder for the files with which programs report that they are ready.
+    """Return a private folder in memory for the files with which programs report that they are ready.
 
-    The folder is in memory, so that a slow disk does not make a worker look dead.
-
-    Raises:
-        OSError: there is no place for temporary files.
+    Raises ``OSError``.
     """
     base = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
     directory = base / f"helix-turns-{os.geteuid()}"
@@ -68,10 +65,7 @@ class ProcessSlots:
 
 
 def share_slots(settings: Settings, processes: int | None = None) -> list[ProcessSlots]:
-    """Distribute a worker's slots among its processes, and return each process's share.
-
-    By default there is one process per CPU.
-    """
+    """Distribute a worker's slots among its processes, by default one per CPU, and return each process's share."""
     number = min(processes or usable_cpus(), settings.run_slots)
     return [
         ProcessSlots(_slot_share(settings.run_slots, number, place), max(1, _slot_share(CHECK_SLOTS, number, place)))
@@ -148,7 +142,6 @@ def web_program(settings: Settings, host: str, port: int) -> Program:
         environ=build_environ(settings),
         cwd=ensure_state_dir(settings),
         ready=lambda pid: fetch_status(host, port, "/healthz") == http.HTTPStatus.OK,
-        # Any status counts: an overloaded relay still works.
         answers=lambda: fetch_status(host, port, "/healthz") > 0,
         grace_seconds=10.0,
         alongside=True,
@@ -156,7 +149,6 @@ def web_program(settings: Settings, host: str, port: int) -> Program:
 
 
 def traces_program(settings: Settings) -> Program:
-    """Return the program that sends the traces of turns."""
     return Program(
         name="traces",
         command=[*_TURNS, "run", "traces"],

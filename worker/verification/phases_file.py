@@ -11,7 +11,7 @@ from typing import Any
 
 from api_client.contract.phase import Phase, read_phases_kind
 from api_client.contract.phase_checks import PhaseError
-from api_client.contract.phase_place import file_kind
+from api_client.contract.phase_folders import file_kind
 from api_client.contract.value_kinds import Findings, InvalidValue, Problem, resolve_scalars
 from worker.enforcement.documents.frontmatter import MAX_CHARS
 from worker.enforcement.documents.yaml_reader import read_yaml
@@ -36,8 +36,7 @@ class PhasesFileError(PhaseError):
 def load_phases(path: Path) -> tuple[Phase, ...]:
     """Return the phases that a phases.yaml defines, given the path of the file or of its folder.
 
-    Raises:
-        PhasesFileError: the file is missing, unreadable or invalid, or an input file is not a plain file.
+    Raises ``PhasesFileError``, also for an input file that is not a plain file.
     """
     file = resolve_phases_file(path)
     try:
@@ -68,12 +67,9 @@ def resolve_phases_file(path: Path) -> Path:
 
 
 def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> tuple[Phase, ...]:
-    """Return the phases that a YAML text defines.
+    """Return the phases that a YAML text defines. Raises ``PhasesFileError`` with every problem.
 
     ``folder`` is the folder of the input files, which must be plain files if they exist; None skips this check.
-
-    Raises:
-        PhasesFileError: lists every problem of the text.
     """
 
     def check_phases(value: Any) -> tuple[Phase, ...]:

@@ -1,4 +1,4 @@
-"""Orders of operators about turns and workers, each recorded in the audit log; ``turn_actions`` has the actions."""
+"""Operators' actions on turns and workers, recorded in the audit log. ``turn_actions`` defines the actions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from api_client.index.selection import select_turns
 class ActionResult:
     """The result of an operator's action on one turn.
 
-    ``said`` is cancelled, stopping, dropped and so on, or why nothing was done. ``before``: the same action made
-    ``new_turn_id`` earlier, so no new turn was created.
+    ``said`` is the new state, such as ``cancelled``, or why nothing was done. ``before``: the same action had already
+    created ``new_turn_id``.
     """
 
     turn_id: str
@@ -29,7 +29,6 @@ class ActionResult:
     before: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as a JSON-ready dict."""
         return {name: value for name, value in asdict(self).items() if name != "before"}
 
 
@@ -42,16 +41,15 @@ class NewTurn(NamedTuple):
 
 
 class TurnAction:
-    """An operator's action on turns. Capabilities add actions as modules of ``turn_actions`` with an ``ACTION``.
+    """An operator's action on turns. Each module of ``turn_actions`` has one as its ``ACTION``.
 
     Attributes:
-        name: its name in forms and in the audit log; ``past`` is its past participle.
-        position: its place among all actions.
-        targets: the turns that it applies to, in words; ``only`` is the filter that finds them (see ``select_turns``).
-        statuses: the statuses of such turns by which a caller may filter.
-        operators_only: what only operators may do, as a refusal calls it; empty if owners may, too.
-        style: of its button.
-        submits: it makes new turns, which count against limits and may go to another model.
+    name: its name in forms and in the audit log; ``past`` is its past participle.
+    targets: the turns that it applies to, in words; ``only`` is the filter that finds them (see ``select_turns``).
+    statuses: the statuses of such turns by which a caller may filter.
+    operators_only: the action's name in the refusal of other callers; empty if owners may use it, too.
+    style: of its button.
+    submits: it makes new turns, which count against limits and may go to another model.
     """
 
     name, past, targets, only = "", "", "", ""

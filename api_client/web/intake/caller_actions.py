@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from api_client.actions import ActionResult, TurnAction, carry_out_action
+from api_client.operator_actions import ActionResult, TurnAction, carry_out_action
 from api_client.web.bodies.models import require_model
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Caller
-from api_client.web.intake import require_room
+from api_client.web.intake.turn_submission import require_room
 from api_client.web.relay.relay import Relay
 
 

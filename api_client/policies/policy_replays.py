@@ -15,8 +15,7 @@ MOST = 50
 class PolicyReplay:
     """A stored comparison of a policy's decisions on past answers with the decisions made then.
 
-    ``policy`` is the policy's hash, ``since_seconds`` how far back the comparison looked, and ``model`` is empty for
-    all models.
+    ``policy`` is the policy's hash; ``model`` is empty for all models.
     """
 
     replay_id: str
@@ -55,5 +54,4 @@ class PolicyReplays:
         return found
 
     async def find_replay(self, replay_id: str) -> PolicyReplay | None:
-        """Return the stored comparison with this id, or None if there is none."""
         return next((each for each in await self.list_replays() if each.replay_id == replay_id), None)
