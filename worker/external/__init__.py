@@ -1,1 +1,1 @@
-"""What validation rules may use outside of their process."""
+"""Resources that validation rules may use outside of their process."""

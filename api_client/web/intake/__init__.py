@@ -1,1 +1,1 @@
-"""How requests become turns."""
+"""The way from a request to a turn."""
