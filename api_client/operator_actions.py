@@ -44,12 +44,12 @@ class TurnAction:
     """An operator's action on turns. Each module of ``turn_actions`` has one as its ``ACTION``.
 
     Attributes:
-    name: its name in forms and in the audit log; ``past`` is its past participle.
-    targets: the turns that it applies to, in words; ``only`` is the filter that finds them (see ``select_turns``).
-    statuses: the statuses of such turns by which a caller may filter.
-    operators_only: the action's name in the refusal of other callers; empty if owners may use it, too.
-    style: of its button.
-    submits: it makes new turns, which count against limits and may go to another model.
+        name: its name in forms and in the audit log; ``past`` is its past participle.
+        targets: the turns that it applies to, in words; ``only`` is the filter that finds them (see ``select_turns``).
+        statuses: the statuses of such turns by which a caller may filter.
+        operators_only: the action's name in the refusal of other callers; empty if owners may use it, too.
+        style: of its button.
+        submits: it makes new turns, which count against limits and may go to another model.
     """
 
     name, past, targets, only = "", "", "", ""

@@ -39,9 +39,9 @@ class RulesUnderTest:
     """Runs validation rules in a test and asserts their verdicts on answers.
 
     Args:
-    rules: validators or names of installed validators.
-    policy: path or text of a policy file, instead of rules; a str that ends in ``.yaml`` or ``.yml`` is a path.
-    root: folder of relative paths in answers.
+        rules: validators or names of installed validators.
+        policy: path or text of a policy file, instead of rules; a str that ends in ``.yaml`` or ``.yml`` is a path.
+        root: folder of relative paths in answers.
     """
 
     def __init__(

@@ -31,12 +31,12 @@ class Interruption:
     """A question that suspends a turn until it is answered, and later the answer.
 
     Attributes:
-    kind: name of the kind of question; see ``api_client/interruptions``.
-    asked: the question, JSON-ready; never changes.
-    reason: one word for operators.
-    wait_seconds: longest wait. silence: the decision after that wait.
-    delivery: delivery that asked the question, whose agent has ended; 0 if no run continues from it.
-    answer: the decision; empty until there is one. note, text: what came with the decision.
+        kind: name of the kind of question; see ``api_client/interruptions``.
+        asked: the question, JSON-ready; never changes.
+        reason: one word for operators.
+        wait_seconds: longest wait. silence: the decision after that wait.
+        delivery: delivery that asked the question, whose agent has ended; 0 if no run continues from it.
+        answer: the decision; empty until there is one. note, text: what came with the decision.
     """
 
     kind: str

@@ -25,19 +25,19 @@ class ValidationIssue:
     """A problem that a validator found in an answer.
 
     Attributes:
-    code: name of the broken rule, such as ``MISSING_STEP_MARKER``.
-    message: the problem, for people, in the turn's language.
-    fix_hint: what the agent should do.
-    severity: ``error`` or ``warning``; only errors cause a retry.
-    file: name of the file with the problem; empty for the answer itself.
-    line: line of the answer or file, from 1; 0 if the issue is about no line.
-    part: the wrong or missing part, if sending it alone repairs the answer; an error without one is about the whole
-        answer.
-    adr: name of the ADR with the problem, if a text holds several ADRs.
-    shortens: the repair shortens the answer, so sections may disappear (no CONTENT_LOST).
+        code: name of the broken rule, such as ``MISSING_STEP_MARKER``.
+        message: the problem, for people, in the turn's language.
+        fix_hint: what the agent should do.
+        severity: ``error`` or ``warning``; only errors cause a retry.
+        file: name of the file with the problem; empty for the answer itself.
+        line: line of the answer or file, from 1; 0 if the issue is about no line.
+        part: the wrong or missing part, if sending it alone repairs the answer; an error without one is about the whole
+            answer.
+        adr: name of the ADR with the problem, if a text holds several ADRs.
+        shortens: the repair shortens the answer, so sections may disappear (no CONTENT_LOST).
 
     Raises:
-    ValueError: the severity is neither ``error`` nor ``warning``.
+        ValueError: the severity is neither ``error`` nor ``warning``.
     """
 
     code: str

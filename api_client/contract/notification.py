@@ -36,12 +36,12 @@ class Notification:
     """A message to an external system about an event, such as a failed turn.
 
     Attributes:
-    kind: one of ``KINDS``.
-    subject: what it is about, such as a turn id; kind and subject identify the notification.
-    at: when it happened, in seconds since the epoch.
+        kind: one of ``KINDS``.
+        subject: what it is about, such as a turn id; kind and subject identify the notification.
+        at: when it happened, in seconds since the epoch.
 
     Raises:
-    ValueError: the kind is unknown.
+        ValueError: the kind is unknown.
     """
 
     kind: str
@@ -75,8 +75,8 @@ class OutboxEntry:
     """A notification that waits in the outbox until it is delivered.
 
     Attributes:
-    put_at: when it was put into the outbox, in seconds since the epoch.
-    tries: number of deliveries so far. taken: targets that accepted it. error: why the last delivery failed.
+        put_at: when it was put into the outbox, in seconds since the epoch.
+        tries: number of deliveries so far. taken: targets that accepted it. error: why the last delivery failed.
     """
 
     notification_id: str

@@ -34,14 +34,14 @@ class Phase:
     """A phase of a workflow: a task for an agent, and the checks that its result must pass.
 
     Attributes:
-    id: unique in its file; names the phase in commands, folders and events.
-    name, type: shown to people; ``type`` changes nothing.
-    description: the task of the agent.
-    config: notes for the agent; ``model`` names the model of ``HELIX_MODELS`` that does the work.
-    input_files: files that the agent reads, relative to the folder of phases.yaml.
-    output_files: files that must exist afterwards, relative to the phase's ``output/``.
-    quality_gates: gates after ``files_exist`` and ``syntax``, which always come first.
-    verify_agent: an independent agent verifies the output after the gates have passed.
+        id: unique in its file; names the phase in commands, folders and events.
+        name, type: shown to people; ``type`` changes nothing.
+        description: the task of the agent.
+        config: notes for the agent; ``model`` names the model of ``HELIX_MODELS`` that does the work.
+        input_files: files that the agent reads, relative to the folder of phases.yaml.
+        output_files: files that must exist afterwards, relative to the phase's ``output/``.
+        quality_gates: gates after ``files_exist`` and ``syntax``, which always come first.
+        verify_agent: an independent agent verifies the output after the gates have passed.
     """
 
     id: str

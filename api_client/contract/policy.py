@@ -103,15 +103,15 @@ class PolicyRule:
     """A rule in a policy file: a check of answers, and the reactions to its errors.
 
     Attributes:
-    rule: a rule with options, a built-in validator, or an installed package's validator.
-    name: its name in issues, metrics and requests; defaults to the rule's own name.
-    severity: ``warning`` turns every error of the rule into a warning.
-    reactions: what is tried for its errors, in order (ADR-038: retry, fallback, fail).
-    max_attempts: after this many rejections by this rule it causes no further retry; 0 for the policy's bound.
-    on_error: what happens if the rule raises or takes too long.
-    shadow: findings are shown, and decide nothing.
-    on_request: checks only turns whose request names it.
-    line: line in the file, from 1.
+        rule: a rule with options, a built-in validator, or an installed package's validator.
+        name: its name in issues, metrics and requests; defaults to the rule's own name.
+        severity: ``warning`` turns every error of the rule into a warning.
+        reactions: what is tried for its errors, in order (ADR-038: retry, fallback, fail).
+        max_attempts: after this many rejections by this rule it causes no further retry; 0 for the policy's bound.
+        on_error: what happens if the rule raises or takes too long.
+        shadow: findings are shown, and decide nothing.
+        on_request: checks only turns whose request names it.
+        line: line in the file, from 1.
     """
 
     rule: str
@@ -165,11 +165,11 @@ class PolicyFile:
     """The parsed content of a policy file, which says how answers and tool calls are checked.
 
     Attributes:
-    max_attempts: most agent runs (ADR-038: three).
-    locale: language of feedback and messages; empty for the turn's own.
-    text: text of the file, stored under the hash. Files with the same meaning have the same hash.
-    others: further rules that a request may name.
-    tools: rules for agents' tool calls; the first match decides.
+        max_attempts: most agent runs (ADR-038: three).
+        locale: language of feedback and messages; empty for the turn's own.
+        text: text of the file, stored under the hash. Files with the same meaning have the same hash.
+        others: further rules that a request may name.
+        tools: rules for agents' tool calls; the first match decides.
     """
 
     rules: tuple[PolicyRule, ...]

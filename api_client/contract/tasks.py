@@ -33,10 +33,10 @@ class TaskDeclaration:
     """Declares a Celery task that is one step of a turn.
 
     Attributes:
-    purpose: what it does, for operators.
-    state: the turn's state meanwhile, as Flower shows it. follows: what Flower reports of the task before.
-    judged_by: task that checks the result of this one's agent; empty if it runs no agent.
-    begins: turns begin with this task.
+        purpose: what it does, for operators.
+        state: the turn's state meanwhile, as Flower shows it. follows: what Flower reports of the task before.
+        judged_by: task that checks the result of this one's agent; empty if it runs no agent.
+        begins: turns begin with this task.
     """
 
     queue: str

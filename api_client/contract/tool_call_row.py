@@ -32,16 +32,16 @@ class CallRow:
     """A tool call as recorded in the call log.
 
     Attributes:
-    number: of the call within its delivery, from 1.
-    gateway: nonce of the gateway process that served it.
-    digest: hash of server, tool and arguments.
-    earlier: row of the earlier call that answers for this one; empty for none.
-    at, took_ms: when it came (epoch seconds), and how long the server took.
-    cost_usd: the call's cost as the server states it.
-    approved: a person approved it.
-    names: identifiers in arguments and result of a call that is not read-only.
-    unseen: the agent was gone, or was being ended, when the result came.
-    continues: delivery whose agent session the run continued; 0 for a fresh one.
+        number: of the call within its delivery, from 1.
+        gateway: nonce of the gateway process that served it.
+        digest: hash of server, tool and arguments.
+        earlier: row of the earlier call that answers for this one; empty for none.
+        at, took_ms: when it came (epoch seconds), and how long the server took.
+        cost_usd: the call's cost as the server states it.
+        approved: a person approved it.
+        names: identifiers in arguments and result of a call that is not read-only.
+        unseen: the agent was gone, or was being ended, when the result came.
+        continues: delivery whose agent session the run continued; 0 for a fresh one.
     """
 
     number: int

@@ -72,9 +72,9 @@ class WaitingCall:
     """A tool call that waits for a person's approval.
 
     Attributes:
-    call: the agent's own id of the call, used once.
-    digest: of tool and arguments: an answer applies to exactly these.
-    files: digests of the files that the call names, as of the question.
+        call: the agent's own id of the call, used once.
+        digest: of tool and arguments: an answer applies to exactly these.
+        files: digests of the files that the call names, as of the question.
     """
 
     call: str

@@ -104,27 +104,27 @@ class TurnRequest:
     """A caller's request for one turn, stored unchanged in the turn's record.
 
     Attributes:
-    messages: the conversation, oldest first, ``{"role": ..., "content": str}``; the last is the user's.
-    session_id: turns of one session run one at a time, in the order of their submits.
-    owner: who may read and cancel this turn: a hash, never a name or a key.
-    validators: active validators; each must be offered, or the submit is refused.
-    locale: language of feedback and messages to the user, ``de`` or ``en``.
-    max_attempts: most agent runs: ``max_retries`` of ADR-038 plus one.
-    deadline_seconds: wall time over all attempts, waiting included.
-    double_text: what to do if the session is busy.
-    token_limit, cost_limit_usd: limits over all attempts: tokens in and out, US dollars; 0: no limit.
-    metadata: the caller's own notes; shown, never interpreted.
-    policy: validator -> what is tried for its errors, in order; others are retried, repaired, failed.
-    work: kind of work (``contract/work.py``); empty for a chat message. work_data: its data, shown with the turn.
-    traceparent: the caller's span, from the header of this name.
-    key: owner name of the request's API key; empty on the command line.
-    operator: submitted by an operator: gates may run programs even where no sandbox is available.
-    attached: JSON that admissions attached, by name; only its author reads it.
-    filled: fields, and names in ``attached``, that an admission set and the caller did not ask for.
-    labels: fields of the record for lists and figures.
-    priority: a ``Priority``; empty means ``interactive``.
-    weight: of its owner in the fair queue; 0 means 1. at_once: agents of its owner at once; 0: as the settings say.
-    template: hash of the session template, ``none`` for no template; empty for the worker's own setting.
+        messages: the conversation, oldest first, ``{"role": ..., "content": str}``; the last is the user's.
+        session_id: turns of one session run one at a time, in the order of their submits.
+        owner: who may read and cancel this turn: a hash, never a name or a key.
+        validators: active validators; each must be offered, or the submit is refused.
+        locale: language of feedback and messages to the user, ``de`` or ``en``.
+        max_attempts: most agent runs: ``max_retries`` of ADR-038 plus one.
+        deadline_seconds: wall time over all attempts, waiting included.
+        double_text: what to do if the session is busy.
+        token_limit, cost_limit_usd: limits over all attempts: tokens in and out, US dollars; 0: no limit.
+        metadata: the caller's own notes; shown, never interpreted.
+        policy: validator -> what is tried for its errors, in order; others are retried, repaired, failed.
+        work: kind of work (``contract/work.py``); empty for a chat message. work_data: its data, shown with the turn.
+        traceparent: the caller's span, from the header of this name.
+        key: owner name of the request's API key; empty on the command line.
+        operator: submitted by an operator: gates may run programs even where no sandbox is available.
+        attached: JSON that admissions attached, by name; only its author reads it.
+        filled: fields, and names in ``attached``, that an admission set and the caller did not ask for.
+        labels: fields of the record for lists and figures.
+        priority: a ``Priority``; empty means ``interactive``.
+        weight: of its owner in the fair queue; 0 means 1. at_once: agents of its owner at once; 0: as the settings say.
+        template: hash of the session template, ``none`` for no template; empty for the worker's own setting.
     """
 
     model: str
@@ -249,20 +249,20 @@ class Progress:
     """The fields of a turn's record that only the lease holder may change.
 
     Attributes:
-    agent_session: the agent's own session, which the next attempt continues; empty for a fresh one.
-    retries: attempts after a rejection.
-    transients, handed_over, unverified: temporary errors, hand-overs and fruitless verifications of this attempt.
-    avoid: space-separated words. A worker whose name, followed by ``$``, contains one of them leaves the turn to
-        others for some seconds.
-    best: the attempt that a fallback repairs or a person accepts; 0 for none.
-    tokens_used, cost_used: usage of all attempts so far, in tokens and millionths of a US dollar.
-    allowed: attempts allowed by now; 0: as requested.
-    stage, stage_model: 1: another model (this one) took over after the last attempt; 2: a person was asked.
-    fell: models that could not answer -> attempt, fault and reason; another model took over from each.
-    fresh_from: attempts up to this one left nothing to continue from.
-    interruption: the turn's question or its answer; kept until the run that continues from it has ended.
-    answer_used: nonce of the run that used that answer, written right before; empty if unused.
-    interruptions: kind of interruption -> its own counts for this turn.
+        agent_session: the agent's own session, which the next attempt continues; empty for a fresh one.
+        retries: attempts after a rejection.
+        transients, handed_over, unverified: temporary errors, hand-overs and fruitless verifications of this attempt.
+        avoid: space-separated words. A worker whose name, followed by ``$``, contains one of them leaves the turn to
+            others for some seconds.
+        best: the attempt that a fallback repairs or a person accepts; 0 for none.
+        tokens_used, cost_used: usage of all attempts so far, in tokens and millionths of a US dollar.
+        allowed: attempts allowed by now; 0: as requested.
+        stage, stage_model: 1: another model (this one) took over after the last attempt; 2: a person was asked.
+        fell: models that could not answer -> attempt, fault and reason; another model took over from each.
+        fresh_from: attempts up to this one left nothing to continue from.
+        interruption: the turn's question or its answer; kept until the run that continues from it has ended.
+        answer_used: nonce of the run that used that answer, written right before; empty if unused.
+        interruptions: kind of interruption -> its own counts for this turn.
     """
 
     agent_session: str = ""

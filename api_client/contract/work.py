@@ -15,14 +15,14 @@ class WorkKind:
     """A kind of work that turns do. The base class describes chat messages, and subclasses override what differs.
 
     Attributes:
-    tasks: Celery tasks that it adds to the kernel's.
-    first, again: tasks that begin its turns, and that run its agent once more.
-    in_session: the agent works in the session's folder, with the session's template, files and kept process.
-    answers_in_text: the result is the agent's text, which validators check; otherwise the files in its ``folder``.
-    waits_long: earlier turns may take long, so the deadline counts from the first lease.
-    hands_on: handed on after the last attempt, whatever its policy says; hands_on_incomplete: also if the last run
-        did not finish.
-    has_fixed_codes: all validators and issue codes may be labels of metrics.
+        tasks: Celery tasks that it adds to the kernel's.
+        first, again: tasks that begin its turns, and that run its agent once more.
+        in_session: the agent works in the session's folder, with the session's template, files and kept process.
+        answers_in_text: the result is the agent's text, which validators check; otherwise the files in its ``folder``.
+        waits_long: earlier turns may take long, so the deadline counts from the first lease.
+        hands_on: handed on after the last attempt, whatever its policy says; hands_on_incomplete: also if the last run
+            did not finish.
+        has_fixed_codes: all validators and issue codes may be labels of metrics.
     """
 
     name = "chat"

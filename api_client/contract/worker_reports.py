@@ -20,19 +20,19 @@ class WorkerReport:
     """A worker process's latest report about itself. Times are in seconds since the epoch.
 
     Attributes:
-    name: process name in Flower, logs, pages and records. On the wire it is the key, not a field.
-    at: time of the report, or of the exit.
-    slots, free: agents that it can run at once, and how many more it could. check_slots, check_free: for
-        validation.
-    stalled: consumes no messages though it could. quiet: an operator ordered it to take nothing new.
-    sick: why its machine cannot carry out turns; else empty.
-    lease_round: longest round of lease renewals of the last minute, in seconds.
-    took_at: when it last took a turn.
-    loop_blocked: longest time of the last minute that its event loop was blocked, in seconds.
-    sessions: name of the sessions folder that it sees; empty if that folder has none.
-    validators, models: those it offers, and those whose agents it can run; empty in reports of older versions.
-    cannot: other models that it offers -> why it cannot run their agents.
-    kept: sessions whose idle agents it keeps -> since when, and the bytes of each.
+        name: process name in Flower, logs, pages and records. On the wire it is the key, not a field.
+        at: time of the report, or of the exit.
+        slots, free: agents that it can run at once, and how many more it could. check_slots, check_free: for
+            validation.
+        stalled: consumes no messages though it could. quiet: an operator ordered it to take nothing new.
+        sick: why its machine cannot carry out turns; else empty.
+        lease_round: longest round of lease renewals of the last minute, in seconds.
+        took_at: when it last took a turn.
+        loop_blocked: longest time of the last minute that its event loop was blocked, in seconds.
+        sessions: name of the sessions folder that it sees; empty if that folder has none.
+        validators, models: those it offers, and those whose agents it can run; empty in reports of older versions.
+        cannot: other models that it offers -> why it cannot run their agents.
+        kept: sessions whose idle agents it keeps -> since when, and the bytes of each.
     """
 
     name: str = ""

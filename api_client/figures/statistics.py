@@ -38,14 +38,14 @@ class TurnRow:
     """Statistics of the finished turns of one group, such as a model or an outcome.
 
     Attributes:
-    name: outcome, model, step or label; ``total`` for all turns.
-    passed: turns with an accepted answer; ``repaired`` of them needed the fallback.
-    asked_again: turns with at least one rejected attempt that was followed by another.
-    gave_up: turns that ended ``failed`` or ``refused``.
-    errors: turns without a verdict: incomplete, error, expired, dead.
-    runs: finished agent runs (only by model and in total, like all fields below).
-    rejected: runs whose answer was not accepted.
-    tokens, cost_usd: of all runs. failed_tokens, failed_cost_usd: of runs whose answer was not accepted.
+        name: outcome, model, step or label; ``total`` for all turns.
+        passed: turns with an accepted answer; ``repaired`` of them needed the fallback.
+        asked_again: turns with at least one rejected attempt that was followed by another.
+        gave_up: turns that ended ``failed`` or ``refused``.
+        errors: turns without a verdict: incomplete, error, expired, dead.
+        runs: finished agent runs (only by model and in total, like all fields below).
+        rejected: runs whose answer was not accepted.
+        tokens, cost_usd: of all runs. failed_tokens, failed_cost_usd: of runs whose answer was not accepted.
     """
 
     name: str

@@ -63,12 +63,12 @@ class Resource(Generic[Row]):
     """Declares a kind of thing that operators can list by command, over HTTP and on a page, such as workers.
 
     Attributes:
-    read: returns rows, at most the number given (-1: all), and facts about all of them.
-    none: shown where there is no row. caption: above a page's table, from the facts.
-    doing: names in a refusal what only operators may do. ``private``: only they may read it; ``figures``: only who
-        may read figures over all owners.
-    called, about: name and description of its ``GET``. kind: the ``object`` of a row.
-    limited: callers choose the number of rows. shown: the row as a viewer sees it; None: hidden.
+        read: returns rows, at most the number given (-1: all), and facts about all of them.
+        none: shown where there is no row. caption: above a page's table, from the facts.
+        doing: names in a refusal what only operators may do. ``private``: only they may read it; ``figures``: only who
+            may read figures over all owners.
+        called, about: name and description of its ``GET``. kind: the ``object`` of a row.
+        limited: callers choose the number of rows. shown: the row as a viewer sees it; None: hidden.
     """
 
     read: Callable[[TurnsClient, int], Awaitable[Listed[Row]]]

@@ -190,13 +190,13 @@ class WorkerRow:
     """A row of the list of worker processes. Times are seconds since the epoch, 0 if unknown.
 
     Attributes:
-    state: ``at work``, ``idle``, ``quiet`` (ordered to take nothing), ``stalled`` (consumes no messages though it
-        could), ``sick`` (its machine cannot carry out turns), ``signed off`` (exited cleanly), ``replaced``
-        (silent, and replaced by another) or ``gone`` (silent, and not replaced).
-    why: fault of its machine.
-    slots, free: agents that it can run at once, and how many more it could.
-    silent_seconds: how long it has been gone; 0 while it lives.
-    doing: turns that it holds, longest first. kept: idle agents that it keeps, longest first.
+        state: ``at work``, ``idle``, ``quiet`` (ordered to take nothing), ``stalled`` (consumes no messages though it
+            could), ``sick`` (its machine cannot carry out turns), ``signed off`` (exited cleanly), ``replaced``
+            (silent, and replaced by another) or ``gone`` (silent, and not replaced).
+        why: fault of its machine.
+        slots, free: agents that it can run at once, and how many more it could.
+        silent_seconds: how long it has been gone; 0 while it lives.
+        doing: turns that it holds, longest first. kept: idle agents that it keeps, longest first.
     """
 
     name: str

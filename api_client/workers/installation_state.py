@@ -63,17 +63,17 @@ class InstallationState:
     """The state of an installation: its workers, waiting turns and alerts. Times are seconds since the epoch.
 
     Attributes:
-    at: the store's clock.
-    refusal: why the store accepts no writes; None while it does.
-    workers: worker processes of the last day.
-    fleet: the workers that reported recently.
-    states: unfinished turns by state, of the first ``LOOK_AT_MOST``; unfinished: their number.
-    waiting: turns that only need a worker, longest waiting first.
-    waits: all turns that do not run, by reason, most severe first. lost: turns whose worker is gone.
-    owners: owners of the most unfinished turns.
-    suspended_since: since when the longest suspended turn waits; 0 for none.
-    overdue: turns that were due long ago and that no reaper looked at. dead: number of dead letters.
-    alerts: what keeps turns from running, most basic first.
+        at: the store's clock.
+        refusal: why the store accepts no writes; None while it does.
+        workers: worker processes of the last day.
+        fleet: the workers that reported recently.
+        states: unfinished turns by state, of the first ``LOOK_AT_MOST``; unfinished: their number.
+        waiting: turns that only need a worker, longest waiting first.
+        waits: all turns that do not run, by reason, most severe first. lost: turns whose worker is gone.
+        owners: owners of the most unfinished turns.
+        suspended_since: since when the longest suspended turn waits; 0 for none.
+        overdue: turns that were due long ago and that no reaper looked at. dead: number of dead letters.
+        alerts: what keeps turns from running, most basic first.
     """
 
     at: float

@@ -17,8 +17,8 @@ class ConsumerBridge:
     """Gives the engine access to the event loop, queues and task events of Celery's consumer.
 
     Attributes:
-    hub: the worker's event loop. None before the first connection.
-    consumer: Celery's consumer. None before the worker is ready.
+        hub: the worker's event loop. None before the first connection.
+        consumer: Celery's consumer. None before the worker is ready.
     """
 
     def __init__(self, on_wake: Callable[[], object]) -> None:

@@ -14,12 +14,12 @@ class Attempt:
     """The agent's answer in one attempt of a turn, with its validation result.
 
     Attributes:
-    answer: the validated text: ``text``, or the previous answer with parts of ``text`` put in.
-    complete: False if the agent did not finish (ADR-036); then nothing was validated.
-    changes: descriptions of repairs made before validation (``fixed_issues``).
-    edits: descriptions of how ``answer`` was made from ``text``.
-    feedback: the prompt of this attempt; empty for the first.
-    fresh: a person or another model asked again, so earlier answers are not kept.
+        answer: the validated text: ``text``, or the previous answer with parts of ``text`` put in.
+        complete: False if the agent did not finish (ADR-036); then nothing was validated.
+        changes: descriptions of repairs made before validation (``fixed_issues``).
+        edits: descriptions of how ``answer`` was made from ``text``.
+        feedback: the prompt of this attempt; empty for the first.
+        fresh: a person or another model asked again, so earlier answers are not kept.
     """
 
     number: int

@@ -34,14 +34,14 @@ class Policy:
     """The order in which reactions to validation errors are tried, with their limits.
 
     Attributes:
-    max_attempts: most runs of the agent; ADR-038's max_retries plus one.
-    order: actions for a validator's errors, tried one after the other. default: for all other validators.
-    go_on: ask for the rest of a truncated answer instead of a whole one.
-    caps: per validator, the number of rejected answers after which it causes no more retries.
-    lenient: validators whose own failure (``VALIDATOR_ERROR``) is only a warning.
+        max_attempts: most runs of the agent; ADR-038's max_retries plus one.
+        order: actions for a validator's errors, tried one after the other. default: for all other validators.
+        go_on: ask for the rest of a truncated answer instead of a whole one.
+        caps: per validator, the number of rejected answers after which it causes no more retries.
+        lenient: validators whose own failure (``VALIDATOR_ERROR``) is only a warning.
 
     Raises:
-    ValueError: no attempt is allowed, or the locale or an action is unknown.
+        ValueError: no attempt is allowed, or the locale or an action is unknown.
     """
 
     max_attempts: int = 3

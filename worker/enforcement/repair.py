@@ -35,10 +35,10 @@ class RepairResult:
     """An automatically repaired answer, with the issues that were fixed and the issues that remain.
 
     Attributes:
-    changes: descriptions of the changes, for the user.
-    step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
-    files: repaired files only, name to new text.
-    context: values that a later validation needs.
+        changes: descriptions of the changes, for the user.
+        step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
+        files: repaired files only, name to new text.
+        context: values that a later validation needs.
     """
 
     text: str

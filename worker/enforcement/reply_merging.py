@@ -56,8 +56,8 @@ class MergedAnswer:
     """The result of merging the agent's reply into an earlier answer.
 
     Attributes:
-    inserted: the texts taken from the reply, by part name; empty if the answer is the unchanged reply.
-    whole: the reply replaces the earlier answer, although only parts of it were requested.
+        inserted: the texts taken from the reply, by part name; empty if the answer is the unchanged reply.
+        whole: the reply replaces the earlier answer, although only parts of it were requested.
     """
 
     answer: str

@@ -85,15 +85,15 @@ class ResponseEnforcer:
         """Create an enforcer that runs the agent with ``runner`` and checks its answers with ``validators``.
 
         Args:
-        max_retries: most retries; the agent runs once more than that.
-        policy: reactions to errors; its ``max_attempts`` replaces ``max_retries``.
-        locale: language of feedback and issues, ``de`` or ``en``.
-        validation_seconds: time limit of a validator, and of each step of our own code, for one answer; 0 for none.
-            Unbounded validators and texts above 64 kB run in a child process.
+            max_retries: most retries; the agent runs once more than that.
+            policy: reactions to errors; its ``max_attempts`` replaces ``max_retries``.
+            locale: language of feedback and issues, ``de`` or ``en``.
+            validation_seconds: time limit of a validator, and of each step of our own code, for one answer; 0 for none.
+                Unbounded validators and texts above 64 kB run in a child process.
 
         Raises:
-        ValueError: ``max_retries`` or ``validation_seconds`` is negative, or two validators have the same name.
-        TypeError: the runner lacks a method, or an entry of ``validators`` is not a validator.
+            ValueError: ``max_retries`` or ``validation_seconds`` is negative, or two validators have the same name.
+            TypeError: the runner lacks a method, or an entry of ``validators`` is not a validator.
         """
         if missing := [name for name in ("run_session", "continue_session") if not hasattr(runner, name)]:
             raise TypeError(f"the runner ({type(runner).__name__}) has no method {' and no '.join(missing)}")
@@ -138,14 +138,14 @@ class ResponseEnforcer:
         A last answer that is still rejected is repaired by the fallbacks.
 
         Args:
-        session_id: the agent's session; retries continue it.
-        validator_names: the active validators; None for all.
-        context: for the validators only (``files``, ...).
-        **runner_kwargs: passed to the runner.
+            session_id: the agent's session; retries continue it.
+            validator_names: the active validators; None for all.
+            context: for the validators only (``files``, ...).
+            **runner_kwargs: passed to the runner.
 
         Raises:
-        UnknownValidatorError: a name is not among the validators; the agent does not run.
-        TypeError: the runner's result has no text ``stdout``.
+            UnknownValidatorError: a name is not among the validators; the agent does not run.
+            TypeError: the runner's result has no text ``stdout``.
         """
         active = select_validators(self.validators, validator_names)
         judged = ({"locale": self.locale} if self.locale else {}) | {"prompt": prompt} | dict(context or {})

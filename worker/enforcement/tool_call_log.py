@@ -29,13 +29,13 @@ class ToolCall:
     """A tool call of the agent, such as writing a file or running a command, with the outcome.
 
     Attributes:
-    what: the path, the command or the tool's name.
-    ok: the call succeeded; None if unknown.
-    ran: False if the call was not allowed to run.
-    code: exit code of a command, if known.
-    tests: the command seems to run tests.
-    new: the file did not exist before.
-    names: identifiers in the arguments and the result of a sent call (``find_identifiers``).
+        what: the path, the command or the tool's name.
+        ok: the call succeeded; None if unknown.
+        ran: False if the call was not allowed to run.
+        code: exit code of a command, if known.
+        tests: the command seems to run tests.
+        new: the file did not exist before.
+        names: identifiers in the arguments and the result of a sent call (``find_identifiers``).
     """
 
     kind: CallKind

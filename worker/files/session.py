@@ -44,8 +44,8 @@ def prepare_session(holder: FencedSessionFolder, turn: Turn, root: Path, templat
     text for CLAUDE.md, or empty for no CLAUDE.md; ``tools``: the agent can read and write files.
 
     Raises:
-    OSError: a file cannot be written, or a link is in its place.
-    SettingsError: the template cannot be rendered.
+        OSError: a file cannot be written, or a link is in its place.
+        SettingsError: the template cannot be rendered.
     """
     workdir, session = holder.path, holder.session
     version = _versions.get(workdir)

@@ -61,8 +61,8 @@ def create_delivery_folder(holder: FencedSessionFolder, turn_id: str, attempt: i
     Removes the ``.done`` of an earlier answer (ADR-036, Phase 4).
 
     Raises:
-    DeliveryTakenError: the folder exists, so the delivery was started before.
-    OSError: the folder cannot be created, or an agent put a link in its place.
+        DeliveryTakenError: the folder exists, so the delivery was started before.
+        OSError: the folder cannot be created, or an agent put a link in its place.
     """
     name = delivery_name(turn_id, attempt, delivery)
     directory = holder.path.joinpath("attempts", name)
@@ -154,9 +154,9 @@ def publish_answer(
     ``.done`` contains the attempt id. Idempotent. ``durable`` syncs to disk, which costs milliseconds.
 
     Raises:
-    ValueError: a file name is not allowed in an answer.
-    OSError: a file cannot be written, or an agent put a link in the folder's place.
-    FileNotFoundError: another worker has taken the session over.
+        ValueError: a file name is not allowed in an answer.
+        OSError: a file cannot be written, or an agent put a link in the folder's place.
+        FileNotFoundError: another worker has taken the session over.
     """
     texts = {name: content.encode("utf-8", "replace") for name, content in {**(files or {}), RESPONSE: text}.items()}
     for name in texts:

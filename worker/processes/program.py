@@ -51,16 +51,16 @@ class Program:
     """A command that the supervisor runs, with the checks for its readiness and health.
 
     Attributes:
-    environ: the whole environment; None inherits ours.
-    ready: called with the process id every 0.02 s until it returns True; must return within a second.
-    ready_file: removed before each start; the program is ready once the file exists again.
-    stale_seconds: restart the program if its ready file was not touched for this long; 0 for never.
-    answers: liveness probe, called every ``ask_seconds``; after ``misses`` failures in a row the program is
-        restarted.
-    death_signal: sent by the kernel when the supervisor is gone.
-    lock: file that the program keeps locked, so that it runs only once.
-    worker: the program's name as a worker; empty for other programs.
-    alongside: start and stop together with the program before it.
+        environ: the whole environment; None inherits ours.
+        ready: called with the process id every 0.02 s until it returns True; must return within a second.
+        ready_file: removed before each start; the program is ready once the file exists again.
+        stale_seconds: restart the program if its ready file was not touched for this long; 0 for never.
+        answers: liveness probe, called every ``ask_seconds``; after ``misses`` failures in a row the program is
+            restarted.
+        death_signal: sent by the kernel when the supervisor is gone.
+        lock: file that the program keeps locked, so that it runs only once.
+        worker: the program's name as a worker; empty for other programs.
+        alongside: start and stop together with the program before it.
     """
 
     name: str

@@ -20,12 +20,12 @@ class ToolOrders:
     """The rules for an agent's tool calls in one run, and the texts shown to the agent when a rule applies.
 
     Attributes:
-    rules: rules as ``ToolRule.to_dict`` writes them, in order.
-    asks: True if a person can be asked; otherwise such calls are denied.
-    approval_socket: socket of the ``ApprovalServer``, after a person's decision.
-    denied, unasked, later, said: texts for the agent: a denied call, nobody to ask, a call beside a question, and a
-        person's decision.
-    secrets: values hidden from questions, longest first.
+        rules: rules as ``ToolRule.to_dict`` writes them, in order.
+        asks: True if a person can be asked; otherwise such calls are denied.
+        approval_socket: socket of the ``ApprovalServer``, after a person's decision.
+        denied, unasked, later, said: texts for the agent: a denied call, nobody to ask, a call beside a question, and a
+            person's decision.
+        secrets: values hidden from questions, longest first.
     """
 
     rules: tuple[Mapping[str, Any], ...]
@@ -72,22 +72,22 @@ class Order:
     """Everything that a runner needs to know to run an agent once.
 
     Attributes:
-    attempt, delivery: numbers from 1; deliveries count over the whole turn.
-    messages: the conversation, oldest first, ending with the user's message.
-    directory: the delivery's folder, for all files of the agent.
-    agent_session: the agent session to continue; empty for a fresh one.
-    so_far: the interrupted answer to continue; empty for none.
-    rejected: the answer that the feedback in ``prompt`` is about, for an agent that does not remember it.
-    model: name of the model, and of its block in the settings file.
-    option: the part after ``:`` in the model's runner.
-    deadline: latest end, by ``time.monotonic()``.
-    read_only: True if the agent may only read files in ``directory``.
-    inputs: readable files from the owner's earlier work.
-    action_log: log file of the scripted agent; empty for none.
-    owner: owner of the session, whose agent process may be kept; empty: never.
-    recorded: True to record the output, so that another worker can adopt the run.
-    tools: rules for tool calls; None leaves decisions to the agent.
-    interruption: the answered question that ended an earlier delivery.
+        attempt, delivery: numbers from 1; deliveries count over the whole turn.
+        messages: the conversation, oldest first, ending with the user's message.
+        directory: the delivery's folder, for all files of the agent.
+        agent_session: the agent session to continue; empty for a fresh one.
+        so_far: the interrupted answer to continue; empty for none.
+        rejected: the answer that the feedback in ``prompt`` is about, for an agent that does not remember it.
+        model: name of the model, and of its block in the settings file.
+        option: the part after ``:`` in the model's runner.
+        deadline: latest end, by ``time.monotonic()``.
+        read_only: True if the agent may only read files in ``directory``.
+        inputs: readable files from the owner's earlier work.
+        action_log: log file of the scripted agent; empty for none.
+        owner: owner of the session, whose agent process may be kept; empty: never.
+        recorded: True to record the output, so that another worker can adopt the run.
+        tools: rules for tool calls; None leaves decisions to the agent.
+        interruption: the answered question that ended an earlier delivery.
     """
 
     turn_id: str
@@ -127,11 +127,11 @@ class RunResult:
     """The result of an agent run: the verdict, the answer, and the tokens and money that the run used.
 
     Attributes:
-    text: the answer, or its longest known beginning.
-    sent: the input, if it was more than the prompt.
-    adopted: number of the earlier delivery whose run this was; 0 for none.
-    kept_seconds: how long the agent process stays for the next message.
-    tool_calls: the agent's tool calls; None if it reports none.
+        text: the answer, or its longest known beginning.
+        sent: the input, if it was more than the prompt.
+        adopted: number of the earlier delivery whose run this was; 0 for none.
+        kept_seconds: how long the agent process stays for the next message.
+        tool_calls: the agent's tool calls; None if it reports none.
     """
 
     completion: Completion

@@ -54,12 +54,12 @@ class ModelCall:
     """A call that an agent made to a model, as observed by the model proxy.
 
     Attributes:
-    status: HTTP status, or the status named in an error; 0 without a response.
-    word: the provider's word for the end, such as ``max_tokens``.
-    tools: True if the request offered tools: a call of an agent's loop, not for a title or summary.
-    started, ended: seconds since the epoch.
-    repeated: True if a later call repeated or continued this call.
-    digests: digests of the text, if the call failed or offered no tools.
+        status: HTTP status, or the status named in an error; 0 without a response.
+        word: the provider's word for the end, such as ``max_tokens``.
+        tools: True if the request offered tools: a call of an agent's loop, not for a title or summary.
+        started, ended: seconds since the epoch.
+        repeated: True if a later call repeated or continued this call.
+        digests: digests of the text, if the call failed or offered no tools.
     """
 
     api: Api

@@ -23,9 +23,9 @@ class Tokens:
     """The number of tokens that a provider counted for model calls.
 
     Attributes:
-    input_tokens: the whole input, including cached tokens.
-    cache_read_tokens, cache_write_tokens: input tokens read from and written to the cache.
-    cache_hour_tokens: written tokens that are kept for an hour.
+        input_tokens: the whole input, including cached tokens.
+        cache_read_tokens, cache_write_tokens: input tokens read from and written to the cache.
+        cache_hour_tokens: written tokens that are kept for an hour.
     """
 
     input_tokens: int = 0

@@ -15,9 +15,9 @@ class SentInput:
     """The input that a run sent to its agent, kept so that users can inspect it.
 
     Attributes:
-    system: instructions besides the messages: the session's CLAUDE.md, or a service's system message.
-    messages: role and content of each message, oldest first; images as text and name.
-    continues: the context from an earlier agent session; empty for a fresh session.
+        system: instructions besides the messages: the session's CLAUDE.md, or a service's system message.
+        messages: role and content of each message, oldest first; images as text and name.
+        continues: the context from an earlier agent session; empty for a fresh session.
     """
 
     system: str = ""

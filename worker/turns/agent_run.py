@@ -63,9 +63,9 @@ class AgentRun:
     """Runs the agent once for an attempt of a turn, after preparing the run's folder, prompt and event log.
 
     Attributes:
-    unsent: the run's last events, to be stored together with the next transition.
-    answer_used: the run's nonce once the run has used up a person's answer; empty before.
-    broken: the text of an interrupted delivery to continue. before_answer: the agent's text before a question.
+        unsent: the run's last events, to be stored together with the next transition.
+        answer_used: the run's nonce once the run has used up a person's answer; empty before.
+        broken: the text of an interrupted delivery to continue. before_answer: the agent's text before a question.
     """
 
     def __init__(

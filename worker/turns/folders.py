@@ -102,9 +102,9 @@ def prepare_delivery(
     ``confirm`` raises if another worker holds the turn.
 
     Raises:
-    DeliveryTakenError: this delivery was started before.
-    OSError: the folder cannot be written.
-    SettingsError: this worker lacks the folder of the kind of work.
+        DeliveryTakenError: this delivery was started before.
+        OSError: the folder cannot be written.
+        SettingsError: this worker lacks the folder of the kind of work.
     """
     workdir = locate_turn_folder(settings, turn)
     if not needed:
@@ -228,9 +228,9 @@ class AnswerFiles:
     """Holds the files that belong to an answer, and the problems found in them.
 
     Attributes:
-    not_own: the files that the answer's own attempt did not write in this form.
-    refused: the reasons why files of the own attempt are refused, by name.
-    lost: issues about content that a new version of a file lost.
+        not_own: the files that the answer's own attempt did not write in this form.
+        refused: the reasons why files of the own attempt are refused, by name.
+        lost: issues about content that a new version of a file lost.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)

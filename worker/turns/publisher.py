@@ -68,15 +68,15 @@ async def publish_answer(
     Unsuccessful transitions are returned unchanged. A turn cancelled before the seal is not published.
 
     Args:
-    files: all files of the answer by name; None for the delivery's own and repaired files.
-    ended: attempts whose recordings are obsolete after the seal.
+        files: all files of the answer by name; None for the delivery's own and repaired files.
+        ended: attempts whose recordings are obsolete after the seal.
 
     Raises:
-    LeaseLost: another worker has the turn.
-    SettingsError: the kind of work's folder is missing; nothing was sealed now.
-    SessionFilesError: the session's files cannot be saved.
-    OSError: this machine is sick, and another machine can publish.
-    ValidationHeldBack: answers are not accepted at the moment.
+        LeaseLost: another worker has the turn.
+        SettingsError: the kind of work's folder is missing; nothing was sealed now.
+        SessionFilesError: the session's files cannot be saved.
+        OSError: this machine is sick, and another machine can publish.
+        ValidationHeldBack: answers are not accepted at the moment.
     """
     turn, transition = lease.claim.turn, accepted.transition
     if transition.outcome is None or not transition.outcome.success:

@@ -84,9 +84,9 @@ class EquipmentContext:
     """The facts and functions about a run that run equipment may use.
 
     Attributes:
-    token: the lease's fencing token; commands to the store must compare it.
-    control: ends the run, and reports about it.
-    use_up: records that this run uses up a person's answer, and returns whether it may. Call from a thread.
+        token: the lease's fencing token; commands to the store must compare it.
+        control: ends the run, and reports about it.
+        use_up: records that this run uses up a person's answer, and returns whether it may. Call from a thread.
     """
 
     turn: Turn

@@ -57,11 +57,11 @@ class ValidationCase:
     """An answer with everything that another process needs to validate or repair it.
 
     Attributes:
-    text: the raw answer of a new attempt, or the validated answer to repair.
-    history: the earlier attempts; all attempts for a repair.
-    file: the policy file that defines the names, if any.
-    fresh: whether a person asked again or another model took over.
-    feedback: the feedback given to the agent; empty for a first or fresh attempt.
+        text: the raw answer of a new attempt, or the validated answer to repair.
+        history: the earlier attempts; all attempts for a repair.
+        file: the policy file that defines the names, if any.
+        fresh: whether a person asked again or another model took over.
+        feedback: the feedback given to the agent; empty for a first or fresh attempt.
     """
 
     text: str

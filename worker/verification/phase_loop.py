@@ -56,8 +56,8 @@ async def verify_with_retries(
     verified again, which also counts as an attempt.
 
     Raises:
-    ValueError: ``max_retries`` is less than 1.
-    PhaseVerificationFailed: no run was verified.
+        ValueError: ``max_retries`` is less than 1.
+        PhaseVerificationFailed: no run was verified.
     """
     if max_retries < 1:
         raise ValueError(

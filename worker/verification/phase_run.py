@@ -45,16 +45,16 @@ async def run_with_verification(
     Each rejection goes to ``feedback.md`` and into the next prompt. The verified output becomes ``phase_dir/output``.
 
     Args:
-    max_retries: most runs; default: the verifier's limit.
-    on_output: called with the agent's text, in another thread.
-    expected_files: required files, relative to ``output/``.
-    runner: a runner and its option, used instead of the model's.
+        max_retries: most runs; default: the verifier's limit.
+        on_output: called with the agent's text, in another thread.
+        expected_files: required files, relative to ``output/``.
+        runner: a runner and its option, used instead of the model's.
 
     Raises:
-    PhaseVerificationFailed: no run was verified.
-    PhaseError: the gate or a path is invalid.
-    SettingsError: the model is unknown.
-    ValueError: ``max_retries`` is less than 1.
+        PhaseVerificationFailed: no run was verified.
+        PhaseError: the gate or a path is invalid.
+        SettingsError: the model is unknown.
+        ValueError: ``max_retries`` is less than 1.
     """
     settings = settings or load_settings()
     model = model or next(iter(settings.models))

@@ -32,9 +32,9 @@ class VerificationResult:
     """The result of a phase's verification, with errors and advice for the agent.
 
     Attributes:
-    errors: one sentence per fault; not empty unless ``success``.
-    checks_passed: what was found correct, gates first.
-    completion: how the verifier's run ended; None without a verifier.
+        errors: one sentence per fault; not empty unless ``success``.
+        checks_passed: what was found correct, gates first.
+        completion: how the verifier's run ended; None without a verifier.
     """
 
     success: bool

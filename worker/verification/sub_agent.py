@@ -37,10 +37,10 @@ class VerificationScope:
     """Identifies the phase's run to verify, and limits the verification.
 
     Attributes:
-    model: the phase's model, used if ``HELIX_VERIFIER_MODEL`` is empty.
-    stop: stops gates and verifier when its reason is set.
-    scratch: folder for copies; None: the system's temporary folder.
-    fence: sandbox of the gates' programs; None: the sandbox of the settings.
+        model: the phase's model, used if ``HELIX_VERIFIER_MODEL`` is empty.
+        stop: stops gates and verifier when its reason is set.
+        scratch: folder for copies; None: the system's temporary folder.
+        fence: sandbox of the gates' programs; None: the sandbox of the settings.
     """
 
     turn_id: str = field(default_factory=lambda: f"phase-{secrets.token_hex(8)}")

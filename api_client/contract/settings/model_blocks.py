@@ -15,13 +15,13 @@ class ModelBlocks(SettingsGroup):
     """The settings of individual models.
 
     Attributes:
-    model_settings: model -> settings of its block; ``for_model`` applies them.
-    vision: the model sees images. stream: ``live``, ``draft`` or ``validated``; empty for the caller's default.
-    prices: US dollars for a million tokens (``worker/runners/pricing.py``).
-    proxy_models: further models that an agent may ask for. proxy_allows: what else its calls may contain.
-    api: API of ``openai_http``: ``chat`` or ``responses``. parameters: what it sends besides.
-    timeouts: longest wait for the ``first`` and each ``next`` event of an answer, in seconds.
-    fallbacks: ``ProviderFault`` -> the models that may take over, in order.
+        model_settings: model -> settings of its block; ``for_model`` applies them.
+        vision: the model sees images. stream: ``live``, ``draft`` or ``validated``; empty for the caller's default.
+        prices: US dollars for a million tokens (``worker/runners/pricing.py``).
+        proxy_models: further models that an agent may ask for. proxy_allows: what else its calls may contain.
+        api: API of ``openai_http``: ``chat`` or ``responses``. parameters: what it sends besides.
+        timeouts: longest wait for the ``first`` and each ``next`` event of an answer, in seconds.
+        fallbacks: ``ProviderFault`` -> the models that may take over, in order.
     """
 
     model_settings: dict[str, dict[str, Any]] = declare_file_value(dict)

@@ -51,13 +51,13 @@ class Adr:
     """An architecture decision record (ADR) found in an answer, with its header and sections.
 
     Attributes:
-    out, first_line: the outline that contains the ADR, and the line of the answer where the outline begins.
-    start, end: lines in ``out``, from 0, ``end`` excluded.
-    header: the lines between the ``---`` lines; None without a header.
-    root: the header's YAML; None if empty, missing or broken.
-    offset: position of the text in the answer; -1 if the text is indented and cannot be edited.
-    closed: False if the header has no second ``---``.
-    fenced: the text is the inside of a ```markdown fence.
+        out, first_line: the outline that contains the ADR, and the line of the answer where the outline begins.
+        start, end: lines in ``out``, from 0, ``end`` excluded.
+        header: the lines between the ``---`` lines; None without a header.
+        root: the header's YAML; None if empty, missing or broken.
+        offset: position of the text in the answer; -1 if the text is indented and cannot be edited.
+        closed: False if the header has no second ``---``.
+        fenced: the text is the inside of a ```markdown fence.
     """
 
     out: Outline

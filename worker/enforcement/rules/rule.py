@@ -25,13 +25,13 @@ class ObservedRun:
     """A finished run of the agent, from which a rule may collect evidence for its validation.
 
     Attributes:
-    folder: the run's own folder, empty at its start.
-    root: HELIX_ROOT.
-    writable: other folders that the agent may write.
-    tool_calls: None if the runner reports none.
-    since: start of the turn, in seconds since the epoch.
-    redact: masks secrets.
-    earlier: evidence of the run that this one continued; empty if there was none, None if it continued no run.
+        folder: the run's own folder, empty at its start.
+        root: HELIX_ROOT.
+        writable: other folders that the agent may write.
+        tool_calls: None if the runner reports none.
+        since: start of the turn, in seconds since the epoch.
+        redact: masks secrets.
+        earlier: evidence of the run that this one continued; empty if there was none, None if it continued no run.
     """
 
     folder: Path
@@ -49,11 +49,11 @@ class Rule(ResponseValidator):
     """Base class of validators that are configured by their dataclass fields.
 
     Attributes:
-    name: the rule's name in issues, metrics and requests; the policy file may set it.
-    root: directory that paths in answers are relative to (HELIX_ROOT).
+        name: the rule's name in issues, metrics and requests; the policy file may set it.
+        root: directory that paths in answers are relative to (HELIX_ROOT).
 
     Raises:
-    ValueError: an option has an invalid value; the message names the option.
+        ValueError: an option has an invalid value; the message names the option.
     """
 
     kind: ClassVar[str] = ""

@@ -19,10 +19,10 @@ class Code:
     """A kind of issue that validators report, with its texts.
 
     Attributes:
-    when: when the code is reported, as one English sentence.
-    repair: how the fallback repairs it; empty if it cannot.
-    de, en: templates of message and fix hint.
-    shortens: the repair makes the answer shorter.
+        when: when the code is reported, as one English sentence.
+        repair: how the fallback repairs it; empty if it cannot.
+        de, en: templates of message and fix hint.
+        shortens: the repair makes the answer shorter.
     """
 
     severity: Severity

@@ -46,9 +46,9 @@ def build_validators(
     """Build the validators with these names, in this order. Paths in answers are relative to ``root`` (HELIX_ROOT).
 
     Raises:
-    UnknownValidatorError: a name is unknown.
-    DuplicateValidatorError: a name is there twice.
-    TypeError: an entry point does not make a validator.
+        UnknownValidatorError: a name is unknown.
+        DuplicateValidatorError: a name is there twice.
+        TypeError: an entry point does not make a validator.
     """
     offered = offered_validators()
     for name in names:

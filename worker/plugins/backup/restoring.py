@@ -47,12 +47,12 @@ def restore_archive(
     A refused archive changes nothing: all checks come before the first write.
 
     Args:
-    settings: without a store, the embedded broker of HELIX_ROOT runs meanwhile.
-    alone: context manager that locks HELIX_ROOT.
+        settings: without a store, the embedded broker of HELIX_ROOT runs meanwhile.
+        alone: context manager that locks HELIX_ROOT.
 
     Raises:
-    RestoreRefused: the archive is invalid, the installation not empty, or no server fits the store.
-    OSError: something cannot be written; run the same restore again.
+        RestoreRefused: the archive is invalid, the installation not empty, or no server fits the store.
+        OSError: something cannot be written; run the same restore again.
     """
     manifest = read_manifest(archive, STORE)
     if manifest.facts["namespace"] != settings.namespace:

@@ -37,9 +37,9 @@ class SavedArchive:
     """Facts about a finished backup archive.
 
     Attributes:
-    at: time of the store's snapshot, in seconds since the epoch.
-    left_out: number of links, sockets and pipes that were skipped.
-    lacking: why this machine could not restore the archive; empty if it could.
+        at: time of the store's snapshot, in seconds since the epoch.
+        left_out: number of links, sockets and pipes that were skipped.
+        lacking: why this machine could not restore the archive; empty if it could.
     """
 
     digest: str

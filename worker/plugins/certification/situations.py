@@ -20,12 +20,12 @@ class Situation:
     """A test situation for an agent, such as a broken connection, with the verdict that would be right.
 
     Attributes:
-    truth: which verdict is honest.
-    replies: the service's replies; the last one repeats.
-    signal: signal for the agent's processes after the first piece. stops: we ask the agent to stop at that point.
-    around: the wrapper's kind.
-    idle, seconds: longest silence and run time; 0 for the usual ones.
-    needs: what the agent must do for the situation to apply.
+        truth: which verdict is honest.
+        replies: the service's replies; the last one repeats.
+        signal: signal for the agent's processes after the first piece. stops: we ask the agent to stop at that point.
+        around: the wrapper's kind.
+        idle, seconds: longest silence and run time; 0 for the usual ones.
+        needs: what the agent must do for the situation to apply.
     """
 
     name: str

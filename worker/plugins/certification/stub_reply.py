@@ -28,16 +28,16 @@ class StubReply:
     """A scripted reply of the fake model service to one call.
 
     Attributes:
-    end: reported end; ``none``: the stream ends normally but without a reason.
-    tool: tool call after the text: name, and arguments as sent.
-    status, retry_after: HTTP error instead of an answer.
-    cut: where the connection breaks: before the answer, after the first piece, in the tool call, before the end.
-    hangs: where the stream hangs: before the answer, or after the first piece.
-    fails: an error event follows the first piece. dies: the service stops after the cut.
-    if_tools: only calls with tools get this reply; others get the next one.
-    helper: reply for the sub-agent that this reply starts; skipped if no sub-agent tool is offered.
-    waits: the reply waits for another call.
-    tokens: input tokens that the service reports; many make an agent summarise its context.
+        end: reported end; ``none``: the stream ends normally but without a reason.
+        tool: tool call after the text: name, and arguments as sent.
+        status, retry_after: HTTP error instead of an answer.
+        cut: where the connection breaks: before the answer, after the first piece, in the tool call, before the end.
+        hangs: where the stream hangs: before the answer, or after the first piece.
+        fails: an error event follows the first piece. dies: the service stops after the cut.
+        if_tools: only calls with tools get this reply; others get the next one.
+        helper: reply for the sub-agent that this reply starts; skipped if no sub-agent tool is offered.
+        waits: the reply waits for another call.
+        tokens: input tokens that the service reports; many make an agent summarise its context.
     """
 
     pieces: tuple[str, ...] = ()

@@ -28,11 +28,11 @@ class WorkStatement:
     """A statement of an answer about the agent's work, such as "all tests pass".
 
     Attributes:
-    what: the path, the command, or the identifier of a record in another system.
-    passed: a good result is stated too.
-    count: stated number of files or tests; 0 for none.
-    some: the number covers only some of them ("the 3 new tests").
-    vague: tests are not named ("everything passes").
+        what: the path, the command, or the identifier of a record in another system.
+        passed: a good result is stated too.
+        count: stated number of files or tests; 0 for none.
+        some: the number covers only some of them ("the 3 new tests").
+        vague: tests are not named ("everything passes").
     """
 
     subject: Subject

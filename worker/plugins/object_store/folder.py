@@ -122,8 +122,8 @@ def restore_folder(holder: FencedSessionFolder, manifest: SnapshotManifest, obje
     Deliveries missing from the snapshot stay, since a finished run of this machine may be adopted.
 
     Raises:
-    OSError: the folder cannot be written. FileNotFoundError: a later holder fenced this folder off.
-    SessionFilesGone, SessionFilesAway: the object store lacks files or is unreachable.
+        OSError: the folder cannot be written. FileNotFoundError: a later holder fenced this folder off.
+        SessionFilesGone, SessionFilesAway: the object store lacks files or is unreachable.
     """
     here, wanted = scan_folder(holder.path, holder.session), manifest.folder_state
     _remove(holder, here, wanted)

@@ -25,8 +25,8 @@ class StoredFile:
     """A file in a snapshot, with the place of its content in the object store.
 
     Attributes:
-    digest: the SHA-256 of its content in hex.
-    at, length: position and length of the compressed content in the object, in bytes.
+        digest: the SHA-256 of its content in hex.
+        at, length: position and length of the compressed content in the object, in bytes.
     """
 
     digest: str

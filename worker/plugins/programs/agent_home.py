@@ -32,9 +32,9 @@ class KeptSession:
     """The saved session of an agent, which the next run continues.
 
     Attributes:
-    agent_session: our name of the session; empty for a fresh start. session: the agent's own name of it.
-    knows: what the session holds: nothing, ``history``, or also the user's ``message``.
-    spent: its cost so far, in US dollars.
+        agent_session: our name of the session; empty for a fresh start. session: the agent's own name of it.
+        knows: what the session holds: nothing, ``history``, or also the user's ``message``.
+        spent: its cost so far, in US dollars.
     """
 
     agent_session: str = ""

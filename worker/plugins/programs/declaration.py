@@ -50,11 +50,11 @@ class AgentProgram:
     """The declaration of a program that serves as an agent: how to start it, and which state to keep.
 
     Attributes:
-    program: a path, or a name on PATH.
-    files: files to create in its HOME, with placeholders.
-    instructions: path in its HOME from which it reads CLAUDE.md; empty: CLAUDE.md is put before the prompt.
-    state: paths in its HOME that are kept for the session's next run.
-    version: the certified version; empty for none.
+        program: a path, or a name on PATH.
+        files: files to create in its HOME, with placeholders.
+        instructions: path in its HOME from which it reads CLAUDE.md; empty: CLAUDE.md is put before the prompt.
+        state: paths in its HOME that are kept for the session's next run.
+        version: the certified version; empty for none.
     """
 
     program: str

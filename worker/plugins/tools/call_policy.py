@@ -26,11 +26,11 @@ class CallRule:
     """A rule about tool calls to one server. The first matching rule decides.
 
     Attributes:
-    tool: pattern of the tool's name.
-    arguments: path of an argument, such as ``to.0.address`` -> pattern of its text, its value, or ``{min, max}``.
-    owners: names of keys, or owners as operators see them; empty: all.
-    read_only, destructive: the server's own description of the tool; None: any.
-    who, wait_seconds: who is asked, and how long an answer is waited for.
+        tool: pattern of the tool's name.
+        arguments: path of an argument, such as ``to.0.address`` -> pattern of its text, its value, or ``{min, max}``.
+        owners: names of keys, or owners as operators see them; empty: all.
+        read_only, destructive: the server's own description of the tool; None: any.
+        who, wait_seconds: who is asked, and how long an answer is waited for.
     """
 
     tool: str

@@ -56,13 +56,13 @@ class RunSpec:
     """The facts about a run that its tool gateway needs.
 
     Attributes:
-    token: the lease's fencing token.
-    continues: delivery of this attempt whose agent session the run continues; 0 for none.
-    fresh: the agent has no session at all.
-    folder: the delivery's folder, whose name does not count in arguments.
-    asks: a person can be asked.
-    approved, rejected: digest of the call that a person decided on; empty for none.
-    secrets: values hidden from questions, longest first.
+        token: the lease's fencing token.
+        continues: delivery of this attempt whose agent session the run continues; 0 for none.
+        fresh: the agent has no session at all.
+        folder: the delivery's folder, whose name does not count in arguments.
+        asks: a person can be asked.
+        approved, rejected: digest of the call that a person decided on; empty for none.
+        secrets: values hidden from questions, longest first.
     """
 
     turn_id: str

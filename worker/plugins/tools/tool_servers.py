@@ -20,16 +20,16 @@ class ToolServer:
     """An MCP server, with its limits and its policy.
 
     Attributes:
-    url: its address, for a server that runs elsewhere.
-    command: the command that starts it, for a server that speaks over standard streams.
-    environment: variables of the command, besides PATH and HOME; no secrets.
-    credentials: name of its credentials; empty for none.
-    oauth: ``issuer`` and ``client_id`` of the client whose secret the credentials are; empty for none.
-    models, keys, owners: patterns of models and keys, and names of owners that may use it; empty: all.
-    writes: reaction to calls of tools that are not read-only, if no rule matches.
-    timeout_seconds: longest wait for a call's result.
-    folders: folders that the command sees besides the system's, relative to HELIX_ROOT.
-    network: whether the command's sandbox has the machine's network.
+        url: its address, for a server that runs elsewhere.
+        command: the command that starts it, for a server that speaks over standard streams.
+        environment: variables of the command, besides PATH and HOME; no secrets.
+        credentials: name of its credentials; empty for none.
+        oauth: ``issuer`` and ``client_id`` of the client whose secret the credentials are; empty for none.
+        models, keys, owners: patterns of models and keys, and names of owners that may use it; empty: all.
+        writes: reaction to calls of tools that are not read-only, if no rule matches.
+        timeout_seconds: longest wait for a call's result.
+        folders: folders that the command sees besides the system's, relative to HELIX_ROOT.
+        network: whether the command's sandbox has the machine's network.
     """
 
     name: str

@@ -24,9 +24,9 @@ class BaseSession:
     """The earlier agent session, if any, that a run of the Claude CLI continues.
 
     Attributes:
-    transcript: the file to fork from; None for a fresh session.
-    knows: what it holds: nothing, ``history``, or also the user's ``message``.
-    spent: its cost so far, in US dollars, to which the CLI adds.
+        transcript: the file to fork from; None for a fresh session.
+        knows: what it holds: nothing, ``history``, or also the user's ``message``.
+        spent: its cost so far, in US dollars, to which the CLI adds.
     """
 
     transcript: Path | None = None

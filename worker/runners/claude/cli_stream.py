@@ -32,11 +32,11 @@ class ClaudeStream:
     """Parses the standard output of one CLI run into events, and collects the answer.
 
     Attributes:
-    result: the last result; empty before the first.
-    error: kind of error in the CLI's last own message.
-    retries: how often the CLI repeated a request to the service.
-    retry_after: delay before the last repetition, in seconds.
-    resets_at: when a used-up subscription is available again, in seconds since 1970; 0 if unknown.
+        result: the last result; empty before the first.
+        error: kind of error in the CLI's last own message.
+        retries: how often the CLI repeated a request to the service.
+        retry_after: delay before the last repetition, in seconds.
+        resets_at: when a used-up subscription is available again, in seconds since 1970; 0 if unknown.
     """
 
     def __init__(self, answered: Interruption | None = None) -> None:

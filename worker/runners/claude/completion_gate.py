@@ -44,12 +44,12 @@ class RunEvidence:
     """The evidence about a run of the CLI from which the completion gate derives the verdict.
 
     Attributes:
-    run, session: process tag and agent session of the run.
-    result: the last ``result``; empty without one.
-    error: kind of error in the CLI's last message.
-    missing: why the text may be incomplete; empty if complete.
-    unwritable: why the folder accepts no marks, such as a full disk.
-    lives: True if the process has not exited, so no exit code is expected.
+        run, session: process tag and agent session of the run.
+        result: the last ``result``; empty without one.
+        error: kind of error in the CLI's last message.
+        missing: why the text may be incomplete; empty if complete.
+        unwritable: why the folder accepts no marks, such as a full disk.
+        lives: True if the process has not exited, so no exit code is expected.
     """
 
     run: str

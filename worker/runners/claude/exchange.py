@@ -46,12 +46,12 @@ class Exchange:
     """Follows one message to a running CLI process, to tell when its answer is complete.
 
     Attributes:
-    taken_at: when the CLI confirmed the start; 0 before.
-    begun: True once further output answers this message.
-    late: True if output of another message arrived.
-    over: True once the CLI has confirmed the end; ``after`` if more output followed.
-    crowded: True if other processes of the agent ran at the end.
-    ended_at: when a result or an end mark was first seen; 0 before.
+        taken_at: when the CLI confirmed the start; 0 before.
+        begun: True once further output answers this message.
+        late: True if output of another message arrived.
+        over: True once the CLI has confirmed the end; ``after`` if more output followed.
+        crowded: True if other processes of the agent ran at the end.
+        ended_at: when a result or an end mark was first seen; 0 before.
     """
 
     order: Order
@@ -123,12 +123,12 @@ class ProcessFiles:
     """The folders of a CLI process that answers several messages, and the state of its conversation.
 
     Attributes:
-    top: folder of the process, with ``work`` and ``home``.
-    spare: True if it was started ahead.
-    agent: its agent session, which names its transcript.
-    length: bytes of its transcript after the last message.
-    spent: its cost until then, in US dollars.
-    calls: number of model calls before the current message.
+        top: folder of the process, with ``work`` and ``home``.
+        spare: True if it was started ahead.
+        agent: its agent session, which names its transcript.
+        length: bytes of its transcript after the last message.
+        spent: its cost until then, in US dollars.
+        calls: number of model calls before the current message.
     """
 
     top: Path

@@ -40,9 +40,9 @@ class HookMark:
     """The report that one hook of the CLI has written to a file.
 
     Attributes:
-    run: tag of the process that ran the hook.
-    background: number of background tasks still running.
-    error: kind of error that ended the turn, if any.
+        run: tag of the process that ran the hook.
+        background: number of background tasks still running.
+        error: kind of error that ended the turn, if any.
     """
 
     run: str = ""
@@ -64,10 +64,10 @@ def build_settings(
     """Return the content of the CLI's settings file for one run, with its hooks and permissions.
 
     Args:
-    readable: readable files and folders besides the working folder.
-    protected: folders that must not be written.
-    allowed: permission rules of the installation, such as ``WebSearch``.
-    tools: input file of the tool hook; None for no tool hook.
+        readable: readable files and folders besides the working folder.
+        protected: folders that must not be written.
+        allowed: permission rules of the installation, such as ``WebSearch``.
+        tools: input file of the tool hook; None for no tool hook.
     """
     hooks: dict[str, Any] = {}
     for event in EVENTS:

@@ -28,10 +28,10 @@ class RunLeftovers:
     """The answer that a run left behind, with its source and the reports of the CLI's hooks.
 
     Attributes:
-    text: the answer, or its longest known beginning.
-    origin: ``file``, ``output`` or ``transcript``.
-    missing: why the text may be incomplete; empty if complete.
-    stop_reason: why the model stopped, if the transcript was read.
+        text: the answer, or its longest known beginning.
+        origin: ``file``, ``output`` or ``transcript``.
+        missing: why the text may be incomplete; empty if complete.
+        stop_reason: why the model stopped, if the transcript was read.
     """
 
     text: str

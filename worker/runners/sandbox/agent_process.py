@@ -24,11 +24,11 @@ class AgentExit:
     """Describes how the processes of a run ended.
 
     Attributes:
-    code: exit code, or the negative signal number; None if unknown or never started.
-    cause: why the guard ended it: ``terminated``, ``lease ended``, ``guard died``; empty if it exited itself.
-    error: why it could not be started; ``passing`` if a retry may succeed.
-    swept: number of leftover processes that were killed.
-    left: processes that could not be killed because they are blocked in the kernel.
+        code: exit code, or the negative signal number; None if unknown or never started.
+        cause: why the guard ended it: ``terminated``, ``lease ended``, ``guard died``; empty if it exited itself.
+        error: why it could not be started; ``passing`` if a retry may succeed.
+        swept: number of leftover processes that were killed.
+        left: processes that could not be killed because they are blocked in the kernel.
     """
 
     code: int | None = None

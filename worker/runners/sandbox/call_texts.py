@@ -27,9 +27,9 @@ class CallRequest:
     """The parts of a model request that show whether another request repeats or continues it.
 
     Attributes:
-    pieces: hashes of the texts in the last message.
-    last: the last message, if a user wrote it.
-    end: the last text of the last user message, even after a tool result.
+        pieces: hashes of the texts in the last message.
+        last: the last message, if a user wrote it.
+        end: the last text of the last user message, even after a tool result.
     """
 
     opening: int = 0

@@ -47,12 +47,12 @@ class Upstream:
     """The model service that a run may use, with the allowed paths and models.
 
     Attributes:
-    paths: paths below ``url`` allowed for POST and HEAD; ``*`` matches a name without a slash.
-    reads: paths allowed for GET.
-    ours: headers set by the proxy, with lower-case names; an empty value removes the agent's header.
-    models: allowed models; empty allows all.
-    allows: further content that a call may have (``model_requests``).
-    socket: unix socket of a service on this machine, such as the tool gateway; its bodies are not checked here.
+        paths: paths below ``url`` allowed for POST and HEAD; ``*`` matches a name without a slash.
+        reads: paths allowed for GET.
+        ours: headers set by the proxy, with lower-case names; an empty value removes the agent's header.
+        models: allowed models; empty allows all.
+        allows: further content that a call may have (``model_requests``).
+        socket: unix socket of a service on this machine, such as the tool gateway; its bodies are not checked here.
     """
 
     url: str
@@ -107,9 +107,9 @@ class AllowedDestinations:
     """The hosts that a run may reach: a model service and further hosts.
 
     Attributes:
-    hosts: further hosts as ``name:port``; a name may begin with ``*.``.
-    proxy: HTTP proxy for outside connections, as in HTTPS_PROXY.
-    ca: file of additional trusted certificates.
+        hosts: further hosts as ``name:port``; a name may begin with ``*.``.
+        proxy: HTTP proxy for outside connections, as in HTTPS_PROXY.
+        ca: file of additional trusted certificates.
     """
 
     upstream: Upstream | None = None

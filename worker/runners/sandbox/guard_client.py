@@ -68,16 +68,16 @@ class AgentProcesses:
         """Start an agent process and return it. If the start fails, the process ends at once with ``AgentExit.error``.
 
         Args:
-        mark: the process tag, ``<turn>.<attempt>.<delivery>``.
-        env: the complete environment; only the tag is added.
-        stdin: the complete standard input; None: input comes from ``AgentProcess.write_input``.
-        lease_ends: ``time.monotonic()`` at which the guard kills the agent, unless extended.
-        open_files: limit of open files per process; 0 keeps the worker's.
-        recorded: folder next to which the output is recorded, if possible.
-        facts: JSON-ready values stored at the end of the recording.
+            mark: the process tag, ``<turn>.<attempt>.<delivery>``.
+            env: the complete environment; only the tag is added.
+            stdin: the complete standard input; None: input comes from ``AgentProcess.write_input``.
+            lease_ends: ``time.monotonic()`` at which the guard kills the agent, unless extended.
+            open_files: limit of open files per process; 0 keeps the worker's.
+            recorded: folder next to which the output is recorded, if possible.
+            facts: JSON-ready values stored at the end of the recording.
 
         Raises:
-        OSError: the machine is short of descriptors, memory or processes.
+            OSError: the machine is short of descriptors, memory or processes.
         """
         request: dict[str, Any] = {"do": "spawn", "mark": mark, "lease_ends": lease_ends, "open_files": open_files}
         request |= {"argv": list(argv), "env": {**env, process_tags.TAG_VARIABLE: mark}, "cwd": str(cwd)}

@@ -48,14 +48,14 @@ class Launch:
     """Describes the agent process to start: its command, its sandbox and its network access.
 
     Attributes:
-    argv, env, stdin: command, complete environment and input; None: input is written later.
-    binds: mounts besides the system and the agent's folder.
-    needs_sandbox: True if a model chooses the agent's actions, so that it needs a sandbox.
-    outbound: the service behind the model proxy, and other hosts; None for no network.
-    writes: writable folders besides the agent's own.
-    proxy_env, proxy_files: variables (empty removes one) and files used behind a model proxy. There and in
-        ``argv``, ``sandbox.PROXY_URL`` stands for the service's base address.
-    proxy_stdin: builds the input used behind a model proxy from the service's base address.
+        argv, env, stdin: command, complete environment and input; None: input is written later.
+        binds: mounts besides the system and the agent's folder.
+        needs_sandbox: True if a model chooses the agent's actions, so that it needs a sandbox.
+        outbound: the service behind the model proxy, and other hosts; None for no network.
+        writes: writable folders besides the agent's own.
+        proxy_env, proxy_files: variables (empty removes one) and files used behind a model proxy. There and in
+            ``argv``, ``sandbox.PROXY_URL`` stands for the service's base address.
+        proxy_stdin: builds the input used behind a model proxy from the service's base address.
     """
 
     argv: Sequence[str]

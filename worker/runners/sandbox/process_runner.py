@@ -30,10 +30,10 @@ class RunReader:
     """The callbacks that turn the output of a run into events and a result.
 
     Attributes:
-    take_line: makes events from one line; must not block.
-    conclude: makes the result after the end; may emit events and block.
-    clear: removes temporary files, whatever the outcome; may block.
-    finished: True once the agent has proven its end, so that it may be killed if it hangs.
+        take_line: makes events from one line; must not block.
+        conclude: makes the result after the end; may emit events and block.
+        clear: removes temporary files, whatever the outcome; may block.
+        finished: True once the agent has proven its end, so that it may be killed if it hangs.
     """
 
     take_line: Callable[[bytes], Iterable[AgentEvent]]

@@ -28,10 +28,10 @@ class ResourceLimits:
     """The limits on the memory, processes and files of one run. 0 means unlimited.
 
     Attributes:
-    processes: processes and threads together.
-    open_files: open files per process.
-    tmp_mb: size of a sandbox's ``/tmp``, and of its ``/dev/shm``.
-    folder_mb: size of the delivery's folder and HOME.
+        processes: processes and threads together.
+        open_files: open files per process.
+        tmp_mb: size of a sandbox's ``/tmp``, and of its ``/dev/shm``.
+        folder_mb: size of the delivery's folder and HOME.
     """
 
     memory_mb: int = 0

@@ -62,13 +62,13 @@ class RunEnding:
     """Describes how and why a run ended.
 
     Attributes:
-    exit: the guard's report.
-    cause: why the worker ended it: a stop reason, ``idle``, ``deadline``, ``limit``, or ``finished`` (the work was
-        done, but the process did not exit); empty if it exited itself.
-    detail: the exceeded limit.
-    stderr: the last 4 kB of standard error.
-    sandbox: the isolation; None if never started.
-    observed_calls: the model calls; None without a model proxy.
+        exit: the guard's report.
+        cause: why the worker ended it: a stop reason, ``idle``, ``deadline``, ``limit``, or ``finished`` (the work was
+            done, but the process did not exit); empty if it exited itself.
+        detail: the exceeded limit.
+        stderr: the last 4 kB of standard error.
+        sandbox: the isolation; None if never started.
+        observed_calls: the model calls; None without a model proxy.
     """
 
     exit: AgentExit

@@ -46,9 +46,9 @@ class ScriptRule:
     Run ``n`` plays the list ``n`` of steps, and the last list repeats.
 
     Attributes:
-    when: text that the message must contain; empty matches every message.
-    pattern: regular expression used instead of ``when``.
-    by: what counts as a run, ``attempts`` or ``deliveries``.
+        when: text that the message must contain; empty matches every message.
+        pattern: regular expression used instead of ``when``.
+        by: what counts as a run, ``attempts`` or ``deliveries``.
     """
 
     name: str

@@ -43,9 +43,9 @@ class ShellCommand(NamedTuple):
     """A simple command of a shell command line.
 
     Attributes:
-    plain: True if only its words determine what it does.
-    stdin: the text it reads; None if unknown.
-    wrapped: True if another command of the line starts it.
+        plain: True if only its words determine what it does.
+        stdin: the text it reads; None if unknown.
+        wrapped: True if another command of the line starts it.
     """
 
     words: tuple[str, ...] = ()

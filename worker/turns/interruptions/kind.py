@@ -38,9 +38,9 @@ class RunContext:
     """The functions and data that a kind of interruption may use to prepare an agent run.
 
     Attributes:
-    policy: returns the turn's policy file. Raises ``ValueError`` if the file is unknown here.
-    use_up: records that this run uses up the answer, and returns whether it may. Call from a thread.
-    at_end: registers a function to call after the run.
+        policy: returns the turn's policy file. Raises ``ValueError`` if the file is unknown here.
+        use_up: records that this run uses up the answer, and returns whether it may. Call from a thread.
+        at_end: registers a function to call after the run.
     """
 
     turn: Turn

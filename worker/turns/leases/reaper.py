@@ -39,10 +39,10 @@ class Reaper:
     """Finds turns that no worker holds, announces their next tasks again, and ends turns that cannot continue.
 
     Args:
-    announce: publishes a task of a turn; returns False if publishing failed. May block.
-    first: publishes a task of a turn that never ran. May block.
-    lost: receives the Celery task and worker of each reclaimed turn.
-    ended: receives each turn that the reaper ended.
+        announce: publishes a task of a turn; returns False if publishing failed. May block.
+        first: publishes a task of a turn that never ran. May block.
+        lost: receives the Celery task and worker of each reclaimed turn.
+        ended: receives each turn that the reaper ended.
     """
 
     def __init__(

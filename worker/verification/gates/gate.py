@@ -21,9 +21,9 @@ class GateContext:
     """The input of a quality gate that checks the output of a phase, such as its files and the time limit.
 
     Attributes:
-    stop: stops running programs when its reason is set.
-    mark: process tag of the programs that gates start.
-    scratch: folder for copies of the output; None: the system's temporary folder.
+        stop: stops running programs when its reason is set.
+        mark: process tag of the programs that gates start.
+        scratch: folder for copies of the output; None: the system's temporary folder.
     """
 
     phase: Phase

@@ -41,9 +41,9 @@ class GateProgramResult:
     """The result of a program that a gate ran: its exit code, or why it was stopped or did not start.
 
     Attributes:
-    code: exit code; negative for a signal; None if unknown.
-    cause: ``deadline``, ``idle`` or ``limit`` if the program was stopped, else empty.
-    error: why the program could not be started, or empty.
+        code: exit code; negative for a signal; None if unknown.
+        cause: ``deadline``, ``idle`` or ``limit`` if the program was stopped, else empty.
+        error: why the program could not be started, or empty.
     """
 
     code: int | None
@@ -89,15 +89,15 @@ def run_program(
     """Run a program until it ends, and return the result.
 
     Args:
-    stop: stops the program when its reason is set.
-    mark: process tag; default: a random tag.
-    home: HOME and temporary folder, created if missing.
-    fence: sandbox of the program; None: no sandbox.
-    own: the folder visible in the sandbox; default: ``directory``, writable.
+        stop: stops the program when its reason is set.
+        mark: process tag; default: a random tag.
+        home: HOME and temporary folder, created if missing.
+        fence: sandbox of the program; None: no sandbox.
+        own: the folder visible in the sandbox; default: ``directory``, writable.
 
     Raises:
-    SandboxError: a sandbox is required and cannot be created.
-    CheckInterrupted: ``stop`` was set, the lease ended or ``deadline`` passed; the processes are gone.
+        SandboxError: a sandbox is required and cannot be created.
+        CheckInterrupted: ``stop`` was set, the lease ended or ``deadline`` passed; the processes are gone.
     """
     limits, stop, bounds = limits or ProgramLimits(), stop or StopRequest(), fence.bounds if fence else ResourceLimits()
     if home is not None:

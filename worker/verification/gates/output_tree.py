@@ -26,9 +26,9 @@ class OutputTree:
     """The files and links found below a folder, with paths relative to the folder.
 
     Attributes:
-    files: sizes of the regular files that have no other hard link.
-    leaving: symbolic links to targets outside the folder.
-    others: everything else except folders.
+        files: sizes of the regular files that have no other hard link.
+        leaving: symbolic links to targets outside the folder.
+        others: everything else except folders.
     """
 
     directory: Path

@@ -116,9 +116,9 @@ class Comparison:
     """Counts the answers on which two policies disagree, and keeps the first ``most`` of these answers.
 
     Attributes:
-    rejected_now, accepted_now: accepted before and rejected now, and the reverse.
-    by_rule: answers rejected now, by rule. in_shadow: answers that shadow rules reject, by rule.
-    runs, tokens, micro_dollars: least cost of the additional retries.
+        rejected_now, accepted_now: accepted before and rejected now, and the reverse.
+        by_rule: answers rejected now, by rule. in_shadow: answers that shadow rules reject, by rule.
+        runs, tokens, micro_dollars: least cost of the additional retries.
     """
 
     most: int = 20
