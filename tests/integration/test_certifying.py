@@ -1,5 +1,6 @@
 """The certification kit drives real programs, and tells a runner that believes its agent from one that has evidence."""
 
+import importlib.util
 import json
 import subprocess
 import textwrap
@@ -15,6 +16,7 @@ from tests.agents.page import _cells
 from tests.installation import turns
 from worker.plugins.certification.certify_command import _count_verdicts, _format_row
 from worker.plugins.certification.situations import SITUATIONS
+from worker.plugins.certification.tool_server import KINDS
 from worker.plugins.certification.trial import Trial, run_situations
 from worker.plugins.python.runner import PythonRunner
 from worker.runners.base import Order, RunResult
@@ -200,6 +202,45 @@ def test_a_sub_agent_that_fails_leaves_an_answer_whole_and_an_own_agent_must_ask
     assert (row.applies, row.has_true_end, row.verdict_word, row.problem) == (True, True, "permanent", ""), (
         row.to_dict()
     )
+
+
+#: It carries out the call of a server's tool.
+_WITH_TOOLS = """tools = [{"type": "function", "function": {"name": each["name"]}} for each in context.list_tools()]
+    said = ask(context.prompt, tools=tools)
+    for call in said.get("tool_calls", ()):
+        found = context.call_tool(call["function"]["name"])
+        result = {"role": "tool", "tool_call_id": call["id"], "content": json.dumps(found)}
+        said = ask(context.prompt, said, result, tools=tools)
+    return said["content"]"""
+_MISBEHAVE = tuple(f"tool server {kind}" for kind in KINDS)
+
+
+def test_an_agent_that_goes_on_with_whatever_a_tool_server_does_is_certified(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    rows = own(tmp_path, _WITH_TOOLS, *_MISBEHAVE)
+    assert [row.situation.name for row in rows] == [*_MISBEHAVE]
+    for row in rows:
+        assert (row.applies, row.judged_complete, row.problem, row.calls) == (True, True, "", 2), row.to_dict()
+
+
+def test_an_agent_that_gives_up_at_a_tools_error_is_found_out(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    code = _WITH_TOOLS.replace("        result =", "        assert not found.get('isError')\n        result =")
+    rows = own(tmp_path, code, *_MISBEHAVE)
+    lost = {row.situation.server for row in rows if row.problem == "a whole answer thrown away"}
+    assert lost == {*KINDS} - {"changes its tools", "is slow", "returns 1 MB"}
+
+
+def test_an_agent_without_tools_skips_the_tool_servers_and_the_line_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [row] = own(tmp_path, _ONE, _MISBEHAVE[0])
+    assert "| not applicable | not seen: server tool |" in _format_row(row)
+    assert not row.problem
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    [row] = own(tmp_path, _WITH_TOOLS, _MISBEHAVE[0])
+    assert "| not applicable | the MCP SDK is not installed" in _format_row(row)
+    assert not row.problem
 
 
 def test_a_situation_that_an_agent_does_not_get_into_is_said_to_be_not_applicable(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from worker.files.recent_entries import RecentEntries
 from worker.files.safe_io import ensure_folder, open_folder, read_file
 from worker.files.session_fence import FencedSessionFolder, SessionFolder
 from worker.files.session_version import Identity, PreparedSession, SessionRules, identify_file
-from worker.files.template import has_skills, render_rules
+from worker.files.template import render_rules
 
 log = structlog.get_logger()
 
@@ -37,11 +37,17 @@ _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
-def prepare_session(holder: FencedSessionFolder, turn: Turn, root: Path, template: str, *, tools: bool = True) -> None:
+def prepare_session(
+    holder: FencedSessionFolder, turn: Turn, root: Path, template: str, *, tools: bool = True, skills: str = ""
+) -> None:
     """Write the files that an agent needs into a session's folder, such as CLAUDE.md, the history and images.
 
-    Writes nothing if this process prepared the folder for the same turn and no file changed since. ``template`` is the
-    text for CLAUDE.md, or empty for no CLAUDE.md; ``tools``: the agent can read and write files.
+    Writes nothing if this process prepared the folder for the same turn and no file changed since.
+
+    Args:
+        template: text of the template for CLAUDE.md; empty: no CLAUDE.md.
+        tools: True if the agent can read and write files.
+        skills: where the agent's skills are, as the template shows it.
 
     Raises:
         OSError: a file cannot be written, or a link is in its place.
@@ -49,11 +55,7 @@ def prepare_session(holder: FencedSessionFolder, turn: Turn, root: Path, templat
     """
     workdir, session = holder.path, holder.session
     version = _versions.get(workdir)
-    if (
-        version
-        and version.matches_turn(turn, root, template, tools=tools)
-        and all(identify_file(file[0], session) == file for file in (version.file, *version.files))
-    ):
+    if version and version.matches_turn(turn, root, template, skills, tools=tools) and version.is_unchanged(session):
         return
     old = {} if holder.new else _read_status(session)
     status = {**_new_status(turn), **old, **_turn_facts(turn)}
@@ -72,7 +74,7 @@ def prepare_session(holder: FencedSessionFolder, turn: Turn, root: Path, templat
             template=template,
             tools=tools,
             root=root,
-            skills=has_skills(root),
+            skills=skills,
             session_id=str(status["session_id"]),
             created_at=str(status["created_at"]),
             original_request=str(status["original_request"]),

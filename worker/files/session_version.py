@@ -11,7 +11,6 @@ from typing import Any
 
 from api_client.contract.turn import Turn
 from worker.files.safe_io import read_file
-from worker.files.template import has_skills
 
 #: Path, inode, size, and times of modification and change; zeros for a missing entry.
 Identity = tuple[str, int, int, int, int]
@@ -30,13 +29,16 @@ def identify_file(path: str, folder: int) -> Identity:
 class SessionRules:
     """The values that determine the content of a session's CLAUDE.md.
 
-    ``template`` is the template's text; ``documents`` are identities of the files in ``context/``.
+    Attributes:
+        template: text of the template; empty: no CLAUDE.md.
+        skills: where the agent's skills are, as the template shows it.
+        documents: identities of the files in ``context/``.
     """
 
     template: str
     tools: bool
     root: Path
-    skills: bool
+    skills: str
     session_id: str
     created_at: str
     original_request: str
@@ -57,11 +59,15 @@ class PreparedSession:
     file: Identity
     files: tuple[Identity, ...]
 
-    def matches_turn(self, turn: Turn, root: Path, template: str, *, tools: bool) -> bool:
-        """Return True if the folder was prepared for this turn with the same template and tools."""
+    def matches_turn(self, turn: Turn, root: Path, template: str, skills: str, *, tools: bool) -> bool:
+        """Return True if the folder was prepared for this turn with the same template, skills and tools."""
         rules = self.rules
-        same = (rules.template, rules.tools, rules.root) == (template, tools, root)
-        return self.turn_id == turn.turn_id and same and rules.skills == has_skills(root)
+        same = (rules.template, rules.tools, rules.root, rules.skills) == (template, tools, root, skills)
+        return self.turn_id == turn.turn_id and same
+
+    def is_unchanged(self, session: int) -> bool:
+        """Return True if CLAUDE.md and all other files are as they were prepared."""
+        return all(identify_file(file[0], session) == file for file in (self.file, *self.files))
 
     def has_rules(self, rules: SessionRules, session: int) -> bool:
         """Return True if CLAUDE.md was written from these values and is unchanged."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,9 +28,9 @@ def render_rules(
     context: Mapping[str, str],
     template: str,
     tools: bool = True,
-    skills: bool = False,
+    skills: str = "",
 ) -> str:
-    """Return the text of a session's CLAUDE.md, which tells the agent about the session.
+    """Return the text of a session's CLAUDE.md, which tells the agent about the session and the places of its skills.
 
     Users' texts are put in code blocks, because the Claude CLI replaces ``@path`` outside of them by a file's content.
     Raises ``SettingsError`` if the template cannot be rendered.
@@ -46,16 +45,11 @@ def render_rules(
             original_request=original_request[:_MAX_REQUEST],
             workdir=workdir,
             root=root,
-            skills=root / "skills" if skills else None,
+            skills=skills,
             context=dict(context),
         )
     except TemplateError as error:
         raise SettingsError([f"prompt_template: {type(error).__name__}: {error}"]) from error
-
-
-def has_skills(root: Path) -> bool:
-    """Return True if the project has a folder with skills for its agents."""
-    return os.path.isdir(f"{root}/skills")  # noqa: PTH112 - asked once a run
 
 
 def read_template(name: str, locale: str) -> str:

@@ -88,7 +88,7 @@ def discard_session(file: Path) -> None:
         file.rename(file.with_suffix(".refused"))
 
 
-def read_instructions(order: Order) -> str:
+def read_session_rules(order: Order) -> str:
     """Return the content of the CLAUDE.md in the session's folder, or an empty string if there is none."""
     try:
         with open_folder(order.workdir) as session:

@@ -111,11 +111,13 @@ def prepare_delivery(
         if has_answer(workdir):
             _take_answer_back(workdir, confirm)
         return locate_own_folder(settings, turn, attempt)
+    places = ", ".join(str(settings.root / name) for name in settings.skills)
+    rules = SessionSetUp(settings.root, template, tools, places)
     with open_fenced(workdir, token, stays=True) as holder:
         confirm()
         holder.revoke_earlier_holders()
         directory = create_delivery_folder(holder, turn.turn_id, attempt, turn.delivery)
-        find_turn_work(turn).prepare(holder, directory, turn, history, SessionSetUp(settings.root, template, tools))
+        find_turn_work(turn).prepare(holder, directory, turn, history, rules)
     return directory
 
 

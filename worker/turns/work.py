@@ -31,6 +31,7 @@ class SessionSetUp(NamedTuple):
     root: Path
     template: str
     tools: bool
+    skills: str
 
 
 class TurnWork:
@@ -62,7 +63,7 @@ class TurnWork:
         self, holder: FencedSessionFolder, directory: Path, turn: Turn, history: History, rules: SessionSetUp
     ) -> None:
         """Prepare the session's folder and the run's own ``directory`` for the agent. Raises ``OSError``."""
-        session.prepare_session(holder, turn, rules.root, rules.template, tools=rules.tools)
+        session.prepare_session(holder, turn, rules.root, rules.template, tools=rules.tools, skills=rules.skills)
 
     async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Transition:
         """Carry out a task that is specific to this kind of work and runs no agent. Return the transition.

@@ -15,6 +15,7 @@ from typing import Any
 
 from api_client.contract.completion import ProviderFault
 from api_client.contract.settings.declaration import declared_fields
+from api_client.contract.settings.guidance import guidance_kinds
 from api_client.contract.settings.policy_blocks import BLOCKS, block_kinds, key_kinds
 from api_client.contract.settings.setting_values import STREAM_MODES, number_parser, parse_web_address
 from api_client.contract.settings.table import STATE_DIR, Settings
@@ -77,8 +78,8 @@ class SettingsFile:
         return self.key_line(next((place for place in places if place in self.places), f"model.{model}"))
 
 
-def read_settings_file(path: Path, name: str, *, required: bool) -> SettingsFile:
-    """Read and check a settings file. A missing file is a problem only if the file is ``required``."""
+def read_settings_file(path: Path, name: str, root: Path, *, required: bool) -> SettingsFile:
+    """Read and check the settings file of a project. A missing file is a problem only if the file is ``required``."""
     found = SettingsFile(name=name)
     try:
         text = path.read_text(encoding="utf-8")
@@ -93,14 +94,14 @@ def read_settings_file(path: Path, name: str, *, required: bool) -> SettingsFile
     if place := _find_nul(data):
         found.problems.append(f"{found.key_place(place, of_key=False)}: {place}: must hold no NUL character")
         return found
-    for problem in _fill_file(found, data, path.parent):
+    for problem in _fill_file(found, data, path.parent, root):
         place = ".".join(map(str, problem.where))
         at = found.key_place(place, of_key=problem.of_key)
         found.problems.append(f"{at}: {place}: {problem.message[:200]}")
     return found
 
 
-def _fill_file(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Problem]:
+def _fill_file(file: SettingsFile, data: dict[str, Any], folder: Path, root: Path) -> list[Problem]:
     found = Findings()
     blocks = {kind: found.read_part(_read_blocks, data.pop(kind, {}), kind) or {} for kind in ("model", *BLOCKS)}
     file.values = _read_values(found, data, _setting_kinds(folder))
@@ -113,7 +114,7 @@ def _fill_file(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[P
             found.add_problem(wrong, "model", name, "runner")
             continue
         file.models[name] = f"{runner}:{option}" if option else runner
-        kinds = _setting_kinds(folder, per_model=True) | _runner_kinds(runner, folder)
+        kinds = _setting_kinds(folder, per_model=True) | _runner_kinds(runner, folder) | guidance_kinds(runner, root)
         kinds |= {
             "vision": _read_vision,
             "stream": choice_kind(STREAM_MODES),

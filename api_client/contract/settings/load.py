@@ -61,7 +61,7 @@ def find_settings_file(environ: Mapping[str, str]) -> SettingsFile:
     named = environ.get("HELIX_CONFIG", "")
     root = Path(environ.get("HELIX_ROOT") or ".").expanduser()
     path = Path(named).expanduser() if named else root / FILE_NAME
-    return read_settings_file(path, named or FILE_NAME, required=bool(named))
+    return read_settings_file(path, named or FILE_NAME, root, required=bool(named))
 
 
 def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:

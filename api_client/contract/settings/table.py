@@ -17,6 +17,7 @@ from api_client.contract.settings.breaker_settings import BreakerSettings
 from api_client.contract.settings.budget_settings import BudgetSettings
 from api_client.contract.settings.declaration import declared_fields, environment_name, spell_value
 from api_client.contract.settings.escalation_settings import EscalationSettings
+from api_client.contract.settings.guidance import GuidanceSettings
 from api_client.contract.settings.notification_settings import NotificationSettings
 from api_client.contract.settings.object_store_settings import ObjectStoreSettings
 from api_client.contract.settings.phase_settings import PhaseSettings
@@ -43,6 +44,7 @@ CONSTANTS = "HELIX_CONSTANTS"
 class Settings(
     ToolSettings,
     WarmAgentSettings,
+    GuidanceSettings,
     Agents,
     NotificationSettings,
     AuditSettings,

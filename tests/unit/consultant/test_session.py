@@ -280,7 +280,6 @@ def test_a_models_own_template_stands_in_for_ours_and_a_broken_one_is_a_setting_
 
 
 def test_both_languages_are_shipped_and_agents_without_tools_are_told_of_none(workdir: Path, tmp_path: Path) -> None:
-    (tmp_path / "skills").mkdir()
     for locale, marker in (("de", "Pflicht:"), ("en", "Required:")):
         with open_fenced(workdir) as holder:
             session.prepare_session(
@@ -327,11 +326,19 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def prepared(
-    workdir: Path, root: Path, number: int, *, template: str = "# {{ root }} {{ context }}", tools: bool = True
+    workdir: Path,
+    root: Path,
+    number: int,
+    *,
+    template: str = "# {{ root }} {{ context }}",
+    skills: str = "",
+    tools: bool = True,
 ) -> str:
     """The session's CLAUDE.md after an attempt of the session's turn of this number was prepared."""
     with open_fenced(workdir) as holder:
-        session.prepare_session(holder, replace(turn(), turn_id=f"turn-{number}"), root, template, tools=tools)
+        session.prepare_session(
+            holder, replace(turn(), turn_id=f"turn-{number}"), root, template, tools=tools, skills=skills
+        )
     return (workdir / "CLAUDE.md").read_text(encoding="utf-8")
 
 
@@ -372,8 +379,8 @@ def test_what_claude_md_depends_on_is_noticed_when_it_changes(
         case "tools":
             second = prepared(workdir, tmp_path, number, template=template, tools=False)
         case "skills":
-            (tmp_path / "skills").mkdir()
-            second = prepared(workdir, tmp_path, number, template=template)
+            second = prepared(workdir, tmp_path, number, template=template, skills="/team/skills")
+            assert "/team/skills" in second
         case _:
             second = prepared(workdir, tmp_path / "other", number, template=template)
     assert second != first

@@ -20,8 +20,9 @@ from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.cli_prompt import ENGLISH, GERMAN, build_prompt
 from worker.runners.claude.cli_sessions import BaseSession, keep_transcript, read_cost
 from worker.runners.claude.cli_stream import ClaudeStream
-from worker.runners.claude.hooks import EVENTS, HOOK, build_settings, find_write_error, read_marks, readable_entries
+from worker.runners.claude.hooks import EVENTS, HOOK, build_settings, find_write_error, read_marks
 from worker.runners.event_reader import AnswerTooLong
+from worker.runners.guidance import readable_entries
 
 
 def run_hook(folder: Path, event: str, told: str, mark: str = "t.1.1") -> None:

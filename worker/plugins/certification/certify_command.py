@@ -79,7 +79,7 @@ _HEAD = (
 
 def _format_row(row: Trial) -> str:
     without = "complete" if row.complete_without_log else "not complete"
-    reason = " ".join(row.result.completion.reason.split())[:90]
+    reason = " ".join(row.reason.split())[:90]
     agents = f"{row.agent_says}{' (done)' if row.reported_success else ''}"
     verdict = row.verdict_word if row.applies else "not applicable"
     cells = [row.situation.name, row.situation.truth, agents, without, verdict, reason]

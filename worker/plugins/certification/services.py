@@ -95,6 +95,7 @@ class StubService:
             while reply is None:
                 reply = (self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]).adapt_to(request)
             self._helper = reply.helper or self._helper
+            self.met |= {"server tool"} if reply.uses_server else set()
             self._is_full |= reply.tokens > _FULL
             if self._since_part:
                 self.met.add("later call")

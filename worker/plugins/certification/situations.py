@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from worker.plugins.certification.stub_reply import LAST_WORDS, PART, Need, StubReply
+from worker.plugins.certification.tool_server import KINDS
 
 #: ``whole``: the agent can finish, so its end must count. ``broken``: it cannot, so no end may count. ``open``: it may
 #: recover; an end counts only with the whole answer.
@@ -26,6 +27,7 @@ class Situation:
         around: the wrapper's kind.
         idle, seconds: longest silence and run time; 0 for the usual ones.
         needs: what the agent must do for the situation to apply.
+        server: how the run's MCP server misbehaves (``tool_server.KINDS``); empty for none.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Situation:
     unreachable: bool = False
     unknown_session: bool = False
     needs: Need | None = None
+    server: str = ""
 
 
 _PIECES = ("Here is the answer. ", *(f"Sentence {n} of six. " for n in range(1, 7)), LAST_WORDS)
@@ -131,6 +134,12 @@ _SEVERAL = [
 ]
 
 
+#: The gateway gives the agent an error or a late result, and the agent must go on with it.
+_TOOLS = [
+    _whole_situation(f"tool server {kind}", StubReply(uses_server=True), _GOOD, needs="server tool", server=kind)
+    for kind in KINDS
+]
+
 _PROCESS = [
     *(
         _broken_situation(f"{number.name} in mid-answer", _SLOW, signal=number)
@@ -150,4 +159,4 @@ _PROCESS = [
     _open_situation("no file of it may grow", _GOOD, around="small-files"),
     _open_situation("unknown session", _GOOD, unknown_session=True),
 ]
-SITUATIONS = (*_SERVICE, *_SEVERAL, *_PROCESS)
+SITUATIONS = (*_SERVICE, *_SEVERAL, *_TOOLS, *_PROCESS)

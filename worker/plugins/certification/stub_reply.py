@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+from worker.plugins.certification.tool_server import TOOL
 
 #: The last words of every whole answer; a text without them is not whole.
 LAST_WORDS = "These are the last words of the whole answer."
@@ -19,7 +22,7 @@ PART, SUB_QUESTION = (
 SUMMARY = "Goal: find out who is certified here. Done so far: nothing was found."
 
 #: What an agent must do for a situation to apply.
-Need = Literal["later call", "parallel call", "sub-agent", "compaction"]
+Need = Literal["later call", "parallel call", "sub-agent", "compaction", "server tool"]
 End = Literal["stop", "limit", "refusal", "filter", "odd", "none"]
 
 
@@ -36,7 +39,8 @@ class StubReply:
         fails: an error event follows the first piece. dies: the service stops after the cut.
         if_tools: only calls with tools get this reply; others get the next one.
         helper: reply for the sub-agent that this reply starts; skipped if no sub-agent tool is offered.
-        waits: the reply waits for another call.
+        uses_server: True if the reply calls the tool of the run's MCP server; skipped if that tool is not offered.
+        waits: True if the reply waits for another call.
         tokens: input tokens that the service reports; many make an agent summarise its context.
     """
 
@@ -53,6 +57,7 @@ class StubReply:
     body: bytes | None = None
     if_tools: bool = False
     helper: StubReply | None = None
+    uses_server: bool = False
     waits: bool = False
     tokens: int = 11
 
@@ -65,17 +70,27 @@ class StubReply:
         if self.helper:
             called = _build_sub_agent_call(request)
             return replace(self, tool=called) if called else None
+        if self.uses_server:
+            named = [name for name, _ in _list_tools(request) if TOOL in name]
+            return replace(self, tool=(named[0], "{}")) if named else None
         return None if self.if_tools and not request.get("tools") else self
 
 
 def _build_sub_agent_call(request: dict[str, Any]) -> tuple[str, str] | None:
-    for tool in (each for found in request.get("tools") or () for each in found.get("functionDeclarations") or [found]):
-        tool = tool.get("function") or tool
+    for name, tool in _list_tools(request):
         schemas = (tool.get(name) or {} for name in ("input_schema", "parameters", "parametersJsonSchema"))
         takes = {name for schema in schemas for name in schema.get("properties") or ()}
-        if str(tool.get("name")).lower() in {"agent", "task"} and "prompt" in takes:
+        if name.lower() in {"agent", "task"} and "prompt" in takes:
             kind = next((kind for kind in ("general-purpose", "coder") if kind in str(tool)), "general")
             given: dict[str, Any] = {"prompt": SUB_QUESTION, "description": "Count books", "subagent_type": kind}
             given["run_in_background"] = False
-            return tool["name"], json.dumps({name: value for name, value in given.items() if name in takes})
+            return name, json.dumps({name: value for name, value in given.items() if name in takes})
     return None
+
+
+def _list_tools(request: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for found in request.get("tools") or ():
+        space = f"{found['name']}/" if "tools" in found else ""  # Codex: tools of an MCP server
+        for each in found.get("functionDeclarations") or found.get("tools") or [found]:
+            tool = each.get("function") or each
+            yield f"{space}{tool.get('name')}", tool

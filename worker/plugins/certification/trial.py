@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import math
 import os
 import tempfile
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from api_client.contract.completion import Verdict
+from worker.plugins.certification.kit_gateway import open_gateway
 from worker.plugins.certification.services import StubService
 from worker.plugins.certification.situations import Situation
 from worker.plugins.certification.stub_reply import LAST_WORDS, PART, QUESTION, SUMMARY
-from worker.runners.base import AnyRunner, Order, Runner, RunResult, reads_files, runs_in_loop
+from worker.runners.base import AnyRunner, Order, Runner, RunResult, config_error, reads_files, runs_in_loop
 from worker.runners.sandbox.guard_client import FAST_PYTHON
 from worker.runners.sandbox.launch import CertificationStage, use_stage
 from worker.runners.sandbox.process_tags import process_tags
@@ -48,6 +50,13 @@ class Trial:
     seconds: float
     applies: bool = True
     repaired: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Return the reason of the verdict, or why the situation does not apply."""
+        ended = self.result.completion
+        skipped = not self.applies and ended.verdict is Verdict.COMPLETE
+        return f"not seen: {self.situation.needs}" if skipped else ended.reason
 
     @property
     def evidence(self) -> dict[str, Any]:
@@ -126,7 +135,7 @@ class Trial:
             "agent_complete": self.reported_success,
             "whole_text": self.is_whole,
             "applies": self.applies,
-            "reason": self.result.completion.reason,
+            "reason": self.reason,
             "problem": self.problem,
             "calls": self.calls,
             "seconds": round(self.seconds, 1),
@@ -167,7 +176,7 @@ def _run_trial(runner: AnyRunner, option: str, model: str, situation: Situation,
         disturb.start()
         with use_stage(CertificationStage(service=url, around=around, seen=(_AROUND,))):
             began = time.monotonic()
-            result = _run_agent(runner, order, stop)
+            result = asyncio.run(_run_agent(runner, order, stop, situation.server))
             seconds = time.monotonic() - began
         service.spoke.set()
         disturb.join()
@@ -176,10 +185,13 @@ def _run_trial(runner: AnyRunner, option: str, model: str, situation: Situation,
     return Trial(situation, result, left, service.calls, seconds, applies, service.is_repaired)
 
 
-def _run_agent(runner: AnyRunner, order: Order, stop: _StopRequest) -> RunResult:
-    if runs_in_loop(runner):
-        return asyncio.run(runner.run_async(order, lambda _: None, stop))
-    return cast("Runner", runner).run(order, lambda _: None, stop)
+async def _run_agent(runner: AnyRunner, order: Order, stop: _StopRequest, server: str) -> RunResult:
+    if server and importlib.util.find_spec("mcp") is None:
+        return config_error("the MCP SDK is not installed: pip install 'helix-turns[mcp]'")
+    async with open_gateway(order, server) if server else contextlib.nullcontext(order) as equipped:
+        if runs_in_loop(runner):
+            return await runner.run_async(equipped, lambda _: None, stop)
+        return await asyncio.to_thread(cast("Runner", runner).run, equipped, lambda _: None, stop)
 
 
 def _build_order(option: str, model: str, situation: Situation, root: Path) -> Order:

@@ -20,12 +20,12 @@ from worker.files.workspace import RESPONSE, read_accepted_files
 from worker.plugins.programs import agent_home as homes
 from worker.plugins.programs.agent_home import KeptSession
 from worker.plugins.programs.declaration import APIS, AgentProgram, DeclarationError, fill_template
-from worker.runners.agent_sessions import home_folder, read_instructions
+from worker.runners.agent_sessions import home_folder
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, config_error, not_begun
 from worker.runners.claude.cli_launch import writable_paths
 from worker.runners.claude.cli_prompt import build_prompt
-from worker.runners.claude.hooks import readable_entries
 from worker.runners.event_reader import EventReader, judge_transcript
+from worker.runners.guidance import SKILLS_FOLDER, link_skills, read_instructions, readable_paths
 from worker.runners.observed_calls import ObservedCalls, check_observed_calls
 from worker.runners.pricing import compute_usage
 from worker.runners.sandbox.bubblewrap import PROXY_URL, SandboxMount
@@ -85,7 +85,7 @@ class OutputReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRun:
-    """A single run of an agent program, with its order, settings and saved session."""
+    """A single run of an agent program, with its order, settings, saved session, and all its instructions."""
 
     order: Order
     settings: Settings
@@ -94,6 +94,7 @@ class ProgramRun:
     model: str
     home: Path
     kept: KeptSession
+    instructions: str = ""
     url: str = PROXY_URL
 
     @property
@@ -105,11 +106,6 @@ class ProgramRun:
         before = "" if self.program.instructions or self.kept.knows else self.instructions
         answer = order.tools.said if order.tools else ""
         return "\n\n".join(filter(None, [before, asked, answer]))
-
-    @property
-    def instructions(self) -> str:
-        """Return the content of the session's CLAUDE.md, or an empty string."""
-        return read_instructions(self.order)
 
     @property
     def images(self) -> list[Path]:
@@ -219,6 +215,8 @@ class ProgramRunner(ProcessRunner):
             }
             files |= {run.program.instructions: run.instructions} if run.program.instructions else {}
             homes.create_home(run.home, run.kept, {**files, "prompt.txt": run.prompt})
+            if not order.read_only:
+                link_skills(run.settings, run.home / SKILLS_FOLDER)
             return reading.with_launch(self._build_launch(run))
         except OSError as error:
             reading.clear()
@@ -256,6 +254,7 @@ class ProgramRunner(ProcessRunner):
             model=self.requested_model(order.option),
             home=home_folder(order),
             kept=kept,
+            instructions=read_instructions(order, settings),
         )
 
     def _build_launch(self, run: ProgramRun) -> Launch:
@@ -361,7 +360,7 @@ def sandbox_binds(run: ProgramRun) -> list[SandboxMount]:
     found = [SandboxMount(path) for path in _program_files(Path(run.path))]
     if not order.read_only:
         session = [order.workdir / name for name in ("context", "input", "feedback.md")]
-        found += [SandboxMount(path) for path in [*readable_entries(settings.root), *session, *order.inputs]]
+        found += [SandboxMount(path) for path in [*readable_paths(settings), *session, *order.inputs]]
         found += [SandboxMount(path, writable=True) for path in writable_paths(settings)]
     return [*found, SandboxMount(run.home, writable=True)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,8 @@ from worker.runners.claude.claude_models import allowed_models
 from worker.runners.claude.cli_sessions import _SETTINGS, ASKED, QUESTION, TOOL_ORDERS, BaseSession
 from worker.runners.claude.cli_transcript import MAX_TRANSCRIPT
 from worker.runners.claude.hooks import TOOL_HOOK
+from worker.runners.guidance import link_skills, readable_paths
+from worker.runners.guidance import read_instructions as read_all_instructions
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.bubblewrap import PROXY_URL, SandboxMount
 from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
@@ -36,6 +37,8 @@ _PATHS = frozenset({"/", "/v1/messages", "/v1/messages/count_tokens"})
 _API_KEY = "ANTHROPIC_API_KEY"
 #: The CLI's name for the tool gateway: tools are called ``mcp__helix__SERVER__TOOL``.
 _TOOLS = "helix"
+#: The CLI's tool that loads a skill, and where it finds skills below HOME.
+_SKILL_TOOL, _SKILLS = "Skill", Path(".claude/skills")
 
 
 def build_cli_environment(settings: Settings, home: Path) -> dict[str, str]:
@@ -102,6 +105,8 @@ def build_cli_arguments(
     # Deny what is not explicitly allowed: nobody could be asked.
     mode = "dontAsk" if order.read_only else settings.claude_permission_mode
     tools = READING_TOOLS if order.read_only else settings.claude_tools
+    if settings.skills and not order.read_only and "default" not in tools:  # that is all of them
+        tools = (*tools, _SKILL_TOOL)
     found += ["--permission-mode", mode, "--tools", ",".join(tools)]
     if order.option:
         found += ["--model", order.option]
@@ -137,11 +142,16 @@ def build_launch(
 
 
 def prepare_files(order: Order, home: Path, settings: Settings) -> Path:
-    """Create a run's HOME and its files, and return the path of the CLI's settings file. Raises ``OSError``."""
+    """Create a run's HOME and its files, and return the path of the CLI's settings file.
+
+    HOME is outside the agent's working folder. Raises ``OSError``, and ``SettingsError`` for skills and instructions.
+    """
     marks = order.directory / "marks"
     for folder in (marks, home / ".claude", home / "tmp"):
         folder.mkdir(parents=True)
-    copy_instructions(order, home)
+    write_instructions(order, home, settings)
+    if not order.read_only:
+        link_skills(settings, home / _SKILLS)
     if order.tools:
         content = build_tool_orders(order, sandboxed=bubblewrap.uses_sandbox(settings.sandbox)) | {
             "question": str(home / QUESTION)
@@ -152,11 +162,10 @@ def prepare_files(order: Order, home: Path, settings: Settings) -> Path:
     return path
 
 
-def copy_instructions(order: Order, home: Path) -> None:
-    """Copy the session's CLAUDE.md, if it exists, into the HOME of the CLI."""
-    memory = order.workdir / "CLAUDE.md"
-    if memory.is_file() and not memory.is_symlink():
-        shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
+def write_instructions(order: Order, home: Path, settings: Settings) -> None:
+    """Write the session's CLAUDE.md and the model's instruction files, if any, into the HOME of the CLI."""
+    if text := read_all_instructions(order, settings):
+        (home / ".claude" / "CLAUDE.md").write_text(text, encoding="utf-8")
 
 
 def build_settings(order: Order, home: Path, settings: Settings) -> str:
@@ -164,13 +173,14 @@ def build_settings(order: Order, home: Path, settings: Settings) -> str:
     marks = order.directory / "marks"
     writing = hooks.edit_rules(writable_paths(settings))
     gateway = [f"mcp__{_TOOLS}"] if order.tool_access else []  # the gateway decides about each call
+    loading = [_SKILL_TOOL] if settings.skills else []
     return hooks.build_settings(
         marks,
         readable=[order.directory]
         if order.read_only
-        else [*hooks.readable_entries(settings.root), *readable_files(order)],
+        else [*readable_paths(settings), *readable_files(order), *([home / _SKILLS] if settings.skills else [])],
         protected=[marks, home],
-        allowed=() if order.read_only else [*writing, *settings.claude_allowed_tools, *gateway],
+        allowed=() if order.read_only else [*writing, *settings.claude_allowed_tools, *gateway, *loading],
         tools=home / TOOL_ORDERS if order.tools else None,
     )
 
@@ -217,7 +227,7 @@ def sandbox_binds(
     """Return the files and folders to mount in the CLI's sandbox. Later mounts hide earlier mounts."""
     found = [SandboxMount(program), SandboxMount(program.resolve()), SandboxMount(hooks.HOOK)]
     if not order.read_only:
-        found += [SandboxMount(path) for path in [*hooks.readable_entries(settings.root), *readable_files(order)]]
+        found += [SandboxMount(path) for path in [*readable_paths(settings), *readable_files(order)]]
         found += [SandboxMount(path, writable=True) for path in writable_paths(settings)]
     home = settings_file.parent
     gate = Path(tool_gate.__file__)

@@ -97,17 +97,6 @@ def _escape_path(path: Path) -> str:
     return _SPECIAL.sub(r"\\\g<0>", str(path))
 
 
-def readable_entries(root: Path) -> list[Path]:
-    """Return the entries of a project that agents may read, without hidden entries, links and ``projects``."""
-    if root == root.parent:
-        return []
-    try:
-        entries = sorted(root.iterdir())
-    except OSError:
-        return []
-    return [e for e in entries if not e.name.startswith(".") and e.name != "projects" and not e.is_symlink()]
-
-
 def read_marks(directory: Path) -> dict[str, HookMark]:
     """Return the reports that the hooks of a run have written, by event. Skip unreadable reports."""
     found: dict[str, HookMark] = {}

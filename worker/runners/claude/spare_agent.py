@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import pass_failpoint
 from api_client.contract.settings import Settings
 from worker.runners.agent_sessions import agent_session_id
 from worker.runners.base import Order
 from worker.runners.claude import cli_sessions
 from worker.runners.claude.claude_models import model_prices
-from worker.runners.claude.cli_launch import build_settings, copy_instructions, readable_files
+from worker.runners.claude.cli_launch import build_settings, readable_files, write_instructions
 from worker.runners.claude.cli_sessions import BaseSession
 from worker.runners.claude.exchange import ProcessFiles
 from worker.runners.claude.warm_agent import (
@@ -206,12 +207,12 @@ class ClaudeSpare(ClaudeAgent):
             self._held.callback(shutil.rmtree, top, ignore_errors=True)
             before.symlink_to(top)
             pass_failpoint("spare.moved")
-            copy_instructions(order, top / "home")
+            write_instructions(order, top / "home", self._settings)
             if self._is_sandboxed and not self._show_session(order, top):
                 return False
             pass_failpoint("spare.shown")
             claimed = self._request_claim(order_inside(order, top), top / "home")
-        except (OSError, ValueError, LookupError, TypeError):
+        except (SettingsError, OSError, ValueError, LookupError, TypeError):
             return False
         files.top = top
         self.assign_session(order, launch_key, BaseSession(), began)

@@ -36,6 +36,7 @@ from worker.runners.claude.cli_launch import (
 from worker.runners.claude.cli_sessions import BaseSession
 from worker.runners.claude.exchange import Exchange, ProcessFiles, build_message_prompt
 from worker.runners.claude.hooks import START, STOP, STOP_FAILURE
+from worker.runners.guidance import identify_skills, read_instructions
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.agent_process import AgentExit
 from worker.runners.sandbox.guard_client import AgentProcesses
@@ -62,7 +63,10 @@ def compute_launch_key(settings: Settings, program: str, order: Order) -> str:
     """Return a digest of all options that are fixed when a CLI process starts.
 
     The digest is empty if a process must end with its message: for read-only runs, tool rules, tools that start
-    processes, or a missing sandbox. Raises ``OSError``.
+    processes, or if a required sandbox cannot be made.
+
+    Raises:
+        OSError, SettingsError: an input file cannot be read.
     """
     if order.read_only or order.tools or not set(settings.claude_tools) <= _STARTING_NOTHING:
         return ""
@@ -70,7 +74,7 @@ def compute_launch_key(settings: Settings, program: str, order: Order) -> str:
         level = bubblewrap.choose_isolation(settings.sandbox, wanted=True)
     except bubblewrap.SandboxError:
         return ""
-    home, memory, file = Path("/home"), order.workdir / "CLAUDE.md", Path(program).resolve().stat()
+    home, file = Path("/home"), Path(program).resolve().stat()
     own = replace(order, directory=Path("/work"))
     seen = sandbox_binds(settings, own, Path(program), home / "settings", BaseSession()) if level.kind != "none" else []
     parts = [
@@ -78,7 +82,7 @@ def compute_launch_key(settings: Settings, program: str, order: Order) -> str:
         build_cli_arguments(settings, order, home / "settings", "", BaseSession()),
         build_cli_environment(settings, home),
         build_settings(own, home, settings),
-        memory.read_text("utf-8", "replace") if memory.is_file() and not memory.is_symlink() else "",
+        [read_instructions(order, settings), identify_skills(settings)],
         repr((level, ResourceLimits.from_settings(settings), allowed_destinations(settings, order.option))),
         [[str(bind.path), bind.writable, *_file_identity(bind.path)] for bind in seen],
     ]

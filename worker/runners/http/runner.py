@@ -7,9 +7,10 @@ from typing import Any
 
 from api_client.contract.completion import Verdict
 from api_client.contract.settings import Settings
-from worker.runners.agent_sessions import find_continued_session, keep_session, read_instructions
+from worker.runners.agent_sessions import find_continued_session, keep_session
 from worker.runners.base import Emit, Order, RunResult, config_error
 from worker.runners.event_reader import EventReader, judge_transcript
+from worker.runners.guidance import read_instructions
 from worker.runners.http.images import attach_images
 from worker.runners.observed_calls import check_observed_calls
 from worker.runners.pricing import compute_usage
@@ -48,9 +49,9 @@ class OpenAiHttpRunner(ProcessRunner):
         settings = self._settings.for_model(order.model)
         if problem := self.find_config_problem(order.option, settings):
             return config_error(problem)
-        messages = build_messages(order)
+        messages, said = build_messages(order), read_instructions(order, settings)
         transcript = EventReader()
-        rules = _rules_message(order)
+        rules: list[Message] = [{"role": "system", "content": said}] if said else []
         asked = {
             "url": settings.openai_url,
             "key": settings.openai_api_key,
@@ -60,7 +61,7 @@ class OpenAiHttpRunner(ProcessRunner):
             "parameters": settings.parameters,
             "timeouts": settings.timeouts,
         }
-        sent = SentInput(system=rules[0]["content"] if rules else "", messages=messages)
+        sent = SentInput(system=said, messages=messages)
         launch = Launch(
             argv=[*FAST_PYTHON, "worker.runners.http.agent"],
             env={"LANG": "C.UTF-8", "PYTHONPATH": SOURCE_ROOT},
@@ -112,11 +113,6 @@ def build_messages(order: Order) -> list[Message]:
     if order.rejected and not order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.rejected})
     return messages if asked == order.prompt else [*messages, *feedback]
-
-
-def _rules_message(order: Order) -> list[Message]:
-    rules = read_instructions(order)
-    return [{"role": "system", "content": rules}] if rules else []
 
 
 def _parse_messages(content: bytes) -> list[Message]:

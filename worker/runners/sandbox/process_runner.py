@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 import structlog
 
 from api_client.contract.completion import Verdict
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load_settings
 from worker.files import recording
-from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
+from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop, config_error
 from worker.runners.event_reader import AnswerTooLong
 from worker.runners.sandbox import call_log, guard_client
 from worker.runners.sandbox.agent_process import AgentExit
@@ -102,8 +103,9 @@ class ProcessRunner:
 
         Accepts only complete runs and runs that ended with a question; any other run is repeated.
         """
-        found = recording.read_finished(order.directory)
-        reading = self.read_back(order) if found else None
+        found, reading = recording.read_finished(order.directory), None
+        with contextlib.suppress(SettingsError):  # then a new run reports it
+            reading = self.read_back(order) if found else None
         if found is None or not isinstance(reading, RunReader):
             return None
 
@@ -166,7 +168,10 @@ class ProcessRunner:
     def _start_run(
         self, order: Order, emit: Emit, stop: Stop, held: contextlib.ExitStack
     ) -> tuple[PreparedRun, StartedAgent | RunEnding] | RunResult:
-        play = self.prepare_run(order)
+        try:
+            play = self.prepare_run(order)
+        except SettingsError as error:
+            return config_error(str(error))
         if isinstance(play, RunResult):
             return play
         try:

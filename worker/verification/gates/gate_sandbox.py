@@ -8,7 +8,7 @@ from pathlib import Path
 
 from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
-from worker.runners.claude.hooks import readable_entries
+from worker.runners.guidance import readable_entries
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.bubblewrap import SandboxError, SandboxMount
 from worker.runners.sandbox.launch import OUR_CODE

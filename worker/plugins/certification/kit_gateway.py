@@ -1,0 +1,52 @@
+"""The real tool gateway for one run of the kit, before a server that misbehaves. Nothing is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from api_client.contract.settings import Settings
+from worker.plugins.certification import tool_server
+from worker.plugins.tools.configuration import ToolServer
+from worker.runners.base import Order, ToolAccess
+
+
+class _NoStore:
+    """Stands for the worker and for the call log of a run without either."""
+
+    async def read_calls(self, _: str) -> list[Any]:
+        return []
+
+    async def write_call(self, *_: object) -> None: ...
+
+    async def send_message(self, _: object) -> None: ...
+
+
+@contextlib.asynccontextmanager
+async def open_gateway(order: Order, kind: str) -> AsyncIterator[Order]:
+    """Yield the order with access to a server of this kind."""
+    from worker.plugins.tools.gateway_process import GatewayServer  # needs the MCP SDK
+    from worker.plugins.tools.upstream import UpstreamPool
+
+    nobody: Any = _NoStore()
+    command = (sys.executable, "-I", "-S", str(tool_server.__file__), kind)
+    server = ToolServer(name="kit", command=command, writes="allow", timeout_seconds=5, max_result_bytes=2**22)
+    spec = {name: getattr(order, name) for name in ("turn_id", "attempt", "delivery", "locale")}
+    spec |= {"folder": str(order.directory), "token": "", "owner": "", "secrets": (), "servers": [server.to_dict()]}
+    upstreams = UpstreamPool(Settings(root=order.workdir, sandbox="off"), nobody)
+    served, path = GatewayServer(nobody, upstreams, nobody), order.workdir / "tools.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        serving = asyncio.create_task(served.serve_requests(listener))
+        try:
+            yield replace(order, tool_access=ToolAccess(socket=path, secret=await served.open_run(spec)))
+        finally:
+            await served.end_calls()
+            serving.cancel()
+            await upstreams.close()
