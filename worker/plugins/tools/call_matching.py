@@ -6,14 +6,42 @@ deliveries are matched in order, each at most once; two equal writes of one deli
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from api_client.contract.tool_call_row import CallRow, CallState
 
 
+class CallRows:
+    """The call log of a turn, as a run finds equal calls in it."""
+
+    def __init__(self, rows: Sequence[CallRow]) -> None:
+        self._rows, self._equal = dict[str, CallRow](), dict[str, dict[str, CallRow]]()
+        for row in rows:
+            self.put_row(row)
+
+    def put_row(self, row: CallRow) -> None:
+        """Add a row, or replace the row with its name."""
+        self._rows[row.name] = self._equal.setdefault(row.digest, {})[row.name] = row
+
+    def remove_row(self, row: CallRow) -> None:
+        """Remove a row."""
+        del self._rows[row.name], self._equal[row.digest][row.name]
+
+    def get_row(self, name: str) -> CallRow:
+        """Return the row with this name."""
+        return self._rows[name]
+
+    def find_equal(self, digest: str) -> Mapping[str, CallRow]:
+        """Return the rows of calls with this digest, by name."""
+        return self._equal.get(digest, {})
+
+
+_EXECUTED = frozenset({CallState.BEGUN, CallState.DONE})
+
+
 def _may_be_executed(row: CallRow) -> bool:
     """Return True if a call was or may have been executed. A call answered from an earlier row was not."""
-    return row.state in {CallState.BEGUN, CallState.DONE} or (row.state is CallState.UNKNOWN and not row.earlier)
+    return row.state in _EXECUTED or (row.state is CallState.UNKNOWN and not row.earlier)
 
 
 def find_known_deliveries(rows: Sequence[CallRow], continues: int) -> frozenset[int]:
@@ -34,15 +62,12 @@ def find_recorded_call(
     ``known`` has the deliveries that the agent remembers by its session: it repeats no call whose result it got there.
     A ``fresh`` agent has no session, so it remembers no earlier attempt either.
     """
-    own = [row for row in rows if fresh or row.attempt == call.attempt]
+    own = [row for row in rows if row.digest == call.digest and (fresh or row.attempt == call.attempt)]
+    lost = [row for row in own if _may_be_executed(row) and _is_lost(row, call, known)]
     told = [row for row in own if not row.unseen and (row.delivery == call.delivery or row.delivery in known)]
     used = {row.earlier for row in told}
-    for row in sorted(own, key=lambda row: row.name):
-        if row.digest != call.digest or (row.read_only and call.read_only) or not _may_be_executed(row):
-            continue
-        if _is_lost(row, call, known) and row.name not in used:
-            return row
-    return None
+    left = [row for row in lost if row.name not in used and not (row.read_only and call.read_only)]
+    return min(left, key=lambda row: row.name, default=None)
 
 
 def was_unknown(rows: Sequence[CallRow], call: CallRow) -> bool:

@@ -43,7 +43,14 @@ class GatewayProcess:
         environment |= settings.to_environment() | ({"HELIX_CONFIG": config} if config else {})
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "worker.plugins.tools.gateway_process", str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "worker.plugins.tools.gateway_guard",
+                    str(theirs.fileno()),
+                    str(self.owner),
+                ],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env={**environment, "PYTHONPATH": SOURCE_ROOT},

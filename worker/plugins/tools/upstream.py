@@ -48,9 +48,9 @@ _MOST_TOOLS_PAGES = 50
 _SHORTEST_SECRET = 6
 #: Longest wait for a list of tools, in seconds: agents give up soon, and then have no tools at all.
 _LIST_SECONDS = 10.0
-#: Names of tools, as MCP defines them; others are left out, because services of models refuse a request with them.
 #: A longer log of a server begins again when the server starts.
 _LOG_BYTES = 2**20
+#: Names of tools, as MCP defines them; others are left out, because services of models refuse a request with them.
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 #: Limits the memory of a server's processes in KiB; reserved but unused memory, as of Node, does not count.
 _LIMITED = ("/bin/sh", "-c", 'ulimit -d "$1" && shift && exec "$@"', "sh")
@@ -174,10 +174,14 @@ class UpstreamSession:
         hidden = redact_value(said, self._mask_text)
         return result if hidden == said else CallToolResult.model_validate(hidden)
 
+    @property
+    def secrets(self) -> list[str]:
+        """Return the texts to mask: the server's credentials, without short ones."""
+        return [secret for secret in self._secrets if len(secret) >= _SHORTEST_SECRET]
+
     def _mask_text(self, text: str) -> str:
-        for secret in self._secrets:
-            if len(secret) >= _SHORTEST_SECRET:
-                text = text.replace(secret, MASK)
+        for secret in self.secrets:
+            text = text.replace(secret, MASK)
         return text
 
     def end_session(self) -> asyncio.Task[None]:
@@ -256,6 +260,10 @@ class UpstreamPool:
             session.broken = True
             raise
         return session
+
+    def list_secrets(self) -> set[str]:
+        """Return the credentials of all servers in use."""
+        return {secret for session in self._sessions.values() for secret in session.secrets}
 
     async def close(self) -> None:
         """End all sessions."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -144,7 +145,8 @@ class _RunProxy:
         self._secret = secret
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._idle: list[ByteStream] = []
+        #: Idle connections to the model service (``""``) and the tool gateway, by ``Upstream.socket``.
+        self._idle: dict[str, list[ByteStream]] = {}
         #: Bytes of all request bodies currently in memory.
         self._held = 0
 
@@ -159,8 +161,9 @@ class _RunProxy:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for stream in list(self._idle):
-            self._drop_idle(stream)
+        for idle in self._idle.values():
+            for stream in list(idle):
+                self._drop_idle(idle, stream)
 
     def _accept_stream(self, stream: ByteStream) -> None:
         if len(self._tasks) >= MAX_CONNECTIONS:
@@ -222,21 +225,18 @@ class _RunProxy:
         to_model = not upstream.socket
         call = self._record.observe_call(path) if request.method == b"POST" and to_model else None
         stream, again, body = None, False, bytearray()
+        idle = self._idle.setdefault(upstream.socket, [])
         try:
             if request.method == b"POST":
                 await self._read_body(client, body)
                 if to_model:
                     await self._check_body(request, target.decode("ascii", "replace"), upstream, call, bytes(body))
-            kept = self._idle.pop() if self._idle and to_model else None
-            stream = kept.reuse() if kept else await self._outbound.connect_upstream(upstream)
+            stream = idle.pop().reuse() if idle else await self._outbound.connect_upstream(upstream)
             service = _HttpPeer(stream, h11.Connection(h11.CLIENT, MAX_HEAD))
             target = upstream.path.encode() + target
-            await service.send_event(
-                h11.Request(method=request.method, target=target, headers=_build_headers(upstream, request))
-            )
-            if body:
-                await service.send_event(h11.Data(data=bytes(body)))
-            again = await _exchange_messages(client, service, call) and to_model
+            head = h11.Request(method=request.method, target=target, headers=_build_headers(upstream, request))
+            await service.send_event(head, *([h11.Data(data=bytes(body))] if body else []))
+            again = await _exchange_messages(client, service, call)
         except RequestRefused as refused:
             if call and refused.word:
                 call.log_refusal(refused.status, refused.word)
@@ -247,9 +247,9 @@ class _RunProxy:
             self._held -= len(body)
             if call:
                 call.end_call(whole=False)
-            if stream and again and stream.keep_idle(self._drop_idle):
-                self._idle.append(stream)
-                asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._drop_idle, stream)
+            if stream and again and stream.keep_idle(functools.partial(self._drop_idle, idle)):
+                idle.append(stream)
+                asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._drop_idle, idle, stream)
             elif stream:
                 stream.close()
 
@@ -278,9 +278,10 @@ class _RunProxy:
         if call:
             call.observe_request(said, model, tools=tools)
 
-    def _drop_idle(self, stream: ByteStream) -> None:
-        if stream in self._idle:
-            self._idle.remove(stream)
+    @staticmethod
+    def _drop_idle(idle: list[ByteStream], stream: ByteStream) -> None:
+        if stream in idle:
+            idle.remove(stream)
             stream.close()
 
 
@@ -326,8 +327,8 @@ class _HttpPeer:
             self.bodyless = event.method == b"HEAD"
         return event
 
-    async def send_event(self, event: Any) -> None:
-        await self.stream.write_data(self.http.send(event) or b"")
+    async def send_event(self, *events: Any) -> None:
+        await self.stream.write_data(b"".join(self.http.send(event) or b"" for event in events))
 
     async def send_refusal(self, refused: RequestRefused) -> None:
         """Send an error response that the clients of all supported APIs understand."""
