@@ -68,7 +68,7 @@ async def test_a_request_needs_the_secret_of_an_open_run_and_is_a_post(served: S
     made = len(served.played.made)
     served.server.close_run("mine")
     assert (await served.send(body())).status_code == 403
-    assert "This run has ended" in (await served.run.call_tool("s__write", {})).content[0].text
+    assert "This run has ended" in (await served.run.call_tool("s__write", {}, asyncio.Event())).content[0].text
     assert len(served.played.made) == made
 
 
@@ -77,7 +77,7 @@ async def test_a_call_lists_no_tools_and_its_headers_must_agree_with_its_argumen
 ) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "string", "x-mcp-header": "Note"}}}
     listed = await served.run.list_tools()
-    served.run._schemas[listed[0].name] = schema
+    served.run.schemas[listed[0].name] = schema
     monkeypatch.setattr(served.played, "list_tools", None)
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
     call = {"name": "s__write", "arguments": {"n": "a"}, "_meta": meta}
@@ -120,7 +120,7 @@ async def test_a_call_whose_agent_has_hung_up_is_carried_out_once_and_answers_it
     first.cancel()
     await wait_until(lambda: any(gone.is_set() for gone in served.run._gone.values()))
     again = asyncio.create_task(served.send(body(n=1)))
-    await wait_until(lambda: any(row.earlier for row in served.run._rows._rows.values()))
+    await wait_until(lambda: any(row.earlier for row in served.run._rows.values()))
     go.set()
     said = (await again).json()["result"]["content"]
     assert [len(served.played.made), "was not made again" in said[-1]["text"]] == [1, True]

@@ -89,7 +89,9 @@ class Played:
 
 class Run(GatewayRun):
     async def say(self, tool: str = "write", gone: asyncio.Event | None = None, **arguments: Any) -> str:
-        return " ".join(each.text for each in (await self.call_tool(f"s__{tool}", arguments, gone)).content)
+        return " ".join(
+            each.text for each in (await self.call_tool(f"s__{tool}", arguments, gone or asyncio.Event())).content
+        )
 
 
 def text(said: str) -> CallToolResult:

@@ -192,7 +192,7 @@ async def test_rules_see_the_arguments_and_names_are_exact(played: Played) -> No
     run = played.run()
     assert "not allowed here" in await run.say(to=["eve"])
     for name in ("s__Write", "S__write", "s__write ", "s_write", "__write", "s__", "other__write"):
-        assert "There is no tool" in (await run.call_tool(name, {})).content[0].text
+        assert "There is no tool" in (await run.call_tool(name, {}, asyncio.Event())).content[0].text
     assert played.made == []
 
 
@@ -233,7 +233,7 @@ async def test_a_call_whose_agent_has_left_is_not_made_again_for_its_repetition(
     await wait_until(lambda: len(played.made) == 2)
     gone.set()
     again = asyncio.create_task(run.say(n=1))
-    await wait_until(lambda: any(row.earlier for row in run._rows._rows.values()))
+    await wait_until(lambda: any(row.earlier for row in run._rows.values()))
     assert len(played.made) == 2
     go.set()
     assert "was not made again" in await again

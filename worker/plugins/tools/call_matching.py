@@ -6,35 +6,9 @@ deliveries are matched in order, each at most once; two equal writes of one deli
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from api_client.contract.tool_call_row import CallRow, CallState
-
-
-class CallRows:
-    """The call log of a turn, as a run finds equal calls in it."""
-
-    def __init__(self, rows: Sequence[CallRow]) -> None:
-        self._rows, self._equal = dict[str, CallRow](), dict[str, dict[str, CallRow]]()
-        for row in rows:
-            self.put_row(row)
-
-    def put_row(self, row: CallRow) -> None:
-        """Add a row, or replace the row with its name."""
-        self._rows[row.name] = self._equal.setdefault(row.digest, {})[row.name] = row
-
-    def remove_row(self, row: CallRow) -> None:
-        """Remove a row."""
-        del self._rows[row.name], self._equal[row.digest][row.name]
-
-    def get_row(self, name: str) -> CallRow:
-        """Return the row with this name."""
-        return self._rows[name]
-
-    def find_equal(self, digest: str) -> Mapping[str, CallRow]:
-        """Return the rows of calls with this digest, by name."""
-        return self._equal.get(digest, {})
-
 
 _EXECUTED = frozenset({CallState.BEGUN, CallState.DONE})
 

@@ -1,9 +1,9 @@
-"""Sends a tool call to its server, and describes what became of it: result, state, size, duration, cost."""
+"""Sends a tool call to its server, and describes the outcome: result, state, size, duration, cost."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 from mcp_types import CallToolResult, TextContent
@@ -27,37 +27,10 @@ log = structlog.get_logger(__name__)
 _MOST_COST = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOutcome:
-    """The outcome of a call that was sent to its server.
-
-    Attributes:
-        result: what the agent gets.
-        said: the result as JSON text.
-        size: bytes of the server's result, which may have been too large.
-    """
-
-    state: CallState
-    result: CallToolResult
-    said: str
-    size: int
-    took_ms: int
-    cost_usd: float
-
-    def complete_row(self, row: CallRow) -> CallRow:
-        """Return the row of the call with its outcome."""
-        return replace(
-            row,
-            state=self.state,
-            took_ms=self.took_ms,
-            result_bytes=self.size,
-            is_error=bool(self.result.is_error),
-            cost_usd=self.cost_usd,
-        )
-
-
-async def send_call(upstreams: UpstreamPool, session: UpstreamSession, call: GatewayCall, locale: str) -> CallOutcome:
-    """Send a call to its server, and return its outcome. Nothing that a server does raises."""
+async def send_call(
+    upstreams: UpstreamPool, session: UpstreamSession, call: GatewayCall, row: CallRow, locale: str
+) -> tuple[CallRow, CallToolResult]:
+    """Send a call, and return its row with the outcome, and what the agent gets. Nothing that a server does raises."""
     began, state = time.monotonic(), CallState.DONE
     try:
         result = await _send_in_session(upstreams, session, call)
@@ -70,13 +43,12 @@ async def send_call(upstreams: UpstreamPool, session: UpstreamSession, call: Gat
         result, state = build_answer("failed", locale, why=str(error)[:500]), CallState.FAILED
     except MalformedResult as error:
         result = build_answer("malformed", locale, why=str(error))
-    cost, said = read_cost(result), _write_result(result)
-    size, most = len(said.encode()), session.server.max_result_bytes
+    cost, size, most = read_cost(result), len(write_result(result).encode()), session.server.max_result_bytes
     if size > most:
         result = build_answer("too_large", locale, most=most)
-        said = _write_result(result)
     took = int((time.monotonic() - began) * 1000)
-    return CallOutcome(state=state, result=result, said=said, size=size, took_ms=took, cost_usd=cost)
+    row = replace(row, state=state, took_ms=took, result_bytes=size, is_error=bool(result.is_error), cost_usd=cost)
+    return row, result
 
 
 async def _send_in_session(upstreams: UpstreamPool, session: UpstreamSession, call: GatewayCall) -> CallToolResult:
@@ -89,7 +61,8 @@ async def _send_in_session(upstreams: UpstreamPool, session: UpstreamSession, ca
         return await session.call_tool(call.tool, call.arguments)
 
 
-def _write_result(result: CallToolResult) -> str:
+def write_result(result: CallToolResult) -> str:
+    """Return a result as JSON."""
     return result.model_dump_json(by_alias=True, exclude_none=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Mapping
@@ -14,18 +15,18 @@ import structlog
 from mcp_types import CallToolResult, TextContent, Tool
 
 from api_client.contract.errors import StoreUnavailable
-from api_client.contract.settings.redaction import MASK, redact_value
+from api_client.contract.settings.redaction import redact_value
 from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import WaitingCall
 from worker.enforcement.tool_call_log import find_identifiers
-from worker.plugins.tools.call_matching import CallRows, find_known_deliveries, find_recorded_call, was_unknown
+from worker.plugins.tools.call_matching import find_known_deliveries, find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallDecision, CallReaction, GatewayCall, decide_call
-from worker.plugins.tools.call_sending import build_answer, send_call
+from worker.plugins.tools.call_sending import build_answer, send_call, write_result
 from worker.plugins.tools.call_store import CallStore, RunFenced
 from worker.plugins.tools.configuration import ASKED_BY, ToolServer
 from worker.plugins.tools.gateway_words import say_to_agent
 from worker.plugins.tools.run_spec import RunOwner, RunSpec
-from worker.plugins.tools.upstream import ServerUnreachable, UpstreamPool, UpstreamSession
+from worker.plugins.tools.upstream import ServerUnreachable, UpstreamPool, UpstreamSession, mask_secrets
 from worker.runners.approval import digest_call
 
 log = structlog.get_logger(__name__)
@@ -57,12 +58,13 @@ class GatewayRun:
         owner: RunOwner,
     ) -> None:
         self.spec, self._gateway, self._calls, self._upstreams, self._owner = spec, gateway, calls, upstreams, owner
-        self._rows = CallRows(rows)
+        self._rows = {row.name: row for row in rows}
         self._known = find_known_deliveries(rows, spec.continues)
         own = [row.number for row in rows if (row.attempt, row.delivery) == (spec.attempt, spec.delivery)]
         self._last = max(own, default=0)
         self._servers = {server.name: server for server in spec.servers}
-        self._schemas = dict[str, Mapping[str, Any]]()
+        #: The schemas of listed tools' arguments.
+        self.schemas = dict[str, Mapping[str, Any]]()
         self._approved = spec.approved
         self._deciding = asyncio.Lock()
         self._ended = asyncio.Event()
@@ -93,16 +95,10 @@ class GatewayRun:
         # Without a schema of the output, a client accepts a recorded result whose mark is a text.
         own = {"output_schema": None}
         named = [tool.model_copy(update={**own, "name": f"{server.name}{_OF}{tool.name}"}) for tool in tools]
-        self._schemas |= {tool.name: tool.input_schema for tool in named}
+        self.schemas |= {tool.name: tool.input_schema for tool in named}
         return named
 
-    def find_schema(self, name: str) -> Mapping[str, Any] | None:
-        """Return the schema of a listed tool's arguments, or None."""
-        return self._schemas.get(name)
-
-    async def call_tool(
-        self, name: str, arguments: Mapping[str, Any], gone: asyncio.Event | None = None
-    ) -> CallToolResult:
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], gone: asyncio.Event) -> CallToolResult:
         """Carry out an agent's tool call, unless the policy, a person or the call log already decides the result.
 
         ``gone`` is set when the agent leaves before its answer came: it may make the call again.
@@ -111,7 +107,7 @@ class GatewayRun:
             self.under_way.add(task)
             task.add_done_callback(self.under_way.discard)
         try:
-            return await self._answer_call(name, arguments, gone or asyncio.Event())
+            return await self._answer_call(name, arguments, gone)
         except RunFenced:
             return self._say("ended")
         except StoreUnavailable as error:
@@ -155,7 +151,7 @@ class GatewayRun:
             try:
                 answer = await self._answer_from_log(answer)
             except StoreUnavailable:  # the earlier call has answered nothing
-                self._rows.remove_row(row)
+                del self._rows[row.name]
                 raise
         elif isinstance(answer, CallRow):
             answer = await self._make_call(session, call, answer)
@@ -185,17 +181,14 @@ class GatewayRun:
         self, call: GatewayCall, row: CallRow, server: ToolServer
     ) -> CallToolResult | CallRow:
         """Return the result of a call, or the row of one that must be made now or that an earlier call answers."""
-        equal = dict(self._rows.find_equal(row.digest))
-        for name, gone in self._gone.items():
-            if gone.is_set() and name in equal:
-                equal[name] = replace(equal[name], unseen=True)
-        rows = list(equal.values())
+        equal = [each for each in self._rows.values() if each.digest == row.digest]
+        left = {name for name, gone in self._gone.items() if gone.is_set()}
+        rows = [replace(each, unseen=True) if each.name in left else each for each in equal] if left else equal
         decision = decide_call(call, server.rules, server.writes)
         if decision.reaction is CallReaction.DENY:
             return await self._answer(row, CallState.DENIED, "denied")
         if earlier := find_recorded_call(rows, row, self._known, fresh=self.spec.fresh):
-            row = replace(row, state=CallState.RECORDED, earlier=earlier.name)
-            self._rows.put_row(row)
+            self._rows[row.name] = row = replace(row, state=CallState.RECORDED, earlier=earlier.name)
             return row
         if row.digest == self.spec.rejected:
             return await self._answer(row, CallState.DENIED, "refused")
@@ -212,14 +205,10 @@ class GatewayRun:
         self._approved = ""
         return await self._owner.use_up_approval()
 
-    def _has_left(self, name: str) -> bool:
-        """Return True if the agent left without the answer of the call with this row."""
-        return name in self._gone and self._gone[name].is_set()
-
     async def _answer_from_log(self, row: CallRow) -> CallToolResult:
         if running := self._running.get(row.earlier):  # the agent has left meanwhile
             await running.wait()
-        earlier, stored = self._rows.get_row(row.earlier), None
+        earlier, stored = self._rows[row.earlier], None
         if earlier.state is CallState.FAILED:
             return await self._answer(row, CallState.FAILED, "again")
         if earlier.state is CallState.DONE:
@@ -255,16 +244,16 @@ class GatewayRun:
         """Send a call whose row is written, and write its outcome."""
         self._running[row.name] = asyncio.Event()
         try:
-            outcome = await send_call(self._upstreams, session, call, self.spec.locale)
-            row = replace(outcome.complete_row(row), unseen=self._has_left(row.name) or self._asked.is_set())
-            if not row.read_only:
-                row = replace(row, names=find_identifiers(f"{self._show_arguments(call.arguments)} {outcome.said}"))
-            await self._end(row, "" if row.read_only else outcome.said, tries=_TRIES)
+            row, result = await send_call(self._upstreams, session, call, row, self.spec.locale)
+            said = "" if row.read_only else write_result(result)
+            names = find_identifiers(f"{self._show_arguments(call.arguments)} {said}") if said else ()
+            unseen = self._gone[row.name].is_set() or self._asked.is_set()
+            await self._end(replace(row, unseen=unseen, names=names), said, tries=_TRIES)
         except StoreUnavailable:  # the row still says that the call is under way
             return self._say("unknown")
         finally:
             self._running.pop(row.name).set()
-        return outcome.result
+        return result
 
     async def _answer(self, row: CallRow, state: CallState, word: str) -> CallToolResult:
         await self._end(replace(row, state=state, is_error=True))
@@ -284,7 +273,7 @@ class GatewayRun:
 
     async def _write(self, row: CallRow, result: str = "") -> None:
         await self._calls.write_call(self.spec.turn_id, self.spec.token, row, result)
-        self._rows.put_row(row)
+        self._rows[row.name] = row
 
     def _say(self, word: str, **values: object) -> CallToolResult:
         return build_answer(word, self.spec.locale, **values)
@@ -294,11 +283,5 @@ class GatewayRun:
 
     def _show_arguments(self, arguments: Mapping[str, Any]) -> str:
         """Return a call's arguments as JSON, with the installation's and the servers' secrets masked."""
-        secrets = self._known_secrets()
-
-        def mask_secrets(text: str) -> str:
-            for secret in secrets:
-                text = text.replace(secret, MASK)
-            return text
-
-        return json.dumps(redact_value(arguments, mask_secrets), ensure_ascii=False)
+        mask = functools.partial(mask_secrets, self._known_secrets())
+        return json.dumps(redact_value(arguments, mask), ensure_ascii=False)

@@ -1,8 +1,7 @@
 """Starts a worker's tool gateway, and kills what is left of it: ``python -P -m ...gateway_guard FD WORKER``.
 
-A gateway ends by itself after its worker, once its calls have ended. If it cannot, because its event loop is blocked or
-it is stopped, this process kills it. In any case no MCP server outlives its gateway. Imports little but the standard
-library.
+A gateway ends by itself after its worker, once its calls have ended. This process kills a gateway that cannot, because
+its event loop is blocked or it is stopped. No MCP server outlives its gateway.
 """
 
 from __future__ import annotations
@@ -48,28 +47,17 @@ def guard_gateway(command: Sequence[str], descriptor: int, worker: int, seconds:
         if not select.select([ended], [], [], seconds)[0]:
             gateway.kill()
     code = gateway.wait()
-    _kill_children()
+    with contextlib.suppress(ChildProcessError):
+        while True:  # servers, and the children that they leave behind
+            for pid in process_tags.children_of(guard):
+                process_tags.send_signal(pid)
+            os.waitpid(-1, 0)
     return code
 
 
-def _kill_children() -> None:
-    """Kill and reap all children of this process, and the children that they leave behind."""
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            for pid in process_tags.children_of(os.getpid()):
-                process_tags.send_signal(pid)
-            os.waitpid(-1, 0)
-
-
-def main() -> None:
-    """Guard the tool gateway of the worker that started this process."""
+if __name__ == "__main__":
     # Handlers, not SIG_IGN: the gateway would inherit ignored signals. Only the worker may end this process.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    descriptor, worker = map(int, sys.argv[1:])
-    command = [sys.executable, "-P", "-m", "worker.plugins.tools.gateway_process", str(descriptor)]
-    sys.exit(guard_gateway(command, descriptor, worker))
-
-
-if __name__ == "__main__":
-    main()
+    gateway = [sys.executable, "-P", "-m", "worker.plugins.tools.gateway_process", sys.argv[1]]
+    sys.exit(guard_gateway(gateway, *map(int, sys.argv[1:])))

@@ -146,7 +146,8 @@ class GatewayServer:
         self._me = secrets.token_hex(8)
         server: Server[Any] = Server(
             "helix-tools",
-            get_tool_input_schema=self._find_schema,  # without it, the SDK lists all tools before each call
+            # Without it, the SDK lists all tools before each call.
+            get_tool_input_schema=lambda name: _run.get()[0].schemas.get(name),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
@@ -205,9 +206,6 @@ class GatewayServer:
 
     async def _list_tools(self, _: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=await _run.get()[0].list_tools())
-
-    def _find_schema(self, name: str) -> Mapping[str, Any] | None:
-        return _run.get()[0].find_schema(name)
 
     async def _call_tool(self, _: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
         run, gone = _run.get()

@@ -33,7 +33,7 @@ from api_client.contract.settings import STATE_DIR, Settings
 from api_client.contract.settings.redaction import MASK, redact_value
 from api_client.secrets.secret_store import SecretStore
 from worker.plugins.tools.configuration import ToolServer
-from worker.plugins.tools.credentials import Credential, CredentialStore
+from worker.plugins.tools.credentials import Credential, StoredCredentials
 from worker.plugins.tools.oauth import authorize_client
 from worker.plugins.tools.upstream_http import NOT_SENT, TOO_LARGE, open_http
 from worker.runners.sandbox import bubblewrap
@@ -180,9 +180,7 @@ class UpstreamSession:
         return [secret for secret in self._secrets if len(secret) >= _SHORTEST_SECRET]
 
     def _mask_text(self, text: str) -> str:
-        for secret in self.secrets:
-            text = text.replace(secret, MASK)
-        return text
+        return mask_secrets(self.secrets, text)
 
     def end_session(self) -> asyncio.Task[None]:
         """End the session and the server's process. Return the task that does this."""
@@ -216,6 +214,13 @@ class UpstreamSession:
             self._tools = {}
 
 
+def mask_secrets(secrets: Sequence[str], text: str) -> str:
+    """Return a text without these secrets, which are given longest first."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
+
+
 def _classify_error(error: MCPError, said: str) -> Exception:
     """Return the exception that says what is known about a call that the server or the SDK answered with an error."""
     if error.message == _SESSION_GONE:
@@ -230,7 +235,7 @@ def _classify_error(error: MCPError, said: str) -> Exception:
 class UpstreamPool:
     """Opens sessions on first use. A server with personal credentials has one session per owner."""
 
-    def __init__(self, settings: Settings, credentials: CredentialStore, tokens: SecretStore | None = None) -> None:
+    def __init__(self, settings: Settings, credentials: StoredCredentials, tokens: SecretStore | None = None) -> None:
         self._settings, self._credentials, self._tokens = settings, credentials, tokens
         self._sessions: dict[tuple[str, str], UpstreamSession] = {}
         self._opening = asyncio.Lock()
