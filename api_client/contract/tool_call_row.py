@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -76,11 +76,11 @@ class CallRow:
         return "error" if self.is_error and self.state is CallState.DONE else self.state.value
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return the row as a JSON-ready dictionary."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CallRow:
         """Create a row from its dictionary, ignoring fields of later versions."""
-        known = {each.name for each in fields(cls)}
-        row = cls(**{name: value for name, value in data.items() if name in known})
+        row = cls(**{name: value for name, value in data.items() if name in cls.__slots__})
         return replace(row, state=CallState(row.state), names=tuple(row.names))

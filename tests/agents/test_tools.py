@@ -13,7 +13,7 @@ from api_client.contract.turn import Outcome
 from tests.agents.running import RUNNERS, program_of, with_node
 from tests.agents.stub import Services, StubReply, calls, said_in, says
 from tests.installation import Installation
-from tests.tools.running import HERE, PYTHON, block, counting, equip, rows, told
+from tests.tools.running import HERE, PYTHON, block, counting, equip, reported, rows, told
 
 pytestmark = pytest.mark.long
 
@@ -77,6 +77,7 @@ async def test_a_real_agent_uses_the_counting_server(agent: str, program: Path, 
     assert turn.outcome is Outcome.PASSED, told(installation, turn)
     assert counts.read_text() == "a\n"
     assert [(row["tool"], row["state"]) for row in rows(installation, turn.turn_id)] == [("write", "done")]
+    assert await reported(installation, turn.turn_id) == ["counter counter.write"], "shown once"
 
 
 class Misbehaving(Services):

@@ -9,7 +9,7 @@ pytest.importorskip("mcp")
 from api_client.contract.turn import Outcome
 from tests.claude.stub import Stub, calls, says
 from tests.installation import Installation
-from tests.tools.running import counting, equip, rows, told
+from tests.tools.running import counting, equip, reported, rows, told
 
 pytestmark = pytest.mark.long
 
@@ -44,6 +44,7 @@ async def test_the_cli_calls_a_tool_and_gets_its_result(installation: Installati
         ("write", "done"),
         ("read", "done"),
     ]
+    assert await reported(installation, turn.turn_id) == ["counter counter.write", "counter counter.read"], "each once"
 
 
 async def test_the_cli_waits_for_a_person_and_goes_on_in_its_session(

@@ -68,8 +68,24 @@ async def test_a_request_needs_the_secret_of_an_open_run_and_is_a_post(served: S
     made = len(served.played.made)
     served.server.close_run("mine")
     assert (await served.send(body())).status_code == 403
-    assert "This run has ended" in (await served.run.call_tool("s__write", {})).content[0].text
+    assert "This run has ended" in (await served.run.call_tool("s__write", {}, asyncio.Event())).content[0].text
     assert len(served.played.made) == made
+
+
+async def test_a_call_lists_no_tools_and_its_headers_must_agree_with_its_arguments(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "string", "x-mcp-header": "Note"}}}
+    listed = await served.run.list_tools()
+    served.run.schemas[listed[0].name] = schema
+    monkeypatch.setattr(served.played, "list_tools", None)
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    call = {"name": "s__write", "arguments": {"n": "a"}, "_meta": meta}
+    sent = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode()
+    head = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "s__write"}
+    answers = [await served.send(sent, **head, mcp_param_note=note) for note in ("a", "b")]
+    assert [each.status_code for each in answers] == [200, 400], [each.text for each in answers]
+    assert served.played.made == [{"n": "a"}]
 
 
 async def test_of_doubled_keys_the_one_that_is_judged_is_the_one_that_leaves_and_other_forms_do_not(

@@ -20,8 +20,8 @@ from tests.ports import answers_on, free_port
 from tests.support import processes_with, wait_until
 from tests.tools.running import HERE, PYTHON
 from worker.plugins.tools import upstream
-from worker.plugins.tools.credentials import Credential
 from worker.plugins.tools.tool_servers import ToolServer
+from worker.plugins.tools.credentials import Credential, StoredCredentials
 from worker.plugins.tools.upstream import (
     CallRefused,
     MalformedResult,
@@ -32,8 +32,11 @@ from worker.plugins.tools.upstream import (
 )
 
 
-class Credentials:
+class Credentials(StoredCredentials):
     """Gives each owner a credential; ``alice`` has an own one."""
+
+    def __init__(self) -> None:
+        pass
 
     async def read_credential(self, name: str, owner: str) -> Credential:
         return Credential(headers={"x-key": "canary"}, environment={"WHO": owner}, personal=owner == "alice")

@@ -8,8 +8,9 @@ from typing import Any
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 
 from api_client.contract.tool_call_row import CallRow
-from worker.plugins.tools.gateway import GatewayRun, RunSpec
 from worker.plugins.tools.tool_servers import ToolServer
+from worker.plugins.tools.gateway import GatewayRun
+from worker.plugins.tools.run_spec import RunSpec
 
 SERVER = ToolServer(name="s", url="http://s.invalid", writes="allow")
 Act = Callable[[Mapping[str, Any]], Any]
@@ -26,16 +27,17 @@ class Played:
         self.act: Act = lambda _: text("ok")
         self.fails: Exception | None = None
         self.usable = 0
+        self.secrets = set[str]()
         self.server = SERVER
 
     # The store.
-    async def write_call(self, turn_id: str, token: str, row: CallRow, result: Any = None) -> None:
+    async def write_call(self, turn_id: str, token: str, row: CallRow, result: str = "") -> None:
         if self.fails:
             raise self.fails
         self.log.append(f"write {row.state}")
         self.rows[row.name] = row
-        if result is not None:
-            self.results[row.name] = json.loads(json.dumps(result))
+        if result:
+            self.results[row.name] = json.loads(result)
 
     async def read_result(self, turn_id: str, name: str) -> Any:
         return self.results.get(name)
@@ -43,6 +45,9 @@ class Played:
     # The server.
     async def find_session(self, server: ToolServer, owner: str) -> Any:
         return self
+
+    def list_secrets(self) -> set[str]:
+        return self.secrets
 
     async def find_tool(self, name: str) -> Tool | None:
         reads = ToolAnnotations(read_only_hint=True)
@@ -69,7 +74,7 @@ class Played:
     async def suspend_run(self, question: Mapping[str, Any]) -> None:
         self.log.append(f"ask {question['asked']['arguments']}")
 
-    async def report_call(self, row: CallRow) -> None:
+    def report_call(self, row: CallRow) -> None:
         self.log.append(f"report {row.state}")
 
     def run(self, delivery: int = 1, **spec: Any) -> "Run":
@@ -84,7 +89,9 @@ class Played:
 
 class Run(GatewayRun):
     async def say(self, tool: str = "write", gone: asyncio.Event | None = None, **arguments: Any) -> str:
-        return " ".join(each.text for each in (await self.call_tool(f"s__{tool}", arguments, gone)).content)
+        return " ".join(
+            each.text for each in (await self.call_tool(f"s__{tool}", arguments, gone or asyncio.Event())).content
+        )
 
 
 def text(said: str) -> CallToolResult:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.event_kinds import AttemptTool
 from api_client.contract.turn import Turn
 from tests.installation import Installation
 from tests.support import processes_with
@@ -53,6 +54,12 @@ def rows(installation: Installation, turn_id: str) -> list[dict[str, Any]]:
     """Return the rows of a turn's call log."""
     found: Any = installation.store.hgetall(f"{installation.keys.turn(turn_id)}:tool_calls")
     return [json.loads(text) for _, text in sorted(found.items())]
+
+
+async def reported(installation: Installation, turn_id: str) -> list[str]:
+    """Return the tool calls that a turn's events show, each with its server or the agent's own name."""
+    events = [event.body for event in await installation.client.reader.read_events(turn_id)]
+    return [f"{body.server} {body.name}".strip() for body in events if isinstance(body, AttemptTool)]
 
 
 def gateways(installation: Installation) -> list[int]:

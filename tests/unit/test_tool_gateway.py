@@ -37,6 +37,22 @@ async def test_a_row_is_written_before_the_call_leaves_and_before_its_result_ret
     assert played.log == ["write begun", "call write", "write done", "report done"]
 
 
+async def test_known_secrets_are_masked_in_what_is_stored_and_shown_and_are_sent_as_they_are(played: Played) -> None:
+    played.server, played.secrets = replace(SERVER, writes="ask"), {"theirs-1234"}
+    await played.run(secrets=("ours-56789",)).say(a=["x theirs-1234"], b={"ours-56789": 1}, c="mine-0")
+    row = played.rows["00001-00001"]
+    assert row.arguments == '{"a": ["x ***"], "b": {"***": 1}, "c": "mine-0"}'
+    assert "⟦secret⟧" in played.log[-1]
+    assert not any(secret in played.log[-1] for secret in ("theirs-1234", "ours-56789"))
+    played.usable = 1
+    run = played.run(2, approved=row.digest, secrets=("ours-56789",))
+    assert await run.say(a=["x theirs-1234"], b={"ours-56789": 1}, c="mine-0") == "ok", (
+        "the true arguments are compared"
+    )
+    assert played.made == [{"a": ["x theirs-1234"], "b": {"ours-56789": 1}, "c": "mine-0"}]
+    assert played.rows["00002-00001"].names == ("1", "MINE-0"), "an identifier that is a secret is not kept"
+
+
 async def test_no_call_leaves_without_its_row_and_none_after_another_worker_has_the_turn(played: Played) -> None:
     run = played.run()
     played.fails = StoreUnavailable("down")
@@ -176,7 +192,7 @@ async def test_rules_see_the_arguments_and_names_are_exact(played: Played) -> No
     run = played.run()
     assert "not allowed here" in await run.say(to=["eve"])
     for name in ("s__Write", "S__write", "s__write ", "s_write", "__write", "s__", "other__write"):
-        assert "There is no tool" in (await run.call_tool(name, {})).content[0].text
+        assert "There is no tool" in (await run.call_tool(name, {}, asyncio.Event())).content[0].text
     assert played.made == []
 
 

@@ -77,9 +77,9 @@ def _list_servers(can: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"type": "http", "name": "helix", "url": url, "headers": []}] if url and can.get("http") else []
 
 
-def _is_gateway_call(call: Mapping[str, Any]) -> bool:
-    """Return True if a tool call goes to the tool gateway, which decides about its calls itself."""
-    named = re.fullmatch(r"mcp__helix__\w+", str(call.get("title") or ""), re.ASCII)
+def _is_gateway_call(call: Mapping[str, Any], title: str = r"mcp__helix__\w+") -> bool:
+    """Return True if a tool call goes to the tool gateway, which decides about its calls itself and reports them."""
+    named = re.fullmatch(title, str(call.get("title") or ""), re.ASCII)
     return bool(named and tool_name(call) == "other" and os.environ.get("HELIX_TOOLS_URL"))
 
 
@@ -126,7 +126,11 @@ class EventPrinter:
         self.print_event("output", text=text, message=message)
 
     def print_tool_start(self, call: Mapping[str, Any]) -> None:
+        """Print an event for a tool call that starts, unless the tool gateway reports the call."""
         self._gap, self._pieces = True, []
+        if _is_gateway_call(call, r"(?:mcp__helix__|helix_)\w+"):
+            self.print_sign_of_life()
+            return
         self.print_event("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])
 
     def print_tool_end(self, name: str, call: Mapping[str, Any]) -> None:

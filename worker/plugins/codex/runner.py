@@ -25,7 +25,7 @@ from worker.runners.base import AgentEvent
 from worker.runners.event_reader import MAX_ANSWER, AnswerTooLong, find_kill_reason, json_object
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.bubblewrap import SandboxMount
-from worker.runners.sandbox.launch import OUR_CODE, TOOLS_URL
+from worker.runners.sandbox.launch import OUR_CODE, TOOLS_SERVER, TOOLS_URL
 from worker.runners.sandbox.supervision import RunEnding
 
 _HOOK = Path(__file__).with_name("blocking_hook.py")
@@ -122,7 +122,8 @@ class CodexEventReader:
             self._messages.append(text)
             return (AgentEvent(kind="output", text=between + text),)
         self._note_tool(kind, item)
-        if what in _TOOLS and kind == "item.started":
+        reported = what == "mcp_tool_call" and item.get("server") == TOOLS_SERVER  # by the tool gateway
+        if what in _TOOLS and kind == "item.started" and not reported:
             return (AgentEvent(kind="tool", text=str(what), detail=_clean_text(item.get(_TOOLS[str(what)]))[:300]),)
         return ()
 
@@ -250,7 +251,7 @@ class CodexRunner(ProgramRunner):
         if run.order.tool_access:
             # The gateway decides about each call; without "required", the first message may go without tools.
             helix = f'{{url={json.dumps(TOOLS_URL)},required=true,default_tools_approval_mode="approve"}}'
-            found += ["-c", f"mcp_servers.helix={helix}"]
+            found += ["-c", f"mcp_servers.{TOOLS_SERVER}={helix}"]
         for image in run.images:
             found += ["--image", str(image)]
         return [*found, *(["resume", run.kept.session] if run.kept.session else []), "-"]

@@ -9,10 +9,12 @@ from collections.abc import Collection, Sequence
 
 from api_client.contract.tool_call_row import CallRow, CallState
 
+_EXECUTED = frozenset({CallState.BEGUN, CallState.DONE})
+
 
 def _may_be_executed(row: CallRow) -> bool:
     """Return True if a call was or may have been executed. A call answered from an earlier row was not."""
-    return row.state in {CallState.BEGUN, CallState.DONE} or (row.state is CallState.UNKNOWN and not row.earlier)
+    return row.state in _EXECUTED or (row.state is CallState.UNKNOWN and not row.earlier)
 
 
 def find_known_deliveries(rows: Sequence[CallRow], continues: int) -> frozenset[int]:
@@ -33,15 +35,12 @@ def find_recorded_call(
     ``known`` has the deliveries whose results the agent remembers, so it repeats none of their calls. A ``fresh`` agent
     remembers no earlier attempt.
     """
-    own = [row for row in rows if fresh or row.attempt == call.attempt]
+    own = [row for row in rows if row.digest == call.digest and (fresh or row.attempt == call.attempt)]
+    lost = [row for row in own if _may_be_executed(row) and _is_lost(row, call, known)]
     told = [row for row in own if not row.unseen and (row.delivery == call.delivery or row.delivery in known)]
     used = {row.earlier for row in told}
-    for row in sorted(own, key=lambda row: row.name):
-        if row.digest != call.digest or (row.read_only and call.read_only) or not _may_be_executed(row):
-            continue
-        if _is_lost(row, call, known) and row.name not in used:
-            return row
-    return None
+    left = [row for row in lost if row.name not in used and not (row.read_only and call.read_only)]
+    return min(left, key=lambda row: row.name, default=None)
 
 
 def was_unknown(rows: Sequence[CallRow], call: CallRow) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +28,15 @@ class CallStore(GatewayCalls):
         # Counted from the last call, because the turn may wait for a person for as long.
         self._kept_ms = int((store.settings.retention_seconds + MAX_WAIT_SECONDS) * 1000)
 
-    async def write_call(self, turn_id: str, token: str, row: CallRow, result: Mapping[str, Any] | None = None) -> None:
-        """Write the row of a tool call, and the call's result if it is known.
+    async def write_call(self, turn_id: str, token: str, row: CallRow, result: str = "") -> None:
+        """Write the row of a tool call, and the call's result (JSON) if it is known.
 
         Raises ``RunFenced`` if another worker holds the turn, ``StoreUnavailable`` if nothing is known to be written.
         """
         of_turn = self._keys.record(turn_id), self._keys.calls(turn_id), self._keys.results(turn_id)
         keys = [*of_turn, self._keys.counters]
-        said = json.dumps(result) if result is not None else ""
         counts = "\n".join(f"{name}\t{by}" for name, by in count_call(row).items())
-        arguments: list[Word] = [token, row.name, json.dumps(row.to_dict()), said, self._kept_ms, counts]
+        arguments: list[Word] = [token, row.name, json.dumps(row.to_dict()), result, self._kept_ms, counts]
         if not await self._store.run_script(_WRITE, keys, arguments):
             raise RunFenced
 

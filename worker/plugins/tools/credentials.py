@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from api_client.contract.errors import SettingsError
 from api_client.secrets.secret_store import SecretPlace, SecretStore
@@ -41,14 +41,6 @@ class Credential:
         texts = {*self.headers.values(), *self.environment.values(), self.client_secret} - {""}
         texts |= {text.split(" ", 1)[1] for text in texts if " " in text}
         return tuple(sorted(texts, key=len, reverse=True))
-
-
-class CredentialStore(Protocol):
-    """Interface for reading the credentials of MCP servers."""
-
-    async def read_credential(self, name: str, owner: str) -> Credential:
-        """Return the owner's or else the installation's credential with this name. Raises ``SettingsError``."""
-        ...
 
 
 class StoredCredentials:

@@ -7,7 +7,7 @@ import contextlib
 import importlib.util
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ def _describe_run(order: Order, context: EquipmentContext, servers: list[ToolSer
         "asks": find_work(turn.request).in_session and questions < MAX_QUESTIONS,
         "approved": digest if asked and asked.answer == _YES and not turn.answer_used else "",
         "rejected": digest if asked and asked.answer != _YES else "",
-        "servers": [server.to_dict() for server in servers],
+        "servers": list(map(asdict, servers)),
         "secrets": list_secrets(context.settings),
     }
 

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import structlog
 from mcp_types import CallToolResult, TextContent, Tool
 
 from api_client.contract.errors import StoreUnavailable
+from api_client.contract.settings.redaction import redact_value
 from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import WaitingCall
 from worker.enforcement.tool_call_log import find_identifiers
 from worker.plugins.tools.call_matching import find_known_deliveries, find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallDecision, CallReaction, GatewayCall, decide_call
+from worker.plugins.tools.call_sending import build_answer, send_call, write_result
 from worker.plugins.tools.call_store import CallStore, RunFenced
 from worker.plugins.tools.gateway_words import say_to_agent
-from worker.plugins.tools.tool_servers import ASKED_BY, ToolServer
-from worker.plugins.tools.upstream import (
-    CallRefused,
-    MalformedResult,
-    OutcomeUnknown,
-    ServerUnreachable,
-    SessionGone,
-    UpstreamPool,
-    UpstreamSession,
-)
+from worker.plugins.tools.run_spec import RunOwner, RunSpec
+from worker.plugins.tools.upstream import ServerUnreachable, UpstreamPool, UpstreamSession, mask_secrets
 from worker.runners.approval_server import digest_call
 
 log = structlog.get_logger(__name__)
@@ -39,9 +34,7 @@ log = structlog.get_logger(__name__)
 _OF = "__"
 #: Longest arguments that a row keeps, in characters of JSON.
 _SHOWN = 4_096
-#: Highest cost of a call that is accepted as reported, in US dollars.
-_MOST_COST = 10_000
-#: How long a call that needs approval is held; its run ends meanwhile.
+#: How long a call that a person is asked about is held; its run ends meanwhile.
 _HELD_SECONDS = 60.0
 #: Most calls of a run.
 _MOST_CALLS = 5_000
@@ -49,50 +42,6 @@ _MOST_CALLS = 5_000
 _LIST_SECONDS = 20.0
 #: Seconds between attempts to store a result, and the most attempts.
 _AGAIN_SECONDS, _TRIES = 1.0, 60
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpec:
-    """The facts about a run that its tool gateway needs.
-
-    Attributes:
-        token: the lease's fencing token.
-        continues: delivery of this attempt whose agent session the run continues; 0 for none.
-        fresh: the agent has no session at all.
-        folder: the delivery's folder, whose name does not count in arguments.
-        asks: a person can be asked.
-        approved, rejected: digest of the call that a person decided on; empty for none.
-        secrets: values hidden from questions, longest first.
-    """
-
-    turn_id: str
-    attempt: int
-    delivery: int
-    token: str = field(repr=False)
-    owner: str
-    locale: str
-    folder: str
-    continues: int = 0
-    fresh: bool = True
-    asks: bool = True
-    approved: str = ""
-    rejected: str = ""
-    servers: tuple[ToolServer, ...] = ()
-    secrets: tuple[str, ...] = field(default=(), repr=False)
-
-
-class RunOwner(Protocol):
-    """Interface to the worker that owns a run."""
-
-    async def use_up_approval(self) -> bool:
-        """Mark the person's approval as used, and return True if the call may be executed."""
-        ...
-
-    async def suspend_run(self, question: Mapping[str, Any]) -> None:
-        """End the run and ask a person the given question (``Interruption.to_dict``)."""
-        ...
-
-    async def report_call(self, row: CallRow) -> None: ...
 
 
 class GatewayRun:
@@ -113,6 +62,8 @@ class GatewayRun:
         own = [row.number for row in rows if (row.attempt, row.delivery) == (spec.attempt, spec.delivery)]
         self._last = max(own, default=0)
         self._servers = {server.name: server for server in spec.servers}
+        #: The schemas of listed tools' arguments.
+        self.schemas = dict[str, Mapping[str, Any]]()
         self._approved = spec.approved
         self._deciding = asyncio.Lock()
         self._ended = asyncio.Event()
@@ -141,11 +92,11 @@ class GatewayRun:
             return []
         # Without an output schema, a client accepts a recorded result whose note is a text.
         own = {"output_schema": None}
-        return [tool.model_copy(update={**own, "name": f"{server.name}{_OF}{tool.name}"}) for tool in tools]
+        named = [tool.model_copy(update={**own, "name": f"{server.name}{_OF}{tool.name}"}) for tool in tools]
+        self.schemas |= {tool.name: tool.input_schema for tool in named}
+        return named
 
-    async def call_tool(
-        self, name: str, arguments: Mapping[str, Any], gone: asyncio.Event | None = None
-    ) -> CallToolResult:
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], gone: asyncio.Event) -> CallToolResult:
         """Carry out an agent's tool call, unless the policy, a person or the call log already decides the result.
 
         ``gone`` is set when the agent leaves before its answer comes, and may make the call again.
@@ -154,7 +105,7 @@ class GatewayRun:
             self.under_way.add(task)
             task.add_done_callback(self.under_way.discard)
         try:
-            return await self._answer_call(name, arguments, gone or asyncio.Event())
+            return await self._answer_call(name, arguments, gone)
         except RunFenced:
             return self._say("ended")
         except StoreUnavailable as error:
@@ -209,7 +160,7 @@ class GatewayRun:
 
     def _new_row(self, call: GatewayCall) -> CallRow:
         self._last += 1
-        said = json.dumps(call.arguments, ensure_ascii=False)
+        said = self._show_arguments(call.arguments)
         return CallRow(
             number=self._last,
             attempt=self.spec.attempt,
@@ -227,8 +178,10 @@ class GatewayRun:
     async def _answer_without_call(
         self, call: GatewayCall, row: CallRow, server: ToolServer
     ) -> CallToolResult | CallRow:
-        """Return the result of a call, or its row if the call must be made or an earlier call answers it."""
-        rows = [replace(row, unseen=True) if self._has_left(row) else row for row in self._rows.values()]
+        """Return the result of a call, or the row of one that must be made now or that an earlier call answers."""
+        equal = [each for each in self._rows.values() if each.digest == row.digest]
+        left = {name for name, gone in self._gone.items() if gone.is_set()}
+        rows = [replace(each, unseen=True) if each.name in left else each for each in equal] if left else equal
         decision = decide_call(call, server.rules, server.writes)
         if decision.reaction is CallReaction.DENY:
             return await self._answer(row, CallState.DENIED, "denied")
@@ -250,24 +203,20 @@ class GatewayRun:
         self._approved = ""
         return await self._owner.use_up_approval()
 
-    def _has_left(self, row: CallRow) -> bool:
-        return row.name in self._gone and self._gone[row.name].is_set()
-
     async def _answer_from_log(self, row: CallRow) -> CallToolResult:
         if running := self._running.get(row.earlier):  # the agent has left meanwhile
             await running.wait()
-        state, stored = self._rows[row.earlier].state, None
-        if state is CallState.FAILED:
+        earlier, stored = self._rows[row.earlier], None
+        if earlier.state is CallState.FAILED:
             return await self._answer(row, CallState.FAILED, "again")
-        if state is CallState.DONE:
+        if earlier.state is CallState.DONE:
             stored = await self._calls.read_result(self.spec.turn_id, row.earlier)
         if stored is None:
             return await self._answer(row, CallState.UNKNOWN, "unknown")
         result = CallToolResult.model_validate(stored)
         mark = TextContent(type="text", text=say_to_agent("recorded", self.spec.locale))
         result = result.model_copy(update={"content": [*result.content, mark], "structured_content": None})
-        names = self._rows[row.earlier].names
-        await self._end(replace(row, is_error=bool(result.is_error), names=names), None)
+        await self._end(replace(row, is_error=bool(result.is_error), names=earlier.names))
         return result
 
     async def _ask_person(self, call: GatewayCall, row: CallRow, decision: CallDecision) -> CallToolResult:
@@ -281,66 +230,34 @@ class GatewayRun:
             wait_seconds=decision.wait_seconds,
             who=decision.who,
         )
-        await self._end(replace(row, state=CallState.ASKED), None)
+        await self._end(replace(row, state=CallState.ASKED))
         self._asked.set()
         if running := [asyncio.create_task(each.wait()) for each in self._running.values()]:
             await asyncio.wait(running, timeout=_HELD_SECONDS)  # what was made is known before the agent ends
-        question = waits.to_interruption(self.spec.secrets)
+        question = waits.to_interruption(self._known_secrets())
         await self._owner.suspend_run(replace(question, asked={**question.asked, ASKED_BY: "gateway"}).to_dict())
         return self._say("waits")
 
     async def _make_call(self, session: UpstreamSession, call: GatewayCall, row: CallRow) -> CallToolResult:
+        """Send a call whose row is written, and write its outcome."""
         self._running[row.name] = asyncio.Event()
         try:
-            return await self._make_recorded_call(session, call, row)
-        finally:
-            self._running.pop(row.name).set()
-
-    async def _send_call(self, session: UpstreamSession, call: GatewayCall) -> CallToolResult:
-        """Send a call to its server. If the server refuses its session, send the call once more in a new session."""
-        try:
-            return await session.call_tool(call.tool, call.arguments)
-        except SessionGone:
-            session = await self._upstreams.find_session(session.server, call.owner)
-            await session.find_tool(call.tool)  # the SDK reads the list after a call of an unlisted tool
-            return await session.call_tool(call.tool, call.arguments)
-
-    async def _make_recorded_call(self, session: UpstreamSession, call: GatewayCall, row: CallRow) -> CallToolResult:
-        began, state = time.monotonic(), CallState.DONE
-        most = session.server.max_result_bytes
-        try:
-            result = await self._send_call(session, call)
-        except (ServerUnreachable, SessionGone) as error:
-            result, state = self._say("unreachable", server=call.server, why=str(error)), CallState.FAILED
-        except OutcomeUnknown as error:
-            log.warning("tools.outcome_unknown", server=call.server, tool=call.tool, error=str(error))
-            result, state = self._say("unknown"), CallState.UNKNOWN
-        except CallRefused as error:
-            result, state = self._say("failed", why=str(error)[:500]), CallState.FAILED
-        except MalformedResult as error:
-            result = self._say("malformed", why=str(error))
-        cost = read_cost(result)
-        said = result.model_dump(mode="json", by_alias=True, exclude_none=True)
-        size = len(json.dumps(said).encode())
-        if size > most:
-            result = self._say("too_large", most=most)
-            said = result.model_dump(mode="json", by_alias=True, exclude_none=True)
-        took = int((time.monotonic() - began) * 1000)
-        row = replace(row, state=state, took_ms=took, result_bytes=size, is_error=bool(result.is_error), cost_usd=cost)
-        row = replace(row, unseen=self._has_left(row) or self._asked.is_set())
-        if not row.read_only:
-            row = replace(row, names=find_identifiers(f"{json.dumps(call.arguments)} {json.dumps(said)}"))
-        try:
-            await self._end(row, None if row.read_only else said, tries=_TRIES)
+            row, result = await send_call(self._upstreams, session, call, row, self.spec.locale)
+            said = "" if row.read_only else write_result(result)
+            names = find_identifiers(f"{self._show_arguments(call.arguments)} {said}") if said else ()
+            unseen = self._gone[row.name].is_set() or self._asked.is_set()
+            await self._end(replace(row, unseen=unseen, names=names), said, tries=_TRIES)
         except StoreUnavailable:  # the row still says that the call is under way
             return self._say("unknown")
+        finally:
+            self._running.pop(row.name).set()
         return result
 
     async def _answer(self, row: CallRow, state: CallState, word: str) -> CallToolResult:
-        await self._end(replace(row, state=state, is_error=True), None)
+        await self._end(replace(row, state=state, is_error=True))
         return self._say(word)
 
-    async def _end(self, row: CallRow, result: Mapping[str, Any] | None, tries: int = 1) -> None:
+    async def _end(self, row: CallRow, result: str = "", tries: int = 1) -> None:
         """Record a finished call before the agent gets its result, and report the call."""
         for left in reversed(range(tries)):
             try:
@@ -350,20 +267,19 @@ class GatewayRun:
                 if not left:
                     raise
                 await asyncio.sleep(_AGAIN_SECONDS)
-        await self._owner.report_call(row)
+        self._owner.report_call(row)
 
-    async def _write(self, row: CallRow, result: Mapping[str, Any] | None = None) -> None:
+    async def _write(self, row: CallRow, result: str = "") -> None:
         await self._calls.write_call(self.spec.turn_id, self.spec.token, row, result)
         self._rows[row.name] = row
 
     def _say(self, word: str, **values: object) -> CallToolResult:
-        text = say_to_agent(word, self.spec.locale, **values)
-        return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+        return build_answer(word, self.spec.locale, **values)
 
+    def _known_secrets(self) -> list[str]:
+        return sorted({*self.spec.secrets, *self._upstreams.list_secrets()}, key=len, reverse=True)
 
-def read_cost(result: CallToolResult) -> float:
-    """Return the cost of a call in US dollars, from ``cost_usd`` in its ``_meta``; 0 without a valid amount."""
-    said = (result.meta or {}).get("cost_usd")
-    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= _MOST_COST:
-        return 0.0
-    return float(said)
+    def _show_arguments(self, arguments: Mapping[str, Any]) -> str:
+        """Return a call's arguments as JSON, with the installation's and the servers' secrets masked."""
+        mask = functools.partial(mask_secrets, self._known_secrets())
+        return json.dumps(redact_value(arguments, mask), ensure_ascii=False)

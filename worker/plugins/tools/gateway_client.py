@@ -41,9 +41,10 @@ class GatewayProcess:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
         config = os.environ.get("HELIX_CONFIG")
         environment |= settings.to_environment() | ({"HELIX_CONFIG": config} if config else {})
+        guard = ("-P", "-m", "worker.plugins.tools.gateway_guard", str(theirs.fileno()), str(self.owner))
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "worker.plugins.tools.gateway_process", str(theirs.fileno())],
+                [sys.executable, *guard],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env={**environment, "PYTHONPATH": SOURCE_ROOT},
@@ -68,13 +69,6 @@ class GatewayProcess:
         with contextlib.suppress(OSError):
             self._send_request({"do": "close", "run": secret})
 
-    def close(self) -> None:
-        """End the process after the calls in progress."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_TO_END)
-
     def _send_request(self, message: Mapping[str, Any]) -> Any:
         number, reply = next(self._numbers), Future[Any]()
         with self._lock:
@@ -98,8 +92,10 @@ class GatewayProcess:
                 message = json.loads(line)
                 if "reply" in message:
                     self._take_reply(message)
-                else:  # a handler may block
+                elif "number" in message:  # the handler of a request may block
                     threading.Thread(target=self._handle_message, args=(message,), daemon=True).start()
+                else:
+                    self._handle_message(message)
         self._note_end()
 
     def _take_reply(self, message: Mapping[str, Any]) -> None:

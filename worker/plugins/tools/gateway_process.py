@@ -34,8 +34,8 @@ from api_client.store import Store
 from worker.logs import configure_logging
 from worker.plugins.tools.call_store import CallStore
 from worker.plugins.tools.credentials import StoredCredentials
-from worker.plugins.tools.gateway import GatewayRun, RunSpec
-from worker.plugins.tools.tool_servers import ToolServer
+from worker.plugins.tools.gateway import GatewayRun
+from worker.plugins.tools.run_spec import RunSpec
 from worker.plugins.tools.upstream import UpstreamPool
 from worker.runners.sandbox.destinations import RUN_HEADER
 
@@ -93,8 +93,12 @@ class WorkerChannel:
     async def send_message(self, message: Mapping[str, Any]) -> None:
         """Send a message to the worker. Messages to a dead worker are dropped."""
         with contextlib.suppress(OSError):
-            self._writer.write(json.dumps(message).encode() + b"\n")
+            self.post_message(message)
             await self._writer.drain()
+
+    def post_message(self, message: Mapping[str, Any]) -> None:
+        """Send a message to the worker without waiting."""
+        self._writer.write(json.dumps(message).encode() + b"\n")
 
     async def ask_worker(self, message: Mapping[str, Any]) -> Any:
         """Send a request to the worker and return its reply, or None if the worker is dead."""
@@ -127,8 +131,10 @@ class _WorkerRun:
     async def suspend_run(self, question: Mapping[str, Any]) -> None:
         await self._channel.send_message({"do": "suspend", "run": self._secret, "question": question})
 
-    async def report_call(self, row: CallRow) -> None:
-        await self._channel.send_message({"do": "report", "run": self._secret, "row": row.to_dict()})
+    def report_call(self, row: CallRow) -> None:
+        # After the agent's answer, which is sent without a pause, and before the run can be closed.
+        report = {"do": "report", "run": self._secret, "row": row.to_dict()}
+        asyncio.get_running_loop().call_soon(self._channel.post_message, report)
 
 
 class GatewayServer:
@@ -138,14 +144,18 @@ class GatewayServer:
         self._calls, self._upstreams, self._channel = calls, upstreams, channel
         self._runs: dict[str, GatewayRun] = {}
         self._me = secrets.token_hex(8)
-        server: Server[Any] = Server("helix-tools", on_list_tools=self._list_tools, on_call_tool=self._call_tool)
+        server: Server[Any] = Server(
+            "helix-tools",
+            # Without it, the SDK lists all tools before each call.
+            get_tool_input_schema=lambda name: _run.get()[0].schemas.get(name),
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
         self._manager = StreamableHTTPSessionManager(server, stateless=True, json_response=True)
 
     async def open_run(self, data: Mapping[str, Any]) -> str:
         """Start serving a run, and return its secret. Raises ``StoreUnavailable``."""
-        lists = {name: tuple(data[name]) for name in ("secrets",)}
-        servers = tuple(map(ToolServer.from_dict, data["servers"]))
-        spec = RunSpec(**{**data, **lists, "servers": servers})
+        spec = RunSpec.from_dict(data)
         secret = secrets.token_urlsafe(24)
         rows = await self._calls.read_calls(spec.turn_id)
         owner = _WorkerRun(self._channel, secret)
@@ -165,6 +175,7 @@ class GatewayServer:
             proxy_headers=False,
             log_config=None,
             access_log=False,
+            timeout_keep_alive=60,  # the model proxy closes its idle connections before
         )
         server = uvicorn.Server(config)
         async with self._manager.run():

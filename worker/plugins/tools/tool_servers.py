@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from api_client.contract.settings import Settings
@@ -49,9 +49,6 @@ class ToolServer:
     max_processes: int = 256
     folders: tuple[str, ...] = ()
     network: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolServer:

@@ -32,7 +32,8 @@ from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.settings import STATE_DIR, Settings
 from api_client.contract.settings.redaction import MASK, redact_value
 from api_client.secrets.secret_store import SecretStore
-from worker.plugins.tools.credentials import Credential, CredentialStore
+from worker.plugins.tools.tool_servers import ToolServer
+from worker.plugins.tools.credentials import Credential, StoredCredentials
 from worker.plugins.tools.oauth import authorize_client
 from worker.plugins.tools.tool_servers import ToolServer
 from worker.plugins.tools.upstream_http import NOT_SENT, TOO_LARGE, open_http
@@ -48,9 +49,9 @@ _MOST_TOOLS_PAGES = 50
 _SHORTEST_SECRET = 6
 #: Longest wait for a list of tools, in seconds; agents give up soon.
 _LIST_SECONDS = 10.0
-#: A server's log begins again when it is larger than this at the server's start.
+#: A longer log of a server begins again when the server starts.
 _LOG_BYTES = 2**20
-#: Valid names of tools, as MCP defines them; tools with other names are left out.
+#: Names of tools, as MCP defines them; others are left out, because services of models refuse a request with them.
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 #: Starts a server with limited memory (in KiB), of which reserved but unused memory does not count.
 _LIMITED = ("/bin/sh", "-c", 'ulimit -d "$1" && shift && exec "$@"', "sh")
@@ -173,11 +174,13 @@ class UpstreamSession:
         hidden = redact_value(said, self._mask_text)
         return result if hidden == said else CallToolResult.model_validate(hidden)
 
+    @property
+    def secrets(self) -> list[str]:
+        """Return the texts to mask: the server's credentials, without short ones."""
+        return [secret for secret in self._secrets if len(secret) >= _SHORTEST_SECRET]
+
     def _mask_text(self, text: str) -> str:
-        for secret in self._secrets:
-            if len(secret) >= _SHORTEST_SECRET:
-                text = text.replace(secret, MASK)
-        return text
+        return mask_secrets(self.secrets, text)
 
     def end_session(self) -> asyncio.Task[None]:
         """End the session and the server's process. Return the task that does this."""
@@ -211,6 +214,13 @@ class UpstreamSession:
             self._tools = {}
 
 
+def mask_secrets(secrets: Sequence[str], text: str) -> str:
+    """Return a text without these secrets, which are given longest first."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
+
+
 def _classify_error(error: MCPError, said: str) -> Exception:
     """Return the exception that tells whether a failed call was executed."""
     if error.message == _SESSION_GONE:
@@ -225,7 +235,7 @@ def _classify_error(error: MCPError, said: str) -> Exception:
 class UpstreamPool:
     """Opens sessions on first use. A server with personal credentials has one session per owner."""
 
-    def __init__(self, settings: Settings, credentials: CredentialStore, tokens: SecretStore | None = None) -> None:
+    def __init__(self, settings: Settings, credentials: StoredCredentials, tokens: SecretStore | None = None) -> None:
         self._settings, self._credentials, self._tokens = settings, credentials, tokens
         self._sessions: dict[tuple[str, str], UpstreamSession] = {}
         self._opening = asyncio.Lock()
@@ -255,6 +265,10 @@ class UpstreamPool:
             session.broken = True
             raise
         return session
+
+    def list_secrets(self) -> set[str]:
+        """Return the credentials of all servers in use."""
+        return {secret for session in self._sessions.values() for secret in session.secrets}
 
     async def close(self) -> None:
         """End all sessions and their server processes."""

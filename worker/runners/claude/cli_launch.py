@@ -27,7 +27,7 @@ from worker.runners.guidance import read_instructions as read_all_instructions
 from worker.runners.sandbox import bubblewrap
 from worker.runners.sandbox.bubblewrap import PROXY_URL, SandboxMount
 from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
-from worker.runners.sandbox.launch import TOOLS_URL, Launch, build_environment
+from worker.runners.sandbox.launch import TOOLS_SERVER, TOOLS_URL, Launch, build_environment
 from worker.runners.sandbox.resource_usage import ResourceLimits
 
 READING_TOOLS = ("Read", "Glob", "Grep")
@@ -35,8 +35,6 @@ READING_TOOLS = ("Read", "Glob", "Grep")
 _DEFAULT_API = "https://api.anthropic.com"
 _PATHS = frozenset({"/", "/v1/messages", "/v1/messages/count_tokens"})
 _API_KEY = "ANTHROPIC_API_KEY"
-#: The CLI's name for the tool gateway: tools are called ``mcp__helix__SERVER__TOOL``.
-_TOOLS = "helix"
 #: The CLI's tool that loads a skill, and where it finds skills below HOME.
 _SKILL_TOOL, _SKILLS = "Skill", Path(".claude/skills")
 
@@ -101,7 +99,7 @@ def build_cli_arguments(
     # Only user settings (our empty HOME) and ours: settings that an agent writes into its folder are ignored.
     found += ["--setting-sources", "user", "--settings", str(settings_file), "--strict-mcp-config"]
     if order.tool_access:
-        found += ["--mcp-config", json.dumps({"mcpServers": {_TOOLS: {"type": "http", "url": TOOLS_URL}}})]
+        found += ["--mcp-config", json.dumps({"mcpServers": {TOOLS_SERVER: {"type": "http", "url": TOOLS_URL}}})]
     # Deny what is not explicitly allowed: nobody could be asked.
     mode = "dontAsk" if order.read_only else settings.claude_permission_mode
     tools = READING_TOOLS if order.read_only else settings.claude_tools
@@ -172,7 +170,7 @@ def build_settings(order: Order, home: Path, settings: Settings) -> str:
     """Return the content of the CLI's settings file for a run, with its hooks and permissions."""
     marks = order.directory / "marks"
     writing = hooks.edit_rules(writable_paths(settings))
-    gateway = [f"mcp__{_TOOLS}"] if order.tool_access else []  # the gateway decides about each call
+    gateway = [f"mcp__{TOOLS_SERVER}"] if order.tool_access else []  # the gateway decides about each call
     loading = [_SKILL_TOOL] if settings.skills else []
     return hooks.build_settings(
         marks,

@@ -21,10 +21,12 @@ from worker.runners.claude.answer_text import (
     journal_tools,
 )
 from worker.runners.event_reader import MAX_ANSWER, AnswerTooLong, json_object
+from worker.runners.sandbox.launch import TOOLS_SERVER
 
 #: Tool arguments that describe a call; the first argument present is shown.
 _DETAILS = ("file_path", "path", "pattern", "command", "url", "query", "description")
 _DETAIL = 200
+_GATEWAY_TOOLS = f"mcp__{TOOLS_SERVER}__"
 _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -165,6 +167,8 @@ class ClaudeStream:
                 events += self._settle_block(clean_text(block.get("text")))
             elif block.get("type") == "tool_use":
                 name, given = str(block.get("name")), _get_mapping(block, "input")
+                if name.startswith(_GATEWAY_TOOLS):
+                    continue  # the tool gateway reports the call with its outcome
                 detail = next((str(given[key]) for key in _DETAILS if given.get(key)), "")
                 events.append(AgentEvent(kind="tool", text=name, detail=clean_text(detail)[:_DETAIL]))
         return events

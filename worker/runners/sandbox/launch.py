@@ -41,6 +41,8 @@ _PROXY = {
 #: Where an agent finds its tool gateway, and the variable that says so.
 TOOLS_URL = bubblewrap.PROXY_URL + TOOLS_PATH
 TOOLS_VARIABLE = "HELIX_TOOLS_URL"
+#: Name of the tool gateway among an agent's MCP servers.
+TOOLS_SERVER = "helix"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

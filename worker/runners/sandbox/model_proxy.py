@@ -143,7 +143,8 @@ class _RunProxy:
         self._secret = secret
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._idle: list[ByteStream] = []
+        #: Idle connections, and the ``Upstream.socket`` of each.
+        self._idle: dict[ByteStream, str] = {}
         #: Bytes of all request bodies currently in memory.
         self._held = 0
 
@@ -173,7 +174,9 @@ class _RunProxy:
         # Broken connections need no answer; a cancellation means that the run is over.
         with contextlib.suppress(asyncio.CancelledError, OSError, TimeoutError, h11.ProtocolError):
             try:
-                await self._serve_request(_HttpPeer(stream, h11.Connection(h11.SERVER, MAX_HEAD)))
+                rest: bytes | None = b""
+                while rest is not None:
+                    rest = await self._serve_request(_HttpPeer(stream, h11.Connection(h11.SERVER, MAX_HEAD), rest))
                 stream.end_sending()
                 # Closing at once would reset the connection and lose the response.
                 async with asyncio.timeout(_LINGER_SECONDS):
@@ -182,21 +185,24 @@ class _RunProxy:
             finally:
                 stream.close()
 
-    async def _serve_request(self, client: _HttpPeer) -> None:
+    async def _serve_request(self, client: _HttpPeer) -> bytes | None:
+        """Serve a request. Return what was received of the next one if the connection is kept for it, or None."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 request = await client.read_event()
             if not isinstance(request, h11.Request):
-                return
+                return None
             if request.method == b"CONNECT":
                 await self._tunnel_to_host(client, request.target.decode("ascii", "replace"))
             else:
                 await self._forward_request(client, request)
+                return client.http.trailing_data[0] if client.kept else None
         except RequestRefused as refused:
             await client.send_refusal(refused)
         except h11.RemoteProtocolError as error:
             if client.http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
                 await client.send_refusal(RequestRefused(error.error_status_hint, str(error)))
+        return None
 
     async def _tunnel_to_host(self, client: _HttpPeer, target: str) -> None:
         await client.read_event()
@@ -221,21 +227,21 @@ class _RunProxy:
         to_model = not upstream.socket
         call = self._record.observe_call(path) if request.method == b"POST" and to_model else None
         stream, again, body = None, False, bytearray()
+        # Tool calls follow each other within milliseconds; idle connections must not keep others out.
+        keeps = request.http_version == b"1.1" and (b"connection", b"close") not in request.headers
+        client.kept = keeps and not to_model and len(self._tasks) <= MAX_CONNECTIONS // 2
         try:
             if request.method == b"POST":
                 await self._read_body(client, body)
                 if to_model:
                     await self._check_body(request, target.decode("ascii", "replace"), upstream, call, bytes(body))
-            kept = self._idle.pop() if self._idle and to_model else None
-            stream = kept.reuse() if kept else await self._outbound.connect_upstream(upstream)
+            stream = self._take_idle(upstream.socket) or await self._outbound.connect_upstream(upstream)
             service = _HttpPeer(stream, h11.Connection(h11.CLIENT, MAX_HEAD))
             target = upstream.path.encode() + target
-            await service.send_event(
-                h11.Request(method=request.method, target=target, headers=_build_headers(upstream, request))
-            )
-            if body:
-                await service.send_event(h11.Data(data=bytes(body)))
-            again = await _exchange_messages(client, service, call) and to_model
+            head = h11.Request(method=request.method, target=target, headers=_build_headers(upstream, request))
+            await service.send_event(head, *([h11.Data(data=bytes(body))] if body else []))
+            again = await _exchange_messages(client, service, call)
+            client.kept = client.kept and again
         except RequestRefused as refused:
             if call and refused.word:
                 call.log_refusal(refused.status, refused.word)
@@ -247,7 +253,7 @@ class _RunProxy:
             if call:
                 call.end_call(whole=False)
             if stream and again and stream.keep_idle(self._drop_idle):
-                self._idle.append(stream)
+                self._idle[stream] = upstream.socket
                 asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._drop_idle, stream)
             elif stream:
                 stream.close()
@@ -277,9 +283,14 @@ class _RunProxy:
         if call:
             call.observe_request(said, model, tools=tools)
 
+    def _take_idle(self, place: str) -> ByteStream | None:
+        stream = next((each for each in self._idle if self._idle[each] == place), None)
+        self._idle = {each: where for each, where in self._idle.items() if each is not stream}
+        return stream.reuse() if stream else None
+
     def _drop_idle(self, stream: ByteStream) -> None:
         if stream in self._idle:
-            self._idle.remove(stream)
+            del self._idle[stream]
             stream.close()
 
 
@@ -301,10 +312,14 @@ async def _exchange_messages(client: _HttpPeer, service: _HttpPeer, call: CallOb
 
 
 class _HttpPeer:
-    def __init__(self, stream: ByteStream, http: h11.Connection) -> None:
+    def __init__(self, stream: ByteStream, http: h11.Connection, received: bytes = b"") -> None:
         self.stream = stream
         self.http = http
         self.bodyless = False
+        #: Whether the connection stays open for the next request.
+        self.kept = False
+        if received:
+            http.receive_data(received)
 
     async def read_head(self) -> h11.Response:
         while True:
@@ -325,8 +340,8 @@ class _HttpPeer:
             self.bodyless = event.method == b"HEAD"
         return event
 
-    async def send_event(self, event: Any) -> None:
-        await self.stream.write_data(self.http.send(event) or b"")
+    async def send_event(self, *events: Any) -> None:
+        await self.stream.write_data(b"".join(self.http.send(event) or b"" for event in events))
 
     async def send_refusal(self, refused: RequestRefused) -> None:
         """Send an error response that the clients of all supported APIs understand."""
@@ -353,14 +368,17 @@ def _build_headers(upstream: Upstream, request: h11.Request) -> list[tuple[bytes
 async def _finish_request(client: _HttpPeer, service: _HttpPeer) -> None:
     with contextlib.suppress(OSError):  # a service may respond early
         await service.send_event(h11.EndOfMessage())
-    while await client.stream.read_piece():
-        pass
+    while piece := await client.stream.read_piece():
+        if client.kept:
+            client.http.receive_data(piece)
+            await asyncio.Future()  # the next request begins; it is read after the response
 
 
 async def _forward_response(service: _HttpPeer, client: _HttpPeer, call: CallObserver | None) -> bool:
     head = await service.read_head()
     kept = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
-    own = h11.Response(status_code=head.status_code, headers=[*kept, (b"connection", b"close")], reason=head.reason)
+    closes = [] if client.kept else [(b"connection", b"close")]
+    own = h11.Response(status_code=head.status_code, headers=[*kept, *closes], reason=head.reason)
     headers = dict(head.headers)
     framing = BodyFraming(headers, bodyless=client.bodyless or head.status_code in {204, 304})
     if call:
@@ -373,8 +391,8 @@ async def _forward_response(service: _HttpPeer, client: _HttpPeer, call: CallObs
         call.end_call(whole=True)
     if not _frames_alike(framing, client):
         await client.send_event(h11.EndOfMessage())
-    closes = headers.get(b"connection", b"").lower() == b"close" or head.http_version != b"1.1"
-    return not (closes or framing.until_closed or framing.surplus)
+    ends = headers.get(b"connection", b"").lower() == b"close" or head.http_version != b"1.1"
+    return not (ends or framing.until_closed or framing.surplus)
 
 
 def _frames_alike(framing: BodyFraming, client: _HttpPeer) -> bool:
