@@ -19,6 +19,7 @@ from api_client.contract.settings.declaration import declared_fields, environmen
 from api_client.contract.settings.escalation_settings import EscalationSettings
 from api_client.contract.settings.notification_settings import NotificationSettings
 from api_client.contract.settings.object_store_settings import ObjectStoreSettings
+from api_client.contract.settings.oidc_settings import OidcSettings
 from api_client.contract.settings.phase_settings import PhaseSettings
 from api_client.contract.settings.policy_settings import PolicySettings
 from api_client.contract.settings.relay_settings import RelaySettings
@@ -47,6 +48,7 @@ class Settings(
     NotificationSettings,
     AuditSettings,
     TraceSettings,
+    OidcSettings,
     RelaySettings,
     BreakerSettings,
     WorkerSettings,
