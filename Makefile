@@ -254,6 +254,14 @@ browser: $(READY)
 test-pages: browser ## Look at our pages and at Flower in a real browser (installs playwright; needs Chromium or root)
 	@AXE=$(CURDIR)/$(AXE) BROWSER_VENV=$(BROWSER) $(BIN)/python -m pytest tests/browser/test_pages.py $(PYTEST_ARGS)
 
+OIDC := .helix-tools/oidc
+OIDC_PROVIDER := oidc-provider@9.13.3
+.PHONY: e2e-oidc
+e2e-oidc: browser ## Sign in to the pages with a real OpenID Connect provider in a real browser (installs npm's oidc-provider)
+	@test -d $(OIDC)/node_modules/oidc-provider || { mkdir -p $(OIDC) && npm install --prefix $(OIDC) --silent --no-audit --no-fund \
+	  --ignore-scripts $(OIDC_PROVIDER); } || { rm -rf $(OIDC); echo "$(OIDC_PROVIDER) could not be installed: install npm and try again" >&2; exit 2; }
+	@OIDC=$(CURDIR)/$(OIDC) AXE=$(CURDIR)/$(AXE) BROWSER_VENV=$(BROWSER) $(BIN)/python -m pytest tests/oidc $(PYTEST_ARGS)
+
 screenshots: browser ## Take the pictures of docs/images again, in a real browser from a real installation
 	@AXE=$(CURDIR)/$(AXE) BROWSER_VENV=$(BROWSER) $(BIN)/python -m tests.browser.pictures
 

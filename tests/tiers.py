@@ -26,6 +26,7 @@ TIERS = {
     "clients": "clients",
     "claude": "claude",
     "agents": "agents",
+    "oidc": "oidc",
 }
 #: The short crash round: the guard, and a turn that is hit at these boundaries (tests/fault/test_crash_matrix.py).
 SHORT = {

@@ -75,6 +75,8 @@ PAUSES = "|".join([NO_KEY, NO_KEY, *[REFUSED] * 4, "OK", REFUSED, "OK"])
 #: As their page: this machine may read it without a key.
 NOTIFICATIONS = "|".join([NO_KEY, NO_KEY, *[REFUSED] * 4, *["200"] * 3])
 ALL_200 = "|".join(["200"] * 9)
+#: No provider is configured.
+ALL_404 = "|".join(["404"] * 9)
 SIGN_IN = "303 /sign-in"
 OPERATORS_PAGE = "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])
 #: No worker has the name, which only those hear who may order one.
@@ -159,6 +161,9 @@ TABLE = [
     Row("POST", "/notifications/drop", NOTICE_FORM, form={}),
     Row("GET", "/sign-in", ALL_200),
     Row("POST", "/sign-in", "|".join(["403", "403", *["303 /"] * 5, "403", "303 /"]), form={"key": "KEY"}),
+    Row("GET", "/sign-in/start", ALL_404),
+    Row("GET", "/sign-in/callback", ALL_404),
+    Row("GET", "/sign-in/out", ALL_404),
     Row("POST", "/sign-out", "|".join([SIGN_IN] * 9), form={}),
     Row("GET", "/favicon.ico", "|".join([f"303 /assets/{VERSION}/icon.svg"] * 9)),
     Row("GET", "/assets/{version}/{name}", ALL_200),

@@ -20,6 +20,7 @@ from api_client.contract.settings.escalation_settings import EscalationSettings
 from api_client.contract.settings.guidance import GuidanceSettings
 from api_client.contract.settings.notification_settings import NotificationSettings
 from api_client.contract.settings.object_store_settings import ObjectStoreSettings
+from api_client.contract.settings.oidc_settings import OidcSettings
 from api_client.contract.settings.phase_settings import PhaseSettings
 from api_client.contract.settings.policy_settings import PolicySettings
 from api_client.contract.settings.relay_settings import RelaySettings
@@ -49,6 +50,7 @@ class Settings(
     NotificationSettings,
     AuditSettings,
     TraceSettings,
+    OidcSettings,
     RelaySettings,
     BreakerSettings,
     WorkerSettings,

@@ -29,13 +29,14 @@ from api_client.contract.package_parts import collect_parts
 from api_client.contract.settings import Settings
 from api_client.contract.settings.setting_faults import require_fitting
 from api_client.contract.settings.store_addresses import is_loopback
+from api_client.oidc.provider import OidcProvider
 from api_client.watcher import TroubleWatcher
 from api_client.web.app.client_connection import HEAD_BYTES, ClientConnection
 from api_client.web.app.middleware import ForwardedHeaders, RequestMiddleware
 from api_client.web.errors import ApiError, bad_request, convert_error, internal_error, printable_text
 from api_client.web.identity.access import CountInProgress, requires_key
 from api_client.web.language import error_language, localize_error
-from api_client.web.pages import decisions, overview, sign_in, static_files, turn, turn_list
+from api_client.web.pages import decisions, overview, provider_sign_in, sign_in, static_files, turn, turn_list
 from api_client.web.pages.rendering import error_page
 from api_client.web.relay.relay import BundleBuilder, CurrentRelay, Relay, get_relay
 from api_client.web.relay.turn_readers import TurnReaders
@@ -94,9 +95,8 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Bund
     client = client or TurnsClient(settings)
     client.policies.check_files()
     client.prompts.check_templates()
-    relay = Relay(
-        settings, client, TurnReaders(client, settings.stop_grace_seconds), ApiKeyring(settings.keys_path), pack
-    )
+    readers = TurnReaders(client, settings.stop_grace_seconds)
+    relay = Relay(settings, client, readers, ApiKeyring(settings.keys_path), OidcProvider(settings), pack)
 
     @asynccontextmanager
     async def run_lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -120,7 +120,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Bund
         app.include_router(router, dependencies=[CountInProgress])
     app.include_router(turn_files.signed_router)
     more = (collect_parts(f"api_client.web.pages.{package}", "router") for package in ("page_parts", "operators"))
-    pages = [page.router for page in (overview, static_files, sign_in, turn_list, turn, decisions)]
+    pages = [page.router for page in (overview, static_files, sign_in, provider_sign_in, turn_list, turn, decisions)]
     for router in (*pages, *chain.from_iterable(more)):
         app.include_router(router)
     app.add_middleware(RequestMiddleware, locale=settings.locale)

@@ -16,6 +16,7 @@ from api_client.contract.owners import LOCAL_OWNER, owner_of_key, owner_of_name,
 from api_client.contract.settings import Settings
 from api_client.contract.turn import SlotShare
 from api_client.index.turn_lookup import find_turn
+from api_client.oidc.person import SignedInPerson
 from api_client.relay_state.submission_limits import OwnerLimits
 from api_client.web.bodies.body import OWNER_SCOPE_KEY
 from api_client.web.errors import ApiError
@@ -39,7 +40,8 @@ class Caller:
     """The caller of a request, identified by an API key, with its rights and limits.
 
     ``models`` is empty for all models. With ``forwards_users`` the key acts for several users, and ``owner`` is still
-    the key's owner. Folders are granted to ``key_owner_name`` (HELIX_PHASE_DIRECTORIES).
+    the key's owner. Folders are granted to ``key_owner_name`` (HELIX_PHASE_DIRECTORIES). ``person`` is the
+    provider's id of a person who signed in without a key.
     """
 
     owner: str
@@ -49,6 +51,7 @@ class Caller:
     limits: OwnerLimits = field(default_factory=OwnerLimits)
     forwards_users: bool = False
     key_owner_name: str = ""
+    person: str = ""
     slot_share: SlotShare = field(default_factory=SlotShare)
 
     @property
@@ -80,8 +83,9 @@ def token_required_error() -> ApiError:
 
 
 def requires_key(relay: Relay) -> bool:
-    """Return True if the relay requires API keys, even if all keys have been revoked."""
-    return bool(relay.settings.api_keys or relay.settings.forwarding_keys) or relay.keyring.requires_key
+    """Return True if the relay requires API keys or a sign-in, even if all keys have been revoked."""
+    settings = relay.settings
+    return bool(settings.api_keys or settings.forwarding_keys or settings.oidc_issuer) or relay.keyring.requires_key
 
 
 async def identify_holder(request: Request) -> Caller:
@@ -167,9 +171,7 @@ def find_holder(offered: str, relay: Relay) -> Caller | None:
 
     Comparing every key hides which one matched. Without keys, only the operator's token is valid.
     """
-    limits = OwnerLimits(
-        per_minute=TURNS_PER_MINUTE, unfinished=UNFINISHED_TURNS, stored_bytes=STORED_BYTES, requests=REQUESTS
-    )
+    limits = _default_limits()
     plain, forwarding = relay.settings.api_keys, relay.settings.forwarding_keys
     known = [
         (hash_key(key), Caller(owner=owner_of_key(key), limits=limits, forwards_users=forwards, key_owner_name=holder))
@@ -198,6 +200,26 @@ def find_holder(offered: str, relay: Relay) -> Caller | None:
         )
     matches = [caller for known_hash, caller in known if known_hash and hmac.compare_digest(known_hash, offered)]
     return matches[0] if matches else None
+
+
+def _default_limits() -> OwnerLimits:
+    return OwnerLimits(
+        per_minute=TURNS_PER_MINUTE, unfinished=UNFINISHED_TURNS, stored_bytes=STORED_BYTES, requests=REQUESTS
+    )
+
+
+def find_signed_in(said: str, relay: Relay) -> Caller | None:
+    """Return the caller of a sign-in: the person whom a provider named, or else the holder of the key with this hash.
+
+    Returns None if the person or key has no right any longer.
+    """
+    person = SignedInPerson.from_text(said)
+    if person is None:
+        return find_holder(said, relay)
+    right, owner = person.find_right(relay.settings), owner_of_name(person.owner)
+    operator, limits = right == "operator", _default_limits()
+    caller = Caller(owner=owner, is_operator=operator, may_read_metrics=operator, limits=limits, person=person.subject)
+    return caller if right else None
 
 
 async def count_in_progress(

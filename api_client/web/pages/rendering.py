@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import structlog
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -22,10 +23,13 @@ from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.turn import Turn, TurnState
 from api_client.contract.work import find_work
+from api_client.oidc.person import SignInRefused
 from api_client.resources.registry import PAGES
 from api_client.web.errors import ApiError, convert_error
 from api_client.web.pages.visitor import RedirectVisitor, Visitor, set_cookie
 from api_client.web.relay.relay import get_relay
+
+log = structlog.get_logger(__name__)
 
 _ASSETS = Path(__file__).with_name("assets")
 
@@ -188,6 +192,9 @@ class _PageRoute(APIRoute):
                 response: Response = await handle(request)
             except RedirectVisitor as led:
                 response = redirect(led.target)
+            except SignInRefused as refused:
+                log.warning("page.sign_in_refused", why=str(refused))
+                response = render_page("sign_in_refused.html", 403, why=str(refused))
             except ApiError as error:
                 response = error_page(error)
             except HelixError as error:

@@ -1,4 +1,8 @@
-"""Sign-ins while the store accepts no writes: the cookie itself says who is signed in, sealed with the key of links."""
+"""Sign-ins while the store accepts no writes: the cookie itself says who is signed in, sealed with the key of links.
+
+The pages are needed most when the store is full. Revoking the API key or the person's right ends such a sign-in, as any
+other; signing out removes the cookie, and a copy of the cookie ends after an hour.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,13 @@ SEALED_SECONDS = 3600
 _KIND, _PREFIX = "sign-in", "sealed."
 
 
-async def seal_sign_in(relay: Relay, key_hash: str) -> str:
-    """Return a token that signs a browser in with the API key of this hash, without a record in the store.
+async def seal_sign_in(relay: Relay, who: str) -> str:
+    """Return a token that signs a browser in as ``who`` (``SignIns``), without a record in the store.
 
     Raises ``StoreUnavailable``, also if the store accepts no writes and never had a key of links.
     """
     until = int(time.time()) + SEALED_SECONDS
-    return f"{_PREFIX}{key_hash}.{until}.{await relay.client.links.sign_link(_KIND, key_hash, until=until)}"
+    return f"{_PREFIX}{who}.{until}.{await relay.client.links.sign_link(_KIND, who, until=until)}"
 
 
 def is_sealed(token: str) -> bool:
@@ -27,8 +31,8 @@ def is_sealed(token: str) -> bool:
 
 
 async def open_sealed_sign_in(relay: Relay, token: str) -> str:
-    """Return the hash of the API key that a sealed token names, or '' if the seal is wrong or too old."""
-    key_hash, _, rest = token.removeprefix(_PREFIX).partition(".")
+    """Return whom a sealed token signs in (``SignIns``), or '' if the seal is wrong or too old."""
+    who, _, rest = token.removeprefix(_PREFIX).partition(".")
     until, _, signature = rest.partition(".")
-    right = await relay.client.links.is_valid(signature, _KIND, key_hash, until=parse_integer(until))
-    return key_hash if right else ""
+    right = await relay.client.links.is_valid(signature, _KIND, who, until=parse_integer(until))
+    return who if right else ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote, urlsplit
+
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.web.identity.access import requires_key
 from api_client.web.identity.origin import require_local
+from api_client.web.pages.provider_sign_in import START_PATH
 from api_client.web.pages.rendering import page_router, redirect, render_page
 from api_client.web.pages.sealed_sign_in import is_sealed
 from api_client.web.pages.visitor import (
@@ -27,9 +30,9 @@ router = page_router()
 
 
 @router.get("/sign-in")
-async def show_sign_in(request: Request, relay: CurrentRelay, next: str = "") -> Response:  # noqa: A002 the field's name
-    """Show the sign-in form, which asks for an API key or the operator's token."""
-    return _render_sign_in(request, relay, require_own_path(next))
+async def show_sign_in(request: Request, relay: CurrentRelay, next: str = "", signed_out: str = "") -> Response:  # noqa: A002 the field's name
+    """Show the ways to sign in: with the provider, or with an API key or the operator's token."""
+    return _render_sign_in(request, relay, require_own_path(next), signed_out=bool(signed_out))
 
 
 @router.post("/sign-in")
@@ -51,9 +54,21 @@ async def take_key(request: Request, relay: CurrentRelay) -> Response:
     return response
 
 
-def _render_sign_in(request: Request, relay: Relay, back: str, *, wrong: bool = False) -> Response:
-    status, keyless = 403 if wrong else 200, not requires_key(relay)
-    return render_page("sign_in.html", status, back=back, wrong=wrong, keyless=keyless, path=request.url.path)
+def _render_sign_in(
+    request: Request, relay: Relay, back: str, *, wrong: bool = False, signed_out: bool = False
+) -> Response:
+    settings = relay.settings
+    return render_page(
+        "sign_in.html",
+        403 if wrong else 200,
+        back=back,
+        wrong=wrong,
+        signed_out=signed_out,
+        keyless=not requires_key(relay),
+        provider=urlsplit(settings.oidc_issuer).netloc,
+        start=f"{settings.public_url.rstrip('/')}{START_PATH}?next={quote(back, safe='')}",
+        path=request.url.path,
+    )
 
 
 @router.post("/sign-out")
@@ -61,6 +76,6 @@ async def sign_out(relay: CurrentRelay, visitor: CurrentVisitor, _form: CheckedF
     """Sign the visitor out by deleting the sign-in and its cookie."""
     if not is_sealed(visitor.token):
         await relay.client.sign_ins.sign_out(visitor.token)
-    response = redirect("/sign-in")
+    response = redirect("/sign-in?signed_out=yes" if visitor.caller.person else "/sign-in")
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response

@@ -1,7 +1,9 @@
-"""Sign-in for visitors of the pages: a browser exchanges an API key for a cookie.
+"""Sign-in for visitors of the pages: a browser exchanges an API key, or a provider's word, for a cookie.
 
-Revoking the key ends the sign-in. Every form that changes something carries a token derived from the cookie. Without
-configured keys, the pages serve only this machine.
+The store maps the cookie's hash to the key's hash or the person until the sign-in expires; revoking the key ends it.
+While the store accepts no writes, the cookie itself says who is signed in (``sealed_sign_in``). Every form that changes
+something carries a token derived from the cookie. Without configured keys, the pages serve only this machine and show
+all turns; the operator's token (``api_client.api_keys``) gives an operator's rights.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from api_client.contract.order_log import name_caller
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.resources.registry import PAGES
 from api_client.web.bodies.body import limit_body_time, run_off_loop
-from api_client.web.errors import ApiError
-from api_client.web.identity.access import Caller, find_holder, requires_key, token_required_error
+from api_client.web.errors import ApiError, printable_text
+from api_client.web.identity.access import Caller, find_holder, find_signed_in, requires_key, token_required_error
 from api_client.web.identity.origin import require_local, require_own_site
 from api_client.web.pages.sealed_sign_in import is_sealed, open_sealed_sign_in, seal_sign_in
 from api_client.web.relay.relay import Relay, get_relay
@@ -75,7 +77,8 @@ class Visitor:
     @property
     def actor_name(self) -> str:
         """Return the visitor's name for the audit log."""
-        return name_caller(self.caller.owner)
+        person = self.caller.person
+        return f"oidc:{printable_text(person, 80)}" if person else name_caller(self.caller.owner)
 
     @property
     def csrf(self) -> str:
@@ -86,17 +89,17 @@ class Visitor:
 async def identify_visitor(request: Request) -> Visitor:
     """Return the visitor identified by a request's sign-in cookie.
 
-    Raises ``RedirectVisitor`` if keys are configured and the cookie belongs to no valid key; ``ApiError`` (403
+    Raises ``RedirectVisitor`` if a sign-in is needed and the cookie belongs to no valid one; ``ApiError`` (403
     ``loopback_only``); ``StoreUnavailable``.
     """
     relay, token = get_relay(request), request.cookies.get(COOKIE, "")
     if not (keys := requires_key(relay)):
         require_local(request)
     if is_sealed(token):
-        key_hash = await open_sealed_sign_in(relay, token)
+        who = await open_sealed_sign_in(relay, token)
     else:
-        key_hash = await relay.client.sign_ins.find_key_hash(token) if token else ""
-    holder = find_holder(key_hash, relay)
+        who = await relay.client.sign_ins.find_signed_in(token) if token else ""
+    holder = find_signed_in(who, relay)
     if holder is None and not keys:
         caller, fresh = Caller(owner=LOCAL_OWNER), token or secrets.token_urlsafe(32)
         return Visitor(token=fresh, caller=caller, owner=None, signed_in=False, needs_cookie=not token)
@@ -123,14 +126,20 @@ CurrentOverseer = Annotated[Visitor, Depends(require_overseer)]
 async def create_sign_in(relay: Relay, key: str) -> str | None:
     """Create a sign-in for an API key and return the cookie's content, or None for an invalid key.
 
-    While the store accepts no writes, the sign-in is sealed into the cookie. Raises ``StoreUnavailable``.
+    Raises ``StoreUnavailable``.
     """
     key_hash = hash_key(key)
-    if find_holder(key_hash, relay) is None:
-        return None
-    token, sealed = secrets.token_urlsafe(32), await seal_sign_in(relay, key_hash)
+    return await store_sign_in(relay, key_hash) if find_holder(key_hash, relay) else None
+
+
+async def store_sign_in(relay: Relay, who: str) -> str:
+    """Create a sign-in and return the cookie's content; ``who`` is as in ``SignIns``.
+
+    While the store accepts no writes, the sign-in is sealed into the cookie. Raises ``StoreUnavailable``.
+    """
+    token, sealed = secrets.token_urlsafe(32), await seal_sign_in(relay, who)
     try:
-        await relay.client.sign_ins.sign_in(token, key_hash, keep_seconds=SIGNED_IN_SECONDS)
+        await relay.client.sign_ins.sign_in(token, who, keep_seconds=SIGNED_IN_SECONDS)
     except StoreUnavailable as error:
         if not error.refusal:
             raise

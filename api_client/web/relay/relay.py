@@ -15,6 +15,7 @@ from starlette.requests import Request
 from api_client.api_keys import ApiKeyring
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
+from api_client.oidc.provider import OidcProvider
 from api_client.web.errors import ApiError
 from api_client.web.relay.key_guesses import KeyGuesses
 from api_client.web.relay.turn_readers import TurnReaders
@@ -65,6 +66,7 @@ class Relay:
     client: TurnsClient
     readers: TurnReaders
     keyring: ApiKeyring
+    provider: OidcProvider
     build_bundle: BundleBuilder | None = None
     requests_in_progress: RequestCounter = field(default_factory=RequestCounter)
     key_guesses: KeyGuesses = field(default_factory=KeyGuesses)

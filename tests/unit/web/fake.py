@@ -134,7 +134,7 @@ class FakeBrowsers:
     async def sign_in(self, token: str, key_hash: str, *, keep_seconds: int) -> None:
         self.keys[token] = key_hash
 
-    async def find_key_hash(self, token: str) -> str:
+    async def find_signed_in(self, token: str) -> str:
         return self.keys.get(token, "")
 
     async def sign_out(self, token: str) -> None:

@@ -48,6 +48,7 @@ def examine_installation() -> Iterator[Finding]:
     from worker.cli.checks.callers import check_callers
     from worker.cli.checks.machine import check_machine
     from worker.cli.checks.plugins import check_plugins, run_plugin_checks
+    from worker.cli.checks.sign_in import check_sign_in
     from worker.cli.checks.workers import check_workers
 
     try:
@@ -69,6 +70,7 @@ def examine_installation() -> Iterator[Finding]:
         yield from check_workers(settings)
     yield from run_plugin_checks(settings)
     yield from check_callers(settings)
+    yield from check_sign_in(settings)
     yield from _check_agents(settings)
 
 

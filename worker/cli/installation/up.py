@@ -57,8 +57,10 @@ class Installation:
 
     @property
     def keyless(self) -> bool:
-        """Return True if the relay needs no API keys, so that an operator needs the token."""
-        return not (self.settings.api_keys or self.settings.forwarding_keys or self.settings.keys_path.exists())
+        """Return True if the relay needs no API keys and no sign-in, so that an operator needs the token."""
+        settings = self.settings
+        keys = settings.api_keys or settings.forwarding_keys or settings.oidc_issuer
+        return not (keys or settings.keys_path.exists())
 
     @property
     def addresses(self) -> dict[str, object]:

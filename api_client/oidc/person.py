@@ -1,0 +1,88 @@
+"""A person whom an OpenID Connect provider has signed in, and the person's right here."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from api_client.contract.settings import Settings
+from api_client.contract.settings.oidc_settings import PERSON_RIGHTS
+
+_PREFIX = "person-"
+MAX_CHARS = 255
+
+
+class SignInRefused(Exception):
+    """Raised when a person is not signed in. The message is for this person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedInPerson:
+    """A person who is signed in.
+
+    Attributes:
+        issuer, client: the provider and the client to which it named the person.
+        subject: the provider's id of the person, which never changes.
+        owner: name of the owner whose turns the person sees.
+        groups: the person's groups that had a right at sign-in.
+    """
+
+    issuer: str
+    client: str
+    subject: str
+    owner: str
+    groups: tuple[str, ...]
+
+    def to_text(self) -> str:
+        """Return the person as text for a stored sign-in or a cookie, without dots."""
+        return _PREFIX + base64.urlsafe_b64encode(json.dumps(asdict(self)).encode()).decode().rstrip("=")
+
+    @classmethod
+    def from_text(cls, text: str) -> SignedInPerson | None:
+        """Read a person from text of ``to_text``, or return None for any other text."""
+        if not text.startswith(_PREFIX):
+            return None
+        data = json.loads(base64.urlsafe_b64decode(text.removeprefix(_PREFIX) + "=="))
+        return cls(**{**data, "groups": tuple(data["groups"])})
+
+    def find_right(self, settings: Settings) -> str:
+        """Return the strongest right that the settings give the person now, or an empty string for none."""
+        if (self.issuer, self.client) != (settings.oidc_issuer, settings.oidc_client_id):
+            return ""
+        given = {settings.oidc_rights.get(group) for group in self.groups}
+        return next((right for right in PERSON_RIGHTS if right in given), "")
+
+
+def read_person(claims: Mapping[str, Any], settings: Settings) -> SignedInPerson:
+    """Return the person whom verified claims describe.
+
+    Raises ``SignInRefused`` if none of the person's groups has a right, or if the claims do not name the owner.
+    """
+    found = _find_claim(claims, settings.oidc_groups_claim)
+    listed = [found] if isinstance(found, str) else found if isinstance(found, list) else []
+    groups = tuple(group for group in settings.oidc_rights if group in listed)
+    if not groups:
+        said = "none of your groups" if listed else f"the claim {settings.oidc_groups_claim!r} names no group, so none"
+        raise SignInRefused(f"you are signed in there, but {said} has a right here: ask an operator")
+    owner, claim = f"oidc:{claims['sub']}", settings.oidc_owner_claim
+    if claim:
+        owner = claims.get(claim, "")
+        if not isinstance(owner, str) or not 0 < len(owner) <= MAX_CHARS:
+            raise SignInRefused(f"the provider did not say your {claim}: ask an operator")
+        if claim == "email" and claims.get("email_verified") is not True:
+            raise SignInRefused("the provider has not verified your e-mail address")
+    issuer, client = settings.oidc_issuer, settings.oidc_client_id
+    return SignedInPerson(issuer=issuer, client=client, subject=claims["sub"], owner=owner, groups=groups)
+
+
+def _find_claim(claims: Mapping[str, Any], name: str) -> Any:
+    """Return the claim with this name; if there is none, what lies at the path that the name spells."""
+    if name in claims:
+        return claims[name]
+    found: Any = claims
+    for step in name.split("."):
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found
