@@ -283,12 +283,19 @@ lock: $(READY) ## Write both locks again from pyproject.toml (needs uv): the dev
 	$(LOCK) --extra image --constraint requirements.lock -o compose/requirements.lock
 
 CYCLONEDX := .helix-tools/cyclonedx-7.5.0
-.PHONY: release
-release: $(READY) ## Build the wheel of HEAD twice, compare, and write it with bill of materials (CycloneDX) and provenance (SLSA) into dist/
+.PHONY: release image cyclonedx
+cyclonedx: $(READY)
 	@test -x $(CYCLONEDX)/bin/cyclonedx-py || { $(PYTHON) -m venv $(CYCLONEDX) \
 	  && $(CYCLONEDX)/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0; } \
 	  || { rm -rf $(CYCLONEDX); echo "cyclonedx-bom could not be installed" >&2; exit 2; }
+
+release: cyclonedx ## Build the wheel of HEAD twice, compare, and write it with bill of materials (CycloneDX) and provenance (SLSA) into dist/
 	@$(BIN)/python -m tests.lab.supply.release $(CURDIR)/$(CYCLONEDX)/bin/cyclonedx-py dist
+
+image: cyclonedx ## Build the container image of HEAD twice without an engine, compare, and write it with its papers into dist/ (needs root and mmdebstrap)
+	@command -v mmdebstrap >/dev/null || { apt-get update -qq && apt-get install -yqq --no-install-recommends mmdebstrap; } >/dev/null \
+	  || { echo "no mmdebstrap on PATH, and apt-get could not install it" >&2; exit 2; }
+	@$(BIN)/python -m tests.lab.supply.image $(CURDIR)/$(CYCLONEDX)/bin/cyclonedx-py dist
 
 AUDIT := .helix-tools/audit-2.10.1
 .PHONY: audit licences

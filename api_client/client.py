@@ -19,6 +19,7 @@ from api_client.contract.turn import TurnRequest
 from api_client.figures.figure_reader import FigureReader
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.lists import TurnLists
+from api_client.index.text_index import TextIndex
 from api_client.interruptions.escalation_admission import EscalationAdmission
 from api_client.notifications.notification_monitor import NotificationReporter
 from api_client.notifications.outbox import NotificationOutbox
@@ -71,6 +72,7 @@ class TurnsClient:
         self.inbox = Inbox(self.store, self.reader, self._announcer, self.orders)
         self.dead_letters = DeadLetters(self.store, self.reader)
         self.lists = TurnLists(self.store)
+        self.texts = TextIndex(self.store)
         self.pauses = Pauses(self.store, self.orders)
         self.notifications = NotificationOutbox(self.store, self.orders)
         self.prober = Prober(self.store, self._announcer)

@@ -43,6 +43,7 @@ class Past:
         turn_id = self._copy(played.turn_id, shift_ms=int(at * 1000) - self._field(played.turn_id, "finished_at"))
         self._store.hincrby(self._keys.turn(turn_id), "created_at", -int(waited * 1000))
         self._store.zadd(self._keys.finished, {turn_id: int(at * 1000)})
+        self._buckets.setdefault(self._keys.totals, Counter()).update(played.counted)
         for size in BUCKETS:
             self._buckets.setdefault(self._keys.bucket_key(size, at), Counter()).update(played.counted)
         return turn_id
@@ -54,7 +55,7 @@ class Past:
         return copy
 
     def write_counters(self) -> None:
-        """Add the counters of the copies to the buckets."""
+        """Add the counters of the copies to the totals and the buckets."""
         pipe = self._store.pipeline(transaction=False)
         for bucket, counters in self._buckets.items():
             for name, value in counters.items():

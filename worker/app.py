@@ -19,6 +19,8 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.plugins import WATCHER, find_plugins, load_plugin
 from api_client.contract.settings import Settings, load_settings, require_store
 from api_client.contract.tasks import RUN_QUEUE
+from api_client.index.text_indexer import TextIndexer
+from api_client.store import Store
 from api_client.store.connection import SingleConnection
 from api_client.store.unfinished_restore import refuse_unfinished_restore
 from worker.celery.application import TurnsApp, build_own_queue, worker_settings
@@ -85,7 +87,8 @@ def engine() -> Engine:
     """Return the engine of this process, creating it on the first call."""
     settings = settings_of_process()
     polling_loop = SingleConnection(settings)
-    watchers = (*plugin_watchers(settings, polling_loop), ReplicaWatch(settings), ObserverFeed(settings, polling_loop))
+    own = (ReplicaWatch(settings), ObserverFeed(settings, polling_loop), TextIndexer(Store(settings, polling_loop)))
+    watchers = (*plugin_watchers(settings, polling_loop), *own)
     name, check_slots = app.conf.get(_NAME, ""), int(os.environ.get(CHECK_SLOTS_VARIABLE, "2"))
     return Engine(settings, app, IsolatedTasks(settings), watchers, polling_loop, name=name, check_slots=check_slots)
 

@@ -10,6 +10,7 @@ from api_client.contract.turn import Outcome
 from api_client.index.lists import TurnLists
 from api_client.index.search import FoundTurn, Search
 from api_client.index.selection import _BATCH, select_turns
+from api_client.index.text_indexer import TextIndexer
 from api_client.policies.stored_policies import clear_policies
 from api_client.store import Store
 
@@ -41,6 +42,7 @@ async def clear(
     if not dry_run:
         oldest = int((now - settings.retention_seconds) * 1000)
         await store.await_reply(store.redis.zremrangebyscore(store.keys.finished, "-inf", oldest))
+        await TextIndexer(store).prune()
     return over | {"policies": await clear_policies(store, dry_run=dry_run)}
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from itertools import islice
 
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.keys import keys_for_turn
@@ -28,6 +29,7 @@ from api_client.index.search import (
     Search,
     find_folding_letters,
 )
+from api_client.index.text_index import NEVER, SearchPeriod, TextIndex
 from api_client.store import Store
 from api_client.store.read_script import ReadScript
 
@@ -44,6 +46,7 @@ class TurnLists:
         self._redis, self._ask = store.redis, store.await_reply
         self._keys = store.keys
         self._namespace = store.namespace
+        self._texts = TextIndex(store)
         self._select = ReadScript(store.redis, _LUA / "select.lua")
 
     async def list_unfinished(self, search: Search) -> list[FoundTurn]:
@@ -198,10 +201,44 @@ class TurnLists:
         return {turn.turn_id: int(at or 0) / 1000 for turn, at in zip(turns, found, strict=True)}
 
     async def _read_batches(self, search: Search, after: Cursor | None) -> AsyncGenerator[list[Cursor]]:
-        oldest = search.sort == "oldest"
-        low, high = str(int(search.since * 1000)), f"({int(search.until * 1000)}" if search.until else "+inf"
+        """Yield the finished turns that may match, in the order of the search and in batches."""
+        oldest, low = search.sort == "oldest", int(search.since * 1000)
+        high = int(search.until * 1000) - 1 if search.until else NEVER
         if after:
-            low, high = (str(after.at), high) if oldest else (low, str(after.at))
+            low, high = (max(low, after.at), high) if oldest else (low, min(high, after.at))
+        plan = [
+            each._replace(low=max(low, each.low), high=min(high, each.high))
+            for each in await self._texts.plan_search(search.text)
+            if each.low <= high and each.high >= low
+        ]
+        for period in plan if oldest else reversed(plan):
+            read = self._read_places if period.segments else self._read_period
+            async with aclosing(read(search, period, after)) as batches:
+                async for batch in batches:
+                    yield batch
+
+    async def _read_places(
+        self, search: Search, period: SearchPeriod, after: Cursor | None
+    ) -> AsyncGenerator[list[Cursor]]:
+        places, last = period.list_places(descending=search.sort != "oldest"), after
+        while some := list(islice(places, _FIRST)):
+            found = await self._texts.locate_turns(some)
+            if found is None:  # the index has changed
+                async with aclosing(self._read_period(search, period, last)) as batches:
+                    async for batch in batches:
+                        yield batch
+                return
+            cursors = [Cursor("f", at, turn_id) for turn_id, at in found if period.low <= at <= period.high]
+            if batch := [each for each in cursors if last is None or _is_behind(each, last, search)]:
+                last = batch[-1]
+                yield batch
+
+    async def _read_period(
+        self, search: Search, period: SearchPeriod, after: Cursor | None
+    ) -> AsyncGenerator[list[Cursor]]:
+        oldest, low, high = search.sort == "oldest", period.low, period.high
+        if after:
+            low, high = (max(low, after.at), high) if oldest else (low, min(high, after.at))
         # Number of turns already yielded whose time is the same millisecond as that of ``last``.
         last, same, size = after, 0, _FIRST
         while True:
@@ -222,7 +259,7 @@ class TurnLists:
             at = batch[-1].at
             same = sum(place.at == at for place in batch) + (same if last and last.at == at else 0)
             last = batch[-1]
-            low, high = (str(at), high) if oldest else (low, str(at))
+            low, high = (at, high) if oldest else (low, at)
             size = min(2 * size, _BATCH)
 
     async def _match_turns(self, ids: list[str], search: Search) -> list[FoundTurn]:

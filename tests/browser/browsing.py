@@ -74,11 +74,11 @@ def asked(message: str, **more: Any) -> TurnRequest:
     return TurnRequest(model="scripted", messages=messages, session_id=new_session_id(), **more)
 
 
-async def suspended(client: TurnsClient) -> str:
+async def suspended(client: TurnsClient, message: str = SUSPENDED) -> str:
     """The id of a turn that nobody but a person can end."""
     attached = Escalation(timeout_seconds=4 * 3600).attached
     policy = {"adr_structure": ("retry", "escalate")}
-    turn_id = await client.submitter.submit(asked(SUSPENDED, max_attempts=2, policy=policy, attached=attached))
+    turn_id = await client.submitter.submit(asked(message, max_attempts=2, policy=policy, attached=attached))
 
     async def waits() -> bool:
         return (await client.reader.read_turn(turn_id)).state is TurnState.SUSPENDED

@@ -10,35 +10,43 @@ import itertools
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from api_client.client import TurnsClient
+from api_client.contract.turn import TurnState
 from api_client.overview import read_overview
-from tests.browser.browsing import SUSPENDED, asked, browse, installation, missing, store_of, submitted, suspended
-from tests.browser.test_pages import LONG, RETRIED
+from tests.browser.browsing import asked, browse, installation, missing, store_of, submitted, suspended
 from tests.history import Past, Played
 from tests.support import processes_with, wait_until
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images"
-ADR = "Schreib ein ADR zum Wechsel von Cron zu Celery Beat."
+ADR = "Write an ADR about replacing cron by Celery Beat."
+LONG = "Explain in detail how a lease detects a crashed worker."
+RETRIED = "Why do we lose messages when we restart?"
+SUSPENDED = "Write an ADR about invoices made from events."
 #: What is asked, and how often of a hundred turns of the day before.
 ASKED = {
-    "Wie sollen wir fehlgeschlagene Webhooks erneut zustellen?": 68,
+    "How should we redeliver failed webhooks?": 68,
     RETRIED: 14,
     ADR: 9,
-    "Kannst du uns beim Aufräumen der Log-Dateien helfen?": 6,
+    "Can you help us to clean up our log files?": 6,
     SUSPENDED: 3,
 }
 #: The same a week before.
 WEEK_BEFORE = (50, 30, 9, 6, 5)
 _LARGEST = 200_000
+MODELS = {"scripted": "scripted", "assistant": "command:agent.yaml"}
+NOTING_AGENT = Path(__file__).parents[1] / "tools" / "noting_agent.py"
+_PYTHON_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def main() -> None:
@@ -48,14 +56,14 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        installation(Path(folder)) as told,
+        installation(Path(folder), **_equip(Path(folder))) as told,
     ):
-        passed, waiting = asyncio.run(_fill(told))
+        passed, waiting, calling = asyncio.run(_fill(told))
         taken = threading.Event()
         busy = threading.Thread(target=lambda: asyncio.run(_keep_busy(told, taken)))
         busy.start()
         try:
-            _take(told, passed, waiting)
+            _take(told, passed, waiting, calling)
         finally:
             taken.set()
             busy.join()
@@ -73,9 +81,40 @@ async def _keep_busy(told: dict[str, Any], taken: threading.Event) -> None:
                 return
 
 
-async def _fill(told: dict[str, Any]) -> tuple[str, str]:
-    """Play a turn of each kind, and copy them over the last day; returns two to show: one passed, one suspended."""
-    settings = store_of(told)
+def _equip(root: Path) -> dict[str, str]:
+    """Add the server of docs/tools.md and an agent that calls its tools; return the variables that say so."""
+    program = _PYTHON_BLOCK.findall((PICTURES.parent / "tools.md").read_text())[0]
+    server = f'[tools.notes]\ncommand = ["{sys.executable}", "{{root}}/tools/notes.py"]\nfolders = ["tools"]\n'
+    for name, text in {
+        "tools/notes.py": program,
+        ".helix/helix.toml": server,
+        "agent.yaml": f"program: {sys.executable}\narguments: [{NOTING_AGENT}]\ncomplete: {{exit_codes: [0]}}\n",
+    }.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text)
+    models = ",".join(f"{name}={runner}" for name, runner in MODELS.items())
+    return {"HELIX_MODELS": models, "HELIX_SANDBOX": "off"}
+
+
+async def _call_tools(client: TurnsClient) -> str:
+    """Play a turn that calls a tool which a person has to approve; return its id."""
+    turn_id = await client.submitter.submit(replace(asked("Note that we ship on Friday."), model="assistant"))
+
+    async def is_suspended() -> bool:
+        return (await client.reader.read_turn(turn_id)).state is TurnState.SUSPENDED
+
+    async def ended() -> bool:
+        return bool((await client.reader.read_turn(turn_id)).outcome)
+
+    await wait_until(is_suspended)
+    await client.inbox.decide_turn(turn_id, "approve", by="ada")
+    await wait_until(ended)
+    return turn_id
+
+
+async def _fill(told: dict[str, Any]) -> tuple[str, str, str]:
+    """Play turns and copy them over the last day; return one that passed, one suspended, and one with tool calls."""
+    settings = replace(store_of(told), models=MODELS)
     past, played, found = Past(settings), list[Played](), {}
     async with TurnsClient(settings) as client:
         for message in ASKED:
@@ -83,7 +122,8 @@ async def _fill(told: dict[str, Any]) -> tuple[str, str]:
             found[message] = submitted_and_ended(told["environ"], message)
             played.append(Played(found[message], past.counters() - before))
         await _kill_a_worker(client, told)
-        waiting = await suspended(client)
+        calling = await _call_tools(client)
+        waiting = await suspended(client, SUSPENDED)
     chosen, now = random.Random(7), time.time()
     for hour in range(24):
         busy = 12 + int(28 * (1 + math.sin((hour - 6) / 24 * 2 * math.pi)))  # people work by day
@@ -92,7 +132,7 @@ async def _fill(told: dict[str, Any]) -> tuple[str, str]:
         for turn in chosen.choices(played, WEEK_BEFORE, k=busy // 3):
             past.finished(turn, now - 7 * 86_400 - hour * 3600 - chosen.random() * 3000 - 400)
     past.write_counters()
-    return found[ADR], waiting
+    return found[ADR], waiting, calling
 
 
 async def _kill_a_worker(client: TurnsClient, told: dict[str, Any]) -> None:
@@ -127,7 +167,7 @@ def submitted_and_ended(environ: dict[str, str], message: str) -> str:
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False).stderr.split()[1]
 
 
-def _take(told: dict[str, Any], passed: str, waiting: str) -> None:
+def _take(told: dict[str, Any], passed: str, waiting: str, calling: str) -> None:
     web, flower = told["web_url"], told["flower_url"]
     shape = {"viewport": {"width": 1240, "height": 990}}
     login = {"http_credentials": {"username": "turns", "password": told["flower_password"]}}
@@ -142,6 +182,9 @@ def _take(told: dict[str, Any], passed: str, waiting: str) -> None:
         ["new", {"viewport": {"width": 1060, "height": 1010}}],
         ["goto", f"{web}/turns/{waiting}"],
         ["shot", str(PICTURES / "decide.png"), False],
+        ["new", {"viewport": {"width": 1060, "height": 960}}],
+        ["goto", f"{web}/turns/{calling}"],
+        ["shot", str(PICTURES / "tool-calls.png"), False],
         ["new", {"viewport": {"width": 1240, "height": 940}}],
         ["goto", f"{web}/turns"],
         ["shot", str(PICTURES / "turns.png"), False],

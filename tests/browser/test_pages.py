@@ -111,7 +111,7 @@ def test_nothing_keeps_people_from_using_the_pages_and_a_person_decides_on_one(t
             "/turns?status=unsuccessful&since=8h",
             "/nowhere",
         )
-        for scheme, width in [("light", 1200), ("dark", 390)]:
+        for scheme, width in [("light", 1000), ("dark", 390)]:
             steps = [["new", {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}]]
             steps += [["goto", f"{web}/sign-in"], ["faults"], *sign_in]
             for address in addresses:

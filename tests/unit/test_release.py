@@ -1,15 +1,18 @@
 """What a release is made of: the wheel is the same every time, and its papers name what they are about."""
 
+import gzip
+import hashlib
 import json
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.lab.supply import release
+from tests.lab.supply import image, release
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
@@ -54,3 +57,49 @@ def test_the_workflow_is_valid_pins_each_action_by_commit_and_runs_targets_that_
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"run: make ([\w-]+)", WORKFLOW.read_text()):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_an_image_is_the_same_every_time_and_each_digest_names_its_bytes(tmp_path: Path) -> None:
+    layers = [tmp_path / "base.tar", tmp_path / "application.tar"]
+    for layer in layers:
+        layer.write_bytes(layer.name.encode() * 1000)
+    config = image.describe_image(layers, "1700000000", "1.2.3", "c" * 40)
+    written = [tmp_path / name for name in ("a.tar", "b.tar")]
+    for target in written:
+        image.write_archive(layers, config, target, "1.2.3")
+    assert release.digest_of(written[0]) == release.digest_of(written[1])
+    with tarfile.open(written[0]) as archive:
+        blobs = {name: archive.extractfile(name).read() for name in archive.getnames()}
+
+    def blob(named: dict[str, str]) -> bytes:
+        data = blobs[f"blobs/sha256/{named['digest'].removeprefix('sha256:')}"]
+        assert (len(data), f"sha256:{hashlib.sha256(data).hexdigest()}") == (named["size"], named["digest"])
+        return data
+
+    [named] = json.loads(blobs["index.json"])["manifests"]
+    manifest = json.loads(blob(named))
+    stored = json.loads(blob(manifest["config"]))
+    assert stored == json.loads(json.dumps(config))
+    assert [gzip.decompress(blob(layer)) for layer in manifest["layers"]] == [layer.read_bytes() for layer in layers]
+    assert stored["rootfs"]["diff_ids"] == [f"sha256:{release.digest_of(layer)}" for layer in layers]
+
+
+def test_the_image_runs_as_the_dockerfile_says() -> None:
+    config = image.describe_image([], "1700000000", "1.2.3", "c" * 40)["config"]
+    dockerfile = (ROOT / "compose" / "Dockerfile").read_text()
+    assert f"USER {config['User']}" in dockerfile
+    assert f"CMD {json.dumps(config['Cmd'])}" in dockerfile
+    assert f"WORKDIR {config['WorkingDir']}" in dockerfile
+    assert f"STOPSIGNAL {config['StopSignal']}" in dockerfile
+    assert all(variable in dockerfile for variable in config["Env"][1:])
+
+
+def test_the_image_has_what_the_lock_names_for_its_python() -> None:
+    lock = (ROOT / release.LOCK).read_text()
+    chosen = {python: image.select_requirements(lock, python) for python in ("3.11.2", "3.11.7")}
+    assert "async-timeout==" in chosen["3.11.2"]
+    assert "async-timeout==" not in chosen["3.11.7"]
+    assert not re.search(r"pywin32|[;]", chosen["3.11.2"])
+    names = re.findall(r"^([\w.-]+)==", chosen["3.11.2"], re.MULTILINE)
+    assert {"mcp", "cryptography", "redis"} <= {*names}
+    assert chosen["3.11.2"].count("--hash=") >= len(names) > 60

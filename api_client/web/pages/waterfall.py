@@ -152,6 +152,8 @@ def _add_turn_event(walk: _WaterfallBuilder, body: kinds.Body, at: float) -> Non
             walk.set_result(f"{len(body.changes)} changed", good=None)
         case event_kinds.TurnSuspended():
             walk.close_bar(at)
+            if body.interruption and walk.rows[-1].result == body.interruption.kind:  # a question is no failure
+                walk.set_result(f"waits: {body.interruption.kind.replace('_', ' ')}", good=None)
             walk.start_row("Inbox")
             walk.open_bar("person", at)
         case event_kinds.HoldEvent():

@@ -1,6 +1,7 @@
 """A search for part of a message: the store leaves out what cannot match, and no match is missed."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -35,9 +36,11 @@ ASKED = (
 )
 
 
-def store_finished(client: TurnsClient, store: redis.Redis, messages: tuple[str, ...]) -> dict[str, str]:
-    """Store a finished turn for each message, a long one apart, and return the messages by turn id."""
-    keys, now = Keys(client.settings.namespace), int(time.time() * 1000)
+def store_finished(
+    client: TurnsClient, store: redis.Redis, messages: Sequence[str], *, seconds_ago: int = 0
+) -> dict[str, str]:
+    """Store a finished turn for each message, a long one apart, and return the messages by turn id, oldest first."""
+    keys, now = Keys(client.settings.namespace), int(time.time() * 1000) - 1000 * seconds_ago
     said = {new_turn_id(): message for message in messages}
     pipe = store.pipeline(transaction=False)
     for number, (turn_id, message) in enumerate(said.items()):

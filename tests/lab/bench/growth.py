@@ -1,8 +1,8 @@
 """How cost grows with size: ``python -m tests.lab.bench.growth [--quick] [--only NAME] [--plots FOLDER]``.
 
 One store for each curve and no worker: this process submits, claims and ends turns, and counts what the server
-executes, sends and keeps. Counts and bytes do not depend on how busy the machine is; times are not shown. Prints a
-table and draws a plot of each curve. Ends with code 1 if a figure grows faster than its size.
+executes, sends and keeps. Counts and bytes do not depend on how busy the machine is; the times of searches (ms) do.
+Prints a table and draws a plot of each curve. Ends with code 1 if a figure grows faster than its size.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import math
+import random
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, RUN_QUEUE, ChainTask
 from api_client.contract.turn import Outcome, TurnRequest, new_turn_id
 from api_client.index.search import Search
+from api_client.index.text_indexer import TextIndexer
 from api_client.turns.record.backlog import _parse_turn_id
 from api_client.turns.record.claim import LeaseClaim
 from api_client.turns.record.transition import Answer, Transition, attempt_facts
@@ -39,6 +41,7 @@ from worker.processes.embedded_broker import EmbeddedBroker
 
 #: Highest power of the size with which a figure may grow between two sizes: a little above a straight line.
 STEEPEST = 1.15
+_DOCS = Path(__file__).parents[3] / "docs"
 _FIRST = ChainTask(RUN, 1)
 _AT_ONCE = 50
 
@@ -188,14 +191,21 @@ async def measure_owners(sizes: list[int]) -> Curve:
     return curve
 
 
-def _store_finished(bench: Bench, first: int, last: int, owners: int = 100) -> None:
+def _store_finished(
+    bench: Bench,
+    first: int,
+    last: int,
+    owners: int = 100,
+    say: Callable[[], str] = lambda: "about leases",
+    now: int = 0,
+) -> None:
     """Store records of finished turns as they are kept, without their logs and attempts."""
-    now = int(time.time() * 1000)
+    now = now or int(time.time() * 1000)
     for start in range(first, last, 1000):
         pipe = bench.store.pipeline(transaction=False)
         for number in range(start, min(last, start + 1000)):
             turn_id, owner = new_turn_id(), f"owner-{number % owners}"
-            said = ({"role": "user", "content": f"Question number {number} about leases"},)
+            said = ({"role": "user", "content": f"Question number {number} {say()}"},)
             request = TurnRequest(model="scripted", messages=said, session_id=f"f-{number}", owner=owner).to_json()
             record: dict[str, str | int] = {"id": turn_id, "epoch": "e", "state": "finished", "outcome": "passed"}
             counts: dict[str, str | int] = {
@@ -235,6 +245,32 @@ async def measure_finished(sizes: list[int]) -> Curve:
                 bytes_of_a_text_search=search["sent"],
                 bytes_of_figures_by_owner=stats["sent"],
             )
+    return curve
+
+
+async def measure_search(sizes: list[int]) -> Curve:
+    """Finished turns of thirty words of our docs each: the first page of a search for text, by the index."""
+    curve = Curve("Finished turns of thirty words each, and an index of texts", "finished turns")
+    words = " ".join(page.read_text() for page in sorted(_DOCS.glob("*.md"))).split()
+    chosen, asked = random.Random(7), {"common word": "turn", "rare word": "cylinder", "no match": "xylophone"}
+
+    def say() -> str:
+        start = chosen.randrange(len(words) - 30)
+        return " ".join(words[start : start + 30])
+
+    async with started() as bench:
+        done, now = 0, int(time.time() * 1000) - 2000
+        for size in sizes:
+            _store_finished(bench, done, size - 1, say=say, now=now)
+            _store_finished(bench, size - 1, size, say=lambda: "cylinder", now=now)
+            done, before = size, bench.memory()
+            await TextIndexer(bench.client.store).extend()
+            curve.note(size, bytes_of_the_index=bench.memory() - before)
+            for kind, text in asked.items():
+                began = time.perf_counter()
+                cost = await bench.count(bench.client.lists.read_page(Search(text=text), seconds=600))
+                ms = (time.perf_counter() - began) * 1000
+                curve.note(size, **{f"commands,_{kind}": cost["commands"], f"ms,_{kind}": ms})
     return curve
 
 
@@ -308,6 +344,7 @@ async def measure_readers(sizes: list[int]) -> Curve:
 CURVES: dict[str, tuple[Callable[[list[int]], Coroutine[Any, Any, Curve]], list[int], list[int]]] = {
     "waiting": (measure_waiting, [10, 100, 1000], [10, 100, 1000, 10_000, 100_000]),
     "finished": (measure_finished, [1000, 2000, 4000], [1000, 10_000, 100_000, 1_000_000]),
+    "search": (measure_search, [1900, 4900, 16_900], [1900, 10_900, 100_900]),  # 900 are not indexed
     "conversation": (measure_conversation, [20, 100, 200], [10, 100, 500, 1000]),
     "texts": (measure_texts, [10_000, 100_000, 1_000_000], [10_000, 100_000, 1_000_000, 8_000_000]),
     "readers": (measure_readers, [1, 10, 100], [1, 10, 100, 1000]),
@@ -332,7 +369,8 @@ def main(arguments: list[str]) -> int:
         if folder:
             lines = [Line(figure, points) for figure, points in curve.figures.items()]
             (folder / f"growth-{name}.svg").write_text(plot(curve.title, curve.across, "", lines))
-        steep += [f"{name}: {figure}" for figure in curve.figures if curve.steepness(figure) > STEEPEST]
+        counted = [figure for figure in curve.figures if not figure.startswith("ms")]
+        steep += [f"{name}: {figure}" for figure in counted if curve.steepness(figure) > STEEPEST]
     limits = {"overview": LOOK_AT_MOST, "doctor": DOCTOR_LOOKS_AT}
     print(f"\nunfinished turns looked at, at most: {json.dumps(limits)}")
     if steep:

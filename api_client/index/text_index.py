@@ -1,0 +1,113 @@
+"""An index of what finished turns were asked, so that a search for text reads few messages.
+
+A segment of the index covers a period in which 1,000 turns finished, with a table of bits (``text_table.py``). It
+expires with its oldest turn, and is used only while the store lists as many turns of its period as it has: the turns
+of all other periods, such as the newest ones, are read one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from api_client.contract.keys import KeyNames, named_key, named_keys
+from api_client.index.text_table import find_rows, intersect_rows
+from api_client.store import Store
+
+#: The end of time, in milliseconds.
+NEVER = 10**15
+
+
+class TextIndexKeys(KeyNames):
+    """Names the Redis keys of the index."""
+
+    #: Sorted set: the segments by their last millisecond.
+    segments = named_key("text_index")
+    #: String: the table of a segment; expires with the segment's oldest turn.
+    table = named_keys("text_index:")
+    #: String: a process extends the index at the moment; expires.
+    indexer = named_key("text_indexer")
+
+
+class Segment(NamedTuple):
+    """A period in milliseconds, both ends included, in which ``turns`` turns finished that one table describes."""
+
+    low: int
+    high: int
+    turns: int
+
+    def __str__(self) -> str:
+        return f"{self.low}-{self.high}-{self.turns}"
+
+
+class SearchPeriod(NamedTuple):
+    """A period to search, both ends included, and its segments with the bits of the turns that may match.
+
+    Without segments every turn may match.
+    """
+
+    low: int
+    high: int
+    segments: tuple[tuple[Segment, int], ...] = ()
+
+    def list_places(self, *, descending: bool) -> Iterator[tuple[Segment, int]]:
+        """Yield the segment and the rank in it of each turn that may match, in order of time."""
+        for segment, bits in reversed(self.segments) if descending else self.segments:
+            columns = [column for column in range(segment.turns) if bits >> column & 1]
+            for column in reversed(columns) if descending else columns:
+                yield segment, column
+
+
+class TextIndex:
+    """Reads the index. Methods raise ``StoreUnavailable``."""
+
+    def __init__(self, store: Store) -> None:
+        self._redis, self._ask = store.redis, store.await_reply
+        self._finished, self._keys = store.keys.finished, TextIndexKeys(store.namespace)
+
+    async def plan_search(self, text: str) -> list[SearchPeriod]:
+        """Return the periods in which a search for ``text`` has to look, oldest first. They cover all time."""
+        rows = find_rows(text)
+        segments = await self.read_segments() if rows else []
+        pipe = self._redis.pipeline(transaction=False)
+        for segment in segments:
+            width = -(-segment.turns // 8)
+            pipe.zcount(self._finished, segment.low, segment.high)
+            for row in rows:
+                pipe.getrange(self._keys.table(str(segment)), row * width, row * width + width - 1)
+        found = await self._ask(pipe.execute())
+        plan, begin = list[SearchPeriod](), 0
+        for number, segment in enumerate(segments):
+            turns, *bits = found[number * (len(rows) + 1) : (number + 1) * (len(rows) + 1)]
+            if segment.low < begin or turns != segment.turns or not all(bits):
+                continue  # two processes indexed the same turns, or the segment has expired
+            if segment.low > begin:
+                plan.append(SearchPeriod(begin, segment.low - 1))
+            joined = plan.pop() if plan and plan[-1].segments else SearchPeriod(segment.low, segment.high)
+            described = (*joined.segments, (segment, intersect_rows(bits)))
+            plan.append(SearchPeriod(joined.low, segment.high, described))
+            begin = segment.high + 1
+        return [*plan, SearchPeriod(begin, NEVER)]
+
+    async def locate_turns(self, places: Sequence[tuple[Segment, int]]) -> list[tuple[str, int]] | None:
+        """Return ids and times of the turns at these places, or None if a segment has become unusable."""
+        pipe = self._redis.pipeline(transaction=False)
+        for segment, column in places:
+            pipe.zrangebyscore(self._finished, segment.low, segment.high, column, 1, withscores=True)
+        segments = list(dict.fromkeys(segment for segment, _ in places))
+        for segment in segments:  # last: turns only leave a period
+            pipe.zcount(self._finished, segment.low, segment.high)
+        found = await self._ask(pipe.execute())
+        if found[len(places) :] != [segment.turns for segment in segments]:
+            return None
+        return [(raw.decode(), int(at)) for [(raw, at)] in found[: len(places)]]
+
+    async def count_unindexed(self) -> int:
+        """Return the number of finished turns that no segment describes."""
+        indexed = sum(segment.turns for segment in await self.read_segments())
+        return max(0, int(await self._ask(self._redis.zcard(self._finished))) - indexed)
+
+    async def read_segments(self) -> list[Segment]:
+        """Return all segments, oldest first, also those that are not usable any more."""
+        names = await self._ask(self._redis.zrange(self._keys.segments, 0, -1))
+        return [Segment(*map(int, raw.decode().split("-"))) for raw in names]
