@@ -39,7 +39,6 @@ class Observer(Protocol):
 
         The turn is passed again if this method raises or the process dies. May block: it runs in a thread.
         """
-        ...
 
 
 class ObserverFeed:

@@ -22,7 +22,6 @@ class SessionFiles(Protocol):
             OSError: the folder cannot be written.
             SessionFilesError: the files cannot be fetched.
         """
-        ...
 
     async def save_files(self, lease: Lease, *, bounded: bool = True) -> str:
         """Save the session's folder. Return a reference to store with the transition, or an empty string.
@@ -33,11 +32,9 @@ class SessionFiles(Protocol):
         Raises:
             SessionFilesTooLarge: too many files, or too many bytes if ``bounded``.
         """
-        ...
 
     def find_trouble(self) -> str:
         """Return why session files cannot be loaded or saved now, or an empty string. May block."""
-        ...
 
 
 class SharedFolder:

@@ -10,14 +10,7 @@ from typing import Any
 
 import click
 
-from api_client.actions import (
-    ActionResult,
-    TurnAction,
-    act_on_all,
-    carry_out_action,
-    count_by_status,
-    select_targets,
-)
+from api_client.actions import ActionResult, TurnAction, act_on_all, carry_out_action, count_by_status, select_targets
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Turn

@@ -48,7 +48,6 @@ class CredentialStore(Protocol):
 
     async def read_credential(self, name: str, owner: str) -> Credential:
         """Return the owner's or else the installation's credential with this name. Raises ``SettingsError``."""
-        ...
 
 
 class StoredCredentials:

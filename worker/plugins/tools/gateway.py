@@ -86,15 +86,12 @@ class RunOwner(Protocol):
 
     async def use_up_approval(self) -> bool:
         """Mark the person's approval as used, and return True if the call may be executed."""
-        ...
 
     async def suspend_run(self, question: Mapping[str, Any]) -> None:
         """End the run and ask a person the given question (``Interruption.to_dict``)."""
-        ...
 
     async def report_call(self, row: CallRow) -> None:
         """Report a finished tool call."""
-        ...
 
 
 class GatewayRun:
