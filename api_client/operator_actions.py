@@ -125,14 +125,7 @@ async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by
 
 
 async def act_on_all(
-    client: TurnsClient,
-    action: TurnAction,
-    turns: list[FoundTurn],
-    *,
-    by: str,
-    bulk: str,
-    detail: str,
-    owner: str | None = None,
+    client: TurnsClient, action: TurnAction, turns: list[FoundTurn], *, by: str, bulk: str, detail: str
 ) -> AsyncGenerator[ActionResult]:
     """Apply an action to each turn in sequence and yield the results, skipping turns that have changed meanwhile.
 
@@ -140,7 +133,7 @@ async def act_on_all(
     """
     for turn in turns:
         try:
-            yield await carry_out_action(client, action, turn.turn_id, by=by, owner=owner, bulk=bulk, detail=detail)
+            yield await carry_out_action(client, action, turn.turn_id, by=by, bulk=bulk, detail=detail)
         except (TurnNotFound, TurnNotFinished, SessionBusy, BadRequest) as error:
             yield ActionResult(turn.turn_id, False, str(error))
 

@@ -36,7 +36,6 @@ class Observer(Protocol):
 
         The turn is passed again if this method raises or the process dies.
         """
-        ...
 
 
 class ObserverFeed:

@@ -45,11 +45,7 @@ class RulesUnderTest:
     """
 
     def __init__(
-        self,
-        *rules: ResponseValidator | str,
-        policy: str | Path = "",
-        root: str | Path = ".",
-        locale: str = "en",
+        self, *rules: ResponseValidator | str, policy: str | Path = "", root: str | Path = ".", locale: str = "en"
     ) -> None:
         from worker.enforcement import Policy, build_validators
         from worker.external.local_services import provide_services

@@ -95,6 +95,20 @@ def build_announcement(
     )
 
 
+def build_enqueue_arguments(
+    settings: Settings, chain_task: ChainTask, turn_id: str, session_id: str, since: float
+) -> dict[str, str | bytes | int]:
+    """Return the named arguments of the Lua script ``enqueue.lua`` for a turn's first run.
+
+    If the store holds the queues, the script announces the task itself. ``since`` is when the session's preceding turn
+    was created, in seconds since the epoch, or 0.
+    """
+    made = Announcement("", "", "", "")
+    if settings.has_queues:
+        made = build_announcement(settings, chain_task, turn_id, session_id, MessageStamp())
+    return {"message": made.message, "channel": made.channel, "event": made.event, "since": int(since * 1000)}
+
+
 class _MessageTemplate(NamedTuple):
     """A Celery message with placeholders for the values that differ between messages."""
 

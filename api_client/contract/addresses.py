@@ -9,10 +9,7 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 #: Internal networks that Python reports as global: among them local NAT64 (RFC 8215), protocol assignments (RFC 6890)
 #: and Azure's virtual machine host.
 _NEVER = tuple(
-    map(
-        ipaddress.ip_network,
-        ("::/96", "64:ff9b:1::/48", "5f00::/16", "fec0::/10", "192.0.0.0/24", "168.63.129.16/32"),
-    )
+    map(ipaddress.ip_network, ("::/96", "64:ff9b:1::/48", "5f00::/16", "fec0::/10", "192.0.0.0/24", "168.63.129.16/32"))
 )
 
 

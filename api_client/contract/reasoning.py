@@ -17,7 +17,8 @@ from typing import NamedTuple
 from api_client.contract.growing_text import fence_after
 
 _TAGS = "think|thinking|reasoning|thought|reflection"
-_TAG = re.compile(rf"<(?P<slash>/?)(?P<tag>{_TAGS})(?:\s[^<>\n]{{0,80}})?>", re.IGNORECASE)
+#: A tag that opens or closes reasoning.
+TAG = re.compile(rf"<(?P<slash>/?)(?P<tag>{_TAGS})(?:\s[^<>\n]{{0,80}})?>", re.IGNORECASE)
 _CLOSING = {tag: re.compile(rf"(?<!`)</{tag}\s{{0,9}}>(?!`)", re.IGNORECASE) for tag in _TAGS.split("|")}
 #: The end of a text that may become a tag.
 _PARTIAL_TAG = re.compile(r"<(?:/?[a-z]{0,10}|[a-z]{5,10}\s[^<>\n]{0,80}|/[a-z]{5,10}\s{0,9})\Z", re.IGNORECASE)
@@ -47,7 +48,7 @@ class SeparatedText:
 
 def remove_reasoning(text: str) -> SeparatedText:
     """Return a complete text without the model's reasoning. Other text is left unchanged."""
-    if not _TAG.search(text):
+    if not TAG.search(text):
         return SeparatedText(text)
     reasoning = ReasoningFilter()
     return SeparatedText(reasoning.close(text), tuple(reasoning.removed))
@@ -122,7 +123,7 @@ class ReasoningFilter:
     def _at_start(self, *, final: bool) -> bool:
         found = _BLANK.match(self._held, max(self._searched, self._at))
         self._searched = found.end() if found else self._at
-        if (opening := _TAG.match(self._held, self._searched)) and not opening["slash"]:
+        if (opening := TAG.match(self._held, self._searched)) and not opening["slash"]:
             self._begin_block(opening, _INSIDE)
             self._from = self._place + self._at
             self._at = self._searched
@@ -162,7 +163,7 @@ class ReasoningFilter:
         return bool(end)
 
     def _in_text(self, *, final: bool) -> bool:
-        found = _TAG.search(self._held, self._at)
+        found = TAG.search(self._held, self._at)
         if found is None:
             partial = None if final else _PARTIAL_TAG.search(self._held, self._at)
             self._show(partial.start() if partial else len(self._held))

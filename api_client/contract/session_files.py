@@ -40,11 +40,9 @@ class StoredFiles(Protocol):
     @property
     def sizes(self) -> Mapping[str, int]:
         """Return the size of each stored file in bytes, by path."""
-        ...
 
     def open(self, path: str) -> tuple[int, int]:
         """Open a stored file and return its file descriptor and size. Raises ``OSError`` or ``SessionFilesError``."""
-        ...
 
 
 @dataclass(slots=True)
@@ -61,11 +59,9 @@ class StoredSessions(Protocol):
 
     async def read(self, session_id: str) -> StoredFiles:
         """Return the stored files of a session, possibly without any file."""
-        ...
 
     async def clear(self, *, now: float, session_seconds: float, dry_run: bool) -> ClearedFiles:
         """Delete unneeded stored files, and the files of sessions unused for ``session_seconds`` (0: never)."""
-        ...
 
 
 def find_session_files(files: str) -> Any:

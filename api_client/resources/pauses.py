@@ -78,11 +78,6 @@ async def _may_be_paused(client: TurnsClient) -> dict[str, Any]:
 RESOURCES = (PAUSES,)
 PAGES = (
     ResourcePage(
-        address="/paused",
-        title="Paused",
-        position=3,
-        resources=(PAUSES,),
-        template="paused.html",
-        more=_may_be_paused,
+        address="/paused", title="Paused", position=3, resources=(PAUSES,), template="paused.html", more=_may_be_paused
     ),
 )

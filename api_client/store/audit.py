@@ -98,8 +98,8 @@ class AuditLog(Orders):
         written: bytes = await self._ask(self._redis.xadd(self._key, line, minid=oldest, approximate=True))
         return written.decode()
 
-    async def read_lines(self, *, since: float = 0.0, turn_id: str = "", limit: int = _MOST) -> list[AuditLine]:
-        """Return the newest ``limit`` entries after ``since`` (seconds since the epoch), oldest first."""
+    async def read_lines(self, *, since: float = 0.0, turn_id: str = "") -> list[AuditLine]:
+        """Return the newest entries after ``since`` (seconds since the epoch), oldest first."""
         entries = await self._ask(self._redis.xrevrange(self._key, min=f"{int(since * 1000)}-0", count=_MOST))
         refused: dict[bytes, str] = {}
         found = []
@@ -111,4 +111,4 @@ class AuditLog(Orders):
                 known = {name: read.get(name, "") for name in ("action", "by", "turn_id", "bulk", "detail")}
                 at = int(entry.partition(b"-")[0]) / 1000
                 found.append(AuditLine(at=at, refused=refused.get(entry, ""), **known))
-        return [line for line in found if turn_id in ("", line.turn_id)][:limit][::-1]
+        return [line for line in found if turn_id in ("", line.turn_id)][::-1]

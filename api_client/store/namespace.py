@@ -51,9 +51,8 @@ def require_room(target: redis.Redis, namespace: str, digest: str) -> None:
             )
         return
     pattern = f"{_escape_pattern(keys.namespace)}:*"
-    looked_at = {
-        name.encode() for name in (keys.installation, keys.written)
-    }  # checking an empty store leaves these keys
+    # Checking an empty store leaves these keys.
+    looked_at = {name.encode() for name in (keys.installation, keys.written)}
     found = (name for name in target.scan_iter(match=pattern, count=1000) if name not in looked_at)
     if there := list(islice(found, 1)):
         raise RestoreRefused(

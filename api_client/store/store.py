@@ -62,22 +62,15 @@ class Store:
             one.redis if one else open_store(settings, connect_seconds=connect, answer_seconds=answer, resends=_RESENDS)
         )
         self._connection = one or Connection(settings, connect_seconds=connect, answer_seconds=answer)
+        self.namespace = settings.namespace
         self.keys = Keys(settings.namespace)
+        #: True if the store also holds Celery's queues, so that a command can change both atomically.
+        self.has_queues = settings.has_queues
         self.troubles = dict[str, str]()
         self._queue = find_queue(settings)
         #: The next request for the state of the server's disk, which waits for the current one.
         self._next_look: asyncio.Task[bytes] | None = None
         self._look_lock = asyncio.Lock()
-
-    @property
-    def has_queues(self) -> bool:
-        """Return True if the store also holds Celery's queues, so that a command can change both atomically."""
-        return self.settings.has_queues
-
-    @property
-    def namespace(self) -> str:
-        """Return the prefix of this installation's keys."""
-        return self.settings.namespace
 
     async def close(self) -> None:
         await self._connection.close()

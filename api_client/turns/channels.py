@@ -111,9 +111,8 @@ class ChannelHub:
 
     async def _open_connection(self) -> Subscription:
         made = await self._store.open_subscription(self)
-        self.on_lost(
-            RedisConnectionError("another connection was made")
-        )  # the earlier connection belongs to an ended event loop
+        # The earlier connection belongs to an ended event loop.
+        self.on_lost(RedisConnectionError("another connection was made"))
         self._line = made
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from api_client.broker.celery_message import build_enqueue_arguments
 from api_client.broker.announcer import Announcer
 from api_client.broker.celery_message import MessageStamp, build_announcement
 from api_client.contract.keys import keys_for_turn
@@ -27,12 +28,8 @@ class FairQueue:
         key = keys_for_turn(self._store.namespace, turn_id).turn(turn_id)
         if not (chain_task := await self._store.await_reply(self._store.redis.hget(key, "next"))):
             return
-        values: dict[str, str | bytes | int] = {"message": "", "channel": "", "event": "", "since": int(since * 1000)}
-        if self._store.has_queues:
-            made = build_announcement(
-                self._store.settings, ChainTask.parse(chain_task.decode()), turn_id, session_id, MessageStamp()
-            )
-            values |= {"message": made.message, "channel": made.channel, "event": made.event}
+        task = ChainTask.parse(chain_task.decode())
+        values = build_enqueue_arguments(self._store.settings, task, turn_id, session_id, since)
         await self._store.run_command(self._enqueue, turn_id, session_id, values)
         if not self._store.has_queues:
             await self.release_turns()

@@ -119,9 +119,9 @@ class TurnReader:
         found: list[Event] = await self._ask(read_log(self._redis, self._store.namespace, turn_id))
         return [await self._complete_event(turn_id, event) for event in found]
 
-    async def read_outline(self, turn_id: str, *, owner: str | None = None) -> LogOutline:
+    async def read_outline(self, turn_id: str) -> LogOutline:
         """Return a turn's events so far, with its pieces of output only counted."""
-        await self.read_turn(turn_id, owner=owner)
+        await self.read_turn(turn_id)
         log_key, ask = keys_for_turn(self._store.namespace, turn_id).log(turn_id), self._ask
         events: list[Event] = []
         position, looked, pieces = 0, _BATCH, 0

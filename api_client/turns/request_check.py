@@ -37,7 +37,9 @@ def check_request(request: TurnRequest, settings: Settings) -> None:
     if request.model not in settings.models:
         known = ", ".join(settings.models)
         raise BadRequest(f"unknown model {request.model[:80]!r}; known: {known}", param="model", code="model_not_found")
-    _check_texts(request)
+    for name in _FIELDS:
+        if (value := getattr(request, name)) and not _can_be_stored(value):
+            raise BadRequest(f"{name}: half a surrogate pair cannot be stored", param=name)
     if not request.messages or request.messages[-1].get("role") != "user":
         raise BadRequest("the last message must be the user's", param="messages")
     if not request.messages[-1]["content"].strip():
@@ -55,14 +57,6 @@ def check_request(request: TurnRequest, settings: Settings) -> None:
     find_work(request).check(request)
     if not request.session_id or len(request.session_id) > _LONGEST_ID:
         raise BadRequest(f"session_id must have 1 to {_LONGEST_ID} characters", param="session_id")
-
-
-def _check_texts(request: TurnRequest) -> None:
-    """Raise ``BadRequest`` if a text contains an unpaired surrogate, which cannot be stored."""
-    for name in _FIELDS:
-        value = getattr(request, name)
-        if value and not _can_be_stored(value):
-            raise BadRequest(f"{name}: half a surrogate pair cannot be stored", param=name)
 
 
 def _can_be_stored(value: object) -> bool:

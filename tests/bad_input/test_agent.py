@@ -7,10 +7,10 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome, Turn, TurnRequest
+from api_client.contract.usage import Usage
 from tests.installation import Installation
 from tests.support import wait_until
 from worker.enforcement.documents.step import step_of
-from worker.turns.transitions.usage import Usage
 
 
 @pytest.mark.parametrize("word", ["dоne", "ｄone", "done\u200b", "d0ne", "done'--", "DONE;"])

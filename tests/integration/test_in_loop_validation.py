@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import redis
@@ -107,14 +107,14 @@ async def test_a_pause_of_judging_keeps_the_answer_and_judges_it_afterwards(benc
 
 
 async def test_the_time_of_judging_is_counted_and_the_runs_events_bear_the_time_of_its_end(bench: Bench) -> None:
-    judge = bench.service.parts.validation_pool.validate_answer
-    assert isinstance(bench.service.parts.validation_pool, SimpleNamespace)
+    pool: Any = bench.service.parts.validation_pool
+    judge = pool.validate_answer
 
     def slowly(case: ValidationCase) -> Attempt:
         time.sleep(0.03)
         return judge(case)
 
-    bench.service.parts.validation_pool.validate_answer = slowly
+    pool.validate_answer = slowly
     turn = await bench.outcome(says(NO_MARKER), says(GOOD))
     events = await bench.client.reader.read_events(turn.turn_id)
     ended = {(event.kind, event.data["attempt"]): event.at_ms for event in events if "attempt" in event.data}

@@ -10,6 +10,7 @@ from api_client.contract.counters import BOUNDS_MS, COUNTERS, clean_label, count
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.tasks import VALIDATE, ChainTask
 from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.contract.usage import Usage
 from api_client.figures.figure_reader import choose_buckets
 from api_client.figures.rollup import compute_retry_rate, compute_stats
 from api_client.figures.statistics import Duration, RuleRow, TurnRow
@@ -17,7 +18,6 @@ from api_client.policies.flows import choose_flow
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.policy import Fail, Policy
 from worker.turns.transitions.after_validation import after_validation
-from worker.turns.transitions.usage import Usage
 
 LIVES: dict[str, float] = {"minute": 2 * 86_400, "hour": 40 * 86_400, "day": 400 * 86_400}
 SECONDS = {"minute": 60, "hour": 3600, "day": 86_400}

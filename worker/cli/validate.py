@@ -87,7 +87,11 @@ def _write_sarif(validated: Judged) -> None:
         "rules": [{"id": code, "shortDescription": {"text": _describe_code(code)}} for code in codes],
     }
     results = [_sarif_result(file, issue) for file, issues, _ in validated for issue in issues]
-    results += [_sarif_note(file, edit) for file, _, edits in validated for edit in edits]
+    results += [
+        _make_result(_EDITED, "note", f"{_EDITED_WORDS}: {edit}", file, 1)
+        for file, _, edits in validated
+        for edit in edits
+    ]
     write_json(
         {
             "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -105,10 +109,6 @@ def _describe_code(code: str) -> str:
 def _sarif_result(file: str, issue: ValidationIssue) -> dict[str, Any]:
     level = "error" if issue.severity is Severity.ERROR else "warning"
     return _make_result(issue.code, level, f"{issue.message}. {issue.fix_hint}", file, issue.line or 1)
-
-
-def _sarif_note(file: str, edit: str) -> dict[str, Any]:
-    return _make_result(_EDITED, "note", f"{_EDITED_WORDS}: {edit}", file, 1)
 
 
 def _make_result(code: str, level: str, text: str, file: str, line: int) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def _run_isolated(
         return _failure_issue(name, str(error), locale)
     except (Exception, SystemExit) as error:  # SystemExit: a validator must not end the worker
         return _failure_issue(name, describe_exception(error), locale)
-    return _limit_issues(found, name, locale)
+    return _limit_issues(found, name, locale) if found else []
 
 
 def _is_issue(one: object) -> bool:

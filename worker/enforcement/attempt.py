@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
+from api_client.contract.usage import NOTHING_USED, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Attempt:
     edits: tuple[str, ...] = ()
     feedback: str = ""
     fresh: bool = False
-    spent: ValidationCost = NOTHING_SPENT
+    spent: Usage = NOTHING_USED
 
     @property
     def errors(self) -> tuple[ValidationIssue, ...]:

@@ -60,16 +60,19 @@ def validate_attempt(
     texts = [text, *(each.answer for each in history), *(context.get("files") or {}).values()]
     limited = partial(run_step_isolated, validators, texts)
     faults = ValidationFaults(str(context.get("locale", DEFAULT_LOCALE)), run_limited=limited)
-    before = faults.run_step(partial(weigh_attempts, history, policy or Policy()), list(history))
+    weighing = partial(weigh_attempts, history, policy or Policy())
+    before = faults.run_step(weighing, list(history)) if history else []
     said, edits = NormalisedText(text), tuple[str, ...]()
     candidates = [MergedAnswer(text if assembled is None else assembled)]
     if assembled is None:
         said = faults.read(partial(normalise_answer, text), said)
-        edits = faults.run_step(partial(_describe_normaliser_edits, said, faults.locale), tuple[str, ...]())
+        describing = partial(_describe_normaliser_edits, said, faults.locale)
+        edits = faults.run_step(describing, edits) if said.edits else edits
         candidates = [MergedAnswer(said.text)]
-    kept = None if fresh or assembled is not None else faults.run_step(partial(_find_kept, before), None)
+    kept = None if fresh or not before or assembled is not None else faults.run_step(partial(_find_kept, before), None)
     if kept is not None:
-        read = text if FENCE in _edit_names(said) else said.text  # the fence shows where a part ends
+        # A fence around the whole reply shows where a part ends.
+        read = text if any(edit.name == FENCE for edit in said.edits) else said.text
         files = _markdown_files(context)
         listing = partial(list_candidates, kept.answer, kept.errors, said.text, files, feedback, read)
         candidates = faults.read(listing, [MergedAnswer(kept.answer)])
@@ -122,10 +125,6 @@ def _find_refusal(answer: str, prompt: str, locale: str) -> list[ValidationIssue
         return []
     said = " ".join(strip_marker(answer).split())
     return [replace(make_issue(REFUSED, locale, said=said), validator=GUARD)]
-
-
-def _edit_names(said: NormalisedText) -> set[str]:
-    return {edit.name for edit in said.edits}
 
 
 def _describe_normaliser_edits(said: NormalisedText, locale: str) -> tuple[str, ...]:
@@ -194,7 +193,7 @@ def _find_losses(
 def _find_flaws(
     answer: str, said: NormalisedText, issues: Sequence[ValidationIssue], locale: str
 ) -> list[ValidationIssue]:
-    names = _edit_names(said)
+    names = {edit.name for edit in said.edits}
     if not names.isdisjoint((REASONING, UNCLOSED)) and not strip_marker(answer).strip():
         return [replace(make_issue(ONLY_REASONING, locale), validator=GUARD)]
     found = [make_issue("UNCLOSED_REASONING", locale)] if UNCLOSED in names and said.text.strip() else []

@@ -8,6 +8,7 @@ from typing import Any
 
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.step_marker import UNKNOWN
+from api_client.contract.usage import NOTHING_USED, Usage
 from worker.enforcement.answer_validation import run_validators
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.content_guard import (
@@ -23,7 +24,7 @@ from worker.enforcement.documents.step import StepSource, extract_step, trailing
 from worker.enforcement.validation_faults import ValidationFaults
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text
-from worker.enforcement.validators.services import NOTHING_SPENT, CostMeter, ValidationCost
+from worker.enforcement.validators.services import CostMeter
 from worker.enforcement.validators.step_marker import FALLBACK_STEP
 
 #: Most rounds over the validators: one fallback may enable another.
@@ -49,7 +50,7 @@ class RepairResult:
     step_source: StepSource = "unknown"
     files: Mapping[str, str] = field(default_factory=dict)
     context: Mapping[str, str] = field(default_factory=dict)
-    spent: ValidationCost = NOTHING_SPENT
+    spent: Usage = NOTHING_USED
 
     @property
     def accepted(self) -> bool:

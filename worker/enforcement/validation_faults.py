@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,8 +42,8 @@ class ValidationFaults:
     run_limited: Callable[[Callable[[], Any]], Any] = lambda step: step()
 
     def read(self, step: Callable[[], Found], otherwise: Found) -> Found:
-        """Run a step that reads texts, with its time limit. If the step raises or overruns, record an issue."""
-        return self.run_step(lambda: self.run_limited(step), otherwise)
+        """Run a step that reads texts, with its time limit. If the step raises or overruns, as ``run_step``."""
+        return self.run_step(partial(self.run_limited, step), otherwise)
 
     def run_step(self, step: Callable[[], Found], otherwise: Found) -> Found:
         """Run a step and return its result. If the step raises, record an issue and return ``otherwise``."""

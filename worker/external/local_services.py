@@ -13,17 +13,11 @@ import structlog
 from api_client.contract.completion import Verdict
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load_settings
+from api_client.contract.usage import Usage
 from worker.agents.runner_lookup import build_runner
 from worker.enforcement.validator_process import lift_memory_limit
 from worker.enforcement.validators import services
-from worker.enforcement.validators.services import (
-    CannotRun,
-    ModelPrompt,
-    ModelReply,
-    ProgramResult,
-    ValidationCost,
-    ValidationProgram,
-)
+from worker.enforcement.validators.services import CannotRun, ModelPrompt, ModelReply, ProgramResult, ValidationProgram
 from worker.runners.base import Order, RunResult
 from worker.runners.sandbox.bubblewrap import SandboxMount
 from worker.verification.gates.gate_program import ProgramLimits, run_program
@@ -121,7 +115,7 @@ def provide_services(settings: Settings | None = None) -> None:
 def _build_reply(ran: RunResult) -> ModelReply:
     amounts = {name: ran.usage.get(name) for name in ("input_tokens", "output_tokens", "cost_usd")}
     known = {name: value for name, value in amounts.items() if isinstance(value, int | float) and value >= 0}
-    spent = ValidationCost(
+    spent = Usage(
         input_tokens=int(known.get("input_tokens", 0)),
         output_tokens=int(known.get("output_tokens", 0)),
         cost_usd=float(known.get("cost_usd", 0.0)),

@@ -24,8 +24,8 @@ from worker.enforcement.documents.step import extract_state_from_messages, marke
 from worker.files.recent_entries import RecentEntries
 from worker.files.safe_io import ensure_folder, open_folder, read_file
 from worker.files.session_fence import FencedSessionFolder, SessionFolder
-from worker.files.session_version import Identity, PreparedSession, SessionRules, identify_file
-from worker.files.template import render_rules
+from worker.files.session_version import PreparedSession, identify_file
+from worker.files.template import Identity, SessionRules, render_rules
 
 log = structlog.get_logger()
 
@@ -100,18 +100,7 @@ def _write_rules(holder: FencedSessionFolder, rules: SessionRules, context: int)
         if not holder.new:
             holder.remove_entry(RULES, holder.session)
         return b""
-    text = render_rules(
-        session_id=rules.session_id,
-        created_at=rules.created_at,
-        original_request=rules.original_request,
-        workdir=holder.path,
-        root=rules.root,
-        template=rules.template,
-        tools=rules.tools,
-        context=_read_documents(rules.documents, context),
-        skills=rules.skills,
-    )
-    content = _bytes(text)
+    content = _bytes(render_rules(rules, holder.path, _read_documents(rules.documents, context)))
     holder.replace_file(RULES, content, holder.session, durable=False)
     return hashlib.sha256(content).digest()
 

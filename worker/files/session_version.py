@@ -11,9 +11,7 @@ from typing import Any
 
 from api_client.contract.turn import Turn
 from worker.files.safe_io import read_file
-
-#: Path, inode, size, and times of modification and change; zeros for a missing entry.
-Identity = tuple[str, int, int, int, int]
+from worker.files.template import Identity, SessionRules
 
 
 def identify_file(path: str, folder: int) -> Identity:
@@ -23,26 +21,6 @@ def identify_file(path: str, folder: int) -> Identity:
     except OSError:
         return path, 0, 0, 0, 0
     return path, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRules:
-    """The values that determine the content of a session's CLAUDE.md.
-
-    Attributes:
-        template: text of the template; empty: no CLAUDE.md.
-        skills: where the agent's skills are, as the template shows it.
-        documents: identities of the files in ``context/``.
-    """
-
-    template: str
-    tools: bool
-    root: Path
-    skills: str
-    session_id: str
-    created_at: str
-    original_request: str
-    documents: tuple[Identity, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,21 +16,33 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 
+#: Path, inode, size, and times of modification and change; zeros for a missing entry.
+Identity = tuple[str, int, int, int, int]
+#: Most characters of the original request that are shown; input/request.md has the full text.
 _MAX_REQUEST = 20_000
 
 
-def render_rules(
-    *,
-    session_id: str,
-    created_at: str,
-    original_request: str,
-    workdir: Path,
-    root: Path,
-    context: Mapping[str, str],
-    template: str,
-    tools: bool = True,
-    skills: str = "",
-) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRules:
+    """The values that determine the content of a session's CLAUDE.md.
+
+    Attributes:
+        template: text of the template; empty: no CLAUDE.md.
+        skills: where the agent's skills are, as the template shows it.
+        documents: identities of the files in ``context/``.
+    """
+
+    template: str
+    tools: bool
+    root: Path
+    skills: str = ""
+    session_id: str
+    created_at: str
+    original_request: str
+    documents: tuple[Identity, ...] = ()
+
+
+def render_rules(rules: SessionRules, workdir: Path, context: Mapping[str, str]) -> str:
     """Return the text of a session's CLAUDE.md, which tells the agent about the session and the places of its skills.
 
     Users' texts are put in code blocks, because the Claude CLI replaces ``@path`` outside of them by a file's content.
@@ -38,14 +51,14 @@ def render_rules(
     from jinja2 import TemplateError  # 2 MB, not needed where no agent has a folder
 
     try:
-        return _compile_template(template).render(
-            tools=tools,
-            session_id=session_id,
-            created_at=created_at,
-            original_request=original_request[:_MAX_REQUEST],
+        return _compile_template(rules.template).render(
+            tools=rules.tools,
+            session_id=rules.session_id,
+            created_at=rules.created_at,
+            original_request=rules.original_request[:_MAX_REQUEST],
             workdir=workdir,
-            root=root,
-            skills=skills,
+            root=rules.root,
+            skills=rules.skills,
             context=dict(context),
         )
     except TemplateError as error:
@@ -69,10 +82,10 @@ def check_template(name: str) -> None:
     if name and name not in SHIPPED and (text := read_template(name, "en")):
         place = Path("/nowhere")
         for tools in (True, False):
-            render_rules(
-                session_id="s", created_at="", original_request="", workdir=place, root=place, context={"a": "b"},
-                template=text, tools=tools,
-            )  # fmt: skip
+            rules = SessionRules(
+                template=text, tools=tools, root=place, session_id="s", created_at="", original_request=""
+            )
+            render_rules(rules, place, {"a": "b"})
 
 
 def fence_text(text: str) -> str:

@@ -11,12 +11,12 @@ from api_client.contract.issue import ValidationIssue
 from api_client.contract.tasks import FAIL, ChainTask
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
+from api_client.contract.usage import Usage
 from api_client.turns.record.transition import Answer, Transition, attempt_facts, progress, rerun_task, retry_event
 from worker.turns.interruptions.kind import FailedTurn
 from worker.turns.transitions.after_run import CALLED_OFF, Facts, explain_stopped_turn
 from worker.turns.transitions.after_validation import accept_attempt, fail_unvalidated
 from worker.turns.transitions.interruptions import rescue_turn
-from worker.turns.transitions.usage import Usage
 from worker.turns.transitions.validation_counters import count_rejected
 from worker.verification import ResultGround, VerificationResult, compose_feedback
 

@@ -20,10 +20,10 @@ from api_client.contract.phase_work import AFTER, PhaseWork
 from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnState
+from api_client.contract.usage import Usage
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.transition import Transition
 from worker.enforcement.policy import demote_issues
-from worker.enforcement.validators.services import ValidationCost
 from worker.files.session_fence import FencedSessionFolder, SessionFolder
 from worker.files.workspace import read_accepted_files
 from worker.phases.after_verification import cancel_unreached_phase, transition_after_verification
@@ -33,7 +33,7 @@ from worker.turns.folders import locate_last_delivery
 from worker.turns.leases.lease import Lease
 from worker.turns.publisher import accept_with_files
 from worker.turns.transitions.after_validation import fail_unvalidated
-from worker.turns.transitions.usage import Usage, charge_validation
+from worker.turns.transitions.usage import charge_validation
 from worker.turns.validation import build_case
 from worker.turns.validation_pool import ValidatorsUnavailable
 from worker.turns.work import Files, History, SessionSetUp, TurnWork
@@ -133,7 +133,7 @@ class PhaseTurns(TurnWork):
         output = locate_last_delivery(parts.settings, turn, this) / _OUTPUT
         last = chain_task.attempt >= turn.max_attempts
 
-        spent = ValidationCost()
+        spent = Usage()
 
         def validate_rules() -> tuple[ValidationIssue, ...]:
             nonlocal spent
@@ -152,7 +152,7 @@ class PhaseTurns(TurnWork):
             return fail_unvalidated(chain_task, str(error))
         pass_failpoint("validation.started")
         transition = transition_after_verification(turn, chain_task, this, result, lease.reason)
-        transition = charge_validation(turn, transition, spent + Usage.from_report(result.usage).as_validation_cost)
+        transition = charge_validation(turn, transition, spent + Usage.from_report(result.usage))
         if transition.state is TurnState.SUSPENDED:
             self.give_up(parts.settings, turn)
         return accept_with_files(parts, lease, transition, this)

@@ -127,10 +127,10 @@ def request_stop(process: subprocess.Popen[bytes]) -> None:
         os.kill(process.pid, signal.SIGTERM)
 
 
-def stop_process(process: subprocess.Popen[bytes], grace_seconds: float, hurry: threading.Event | None = None) -> int:
+def stop_process(process: subprocess.Popen[bytes], grace_seconds: float) -> int:
     """Stop a process with SIGTERM, or with SIGKILL after the grace period, and return its exit code."""
     request_stop(process)
-    return wait_or_kill(process, time.monotonic() + grace_seconds, hurry)
+    return wait_or_kill(process, time.monotonic() + grace_seconds)
 
 
 def wait_or_kill(process: subprocess.Popen[bytes], until: float, hurry: threading.Event | None = None) -> int:

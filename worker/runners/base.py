@@ -162,12 +162,10 @@ class Stop(Protocol):
     @property
     def reason(self) -> str:
         """Return why the run must end (``cancelled``, ``expired``, ``shutdown``, ``fenced``), or an empty string."""
-        ...
 
     @property
     def lease_ends(self) -> float:
         """Return the ``time.monotonic()`` value at which this worker's lease ends. The agent must end earlier."""
-        ...
 
 
 #: Reason of a ``Stop`` whose run waits for an answer; its session is kept.
@@ -198,11 +196,12 @@ class Runner(Protocol):
     @property
     def name(self) -> str:
         """Return the name by which ``HELIX_MODELS`` refers to this runner."""
-        ...
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once and return its result after all processes of the run have ended. Must not raise."""
-        ...
+        """Run the agent once and return its result after all processes of the run have ended.
+
+        A failed agent is a verdict, never an exception.
+        """
 
 
 @runtime_checkable
@@ -211,7 +210,6 @@ class AdoptingRunner(Protocol):
 
     def adopt(self, order: Order) -> RunResult | None:
         """Return the result of an earlier complete run from its folder, or None if the agent must run again."""
-        ...
 
 
 class AsyncRunner(Protocol):
@@ -222,7 +220,6 @@ class AsyncRunner(Protocol):
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent once in the event loop, and return its result. Must not block the loop."""
-        ...
 
 
 #: A runner that has both methods runs in the event loop.

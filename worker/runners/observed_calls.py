@@ -156,13 +156,13 @@ class ObservedCalls:
         }
 
 
-def find_objection(observed: ObservedCalls, *, ends_by_tool: bool = False) -> str:
+def find_objection(observed: ObservedCalls) -> str:
     """Return why the observed calls contradict a complete run, or an empty string.
 
-    ``ends_by_tool``: the agent gives its answer by calling a tool.
+    Runs without observed calls are not contradicted.
     """
     call = observed.deciding_call
-    if call is None or call.end is ModelCallEnd.WELL or (ends_by_tool and call.end is ModelCallEnd.TOOL):
+    if call is None or call.end is ModelCallEnd.WELL:
         return ""
     return _describe_end(call, "its last model call")
 
@@ -187,7 +187,6 @@ def check_observed_calls(
     *,
     answer: str = "",
     every: bool = False,
-    ends_by_tool: bool = False,
     required: bool = False,
 ) -> Completion:
     """Return a run's verdict, corrected if the observed model calls contradict it.
@@ -206,7 +205,7 @@ def check_observed_calls(
         or completion.why in {IncompleteReason.BROKE_OFF, IncompleteReason.SILENT, IncompleteReason.IDLE}
     ):
         return completion
-    problem = find_objection(observed, ends_by_tool=ends_by_tool)
+    problem = find_objection(observed)
     if call is None and required and completion.verdict is Verdict.COMPLETE:
         problem = "the model proxy saw none of its model calls"
     if not problem and completion.verdict is Verdict.COMPLETE and (broken := observed.find_broken(answer, every=every)):

@@ -7,6 +7,7 @@ import contextlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import structlog
@@ -185,19 +186,20 @@ class AgentRun:
             control=control,
             use_up=self._use_up,
         )
+        stop: RunControl | Lease = self._lease
         async with contextlib.AsyncExitStack() as held:
             try:
                 if not is_equipment_loaded():
                     await self._parts.threads.do_file_work(load_equipment)
                 for equipment in load_equipment():
                     if equipped := equipment.equip_run(order, context):
-                        order = await held.enter_async_context(equipped)
+                        order, stop = await held.enter_async_context(equipped), control
             except SettingsError as error:
                 return config_error(str(error))
             except OSError as error:
                 return not_begun(str(error), host=False)
-            result = await self._run_runner(runner, order, emit, control)
-        return control.apply_to(result)
+            result = await self._run_runner(runner, order, emit, stop)
+        return result if stop is self._lease else control.apply_to(result)
 
     async def _run_runner(self, runner: AnyRunner, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent and return its result. A runner's exception or invalid value becomes an error result."""
@@ -242,7 +244,7 @@ class AgentRun:
         context = RunContext(
             turn=self._turn,
             settings=self._parts.settings,
-            policy=lambda: self._parts.policies.find_policy(self._turn),
+            policy=partial(self._parts.policies.find_policy, self._turn),
             use_up=self._use_up,
             at_end=self._at_end.callback,
         )
@@ -324,7 +326,7 @@ class AgentRun:
             directory=folders.locate_own_folder(settings, turn, attempt),
             agent_session=turn.agent_session,
             so_far=self._so_far,
-            rejected=_find_rejected_answer(turn, self._history),
+            rejected=_find_rejected_answer(turn, self._history) if self._history else "",
             model=name,
             option=option,
             locale=turn.request.locale,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from api_client.contract.settings import Settings
 from api_client.contract.settings.redaction import make_redactor
@@ -12,32 +11,18 @@ from api_client.contract.tasks import ChainTask
 from api_client.policies.stored_policies import StoredPolicies
 from api_client.turns.record.ledger import Ledger
 from worker.agents.model_availability import ModelAvailability
-from worker.enforcement.attempt import Attempt
-from worker.enforcement.repair import RepairResult
 from worker.runners.base import BuildRunner
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.machine_health import Host
 from worker.turns.loops.threads import Threads
 from worker.turns.run_admissions import RunAdmissions
 from worker.turns.session_files import SessionFiles, SharedFolder
-from worker.turns.validation_pool import ValidationCase
+from worker.turns.validation_pool import ValidationPool
 
 #: Publishes a turn's next task to Celery. Blocks.
 Announce = Callable[[ChainTask, str, str], object]
 #: Publishes a turn's next task to the worker process named in the last argument.
 Ring = Callable[[ChainTask, str, str, str], object]
-
-
-class AnswerValidator(Protocol):
-    """Interface of the pool that validates and repairs answers (``ValidationPool``); tests use a fake."""
-
-    def validate_answer(self, case: ValidationCase) -> Attempt:
-        """Validate a new answer and return the attempt. Raises ``ValidatorsUnavailable``."""
-        ...
-
-    def repair(self, case: ValidationCase) -> RepairResult:
-        """Repair a validated answer and return the result. Raises ``ValidatorsUnavailable``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +35,7 @@ class EngineParts:
     threads: Threads
     host: Host
     runners: BuildRunner
-    validation_pool: AnswerValidator
+    validation_pool: ValidationPool
     announce: Announce
     isolate: Announce
     #: Announces a turn that never ran, if the broker and the store are different servers.

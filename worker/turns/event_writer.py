@@ -6,7 +6,6 @@ Only one append is in flight; further events are joined meanwhile. The last even
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
 import structlog
 from redis.exceptions import RedisError
@@ -15,6 +14,7 @@ from api_client.contract.event_kinds import AttemptNote, AttemptOutput, AttemptR
 from api_client.contract.events import Body
 from api_client.contract.failpoints import pass_failpoint_async
 from api_client.turns.record.claim import LeaseClaim, LeaseLost
+from api_client.turns.record.ledger import Ledger
 from worker.runners.base import AgentEvent
 
 log = structlog.get_logger()
@@ -29,19 +29,11 @@ def _count_characters(events: list[Body]) -> int:
     return sum(len(body.text) for body in events if isinstance(body, AttemptOutput))
 
 
-class EventLog(Protocol):
-    """Interface for appending events to a turn's log, implemented by ``Ledger``."""
-
-    async def append_events(self, claim: LeaseClaim, events: list[Body]) -> None:
-        """Append events to the log of the claimed turn. Raises ``LeaseLost`` or ``RedisError``."""
-        ...
-
-
 class EventWriter:
     """Appends the events of one agent run to the turn's log, in order. Not thread-safe."""
 
-    def __init__(self, log_of_turn: EventLog, claim: LeaseClaim) -> None:
-        self._log = log_of_turn
+    def __init__(self, ledger: Ledger, claim: LeaseClaim) -> None:
+        self._ledger = ledger
         self._claim = claim
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Body] = []
@@ -109,7 +101,7 @@ class EventWriter:
                 while many > 1 and _count_characters(self._waiting[:many]) > _MOST:
                     many -= 1
                 batch, self._waiting = self._waiting[:many], self._waiting[many:]
-                await self._log.append_events(self._claim, batch)
+                await self._ledger.append_events(self._claim, batch)
                 await pass_failpoint_async("output.received")
         except (LeaseLost, RedisError) as error:
             # The commit will meet the same error and report it.

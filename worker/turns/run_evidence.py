@@ -9,7 +9,7 @@ from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.turn import Turn
 from api_client.contract.validator_names import BUILT_IN
 from api_client.contract.work import find_work
-from worker.enforcement.rules import RULES, ObservedRun, Rule
+from worker.enforcement.rules import RULES, ObservedRun
 from worker.runners.base import RunResult
 from worker.runners.claude.cli_launch import writable_paths
 from worker.turns import folders
@@ -23,7 +23,12 @@ async def collect_evidence(
 
     ``before`` is the record of the same attempt, if the run continued its text.
     """
-    rules = _find_collecting_rules(parts, turn) if find_work(turn.request).in_session else ()
+    try:
+        # Plain validators: no entry point is looked up.
+        kinds = parts.policies.find_rules(turn) - {*BUILT_IN} if find_work(turn.request).in_session else set()
+        rules = [rule for kind in sorted(kinds) if (rule := RULES.get(kind)) and rule.collects]
+    except ValueError:  # an installed rule cannot be imported: the validation reports it
+        return {}
     if not rules:
         return {}
     folder = folders.locate_own_folder(parts.settings, turn, attempt)
@@ -45,11 +50,3 @@ async def collect_evidence(
         return {kind: evidence for kind, evidence in found.items() if evidence}
 
     return await parts.threads.do_file_work(collect)
-
-
-def _find_collecting_rules(parts: EngineParts, turn: Turn) -> tuple[type[Rule], ...]:
-    try:
-        kinds = sorted(parts.policies.find_rules(turn) - {*BUILT_IN})  # plain validators: no entry point is looked up
-        return tuple(rule for kind in kinds if (rule := RULES.get(kind)) and rule.collects)
-    except ValueError:  # an installed rule cannot be imported: the validation reports it
-        return ()

@@ -108,9 +108,8 @@ class TurnService:
         """
         context = _TurnContext(slot_hold or SlotHold(Slots({})), report or NoTaskReport(), alone)
         await pass_failpoint_async("task.received")
-        if why := self.parts.host.sick or (
-            "it ends" if self.parts.ends() else ""
-        ):  # the message arrived before the process knew
+        # The message arrived before the process knew.
+        if why := self.parts.host.sick or ("it ends" if self.parts.ends() else ""):
             context.report.end_task(f"not here: {why}")
             await self.parts.threads.do_file_work(self.parts.announce, chain_task, turn_id, session_id)
             return

@@ -19,7 +19,6 @@ class SessionFiles(Protocol):
 
         Raises ``LeaseLost``, ``OSError`` or ``SessionFilesError``.
         """
-        ...
 
     async def save_files(self, lease: Lease, *, bounded: bool = True) -> str:
         """Save the session's folder. Return a reference to store with the transition, or an empty string.
@@ -27,11 +26,9 @@ class SessionFiles(Protocol):
         If ``bounded``, size limits apply, and the call waits for an unavailable store as long as the lease allows.
         Raises ``SessionFilesTooLarge``.
         """
-        ...
 
     def find_trouble(self) -> str:
         """Return why session files cannot be loaded or saved now, or an empty string. May block."""
-        ...
 
 
 class SharedFolder:

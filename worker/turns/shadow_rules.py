@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import structlog
 
+from api_client.contract.attempt_record import AttemptFacts
 from api_client.contract.counters import counter_field, model_label
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.policy import AppliedPolicy
+from api_client.contract.record import FieldChanges
 from api_client.contract.turn import Turn
-from api_client.turns.record.transition import attempt_facts
+from api_client.contract.usage import NOTHING_USED, Usage
+from api_client.turns.record.transition import Transition, attempt_facts
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.policy import demote_issues
-from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
 from worker.turns.engine_parts import EngineParts
-from worker.turns.shadow_check import ShadowCheck, ShadowResult
 from worker.turns.validation_pool import ValidationCase
 
 log = structlog.get_logger()
@@ -26,38 +27,50 @@ log = structlog.get_logger()
 SHADOW_SECONDS = 120.0
 
 
-class ShadowRules(ShadowCheck):
-    """Checks answers against a policy's shadow rules, whose verdicts are counted but never reject an answer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowFindings:
+    """The findings of shadow rules in an answer: facts for the turn's record, counters and costs."""
 
-    def applies_to(self, turn: Turn) -> bool:
-        applied = AppliedPolicy.from_request(turn.request)
-        return bool(applied and applied.shadow)
+    facts: FieldChanges[AttemptFacts]
+    counters: Mapping[str, int]
+    spent: Usage = NOTHING_USED
 
-    async def check_answer(
-        self, parts: EngineParts, turn: Turn, case: ValidationCase, attempt: Attempt, seconds_left: float
-    ) -> ShadowResult:
-        """Check an answer by the shadow rules, within two minutes and half of the time that the turn has left."""
-        applied = AppliedPolicy.from_request(turn.request)
-        names = applied.shadow if applied else ()
-        policy = replace(case.policy, order={}, caps={})
-        other = replace(case, text=attempt.answer, history=(), names=names, policy=policy, fresh=False)
-        try:
-            if other.bounded:
-                found = parts.validation_pool.validate_answer(other)
-            else:
-                async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
-                    found = await parts.threads.do_check(parts.validation_pool.validate_answer, other)
-        except Exception as error:  # errors of a shadow rule must not stop the turn
-            log.warning("shadow.failed", rules=names, error=f"{type(error).__name__}: {error}"[:200])
-            return summarise_findings(turn, names, (), NOTHING_SPENT)
-        return summarise_findings(turn, names, demote_issues(found.issues, policy), found.spent)
+    def add_to_transition(self, transition: Transition) -> Transition:
+        """Return a copy of the transition that also stores these findings."""
+        return replace(
+            transition, facts=transition.facts | self.facts, counters={**transition.counters, **self.counters}
+        )
 
 
-def summarise_findings(
-    turn: Turn, names: Sequence[str], issues: Sequence[ValidationIssue], spent: ValidationCost
-) -> ShadowResult:
-    """Return the counters, issues and costs of a check by shadow rules."""
+def list_shadow_rules(turn: Turn) -> tuple[str, ...]:
+    """Return the names of the shadow rules in the turn's policy."""
+    applied = AppliedPolicy.from_request(turn.request)
+    return applied.shadow if applied else ()
+
+
+async def check_shadow_rules(
+    parts: EngineParts, turn: Turn, case: ValidationCase, attempt: Attempt, seconds_left: float
+) -> ShadowFindings:
+    """Check an answer by the shadow rules, within two minutes and half of the time that the turn has left."""
+    names = list_shadow_rules(turn)
+    policy = replace(case.policy, order={}, caps={})
+    other = replace(case, text=attempt.answer, history=(), names=names, policy=policy, fresh=False)
+    try:
+        if other.bounded:
+            found = parts.validation_pool.validate_answer(other)
+        else:
+            async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
+                found = await parts.threads.do_check(parts.validation_pool.validate_answer, other)
+    except Exception as error:  # errors of a shadow rule must not stop the turn
+        log.warning("shadow.failed", rules=names, error=f"{type(error).__name__}: {error}"[:200])
+        return _summarise_findings(turn, names, (), NOTHING_USED)
+    return _summarise_findings(turn, names, demote_issues(found.issues, policy), found.spent)
+
+
+def _summarise_findings(
+    turn: Turn, names: Sequence[str], issues: Sequence[ValidationIssue], spent: Usage
+) -> ShadowFindings:
     rejecting = {issue.validator for issue in issues if issue.is_error}
     counted = {counter_field("shadow.judged", name, model_label(turn)): 1 for name in names}
     counted |= {counter_field("shadow.rejected", name, model_label(turn)): 1 for name in names if name in rejecting}
-    return ShadowResult(facts=attempt_facts(shadow=tuple(issues)), counters=counted, spent=spent)
+    return ShadowFindings(facts=attempt_facts(shadow=tuple(issues)), counters=counted, spent=spent)

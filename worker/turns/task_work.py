@@ -57,10 +57,12 @@ async def forget_recordings(parts: EngineParts, lease: Lease, following: LeaseCl
 
     ``following`` is the claim of the next task if that task runs in place. ``published``: the publication removed them.
     """
+    if published:
+        return
     claim = lease.claim
     ended = folders.find_recorded_attempts(parts.settings, claim, parts.runners, continued=lease.continued)
     alone = len(ended) == 1 and following is not None and tasks.runs_agent(following.chain_task.task)
-    if ended and not alone and not published:
+    if ended and not alone:
         await parts.threads.do_file_work(folders.forget_runs, parts.settings, claim.turn, ended)
 
 
@@ -91,10 +93,7 @@ async def _run_attempt(parts: EngineParts, lease: Lease, records: list[AttemptRe
         transient_retries=parts.settings.transient_retries,
         fallbacks=parts.settings.for_model(turn.request.model).fallbacks,
         strikes=parts.settings.strikes,
-        delays=Delays(
-            first=parts.settings.transient_delay_seconds,
-            left=lease.deadline - time.monotonic(),
-        ),
+        delays=Delays(first=parts.settings.transient_delay_seconds, left=lease.deadline - time.monotonic()),
     )
 
 

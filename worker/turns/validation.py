@@ -6,7 +6,6 @@ otherwise in threads and children.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from api_client.contract.failpoints import pass_failpoint_async
 from api_client.contract.session_files import SessionFilesError
 from api_client.contract.tasks import ChainTask
 from api_client.contract.turn import Turn
+from api_client.contract.usage import Usage
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.claim import ValidationHeldBack
 from api_client.turns.record.transition import Transition, is_freshly_ordered, to_policy_attempts
@@ -34,9 +34,9 @@ from worker.turns import folders, publisher
 from worker.turns.engine_parts import EngineParts
 from worker.turns.folders import AnswerFiles
 from worker.turns.leases.lease import Lease
-from worker.turns.shadow_check_registry import SHADOW_CHECKS
+from worker.turns.shadow_rules import check_shadow_rules, list_shadow_rules
 from worker.turns.transitions.after_validation import after_validation, fail_unvalidated
-from worker.turns.transitions.usage import Usage, charge_validation
+from worker.turns.transitions.usage import charge_validation
 from worker.turns.transitions.validated_run import ValidatedRun
 from worker.turns.validation_pool import ValidationCase, ValidatorsUnavailable
 
@@ -59,9 +59,7 @@ async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[Attem
             else await parts.threads.do_check(parts.validation_pool.validate_answer, case)
         )
         left = lease.deadline - time.monotonic()
-        beside = [
-            await each.check_answer(parts, turn, case, attempt, left) for each in SHADOW_CHECKS if each.applies_to(turn)
-        ]
+        shadow = await check_shadow_rules(parts, turn, case, attempt, left) if list_shadow_rules(turn) else None
     except ValidatorsUnavailable as error:
         return fail_unvalidated(chain_task, str(error))
     attempt = _add_file_issues(attempt, found, turn)
@@ -69,10 +67,9 @@ async def validate_answer(parts: EngineParts, lease: Lease, attempts: list[Attem
 
     def decide_transition() -> Transition:
         transition = _decide_transition(turn, chain_task, case, attempt, this)
-        spent = sum((each.spent for each in beside), attempt.spent)
-        return functools.reduce(
-            lambda joined, each: each.add_to_transition(joined), beside, charge_validation(turn, transition, spent)
-        )
+        if shadow is None:
+            return charge_validation(turn, transition, attempt.spent)
+        return shadow.add_to_transition(charge_validation(turn, transition, attempt.spent + shadow.spent))
 
     transition = decide_transition() if quick else await parts.threads.do_check(decide_transition)
     if transition.outcome is None or not transition.outcome.success:
@@ -91,7 +88,7 @@ async def validate_at_once(
     An accepted answer is published. Raises ``LeaseLost``.
     """
     turn = lease.claim.turn
-    if any(each.applies_to(turn) for each in SHADOW_CHECKS):
+    if list_shadow_rules(turn):
         return None
     await parts.policies.load_policy(turn)
     began = time.monotonic()
@@ -125,9 +122,8 @@ async def validate_at_once(
     except OSError as error:
         if not await parts.threads.do_file_work(parts.host.probe_now):
             raise
-        log.warning(
-            "answer.not_published", error=str(error)[:200]
-        )  # another machine validates and publishes the answer
+        # Another machine validates and publishes the answer.
+        log.warning("answer.not_published", error=str(error)[:200])
         return None
     return both
 

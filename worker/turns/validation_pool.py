@@ -109,9 +109,8 @@ def _build_case_validators(case: ValidationCase) -> tuple[ResponseValidator, ...
     by_name = _build_own_validators if set(case.rules) <= set(BUILT_IN) else build_validators
     try:
         if case.file is not None and any(is_rule_file(entry.rule) for entry in case.file.rules):
-            return build_rules(
-                case.file, case.names, root=case.root, locale=case.policy.locale
-            )  # their files may have changed
+            # Their files may have changed.
+            return build_rules(case.file, case.names, root=case.root, locale=case.policy.locale)
         if case.file is not None:
             return _build_file_validators(
                 _ValidatorRecipe(case.file.hash, case.names, case.root, case.policy.locale, case.file)
@@ -313,9 +312,8 @@ def _serve_cases(pipe: Connection, parent: int, memory_mb: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         return
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole process group; the worker decides when this child ends
+    # Ctrl-C reaches the whole process group; the worker decides when this child ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     provide_services()
     pipe.send(True)
     while True:

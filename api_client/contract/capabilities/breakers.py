@@ -5,9 +5,7 @@ from api_client.contract.pause_events import TurnPaused, TurnResumed
 from api_client.contract.word_tables import load_word_table
 
 MONITORS = {"pauses": "api_client.pauses.pause_monitor:PauseMonitor"}
-TOP_COMMANDS = {
-    "pause": ("Operation", "", "Keep turns of a model, queue, key or owner from starting."),
-}
+TOP_COMMANDS = {"pause": ("Operation", "", "Keep turns of a model, queue, key or owner from starting.")}
 COMMANDS = {
     "pause start": ("resources.pauses:start", "Keep turns from starting: all, or those of a model, queue, key, owner."),
     "pause end": ("resources.pauses:end", "End a pause, or close a model's breaker."),

@@ -18,6 +18,4 @@ COUNTERS = {
     ),
 }
 REACTIONS = {HANDED_ON: ("escalated", "handed on")}
-NOTIFICATION_KINDS = {
-    "inbox.waiting": "A turn waits for a person's decision.",
-}
+NOTIFICATION_KINDS = {"inbox.waiting": "A turn waits for a person's decision."}

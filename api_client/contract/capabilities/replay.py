@@ -13,7 +13,4 @@ COUNTERS = {
 }
 #: Its turns name the turn that they repeat.
 TURN_LABELS = {"replay_of": TurnLabel(span="helix.replay_of")}
-PLUGINS = {
-    "commands": {"policy.compare": "analysis", "policy.replay": "analysis"},
-    "exports": {"rejected": "analysis"},
-}
+PLUGINS = {"commands": {"policy.compare": "analysis", "policy.replay": "analysis"}, "exports": {"rejected": "analysis"}}

@@ -7,7 +7,7 @@ COUNTERS = {
         meaning="From asking an agent until its process takes the message: warm (kept), spare (started ahead) or cold.",
         labels=("start",),
         values=("warm", "spare", "cold"),
-    ),
+    )
 }
 FAILPOINTS = {
     "message.moved": "kept agent: the files of its message are moved, the marks are not",

@@ -141,23 +141,15 @@ class Agents(SettingsGroup):
         per_model=True,
     )
     limit_open_files: int = declare_constant(
-        4096, integer_parser(0, 10**6), "Files each process of an agent may have open; 0: as many as the worker."
+        4096, "Files each process of an agent may have open; 0: as many as the worker."
     )
     limit_tmp_mb: int = declare_constant(
-        1024,
-        integer_parser(0, 10**7),
-        "Size of a sandbox's /tmp, and of its /dev/shm, in MiB of memory; 0: half the machine's.",
+        1024, "Size of a sandbox's /tmp, and of its /dev/shm, in MiB of memory; 0: half the machine's."
     )
-    limit_processes: int = declare_constant(
-        1024, integer_parser(0, 10**6), "Processes and threads an agent may have, all together; 0: no limit."
-    )
+    limit_processes: int = declare_constant(1024, "Processes and threads an agent may have, all together; 0: no limit.")
     limit_folder_mb: int = declare_constant(
-        2048,
-        integer_parser(0, 10**7),
-        "What one run of an agent may write into its folder and its HOME, in MiB; 0: no limit.",
+        2048, "What one run of an agent may write into its folder and its HOME, in MiB; 0: no limit."
     )
     claude_permission_mode: str = declare_constant(
-        "acceptEdits",
-        choice_parser("acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"),
-        "What the CLI may do without asking; nobody is there to ask, so the rest is denied.",
+        "acceptEdits", "What the CLI may do without asking; nobody is there to ask, so the rest is denied."
     )

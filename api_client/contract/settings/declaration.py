@@ -26,10 +26,10 @@ def declare_setting(
     return _make_field(default, kind="setting", parse=parse, help=help_text, per_model=per_model, pairs=pairs, **shown)
 
 
-def declare_constant(default: Any, parse: Callable[[str], Any], help_text: str) -> Any:
+def declare_constant(default: Any, help_text: str) -> Any:
     """Declare a constant that only tests change, with the environment variable ``HELIX_CONSTANTS``."""
     apart = {"secret": False, "masked": False, "per_model": False}
-    return _make_field(default, kind="constant", parse=parse, help=help_text, **apart)
+    return _make_field(default, kind="constant", parse=type(default), help=help_text, **apart)
 
 
 def declare_file_value(default: Any) -> Any:

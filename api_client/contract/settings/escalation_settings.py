@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from api_client.contract.settings.declaration import declare_constant, declare_setting
 from api_client.contract.settings.model_blocks import ModelBlocks
-from api_client.contract.settings.setting_values import choice_parser, integer_parser, number_parser
+from api_client.contract.settings.setting_values import choice_parser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,21 +26,15 @@ class EscalationSettings(ModelBlocks):
         "Stage 2 of an escalation: suspend the turn in the inbox for a person to decide.",
         per_model=True,
     )
-    escalation_runs: int = declare_constant(
-        1, integer_parser(0, 10), "How often that model is run at most; 0: no stage 1."
-    )
+    escalation_runs: int = declare_constant(1, "How often that model is run at most; 0: no stage 1.")
     escalation_default: str = declare_constant(
-        "reject",
-        choice_parser("reject", "approve"),
-        "What is decided on a suspended turn when nobody does in time.",
+        "reject", "What is decided on a suspended turn when nobody does in time."
     )
     escalation_timeout_seconds: float = declare_constant(
-        86_400.0, number_parser(1, 2_592_000), "How long a turn waits in the inbox before the default is decided."
+        86_400.0, "How long a turn waits in the inbox before the default is decided."
     )
     suspended_seconds: float = declare_constant(
-        300.0,
-        number_parser(0, 86_400),
-        "How long a caller waits for a suspended turn; then it gets the error turn_suspended.",
+        300.0, "How long a caller waits for a suspended turn; then it gets the error turn_suspended."
     )
 
     def list_named_models(self) -> Iterator[tuple[str, str]]:

@@ -156,9 +156,8 @@ def merge_installation(environ: Mapping[str, str]) -> Mapping[str, str]:
     if any(environ.get(name) for name in STORES):
         return environ
     root = Path(environ.get("HELIX_ROOT") or ".").expanduser()
-    known = {
-        environment_name(each.name) for each in declared_fields(Settings, "setting")
-    }  # the installation may be of another release
+    # The installation may be of another release.
+    known = {environment_name(each.name) for each in declared_fields(Settings, "setting")}
     own = {name: value for name, value in environ.items() if value}
     return {
         name: value for name, value in _keep_texts(_read_run_file(root).get("settings")).items() if name in known

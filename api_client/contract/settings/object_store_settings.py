@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from api_client.contract.settings.declaration import SettingsGroup, declare_constant, declare_setting
-from api_client.contract.settings.setting_values import integer_parser, number_parser, parse_web_address
+from api_client.contract.settings.setting_values import parse_web_address
 
 
 def parse_bucket(value: str) -> str:
@@ -33,12 +33,10 @@ class ObjectStoreSettings(SettingsGroup):
         "", parse_web_address, "Address of its S3 service; none: that of AWS in its region."
     )
     files_max_bytes: int = declare_constant(
-        256 * 2**20,
-        integer_parser(2**20, 2**36),
-        "Largest session in the object store, in bytes; a turn beyond it fails.",
+        256 * 2**20, "Largest session in the object store, in bytes; a turn beyond it fails."
     )
     files_grace_seconds: float = declare_constant(
-        86_400.0, number_parser(0, 10**9), "How long `turns data gc` leaves what no session needs in the object store."
+        86_400.0, "How long `turns data gc` leaves what no session needs in the object store."
     )
 
     def find_problems(self) -> Iterator[str]:

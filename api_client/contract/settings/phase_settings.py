@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from api_client.contract.phase_checks import explain_bad_folder
 from api_client.contract.settings.declaration import SettingsGroup, declare_constant, declare_setting
-from api_client.contract.settings.setting_values import names, number_parser
+from api_client.contract.settings.setting_values import names
 
 
 def parse_grants(value: str) -> tuple[str, ...]:
@@ -35,9 +35,7 @@ class PhaseSettings(SettingsGroup):
     verifier_model: str = declare_setting(
         "", str, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."
     )
-    verifier_seconds: float = declare_constant(
-        300.0, number_parser(1, 3600), "A verifier that takes longer has not verified."
-    )
+    verifier_seconds: float = declare_constant(300.0, "A verifier that takes longer has not verified.")
 
     def list_named_models(self) -> Iterator[tuple[str, str]]:
         """Yield the name of each setting that refers to a model, together with the model."""

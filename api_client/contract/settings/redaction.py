@@ -57,9 +57,8 @@ def make_redactor(settings: Settings) -> Callable[[str], str]:
         if _BEGINNING.search(text):
             for look, kept in _LOOKS:
                 text = look.sub(kept, text)
-        return (
-            _ADDRESS.sub(r"\1" + MASK + "@", text) if "://" in text else text
-        )  # this pattern looks at every character
+        # This pattern looks at every character.
+        return _ADDRESS.sub(r"\1" + MASK + "@", text) if "://" in text else text
 
     return redact
 

@@ -8,11 +8,9 @@ from ipaddress import ip_network
 
 from api_client.contract.settings.declaration import SettingsGroup, declare_constant, declare_setting
 from api_client.contract.settings.setting_values import (
-    ROLES,
     choice_parser,
     integer_parser,
     names,
-    number_parser,
     parse_path,
     parse_web_address,
 )
@@ -32,14 +30,6 @@ def parse_keys(value: str) -> tuple[str, ...]:
     if any(not key.isprintable() or not set(' "{}[]').isdisjoint(key) for key in keys):
         raise ValueError("must look like key1,key2 on one line; what `turns keys` writes is HELIX_KEYS_FILE's")
     return keys
-
-
-def parse_roles(value: str) -> tuple[str, ...]:
-    """Parse comma-separated message roles, which must include ``user``."""
-    roles = names(value)
-    if "user" not in roles or not set(roles) <= set(ROLES):
-        raise ValueError(f"must name user, and otherwise any of {', '.join(ROLES)}")
-    return roles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,32 +75,25 @@ class RelaySettings(SettingsGroup):
     max_body_bytes: int = declare_setting(
         8 * 2**20, integer_parser(1024, 2**30), "Largest request body the relay reads."
     )
-    ping_seconds: float = declare_constant(
-        10.0, number_parser(0.05, 300), "Longest silence on a stream before a keep-alive."
-    )
+    ping_seconds: float = declare_constant(10.0, "Longest silence on a stream before a keep-alive.")
     stuck_reader_seconds: float = declare_constant(
-        60.0,
-        number_parser(0, 86_400),
-        "A reader of the relay that takes nothing for this long is dropped (Linux); 0: never.",
+        60.0, "A reader of the relay that takes nothing for this long is dropped (Linux); 0: never."
     )
     rejoin_seconds: float = declare_constant(
-        900.0, number_parser(0, 86_400), "A finished answer nobody received is given to a Regenerate for this long."
+        900.0, "A finished answer nobody received is given to a Regenerate for this long."
     )
     max_connections: int = declare_constant(
-        4_096, integer_parser(1, 10**6), "Connections a relay serves at once; one more gets 503 and is closed."
+        4_096, "Connections a relay serves at once; one more gets 503 and is closed."
     )
     max_unfinished: int = declare_constant(
-        10_000, integer_parser(0, 10**7), "Unfinished turns with which the relay takes in no more: 429 queue_full."
+        10_000, "Unfinished turns with which the relay takes in no more: 429 queue_full."
     )
     stop_grace_seconds: float = declare_constant(
-        20.0, number_parser(0, 86_400), "A turn whose Open WebUI reader left is cancelled after this long; 0: never."
+        20.0, "A turn whose Open WebUI reader left is cancelled after this long; 0: never."
     )
-    link_seconds: float = declare_constant(
-        604_800.0, number_parser(60, 31_536_000), "How long a link to a turn's file holds, for whoever has it."
-    )
-    max_messages: int = declare_constant(2_000, integer_parser(1, 10**5), "Messages a conversation may have.")
-    max_message_chars: int = declare_constant(2**20, integer_parser(1, 2**24), "Characters one message may have.")
-    roles: tuple[str, ...] = declare_constant(ROLES, parse_roles, "Roles a message may have.")
+    link_seconds: float = declare_constant(604_800.0, "How long a link to a turn's file holds, for whoever has it.")
+    max_messages: int = declare_constant(2_000, "Messages a conversation may have.")
+    max_message_chars: int = declare_constant(2**20, "Characters one message may have.")
 
     def find_problems(self) -> Iterator[str]:
         """Yield a message for API keys that are listed both for a single caller and for several users."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api_client.contract.settings.declaration import SettingsGroup, declare_constant, declare_setting
-from api_client.contract.settings.setting_values import choice_parser, integer_parser
+from api_client.contract.settings.setting_values import choice_parser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,5 @@ class ReplicaSettings(SettingsGroup):
         "What a submit and a shown end wait for: power: the disk; replicated: a replica, as for Sentinel.",
     )
     replicas: int = declare_constant(
-        1,
-        integer_parser(1, 100),
-        "With replicated: how many replicas have a turn before it is acknowledged, its end before it is shown.",
+        1, "With replicated: how many replicas have a turn before it is acknowledged, its end before it is shown."
     )

@@ -54,17 +54,15 @@ class Storage(SettingsGroup):
         7 * 86_400.0, number_parser(60, 10**9), "How long a finished turn stays readable."
     )
     store_wait_seconds: float = declare_constant(
-        30.0, number_parser(0, 3600), "How long a start waits for a store or broker that does not answer."
+        30.0, "How long a start waits for a store or broker that does not answer."
     )
     minute_metrics_seconds: float = declare_constant(
-        2 * 86_400.0, number_parser(3600, 10**9), "How long counters by the minute are kept; then hours answer."
+        2 * 86_400.0, "How long counters by the minute are kept; then hours answer."
     )
     hour_metrics_seconds: float = declare_constant(
-        40 * 86_400.0, number_parser(86_400, 10**9), "How long counters by the hour are kept; then days answer."
+        40 * 86_400.0, "How long counters by the hour are kept; then days answer."
     )
-    day_metrics_seconds: float = declare_constant(
-        400 * 86_400.0, number_parser(86_400, 10**9), "How long counters by the day are kept."
-    )
+    day_metrics_seconds: float = declare_constant(400 * 86_400.0, "How long counters by the day are kept.")
 
     def find_problems(self) -> Iterator[str]:
         """Yield messages about the addresses of broker and store, such as a missing password."""

@@ -90,10 +90,7 @@ def _read_arguments(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-_OAUTH: dict[str, Kind] = {
-    "issuer": lambda value: parse_web_address(_read_text(value)),
-    "client_id": _read_text,
-}
+_OAUTH: dict[str, Kind] = {"issuer": lambda value: parse_web_address(_read_text(value)), "client_id": _read_text}
 _RULE: dict[str, Kind] = {
     "tool": _read_text,
     "do": choice_kind(REACTIONS),

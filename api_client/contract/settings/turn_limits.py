@@ -11,5 +11,4 @@ TURN_LIMITS = ("max_attempts", "deadline_seconds", "token_limit", "cost_limit_us
 
 def limit_turn(settings: object, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return all limits of a turn by name, taken from ``wanted`` or else from the settings."""
-    given = {name: wanted.get(name) for name in TURN_LIMITS}
-    return {name: getattr(settings, name) if value is None else value for name, value in given.items()}
+    return {name: getattr(settings, name) if (value := wanted.get(name)) is None else value for name in TURN_LIMITS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api_client.contract.settings.declaration import SettingsGroup, declare_constant, declare_setting
-from api_client.contract.settings.setting_values import integer_parser, number_parser
+from api_client.contract.settings.setting_values import number_parser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,17 +17,11 @@ class WarmAgentSettings(SettingsGroup):
         number_parser(0, 86_400),
         "How long an idle Claude CLI is kept for its session's next message (docs/claude-cli.md); 0: never.",
     )
-    claude_warm_processes: int = declare_constant(
-        16, integer_parser(1, 1000), "How many are kept in each worker process."
-    )
-    claude_warm_per_owner: int = declare_constant(2, integer_parser(1, 1000), "How many of these for one owner.")
+    claude_warm_processes: int = declare_constant(16, "How many are kept in each worker process.")
+    claude_warm_per_owner: int = declare_constant(2, "How many of these for one owner.")
     claude_warm_mb: int = declare_constant(
-        1024,
-        integer_parser(0, 10**7),
-        "MiB that kept CLIs of a worker process may hold together (the oldest end first); 0: any amount.",
+        1024, "MiB that kept CLIs of a worker process may hold together (the oldest end first); 0: any amount."
     )
     claude_spares: int = declare_constant(
-        1,
-        integer_parser(0, 64),
-        "How many CLIs a worker process starts ahead, while new sessions come; 0: none.",
+        1, "How many CLIs a worker process starts ahead, while new sessions come; 0: none."
     )

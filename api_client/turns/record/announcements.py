@@ -56,9 +56,8 @@ def find_announcement(turn_id: str, score: float, record: Mapping[str, str], ann
         return None
     times = int(record.get("announced") or 1)
     at = int(record.get("announced_at") or 0) if times == 0 else int(score) - announce_ms * 2 ** min(times - 1, 6)
-    queue = choose_queue(
-        chain_task, preferred=int(record.get("delivery") or 0) > 0
-    )  # turns that never ran come from the fair queue
+    # Turns that never ran come from the fair queue.
+    queue = choose_queue(chain_task, preferred=int(record.get("delivery") or 0) > 0)
     return AnnouncedTurn(turn_id=turn_id, score=score, at=at, queue=queue, deadline_at=deadline_at)
 
 

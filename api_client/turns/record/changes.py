@@ -259,9 +259,8 @@ class TurnCommands:
         try:
             return (yield command)
         except LeaseLost:
-            if not (
-                yield self.has_turn(claim.turn.turn_id)
-            ):  # the turn was dropped meanwhile, so its texts would never be removed
+            # The turn was dropped meanwhile, so its texts would never be removed.
+            if not (yield self.has_turn(claim.turn.turn_id)):
                 yield Command(_ignore_reply, ("HDEL", command.ahead[1], *command.ahead[2::2]))
             raise
 
@@ -294,16 +293,11 @@ class TurnCommands:
 
         return self._build_command("reap", turn_id, session_id, read, {"may_take": int(may_take)})
 
-    def queue_turn(
-        self, turn_id: str, session_id: str, message: str, channel: str, event: str, since: float
-    ) -> Command[str]:
+    def queue_turn(self, turn_id: str, session_id: str, values: dict[str, Word]) -> Command[str]:
         """Build the command that puts a turn's first run into the fair queue. Its result is a word of ``enqueue.lua``.
 
-        After ``begun`` the caller announces the task. ``message``, ``channel`` and ``event`` are empty if the store
-        does not hold the queues. ``since`` is when the session's preceding turn was created (epoch seconds), or 0.
+        After ``begun`` the caller announces the task. ``values`` are made by ``build_enqueue_arguments``.
         """
-        values: dict[str, Word] = {"message": message, "channel": channel, "event": event}
-        values["since"] = int(since * 1000)
         return self._build_command("enqueue", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
 
     def release_turns(self, behind: str = "", ended: Sequence[str] = ()) -> Command[ReleaseReply]:

@@ -20,6 +20,11 @@ AHEAD_BYTES = 65_536
 _OF = "~"
 #: This many characters never exceed SHORT_BYTES; most texts are shorter.
 _SURELY_SHORT = SHORT_BYTES // 4
+#: Fields of a transition that are JSON as they are.
+_PLAIN = (
+    *("attempt", "counters", "end_counters", "run_ended", "validated", "validation_ms"),
+    *("service", "service_reason", "service_wait_ms"),
+)
 
 
 @checked_frozen(slots=True, kw_only=True)
@@ -84,12 +89,9 @@ class EncodedTransition:
     def to_dict(self) -> dict[str, Any]:
         """Return a final transition, without its events, as a JSON-ready dictionary."""
         transition, answer = self.transition, self.transition.answer
-        return {
-            "attempt": transition.attempt,
+        return {name: getattr(transition, name) for name in _PLAIN} | {
             "fields": self.texts.fields,
             "facts": self.facts,
-            "counters": transition.counters,
-            "end_counters": transition.end_counters,
             "outcome": transition.outcome.value if transition.outcome else "",
             "answer": {
                 "response": self.response,
@@ -99,12 +101,6 @@ class EncodedTransition:
                 "step_source": answer.step_source,
                 "error": error_to_dict(answer.error),
             },
-            "run_ended": transition.run_ended,
-            "validated": transition.validated,
-            "validation_ms": transition.validation_ms,
-            "service": transition.service,
-            "service_reason": transition.service_reason,
-            "service_wait_ms": transition.service_wait_ms,
         }
 
 
@@ -167,12 +163,10 @@ def decode_transition(data: Mapping[str, Any], events: list[Body], stored: Mappi
     _, _, place = answer.get("response_in", "").partition(":")
     error = json.loads(answer["error"]) if isinstance(answer["error"], str) else answer["error"]
     return Transition(
-        attempt=int(data["attempt"]),
+        **{name: data[name] for name in _PLAIN},
         fields=FieldChanges.from_texts(Progress, data["fields"]),
         facts=FieldChanges.from_texts(AttemptFacts, facts),
         events=events,
-        counters=data["counters"],
-        end_counters=data["end_counters"],
         outcome=Outcome(data["outcome"]),
         answer=Answer(
             response=texts.get(place, "") if place else answer["response"],
@@ -180,12 +174,6 @@ def decode_transition(data: Mapping[str, Any], events: list[Body], stored: Mappi
             step_source=answer["step_source"],
             error=TurnError.from_dict(error),
         ),
-        run_ended=data["run_ended"],
-        validated=data["validated"],
-        validation_ms=data["validation_ms"],
-        service=data["service"],
-        service_reason=data["service_reason"],
-        service_wait_ms=data["service_wait_ms"],
     )
 
 

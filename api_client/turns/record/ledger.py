@@ -13,7 +13,7 @@ from redis.exceptions import BusyLoadingError, NoScriptError, OutOfMemoryError, 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.broker.celery_message import MessageStamp, build_announcement
+from api_client.broker.celery_message import build_enqueue_arguments
 from api_client.contract.keys import Keys, keys_for_turn, session_digest
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import ChainTask, UnknownTask
@@ -240,11 +240,8 @@ class Ledger:
 
     async def queue_turn(self, turn_id: str, session_id: str, chain_task: ChainTask, since: float = 0.0) -> str:
         """Put a turn's first run into the fair queue, which alternates between owners."""
-        pushed = ("", "", "")
-        if self._settings.has_queues:
-            made = build_announcement(self._settings, chain_task, turn_id, session_id, MessageStamp())
-            pushed = made.message, made.channel, made.event
-        return await self._send_command(self._changes.queue_turn(turn_id, session_id, *pushed, since))
+        values = build_enqueue_arguments(self._settings, chain_task, turn_id, session_id, since)
+        return await self._send_command(self._changes.queue_turn(turn_id, session_id, values))
 
     async def find_ended(self, places: Sequence[str]) -> list[str]:
         """Return the given slots whose turns have ended or no longer exist."""

@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 
 from api_client.contract.answer_format import RESPONSE_FORMAT, AnswerFormat
 from api_client.contract.settings import Settings
+from api_client.contract.settings.setting_values import ROLES
 from api_client.contract.settings.turn_limits import limit_turn
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
 from api_client.contract.validator_names import requestable_validators
@@ -181,7 +182,7 @@ def _conversation_rules(
     wished: AnswerBody, settings: Settings, model: str, locale: str, page: bool
 ) -> ConversationRules:
     return ConversationRules(
-        settings.roles,
+        ROLES,
         settings.max_messages,
         settings.max_message_chars,
         text_types=wished.TEXT_TYPES,

@@ -10,10 +10,7 @@ from api_client.overview import read_overview
 from api_client.web.errors import ApiError
 from api_client.web.pages.chart import chart_cost, chart_outcomes, chart_rejection_rate
 from api_client.web.pages.rendering import page_router, redirect, render_for_visitor
-from api_client.web.pages.visitor import (
-    CurrentOverseer,
-    CurrentVisitor,
-)
+from api_client.web.pages.visitor import CurrentOverseer, CurrentVisitor
 from api_client.web.relay.relay import CurrentRelay
 
 _ROWS = 8

@@ -57,9 +57,8 @@ class Draft:
                 return self._restart()
             case event_kinds.AttemptStarted() | event_kinds.AttemptReset():
                 return self._restart()
-            case event_kinds.AttemptLost(during=during) if (
-                during != "validating"
-            ):  # losing a validator does not affect the text
+            # Losing a validator does not affect the text.
+            case event_kinds.AttemptLost(during=during) if during != "validating":
                 return self._restart()
             case event_kinds.TurnFinished() as end if end.success:
                 return self._settle_text(self._reply.format_answer(end.response, read_spans(end.markers, end.response)))

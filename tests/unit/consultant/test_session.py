@@ -316,8 +316,8 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
     render = template.render_rules
 
-    def counted(**options: Any) -> str:
-        texts.append(render(**options))
+    def counted(*given: Any) -> str:
+        texts.append(render(*given))
         return texts[-1]
 
     monkeypatch.setattr(session, "render_rules", counted)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from api_client.contract.usage import Usage
 from tests.support import alive, wait_for
 from tests.unit.enforcement.samples import ADR, header_with
 from tests.unit.enforcement.test_response_enforcer import Runner as TextRunner
@@ -32,7 +33,7 @@ from worker.enforcement import (
 )
 from worker.enforcement.rules import LengthRule, RegexRule
 from worker.enforcement.validator_process import MOST_CHARACTERS, isolate_validators, lift_memory_limit, limit_memory
-from worker.enforcement.validators.services import CostMeter, ValidationCost, record_cost
+from worker.enforcement.validators.services import CostMeter, record_cost
 
 MEMORY_MB = 64
 MARKER = "<!-- STEP: done -->"
@@ -218,7 +219,7 @@ def test_what_cannot_come_back_from_a_child_is_an_issue_of_its_rule() -> None:
 def test_what_a_rule_uses_of_models_in_its_child_is_counted() -> None:
     with (
         CostMeter() as counted,
-        isolate_validators([Faulty(lambda: record_cost(ValidationCost(input_tokens=7)))]) as guarded,
+        isolate_validators([Faulty(lambda: record_cost(Usage(input_tokens=7)))]) as guarded,
     ):
         run_validators("x", guarded)
     assert counted.spent.input_tokens == 7
@@ -226,11 +227,11 @@ def test_what_a_rule_uses_of_models_in_its_child_is_counted() -> None:
 
 def test_an_outer_count_counts_what_an_inner_one_does() -> None:
     with CostMeter() as outer:
-        record_cost(ValidationCost(input_tokens=1))
+        record_cost(Usage(input_tokens=1))
         with CostMeter() as inner:
-            record_cost(ValidationCost(input_tokens=2))
-        record_cost(ValidationCost(input_tokens=4))
-    record_cost(ValidationCost(input_tokens=8))
+            record_cost(Usage(input_tokens=2))
+        record_cost(Usage(input_tokens=4))
+    record_cost(Usage(input_tokens=8))
     assert (inner.spent.input_tokens, outer.spent.input_tokens) == (2, 7)
 
 

@@ -84,11 +84,6 @@ def test_a_title_or_a_summary_beside_the_agents_loop_does_not_decide() -> None:
     )
 
 
-def test_an_answer_given_by_a_tool_call_is_an_end_where_the_agent_says_that_it_ends_so() -> None:
-    assert find_objection(seen(call(ModelCallEnd.TOOL)), ends_by_tool=True) == ""
-    assert find_objection(seen(call(ModelCallEnd.CUT)), ends_by_tool=True) != ""
-
-
 def test_an_agent_that_passed_the_door_by_is_not_certifiable_and_believed_only_where_nobody_requires_more() -> None:
     assert check_observed_calls(_COMPLETE, seen()) is _COMPLETE
     assert check_observed_calls(_COMPLETE, None) is _COMPLETE

@@ -190,11 +190,11 @@ def test_a_token_that_is_not_right_names_nobody(bad: str) -> None:
 
 
 async def test_limits_of_a_conversation_are_settings(turns: FakeTurns) -> None:
-    strict: dict[str, Any] = {"max_messages": 2, "max_message_chars": 5, "roles": ("user", "assistant", "system")}
+    strict: dict[str, Any] = {"max_messages": 2, "max_message_chars": 5}
     bad = {
         "too_many_messages": [{"role": "user", "content": "a"}] * 3,
         "content_too_long": [{"role": "user", "content": "123456"}],
-        "invalid_value": [{"role": "tool", "content": "a"}, {"role": "user", "content": "a"}],
+        "invalid_value": [{"role": "critic", "content": "a"}, {"role": "user", "content": "a"}],
     }
     async with caller(app_with(turns, **strict)) as http:
         for code, messages in bad.items():

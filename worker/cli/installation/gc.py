@@ -69,9 +69,8 @@ def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: fl
     else:
         _print_report(report)
     if not dry_run:
-        run_with_client(
-            lambda client: client.store.store_fact(GC_AT, str(int(time.time())))
-        )  # an alert reports if this time gets old
+        # An alert reports if this time gets old.
+        run_with_client(lambda client: client.store.store_fact(GC_AT, str(int(time.time()))))
     if report["folders"]["problems"] or report.get("objects", {}).get("problems"):
         raise click.exceptions.Exit(NO)
 

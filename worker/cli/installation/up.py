@@ -123,8 +123,7 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
         try:
             with blame_store(settings) if named else contextlib.nullcontext():
                 supervisor.run(
-                    lambda: _print_addresses(installation, state, as_json),
-                    lambda: announce_stop(installation.settings),
+                    lambda: _print_addresses(installation, state, as_json), lambda: announce_stop(installation.settings)
                 )
         finally:
             (state / RUN_FILE).unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from api_client.contract.reasoning import remove_reasoning
+from api_client.contract.reasoning import TAG, remove_reasoning
 from api_client.contract.word_tables import load_word_table
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.outline import BOM, lines_in_spans, may_hold_fences, parse_outline
@@ -33,6 +33,7 @@ _BARE_VALUE = re.compile(r"(?P<key>[ ]*(?:-[ ]+)?(?:[A-Za-z_][\w.-]{0,60}:[ \t]+
 _BLOCK_SCALAR = re.compile(r":[ \t]+[|>][+-]?\d?[ \t]*$", re.MULTILINE)
 _PAIRS = {"[": "]", "{": "}"}
 _HEADER_RULE = "---"
+_RULE_LINE = re.compile(rf"^{_HEADER_RULE}", re.MULTILINE)
 _MAX_HEADER = 400
 #: Most rounds of edits: an edit may make room for another one.
 _MOST_ROUNDS = 8
@@ -69,7 +70,9 @@ def normalise_answer(text: str) -> NormalisedText:
     now = text
     for _ in range(_MOST_ROUNDS):
         before = now
-        for name, edit in _EDITS.items():
+        for name, (sign, edit) in _EDITS.items():
+            if not sign.search(now):
+                continue
             after, count = edit(now)
             if after != now:
                 done[name] += count
@@ -201,8 +204,6 @@ def _count_fields(yaml_text: str) -> int:
 
 
 def _remove_last_header(text: str) -> tuple[str, int]:
-    if not text.lstrip().startswith(_HEADER_RULE):
-        return text, 0
     body = strip_marker(text).rstrip()
     lines = body.split("\n")
     first = _next_filled_line(lines, 0)
@@ -264,8 +265,6 @@ def _is_yaml(line: str) -> bool:
 
 
 def _fix_heading_blanks(text: str) -> tuple[str, int]:
-    if not any(blank in text for blank in _HARD_BLANKS):
-        return text, 0
     lines = text.split("\n")
     hard = {
         number: line for number, line in enumerate(lines) if _HEADING.match(line) and line != line.translate(_BLANKS)
@@ -276,17 +275,17 @@ def _fix_heading_blanks(text: str) -> tuple[str, int]:
     return "\n".join(lines), len(hard.keys() - code)
 
 
-#: Edits by name, in the order in which they are tried.
-_EDITS: dict[str, Callable[[str], tuple[str, int]]] = {
-    "byte_order_mark": _remove_bom,
-    "line_ends": _plain_line_ends,
-    REASONING: _remove_closed_reasoning,
-    UNCLOSED: _remove_unclosed_reasoning,
-    "heading_blanks": _fix_heading_blanks,
-    FENCE: _remove_fence,
-    "header_fence": _unfence_header,
-    "header_twice": _merge_headers,
-    "header_at_end": _remove_last_header,
-    "title_twice": _remove_second_title,
-    "yaml_quotes": _quote_values,
+#: Edits by name, in the order in which they are tried, each with a sign that every text has that it changes.
+_EDITS: dict[str, tuple[re.Pattern[str], Callable[[str], tuple[str, int]]]] = {
+    "byte_order_mark": (re.compile(rf"\A{BOM}"), _remove_bom),
+    "line_ends": (_LINE_END, _plain_line_ends),
+    REASONING: (TAG, _remove_closed_reasoning),
+    UNCLOSED: (TAG, _remove_unclosed_reasoning),
+    "heading_blanks": (re.compile(f"[{_HARD_BLANKS}]"), _fix_heading_blanks),
+    FENCE: (_FENCE, _remove_fence),
+    "header_fence": (_FENCE, _unfence_header),
+    "header_twice": (_RULE_LINE, _merge_headers),
+    "header_at_end": (_RULE_LINE, _remove_last_header),
+    "title_twice": (re.compile(r"^# ", re.MULTILINE), _remove_second_title),
+    "yaml_quotes": (_RULE_LINE, _quote_values),
 }

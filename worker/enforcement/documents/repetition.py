@@ -12,7 +12,9 @@ from worker.enforcement.documents.outline import lines_in_spans
 _WINDOW = 8
 #: Shortest text measured, in words, and the share that ordinary texts repeat at most, in per cent.
 MIN_WORDS, MOST_PERCENT = 100, 60
-#: A loop is the same words five times in a row, if that makes 150 words or more.
+#: Texts with fewer characters may have too few words.
+_SHORT = 10 * MIN_WORDS
+#: The same words five times in a row are a loop, if that makes 150 words or more, however long the rest is.
 _LOOP_WORDS, _LOOP_TIMES = 150, 5
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U0001f300-\U0001faff]|\w{1,40}")
 #: The number of a list's item.
@@ -67,5 +69,7 @@ def measure_repetition(text: str) -> Repetition:
 
 def repeated_percent(text: str) -> int:
     """Return the repeated share of a text in per cent, or 0 if the share is normal."""
+    if len(text) < _SHORT and len(_WORD.findall(text)) < MIN_WORDS:  # most answers need no outline for this
+        return 0
     found = measure_repetition(text)
     return round(100 * found.share) if found.exceeds(MOST_PERCENT) else 0

@@ -209,7 +209,7 @@ def may_end_in_remark(body: str, answer: str) -> bool:
     """
     before, _, last = body.rpartition("\n\n")
     last = last.strip()
-    if not before.strip() or not _is_short_paragraph(last):
+    if not before.strip() or not ("\n" not in last and len(last) <= _MAX_REMARK and bool(_PROSE.match(last))):
         return False
     if _drop_last_rules(before) != before.rstrip() or _SPEAKS.search(last):
         return True
@@ -219,10 +219,6 @@ def may_end_in_remark(body: str, answer: str) -> bool:
         return False
     about = {word.casefold() for word in _WORD.findall(_ABOUT_REPLY.sub(" ", last))}
     return about.isdisjoint(map(str.casefold, _WORD.findall(f"{before}\n{answer}")))
-
-
-def _is_short_paragraph(text: str) -> bool:
-    return "\n" not in text and len(text) <= _MAX_REMARK and bool(_PROSE.match(text))
 
 
 def _drop_last_rules(text: str) -> str:

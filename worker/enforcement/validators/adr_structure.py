@@ -121,9 +121,8 @@ class _AdrChecker:
                 line, title = adr.line_of(found[0].line), plain_title(found[0].title)
                 yield self._make_issue("EMPTY_ADR_SECTION", line, section_part(title), section=title)
             elif name == CRITERIA:
-                hidden = lines_in_spans(
-                    adr.out.fenced, adr.out.indented, adr.out.quotes
-                )  # criteria inside these do not count
+                # Criteria inside these do not count.
+                hidden = lines_in_spans(adr.out.fenced, adr.out.indented, adr.out.quotes)
                 shown = (each for part in found for each in visible_lines(adr.out, part.line + 1, part.end))
                 count = sum(
                     1

@@ -60,9 +60,8 @@ class FileExistenceValidator(ResponseValidator):
                 issues.append(make_issue("TOO_MANY_ADRS", locale, file=text.file, count=MAX_ADRS))
                 continue
             for adr in adrs:
-                root = root or Root.from_path(
-                    self.helix_root
-                )  # accesses the file system: not for an answer without an ADR
+                # Accesses the file system: not for an answer without an ADR.
+                root = root or Root.from_path(self.helix_root)
                 part = YAML_HEADER if adr.error is not None else field_part(FILES)
                 part = part if len(adrs) == 1 and adr.offset >= 0 else ""
                 issues += _check_files(root, adr, partial(_file_issue, adr, locale, text.file, part))

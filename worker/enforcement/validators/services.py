@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
+from api_client.contract.usage import NOTHING_USED, Usage
+
 
 class CannotRun(Exception):
     """Raised if a program or model gives no verdict, for example because it did not start."""
@@ -46,33 +48,11 @@ class ModelPrompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationCost:
-    """The tokens and US dollars that rules spent on asking models."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float = 0.0
-
-    def __bool__(self) -> bool:
-        return bool(self.input_tokens or self.output_tokens or self.cost_usd)
-
-    def __add__(self, other: ValidationCost) -> ValidationCost:
-        return ValidationCost(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cost_usd=self.cost_usd + other.cost_usd,
-        )
-
-
-NOTHING_SPENT = ValidationCost()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
     """The answer of a model to a prompt, with the cost of the answer."""
 
     text: str
-    spent: ValidationCost = NOTHING_SPENT
+    spent: Usage = NOTHING_USED
 
 
 class RuleServices(Protocol):
@@ -112,7 +92,7 @@ class CostMeter:
     """Context manager that adds up the cost of model calls within the block."""
 
     def __init__(self) -> None:
-        self.spent = NOTHING_SPENT
+        self.spent = NOTHING_USED
         self._outer: CostMeter | None = None
 
     def __enter__(self) -> Self:
@@ -126,7 +106,7 @@ class CostMeter:
             self._outer.spent += self.spent
 
 
-def record_cost(spent: ValidationCost) -> None:
+def record_cost(spent: Usage) -> None:
     """Add the cost of asking a model to the active meter, if there is one."""
     if (counting := _counting.get()) is not None:
         counting.spent += spent

@@ -99,9 +99,8 @@ class _RestorePaths:
 
     @contextlib.contextmanager
     def open_folder(self, place: Path) -> Iterator[int]:
-        base = (
-            self.settings.root if place.is_relative_to(self.settings.root) else place
-        )  # the file of keys may be elsewhere
+        # The file of keys may be elsewhere.
+        base = self.settings.root if place.is_relative_to(self.settings.root) else place
         base.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -82,12 +82,7 @@ def _save_files(archive: ArchiveWriter, settings: Settings, wanted: BackupParts)
         save_file(archive, settings.keys_path, KEYS)
     odd = 0
     if (state := root / STATE_DIR).is_dir():
-        odd += save_folder(
-            archive,
-            state,
-            STATE,
-            lambda path: _is_left_out(settings, path),
-        )
+        odd += save_folder(archive, state, STATE, lambda path: _is_left_out(settings, path))
     if (projects := root / "projects").is_dir():
         odd += save_folder(archive, projects, f"{ROOT}/projects", _is_temporary)
     for directory in sorted(set(wanted.phase_directories)):

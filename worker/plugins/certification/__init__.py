@@ -4,5 +4,5 @@ COMMANDS = {
     "worker.certify": (
         "worker.plugins.certification.certify_command:certify_runner",
         "Drive a runner's real program through good and bad endings; say what its word is worth.",
-    ),
+    )
 }

@@ -13,7 +13,7 @@ COMMANDS = {
     "notifications": (
         "worker.plugins.notifications.notification_commands:notifications",
         "List, resend, drop and test notifications.",
-    ),
+    )
 }
 
 

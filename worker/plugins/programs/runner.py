@@ -47,40 +47,32 @@ class OutputReader(Protocol):
     @property
     def text(self) -> str:
         """Return the answer that the agent has written so far."""
-        ...
 
     @property
     def usage(self) -> Mapping[str, Any]:
         """Return the tokens and cost that the agent reported, in the form of ``RunResult.usage``."""
-        ...
 
     @property
     def session(self) -> str:
         """Return the agent's own name for its session, or an empty string."""
-        ...
 
     @property
     def tool_calls(self) -> ToolCallLog | None:
         """Return the log of the agent's tool calls, or None if the agent reports none."""
-        ...
 
     @property
     def finished(self) -> bool:
         """Return True if the agent has reported its end. A process that hangs afterwards may be killed."""
-        ...
 
     @property
     def reported_facts(self) -> Mapping[str, Any]:
         """Return what the agent reported about itself, as JSON-ready evidence for the verdict."""
-        ...
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
         """Read a line of the agent's output and return the events to show. Raises ``AnswerTooLong``."""
-        ...
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
         """Judge from the agent's reports whether the run was complete. May read the agent's folder."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

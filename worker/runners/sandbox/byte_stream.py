@@ -34,8 +34,8 @@ class ByteStream(asyncio.BufferedProtocol):
         #: The stream that feeds this one; it pauses while this side's peer accepts no data.
         self.source: ByteStream | None = None
 
-    async def read_piece(self, size: int = _PIECE) -> bytes:
-        """Return up to ``size`` bytes of received data, or empty bytes at the end. Raises ``OSError``."""
+    async def read_piece(self) -> bytes:
+        """Return some received data, or empty bytes at the end. Raises ``OSError``."""
         if not self._came and not self._over:
             self.resume_receiving()
             self._waiting = asyncio.get_running_loop().create_future()
@@ -45,8 +45,8 @@ class ByteStream(asyncio.BufferedProtocol):
                 self._waiting = None
         if not self._came and self._broke:
             raise ConnectionError(str(self._broke)) from self._broke
-        piece = bytes(self._came[:size])
-        del self._came[:size]
+        piece = bytes(self._came[:_PIECE])
+        del self._came[:_PIECE]
         return piece
 
     async def read_head(self, most: int) -> bytes:

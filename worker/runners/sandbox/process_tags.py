@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 TAG_VARIABLE = "HELIX_AGENT_MARK"
 
 _PREFIX = f"{TAG_VARIABLE}=".encode()
+#: Seconds for which processes are killed that keep starting others.
+_KILL_SECONDS = 5.0
 
 
 def process_tags() -> Iterator[tuple[int, str]]:
@@ -130,8 +132,8 @@ def kill_earlier_deliveries(turn: str, delivery: int) -> tuple[int, ...]:
     return _kill_matching(is_earlier)
 
 
-def _kill_matching(ours: Callable[[str], bool], seconds: float = 5.0) -> tuple[int, ...]:
-    give_up = time.monotonic() + seconds
+def _kill_matching(ours: Callable[[str], bool]) -> tuple[int, ...]:
+    give_up = time.monotonic() + _KILL_SECONDS
     while True:
         found = tuple(pid for pid, seen in process_tags() if seen and ours(seen))
         if not found or time.monotonic() >= give_up:

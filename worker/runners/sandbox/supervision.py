@@ -40,17 +40,14 @@ class RunLimits(Protocol):
     @property
     def deadline(self) -> float:
         """Return the ``time.monotonic()`` value at which the process must have ended."""
-        ...
 
     @property
     def idle_seconds(self) -> float:
         """Return how many seconds the process may run without output."""
-        ...
 
     @property
     def kill_grace_seconds(self) -> float:
         """Return how many seconds the process has between SIGTERM and SIGKILL."""
-        ...
 
 
 class LimitReached(Exception):
@@ -87,7 +84,7 @@ class RunEnding:
     @property
     def evidence(self) -> dict[str, Any]:
         """Return the facts about the run's end as JSON-ready data."""
-        code = self.exit.code
+        code, sandbox = self.exit.code, self.sandbox
         facts = {
             "exit_code": code,
             "signal": -code if code is not None and code < 0 else None,
@@ -97,8 +94,8 @@ class RunEnding:
             "swept": self.exit.swept,
             "left": list(self.exit.left),
             "stderr": self.stderr,
-            "sandbox": self.sandbox.kind if self.sandbox else "",
-            "network": self.network_kind,
+            "sandbox": sandbox.kind if sandbox else "",
+            "network": ("cut" if sandbox.cut else "shared") if sandbox and sandbox.kind != "none" else "",
             "model_calls": self.observed_calls.to_dict() if self.observed_calls else None,
         }
         return {name: value for name, value in facts.items() if value or name in {"exit_code", "bytes"}}
@@ -113,11 +110,6 @@ class RunEnding:
         """Return whether the agent got a SIGKILL that neither the worker nor the guard sent."""
         sandboxed = self.sandbox is not None and self.sandbox.kind != "none" and self.exit.code == 128 + signal.SIGKILL
         return (sandboxed or self.exit.code == -signal.SIGKILL) and not self.cause and not self.exit.cause
-
-    @property
-    def network_kind(self) -> str:
-        """Return whether the sandbox's network was ``cut`` or ``shared``, or an empty string without a sandbox."""
-        return ("cut" if self.sandbox.cut else "shared") if self.sandbox and self.sandbox.kind != "none" else ""
 
 
 class Supervision:

@@ -223,9 +223,7 @@ _STEPS: Mapping[str, _StepShape] = {
     ),
     "usage": _StepShape("", {"input_tokens": _COUNT, "output_tokens": _COUNT, "cost_usd": _parse_number}),
     "error": _StepShape(
-        "kind",
-        {"kind": choice_kind(ErrorKind), "message": _parse_text, "retry_after": _parse_number},
-        ("kind",),
+        "kind", {"kind": choice_kind(ErrorKind), "message": _parse_text, "retry_after": _parse_number}, ("kind",)
     ),
     "refuse": _StepShape("text", {"text": _parse_text, "filtered": read_bool}),
     "exit": _StepShape("code", {"code": integer_kind(0, 255)}),

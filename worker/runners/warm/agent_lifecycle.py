@@ -37,37 +37,32 @@ class LivingAgent(Protocol):
     @property
     def session(self) -> tuple[str, str]:
         """Return the owner and session of the process, which never change."""
-        ...
 
     @property
     def launch_key(self) -> str:
         """Return a digest of the options that were fixed when the process started."""
-        ...
 
     @property
     def can_be_kept(self) -> bool:
         """Return whether the last message was answered completely and no background work is left."""
-        ...
 
     def continues(self, order: Order) -> bool:
-        """Return whether the process is alive and knows exactly the conversation that this run continues. May block."""
-        ...
+        """Return whether the process is alive and knows exactly the conversation that this run continues.
+
+        The call may block.
+        """
 
     async def answer_message(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
         """Answer this run's message and return the result, or None if the process certainly did not read it."""
-        ...
 
     def mark_idle(self, until: float) -> None:
         """Mark the process as idle, so that it is killed at ``until`` (``time.monotonic()``)."""
-        ...
 
     def measure_memory(self) -> int:
         """Return how many bytes of memory would become free if the process ended. May block."""
-        ...
 
     def close(self) -> None:
         """End the process, remove its files, and wait until it is gone. Further calls do nothing."""
-        ...
 
 
 @runtime_checkable
@@ -76,26 +71,28 @@ class WarmRunner(Protocol):
 
     async def run_alone(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent once in a new process that ends with the run, and return the result."""
-        ...
 
     def compute_launch_key(self, order: Order) -> str:
         """Return a digest of the options that are fixed when an agent process starts. May block.
 
         The digest is empty if no process can be kept.
         """
-        ...
 
     def open_agent(self, order: Order, launch_key: str, stop: Stop) -> LivingAgent | RunResult:
-        """Start an agent process for this run's session and return it, or return an error result. May block."""
-        ...
+        """Start an agent process for this run's session and return it, or return an error result.
+
+        The call may block.
+        """
 
 
 class SpareAgent(LivingAgent, Protocol):
     """An agent process that was started in advance, before its session is known."""
 
     def bind_session(self, order: Order, launch_key: str) -> bool:
-        """Assign the process to the run's session. Return False if the process must be closed instead. May block."""
-        ...
+        """Assign the process to the run's session. Return False if the process must be closed instead.
+
+        The call may block.
+        """
 
 
 @runtime_checkable
@@ -104,18 +101,15 @@ class SpareRunner(Protocol):
 
     def compute_spare_key(self, order: Order) -> str:
         """Return a digest of the options that a spare process and the run must have in common. May block."""
-        ...
 
     def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
         """Return an example order for each kind of spare process wanted after ``since``, with the time of the request.
 
         Times are seconds since the epoch. May block.
         """
-        ...
 
     def open_spare(self, order: Order, part: str, until: float) -> SpareAgent | None:
         """Start a spare process for runs like ``order`` and return it, or None if that is impossible. May block.
 
         The guard kills the process at ``until``.
         """
-        ...

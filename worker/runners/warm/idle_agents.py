@@ -145,8 +145,8 @@ class IdleAgents:
             raise
         if result and living.can_be_kept:
             await asyncio.to_thread(self.keep_agent, living, limits)
-            pause, owner = _SURPLUS_SECONDS, living.session[0]
-            asyncio.get_running_loop().call_later(pause, self.end_surplus, owner, limits, pause)
+            seconds, owner = _SURPLUS_SECONDS, living.session[0]
+            asyncio.get_running_loop().call_later(seconds, self.end_surplus, owner, limits, seconds)
             return replace(result, kept_seconds=limits.seconds)
         self._ended.add(living.session)
         await asyncio.to_thread(living.close)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+
 from api_client.contract.interruption import Interruption
 from api_client.contract.package_parts import collect_parts
 from api_client.interruptions.registry import load_installed_kinds
 from worker.turns.interruptions.kind import InterruptionKind
 
-_BUILT_IN: dict[str, InterruptionKind] = {
-    kind.name: kind for kind in collect_parts("worker.turns.interruptions", "KIND")
-}
+_BUILT_IN: tuple[InterruptionKind, ...] = tuple(collect_parts("worker.turns.interruptions", "KIND"))
 #: Used for kinds whose package provides only the question, or is missing here.
 _PLAIN = InterruptionKind()
 
 
-def list_kinds() -> list[InterruptionKind]:
+@functools.cache
+def list_kinds() -> tuple[InterruptionKind, ...]:
     """Return all kinds of interruptions, the built-in kinds first."""
     installed = load_installed_kinds().values()
-    return [*_BUILT_IN.values(), *(kind for kind in installed if isinstance(kind, InterruptionKind))]
+    return (*_BUILT_IN, *(kind for kind in installed if isinstance(kind, InterruptionKind)))
 
 
 def find_kind(interruption: Interruption) -> InterruptionKind:

@@ -174,9 +174,8 @@ class LeaseKeeper:
         planned = time.monotonic() + self._period
         while not self._closing.wait(max(0.0, planned - time.monotonic())):
             late = time.monotonic() - planned
-            if (
-                late > self._period and self._turned_at is not None
-            ):  # the whole process was frozen, so the loop is not to blame
+            # The whole process was frozen, so the loop is not to blame.
+            if late > self._period and self._turned_at is not None:
                 self._turned_at += late
             if not (held := self._held_leases()) or not self._is_loop_alive():
                 self._answered = True  # no renewal was due

@@ -58,10 +58,10 @@ class Threads:
         context = contextvars.copy_context()  # log lines name the turn
         return await self._loop.run_in_executor(pool, functools.partial(context.run, work, *args, **kwargs))
 
-    def run_in_loop(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
-        """Run a coroutine in the event loop from a thread of a pool, and return the result. Raises ``TimeoutError``."""
+    def run_in_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the event loop from a thread of a pool, and return the result."""
         assert self._loop is not None, "asked outside of any work"  # noqa: S101 - a fact for the type checker
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
         """Accept no more work. Work in progress continues."""

@@ -20,6 +20,7 @@ from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import FAIL, ChainTask, all_tasks
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
+from api_client.contract.usage import Usage
 from api_client.contract.work import find_work
 from api_client.turns.record.transition import (
     Answer,
@@ -40,7 +41,6 @@ from worker.turns.interruptions.kind import FailedTurn
 from worker.turns.transitions.after_validation import fail_unvalidated
 from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, delay_after, hand_over_delay
 from worker.turns.transitions.interruptions import rescue_turn, settle_question, suspend_turn
-from worker.turns.transitions.usage import Usage
 
 Facts = FieldChanges[AttemptFacts]
 _NO_FACTS: Facts = attempt_facts()
@@ -154,7 +154,9 @@ def after_run(
 
 def _charge_run(turn: Turn, transition: Transition, result: RunResult, usage: Usage, answer_used: str) -> Transition:
     completion = result.completion
-    tokens, cost = _usage_before_run(turn, result.adopted)
+    tokens, cost = turn.tokens_used, turn.cost_used
+    if result.adopted:
+        tokens, cost = _usage_before_run(turn, result.adopted)
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
     if transition.run_ended:  # a finished run ends the count of hand-overs
         used |= progress(handed_over=0, avoid="")
@@ -164,11 +166,7 @@ def _charge_run(turn: Turn, transition: Transition, result: RunResult, usage: Us
 
 
 def _attempt_facts(
-    turn: Turn,
-    result: RunResult,
-    prompt: str,
-    sent: Mapping[str, Any] | None,
-    evidence: Mapping[str, Any] | None,
+    turn: Turn, result: RunResult, prompt: str, sent: Mapping[str, Any] | None, evidence: Mapping[str, Any] | None
 ) -> Facts:
     completion = result.completion
     if turn.fell and (before := {model: fell for model, fell in turn.fell.items() if fell["attempt"] == turn.attempt}):
@@ -235,11 +233,11 @@ def classify_service(completion: Completion) -> str:
 
 
 def _usage_before_run(turn: Turn, adopted: int) -> tuple[int, int]:
-    """Return the tokens and cost charged to a turn before this run, without the estimates for lost runs.
+    """Return the tokens and cost charged to a turn before an adopted run, without the estimates for lost runs.
 
     The reaper charges lost runs by estimate, until an adopted run reports its real usage.
     """
-    lost = min(turn.strikes, turn.delivery - adopted) if adopted else 0
+    lost = min(turn.strikes, turn.delivery - adopted)
     tokens, cost = turn.request.reserve
     return max(0, turn.tokens_used - lost * tokens), max(0, turn.cost_used - lost * cost)
 

@@ -15,6 +15,7 @@ from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, ChainTask
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
+from api_client.contract.usage import Usage
 from api_client.turns.record.transition import Answer, Transition, attempt_facts, policy_retry_event, progress
 from api_client.turns.record.turn_policy import find_turn_policy
 from worker.enforcement.attempt import Attempt
@@ -24,8 +25,9 @@ from worker.enforcement.repair import RepairResult
 from worker.enforcement.validators.codes import clip_text
 from worker.turns.interruptions.kind import FailedTurn
 from worker.turns.transitions.interruptions import rescue_turn
-from worker.turns.transitions.usage import _NO_MORE, Usage
 from worker.turns.transitions.validation_counters import count_gave_up, count_rejected, count_validated
+
+_NO_MORE = attempt_facts()
 
 
 def after_validation(

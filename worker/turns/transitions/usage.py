@@ -1,98 +1,21 @@
-"""Token and money usage of an agent run, as reported by the agent."""
+"""Charges the usage of model-based validation to a turn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from api_client.contract.counters import counter_field, model_label
-from api_client.contract.frozen import checked_frozen
+from api_client.contract.counters import model_label
 from api_client.contract.turn import Turn
-from api_client.turns.record.transition import Transition, attempt_facts, progress
-from worker.enforcement.validators.services import ValidationCost
-
-#: Larger amounts are treated as reporting errors.
-_MOST_USED = 1e12
+from api_client.contract.usage import Usage
+from api_client.turns.record.transition import Transition, progress
 
 
-@checked_frozen(slots=True, kw_only=True)
-class Usage:
-    """The tokens and US dollars that an agent run used."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float = 0.0
-
-    @classmethod
-    def from_report(cls, reported: Mapping[str, Any]) -> Usage:
-        """Create a usage from a runner's report. Implausible amounts become zero."""
-        if not reported:
-            return NOTHING_USED
-        return cls(
-            input_tokens=int(_plausible_amount(reported.get("input_tokens"))),
-            output_tokens=int(_plausible_amount(reported.get("output_tokens"))),
-            cost_usd=_plausible_amount(reported.get("cost_usd")),
-        )
-
-    @classmethod
-    def from_validation(cls, spent: ValidationCost) -> Usage:
-        """Create a usage from the cost of validating answers by models."""
-        return cls(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens, cost_usd=spent.cost_usd)
-
-    @property
-    def as_validation_cost(self) -> ValidationCost:
-        """Return this usage as the cost of validating answers by models."""
-        return ValidationCost(input_tokens=self.input_tokens, output_tokens=self.output_tokens, cost_usd=self.cost_usd)
-
-    @property
-    def tokens(self) -> int:
-        """Return the sum of input and output tokens."""
-        return self.input_tokens + self.output_tokens
-
-    @property
-    def microdollars(self) -> int:
-        """Return the cost in millionths of a US dollar."""
-        return int(self.cost_usd * 1e6)
-
-    def to_event_data(self) -> dict[str, Any] | None:
-        """Return the usage as JSON-ready data for an event, or None if nothing was used."""
-        if not self.tokens and not self.cost_usd:
-            return None
-        return {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens, "cost_usd": self.cost_usd}
-
-    def count_usage(self, model: str) -> dict[str, int]:
-        """Return the metrics counters for the tokens and cost of a run with the given model."""
-        amounts = {
-            "tokens.input": self.input_tokens,
-            "tokens.output": self.output_tokens,
-            "cost.all": self.microdollars,
-        }
-        return {counter_field(name, model): amount for name, amount in amounts.items() if amount}
-
-    def count_waste(self, model: str) -> dict[str, int]:
-        """Return the metrics counters for the tokens and cost of a rejected answer."""
-        amounts = {"tokens.failed": self.tokens, "cost.failed": self.microdollars}
-        return {counter_field(name, model): amount for name, amount in amounts.items() if amount}
-
-
-NOTHING_USED = Usage()
-_NO_MORE = attempt_facts()
-
-
-def charge_validation(turn: Turn, transition: Transition, spent: ValidationCost) -> Transition:
+def charge_validation(turn: Turn, transition: Transition, used: Usage) -> Transition:
     """Return the transition with the cost of model-based validation added to the turn's usage and counters."""
-    if not spent:
+    if not used:
         return transition
-    used = Usage.from_validation(spent)
     charged = progress(tokens_used=turn.tokens_used + used.tokens, cost_used=turn.cost_used + used.microdollars)
     counters = dict(transition.counters)
     for name, amount in used.count_usage(model_label(turn)).items():
         counters[name] = counters.get(name, 0) + amount
     return replace(transition, fields=transition.fields | charged, counters=counters)
-
-
-def _plausible_amount(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST_USED:
-        return 0.0
-    return float(value)

@@ -8,10 +8,10 @@ from api_client.contract.answer_format import RESPONSE_FORMAT
 from api_client.contract.counters import OTHER, counter_field, model_label
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.turn import Turn
+from api_client.contract.usage import Usage
 from api_client.contract.work import find_work
 from worker.enforcement.content_guard import GUARD
 from worker.enforcement.validators.codes import CODES
-from worker.turns.transitions.usage import Usage
 
 
 def count_validated(turn: Turn, decision: str) -> dict[str, int]:

@@ -8,20 +8,13 @@ import pytest
 
 from api_client.contract.counters import counter_field
 from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.contract.usage import NOTHING_USED, Usage
 from api_client.turns.record.transition import Transition, progress
 from worker.enforcement import run_validators, validate_attempt
 from worker.enforcement.rules import CodeBlocksRule, CommandRule, LlmJudgeRule
 from worker.enforcement.rules.llm_judge import build_prompt, read_verdict, verdicts
 from worker.enforcement.validators import services
-from worker.enforcement.validators.services import (
-    NOTHING_SPENT,
-    CannotRun,
-    ModelPrompt,
-    ModelReply,
-    ProgramResult,
-    ValidationCost,
-    ValidationProgram,
-)
+from worker.enforcement.validators.services import CannotRun, ModelPrompt, ModelReply, ProgramResult, ValidationProgram
 from worker.turns.transitions.usage import charge_validation
 
 NONCE = "0123456789abcdef"
@@ -43,9 +36,7 @@ class Provided:
     def ask_model(self, question: ModelPrompt) -> ModelReply:
         self.questions.append(question)
         nonce = re.findall(r'"nonce": "([0-9a-f]+)"', question.prompt)[-1]
-        return ModelReply(
-            text=self.reply(nonce), spent=ValidationCost(input_tokens=10, output_tokens=2, cost_usd=0.001)
-        )
+        return ModelReply(text=self.reply(nonce), spent=Usage(input_tokens=10, output_tokens=2, cost_usd=0.001))
 
 
 @pytest.fixture
@@ -132,7 +123,7 @@ def test_the_same_answer_is_asked_about_once(provided: Provided) -> None:
 
 def test_what_a_judge_uses_is_on_the_attempt_and_a_kept_verdict_costs_nothing(provided: Provided) -> None:
     rule = LlmJudgeRule(model="m", criteria="c")
-    assert validate_attempt([], "one", [rule]).spent == ValidationCost(input_tokens=10, output_tokens=2, cost_usd=0.001)
+    assert validate_attempt([], "one", [rule]).spent == Usage(input_tokens=10, output_tokens=2, cost_usd=0.001)
     assert not validate_attempt([], "one", [rule]).spent
 
 
@@ -184,7 +175,7 @@ def test_a_judges_tokens_and_money_are_added_to_the_turns_own() -> None:
     request = TurnRequest(session_id="s", model="m", messages=({"role": "user", "content": "x"},), validators=())
     turn = Turn(turn_id="t", request=request, epoch="e", state=TurnState.VALIDATING, tokens_used=100, cost_used=5)
     move = Transition(attempt=1, fields=progress(best=2), counters={counter_field("tokens.input", "m"): 1})
-    charged = charge_validation(turn, move, ValidationCost(input_tokens=10, output_tokens=2, cost_usd=0.001))
+    charged = charge_validation(turn, move, Usage(input_tokens=10, output_tokens=2, cost_usd=0.001))
     assert charged.fields == progress(best=2, tokens_used=112, cost_used=1005)
     assert charged.counters[counter_field("tokens.input", "m")] == 11
-    assert charge_validation(turn, move, NOTHING_SPENT) is move
+    assert charge_validation(turn, move, NOTHING_USED) is move

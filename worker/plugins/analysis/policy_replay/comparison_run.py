@@ -15,11 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from api_client.contract.settings import Settings
-from worker.enforcement.policies import (
-    ChosenRules,
-    PolicyFile,
-    build_rules,
-)
+from worker.enforcement.policies import ChosenRules, PolicyFile, build_rules
 from worker.enforcement.policy import Policy
 from worker.enforcement.validator_process import isolate_validators
 from worker.enforcement.validators import ResponseValidator

@@ -50,9 +50,8 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
     policy, replay_id = load_policy_file(file), secrets.token_hex(6)
     settings = load_settings()
     provide_services(settings)
-    choose_file_rules(
-        policy, PolicySubject(), root=settings.root
-    )  # report errors before child processes build the rules
+    # Report errors before child processes build the rules.
+    choose_file_rules(policy, PolicySubject(), root=settings.root)
 
     async def replay_turns(client: TurnsClient) -> Comparison:
         comparison = Comparison(most=show)
