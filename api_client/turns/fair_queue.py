@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from api_client.broker.celery_message import build_enqueue_arguments
 from api_client.broker.announcer import Announcer
-from api_client.broker.celery_message import MessageStamp, build_announcement
+from api_client.broker.celery_message import build_enqueue_arguments
 from api_client.contract.keys import keys_for_turn
 from api_client.contract.tasks import ChainTask
 from api_client.store import Store

@@ -9,7 +9,7 @@ from tests.agents.running import RUNNERS, Agent, program_of
 from tests.agents.stub import Services, says
 from tests.guidance import CANARY, INSTRUCTION, SKILL, project
 from worker.runners.sandbox import bubblewrap
-from worker.runners.sandbox.processes import AgentProcesses
+from worker.runners.sandbox.guard_client import AgentProcesses
 
 pytestmark = pytest.mark.long
 

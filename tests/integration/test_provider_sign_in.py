@@ -31,7 +31,7 @@ from tests.integration.engine import GOOD, Bench, says
 from tests.integration.test_stuck import memory_full
 from tests.oidc_provider import Claims, StandInProvider, sign_with_curve
 from worker.cli.checks.sign_in import check_sign_in
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.embedded_broker import EmbeddedBroker
 
 CALLBACK = "/sign-in/callback"
 

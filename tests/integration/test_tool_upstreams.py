@@ -20,8 +20,8 @@ from tests.ports import answers_on, free_port
 from tests.support import processes_with, wait_until
 from tests.tools.running import HERE, PYTHON
 from worker.plugins.tools import upstream
-from worker.plugins.tools.tool_servers import ToolServer
 from worker.plugins.tools.credentials import Credential, StoredCredentials
+from worker.plugins.tools.tool_servers import ToolServer
 from worker.plugins.tools.upstream import (
     CallRefused,
     MalformedResult,

@@ -8,9 +8,9 @@ from typing import Any
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 
 from api_client.contract.tool_call_row import CallRow
-from worker.plugins.tools.tool_servers import ToolServer
 from worker.plugins.tools.gateway import GatewayRun
 from worker.plugins.tools.run_spec import RunSpec
+from worker.plugins.tools.tool_servers import ToolServer
 
 SERVER = ToolServer(name="s", url="http://s.invalid", writes="allow")
 Act = Callable[[Mapping[str, Any]], Any]

@@ -16,7 +16,14 @@ from worker.enforcement.documents.adr import Adr
 from worker.enforcement.documents.content import is_json
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.header_lines import find_entries
-from worker.enforcement.documents.part_names import FILES, STEP_MARKER, YAML_HEADER, header_key, lines_range, section_title
+from worker.enforcement.documents.part_names import (
+    FILES,
+    STEP_MARKER,
+    YAML_HEADER,
+    header_key,
+    lines_range,
+    section_title,
+)
 from worker.enforcement.documents.splice import (
     Part,
     can_replace_directly,

@@ -10,11 +10,18 @@ from typing import Any
 
 import click
 
-from api_client.operator_actions import ActionResult, TurnAction, act_on_all, carry_out_action, count_by_status, select_targets
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Turn
 from api_client.index.search import FoundTurn
+from api_client.operator_actions import (
+    ActionResult,
+    TurnAction,
+    act_on_all,
+    carry_out_action,
+    count_by_status,
+    select_targets,
+)
 from api_client.turn_actions.cancel import ACTION as CANCEL
 from api_client.turn_actions.drop import ACTION as DROP
 from worker.cli import NO

@@ -7,12 +7,12 @@ import contextlib
 import socket
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from api_client.contract.settings import Settings
 from worker.plugins.certification import tool_server
-from worker.plugins.tools.configuration import ToolServer
+from worker.plugins.tools.tool_servers import ToolServer
 from worker.runners.base import Order, ToolAccess
 
 
@@ -37,7 +37,7 @@ async def open_gateway(order: Order, kind: str) -> AsyncIterator[Order]:
     command = (sys.executable, "-I", "-S", str(tool_server.__file__), kind)
     server = ToolServer(name="kit", command=command, writes="allow", timeout_seconds=5, max_result_bytes=2**22)
     spec = {name: getattr(order, name) for name in ("turn_id", "attempt", "delivery", "locale")}
-    spec |= {"folder": str(order.directory), "token": "", "owner": "", "secrets": (), "servers": [server.to_dict()]}
+    spec |= {"folder": str(order.directory), "token": "", "owner": "", "secrets": (), "servers": [asdict(server)]}
     upstreams = UpstreamPool(Settings(root=order.workdir, sandbox="off"), nobody)
     served, path = GatewayServer(nobody, upstreams, nobody), order.workdir / "tools.sock"
     with socket.socket(socket.AF_UNIX) as listener:

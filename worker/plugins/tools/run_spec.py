@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from api_client.contract.tool_call_row import CallRow
-from worker.plugins.tools.configuration import ToolServer
+from worker.plugins.tools.tool_servers import ToolServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,6 @@ from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.settings import STATE_DIR, Settings
 from api_client.contract.settings.redaction import MASK, redact_value
 from api_client.secrets.secret_store import SecretStore
-from worker.plugins.tools.tool_servers import ToolServer
 from worker.plugins.tools.credentials import Credential, StoredCredentials
 from worker.plugins.tools.oauth import authorize_client
 from worker.plugins.tools.tool_servers import ToolServer
