@@ -1,4 +1,4 @@
-"""What an operator gives a model's agents to read: skills, instruction files, and the rest of the project."""
+"""Guidance that an operator gives a model's agents to read: skills, instruction files, and the rest of the project."""
 
 from __future__ import annotations
 
