@@ -1,4 +1,4 @@
-"""Guidance that an operator gives a model's agents to read: skills, instruction files, and the rest of the project."""
+"""Gives a model's agents their skills and instruction files, and decides what else of the project they see."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class AgentContext:
         attempt: number of the attempt, from 1.
         directory: the run's folder; files for the user belong in ``output/``.
         state: a folder that the session's next run gets back if this run is complete.
-        instructions: the session's CLAUDE.md; empty without one.
+        instructions: the session's CLAUDE.md and the model's instruction files; empty without any.
     """
 
     prompt: str
