@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.support import wait_until
 from worker.runners.base import ToolAccess
 from worker.runners.sandbox import model_proxy
+from worker.runners.sandbox.call_log import CallLog
 from worker.runners.sandbox.destinations import TOOLS_PATH, AllowedDestinations, Upstream
 from worker.runners.sandbox.model_proxy import ProxyServer
 
@@ -44,12 +47,21 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 
 @pytest.fixture
-def proxy(gateway: Gateway, tmp_path: Path) -> Iterator[Path]:
-    server = ProxyServer()
-    access = ToolAccess(socket=tmp_path / "gateway", secret="mine")
-    with server.open_socket_proxy(AllowedDestinations(tools=Upstream.of_tools(access))) as path:
+def server() -> Iterator[ProxyServer]:
+    made = ProxyServer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def tools(gateway: Gateway, tmp_path: Path) -> AllowedDestinations:
+    return AllowedDestinations(tools=Upstream.of_tools(ToolAccess(socket=tmp_path / "gateway", secret="mine")))
+
+
+@pytest.fixture
+def proxy(server: ProxyServer, tools: AllowedDestinations) -> Iterator[Path]:
+    with server.open_socket_proxy(tools) as path:
         yield path
-    server.close()
 
 
 def request(body: bytes, path: str = TOOLS_PATH, **head: str) -> bytes:
@@ -105,4 +117,28 @@ async def test_many_connections_are_not_kept_so_that_others_get_in(gateway: Gate
     kept = [(await response(reader))[2] for reader, _ in opened]
     assert not all(kept)
     for _, writer in opened:
+        writer.close()
+
+
+def find_peer(address: tuple[str, int]) -> socket.socket:
+    """Return a copy of this process's socket that is connected to the address."""
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found = socket.fromfd(int(entry.name), socket.AF_INET, socket.SOCK_STREAM)
+            with contextlib.suppress(OSError):
+                if found.getpeername() == address:
+                    return found
+            found.close()
+    raise AssertionError(address)
+
+
+async def test_a_response_on_the_loopback_does_not_wait_for_the_acknowledgement_of_its_head(
+    server: ProxyServer, tools: AllowedDestinations
+) -> None:
+    with server.open_loopback_proxy(tools, CallLog()) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+        writer.write(request(b"one", urlsplit(url).path + TOOLS_PATH))
+        assert await response(reader) == (200, b"one", True)
+        with find_peer(writer.get_extra_info("sockname")) as peer:
+            assert peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         writer.close()

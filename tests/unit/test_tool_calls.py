@@ -71,6 +71,11 @@ def test_paths_lead_into_tables_and_lists() -> None:
     assert decided(write(to=[{"name": "bob"}]), rule) == "ask"
 
 
+def test_names_of_tools_are_compared_as_they_are_written() -> None:
+    for called, named in (("Pay", "pay"), ("pay", "P*")):
+        assert decided(replace(write(), tool=called), CallRule(tool=named, do="allow")) == "ask"
+
+
 def test_rules_see_owners_and_what_the_server_says_about_the_tool() -> None:
     mine = CallRule(tool="*", do="allow", owners=("alice",), destructive=False)
     assert decided(write(), mine) == "ask", "a server that says nothing has tools that destroy"

@@ -127,6 +127,7 @@ async def test_an_approval_is_for_one_call_with_exactly_these_arguments(played: 
     played.usable = 1
     second = played.run(2, approved=digest)
     assert await second.say(n=1) == "ok"
+    assert played.rows["00002-00001"].approved
     assert "waits for a person" in await second.say(n=1), "it is used up"
     played.usable = 1
     assert "waits for a person" in await played.run(3, approved=digest).say(n=2)
@@ -145,6 +146,24 @@ async def test_a_call_that_a_person_refused_is_not_made_and_nobody_is_asked_wher
     assert "A person refused this call" in await rejected.say(n=1)
     assert "nobody can be asked here" in await played.run(3, asks=False).say(n=1)
     assert played.made == []
+
+
+async def test_what_a_server_does_not_say_about_a_tool_is_the_worst(played: Played) -> None:
+    rules = (CallRule(tool="write", do="allow", destructive=False), CallRule(tool="write", do="allow", read_only=True))
+    played.server = replace(SERVER, writes="deny", rules=rules)
+    assert "not allowed here" in await played.run().say()
+
+
+async def test_rows_keep_no_endless_arguments(played: Played) -> None:
+    assert await played.run().say(n="x" * 5_000) == "ok"
+    assert played.rows["00001-00001"].arguments == ""
+
+
+@pytest.mark.parametrize(("said", "cost"), [(0.5, 0.5), (True, 0), (-1, 0), (10_001, 0), ("1", 0), (float("nan"), 0)])
+async def test_a_cost_is_believed_if_it_can_be_one(played: Played, said: object, cost: float) -> None:
+    played.act = lambda _: text("ok").model_copy(update={"meta": {"cost_usd": said}})
+    await played.run().say()
+    assert played.rows["00001-00001"].cost_usd == cost
 
 
 async def test_one_question_at_a_time(played: Played) -> None:
@@ -283,6 +302,7 @@ async def test_a_question_waits_for_the_calls_under_way_whose_results_the_agent_
     go.set()
     await wait_until(lambda: any(each.startswith("ask") for each in played.log))
     assert played.log.index("write done") < len(played.log) - 1
+    assert not (await asyncio.wait([asks], timeout=0.1))[0], "held until the agent is stopped"
     run.end_run()
     await asyncio.gather(first, asks)
     assert played.rows["00001-00001"].unseen

@@ -82,6 +82,7 @@ class ProxyServer:
         """Open a model proxy on a loopback port, and yield its URL, which contains a secret."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=MAX_CONNECTIONS)
         listener.setblocking(False)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it for its own listeners alone
         secret = f"/{secrets.token_urlsafe(16)}"
         url = f"http://127.0.0.1:{listener.getsockname()[1]}{secret}"
         with self._open_proxy(_RunProxy(replace(outbound, hosts=()), record, secret), listener):
@@ -196,7 +197,7 @@ class _RunProxy:
                 await self._tunnel_to_host(client, request.target.decode("ascii", "replace"))
             else:
                 await self._forward_request(client, request)
-                return client.http.trailing_data[0] if client.kept else None
+                return client.http.trailing_data[0] if client.stays_open else None
         except RequestRefused as refused:
             await client.send_refusal(refused)
         except h11.RemoteProtocolError as error:
@@ -229,7 +230,7 @@ class _RunProxy:
         stream, again, body = None, False, bytearray()
         # Tool calls follow each other within milliseconds; idle connections must not keep others out.
         keeps = request.http_version == b"1.1" and (b"connection", b"close") not in request.headers
-        client.kept = keeps and not to_model and len(self._tasks) <= MAX_CONNECTIONS // 2
+        client.stays_open = keeps and not to_model and len(self._tasks) <= MAX_CONNECTIONS // 2
         try:
             if request.method == b"POST":
                 await self._read_body(client, body)
@@ -241,7 +242,7 @@ class _RunProxy:
             head = h11.Request(method=request.method, target=target, headers=_build_headers(upstream, request))
             await service.send_event(head, *([h11.Data(data=bytes(body))] if body else []))
             again = await _exchange_messages(client, service, call)
-            client.kept = client.kept and again
+            client.stays_open = client.stays_open and again
         except RequestRefused as refused:
             if call and refused.word:
                 call.log_refusal(refused.status, refused.word)
@@ -316,8 +317,7 @@ class _HttpPeer:
         self.stream = stream
         self.http = http
         self.bodyless = False
-        #: Whether the connection stays open for the next request.
-        self.kept = False
+        self.stays_open = False
         if received:
             http.receive_data(received)
 
@@ -369,7 +369,7 @@ async def _finish_request(client: _HttpPeer, service: _HttpPeer) -> None:
     with contextlib.suppress(OSError):  # a service may respond early
         await service.send_event(h11.EndOfMessage())
     while piece := await client.stream.read_piece():
-        if client.kept:
+        if client.stays_open:
             client.http.receive_data(piece)
             await asyncio.Future()  # the next request begins; it is read after the response
 
@@ -377,7 +377,7 @@ async def _finish_request(client: _HttpPeer, service: _HttpPeer) -> None:
 async def _forward_response(service: _HttpPeer, client: _HttpPeer, call: CallObserver | None) -> bool:
     head = await service.read_head()
     kept = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
-    closes = [] if client.kept else [(b"connection", b"close")]
+    closes = [] if client.stays_open else [(b"connection", b"close")]
     own = h11.Response(status_code=head.status_code, headers=[*kept, *closes], reason=head.reason)
     headers = dict(head.headers)
     framing = BodyFraming(headers, bodyless=client.bodyless or head.status_code in {204, 304})
