@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
@@ -29,7 +30,7 @@ from api_client.index.search import (
     Search,
     find_folding_letters,
 )
-from api_client.index.text_index import NEVER, SearchPeriod, TextIndex
+from api_client.index.text_index import SearchPeriod, TextIndex
 from api_client.store import Store
 from api_client.store.read_script import ReadScript
 
@@ -203,7 +204,7 @@ class TurnLists:
     async def _read_batches(self, search: Search, after: Cursor | None) -> AsyncGenerator[list[Cursor]]:
         """Yield the finished turns that may match, in the order of the search and in batches."""
         oldest, low = search.sort == "oldest", int(search.since * 1000)
-        high = int(search.until * 1000) - 1 if search.until else NEVER
+        high = int(search.until * 1000) - 1 if search.until else sys.maxsize
         if after:
             low, high = (max(low, after.at), high) if oldest else (low, min(high, after.at))
         plan = [

@@ -7,15 +7,13 @@ of all other periods, such as the newest ones, are read one by one.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from api_client.contract.keys import KeyNames, named_key, named_keys
 from api_client.index.text_table import find_rows, intersect_rows
 from api_client.store import Store
-
-#: The end of time, in milliseconds.
-NEVER = 10**15
 
 
 class TextIndexKeys(KeyNames):
@@ -41,10 +39,7 @@ class Segment(NamedTuple):
 
 
 class SearchPeriod(NamedTuple):
-    """A period to search, both ends included, and its segments with the bits of the turns that may match.
-
-    Without segments every turn may match.
-    """
+    """A period to search, both ends included. With segments only the turns whose bits are set may match."""
 
     low: int
     high: int
@@ -87,7 +82,7 @@ class TextIndex:
             described = (*joined.segments, (segment, intersect_rows(bits)))
             plan.append(SearchPeriod(joined.low, segment.high, described))
             begin = segment.high + 1
-        return [*plan, SearchPeriod(begin, NEVER)]
+        return [*plan, SearchPeriod(begin, sys.maxsize)]
 
     async def locate_turns(self, places: Sequence[tuple[Segment, int]]) -> list[tuple[str, int]] | None:
         """Return ids and times of the turns at these places, or None if a segment has become unusable."""

@@ -111,6 +111,15 @@ async def test_a_turns_page_tells_why_it_was_asked_again(bench: Bench, browser: 
     assert page.all("body")[0].attributes["data-refresh"] == "0"
 
 
+async def test_issues_that_an_attempt_repeats_are_folded(bench: Bench, browser: Browser) -> None:
+    turn = await bench.outcome(says(NO_MARKER), says(NO_MARKER), says(GOOD))
+    page = await read(await browser(), f"/turns/{turn.turn_id}")
+    [repeated] = page.all("details", id="issues-2")
+    assert "the same as of attempt 1" in repeated.text
+    assert "MISSING_STEP_MARKER" in repeated.text
+    assert not page.all("details", id="issues-1")
+
+
 async def test_a_turns_page_shows_what_was_edited_before_the_rules_looked(bench: Bench, browser: Browser) -> None:
     turn = await bench.outcome(says(f"<think>\nHm.\n</think>\n{GOOD}"))
     (attempt,) = await bench.client.reader.read_attempts(turn.turn_id)

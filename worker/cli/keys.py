@@ -113,7 +113,7 @@ def list_keys(as_json: bool) -> None:
     rows: list[tuple[str, ...]] = [("name", "owner", "right", "models", "a minute", "share", "made", "revoked")]
     for key in found:
         owner = f"{key.owner} and its users" if key.forwards_users else key.owner
-        limit, models = str(key.per_minute or "-"), ",".join(key.models) or "all"
+        limit, models = str(key.per_minute or 60), ",".join(key.models) or "all"
         share = f"{key.weight or 1}" + (f", {key.at_once} at once" if key.at_once else "")
         share += ", background" if key.background else ""
         who = (fit_line(key.name), fit_line(owner), key.right, models, limit)

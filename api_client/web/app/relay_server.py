@@ -45,6 +45,9 @@ from api_client.web.wire import JSONResponse
 
 log = structlog.get_logger(__name__)
 
+#: Addresses that clients ask for whose base URL lacks ``/v1``.
+_WITHOUT_VERSION = frozenset({"/chat/completions", "/responses", "/models"})
+
 #: Seconds that a stop waits for open streams, and readiness for the store and for a worker's reply to a probe.
 SHUTDOWN_SECONDS = 5
 READY_SECONDS = 1.5
@@ -132,7 +135,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Bund
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     default = get_relay(request).settings.locale
-    answer = _to_api_error(error, request.method, error_language(request, default))
+    answer = _to_api_error(error, request, error_language(request, default))
     answer.message = localize_error(answer, request, default)
     seeks_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
     if answer.status in {403, 404} and seeks_page:
@@ -140,7 +143,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     return JSONResponse(answer.to_body(), answer.status, answer.headers)
 
 
-def _to_api_error(error: Exception, method: str, locale: str) -> ApiError:
+def _to_api_error(error: Exception, request: Request, locale: str) -> ApiError:
     match error:
         case ApiError():
             return error
@@ -151,9 +154,10 @@ def _to_api_error(error: Exception, method: str, locale: str) -> ApiError:
             answer.turn_ids = error.turn_ids
             return answer
         case HTTPException(status_code=404):
-            return ApiError(404, "there is nothing at this address", code="not_found")
+            hint = "; a client's base URL ends with /v1" if request.url.path in _WITHOUT_VERSION else ""
+            return ApiError(404, f"there is nothing at this address{hint}", code="not_found")
         case HTTPException(status_code=405):
-            message = f"{printable_text(method, 20)} is not allowed at this address"
+            message = f"{printable_text(request.method, 20)} is not allowed at this address"
             return ApiError(405, message, code="method_not_allowed", headers=dict(error.headers or {}))
         case HTTPException():
             return ApiError(error.status_code, printable_text(str(error.detail)), code="http_error")

@@ -369,6 +369,13 @@ def test_turns_that_nobody_looks_at_and_dead_letters_are_told() -> None:
     assert [each.state for each in workers.check_backlog(standing_of(reports), {"helix.run": 1})] == ["ok", "ok"]
 
 
+def test_many_turns_without_the_index_of_texts_are_a_warning() -> None:
+    assert list(workers.check_text_index(10_000)) == []
+    [found] = workers.check_text_index(10_001)
+    assert (found.check, found.state) == ("search", "warning")
+    assert "10001 finished turns" in found.message
+
+
 def test_turns_that_are_not_sent_as_traces_are_told_only_where_traces_are_sent() -> None:
     assert list(workers.check_traces(None)) == []
     assert [found.state for found in workers.check_traces(0)] == ["ok"]

@@ -430,6 +430,12 @@ async def test_every_address_answers_with_the_error_object(
         assert answer.headers["allow"]
 
 
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/models"])
+async def test_a_base_url_without_its_version_is_told(http: httpx2.AsyncClient, path: str) -> None:
+    message = (await http.post(path)).json()["error"]["message"]
+    assert message == "there is nothing at this address; a client's base URL ends with /v1"
+
+
 @pytest.mark.parametrize("given", ["-1", "abc", "1", "1-", "1-a-b", "9" * 30 + "-abc", "1-äb", "٣-abc"])
 async def test_a_last_event_id_that_is_none_is_refused(http: httpx2.AsyncClient, given: str) -> None:
     answer = await http.get(f"/v1/turns/{TURN_ID}/events", headers=[(b"last-event-id", given.encode())])

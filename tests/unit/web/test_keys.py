@@ -216,6 +216,12 @@ def run(path: Path, *arguments: str) -> Result:
     return CliRunner(env=environ).invoke(command, list(arguments))
 
 
+def test_a_key_without_its_own_limit_is_listed_with_the_limit_that_holds(path: Path) -> None:
+    run(path, "create", "plain")
+    [line] = [line for line in run(path, "list").output.splitlines() if line.startswith("plain")]
+    assert " 60 " in line
+
+
 def test_the_command_makes_lists_and_revokes_and_the_file_holds_no_key(path: Path) -> None:
     made = run(path, "create", "team", "--right", "operator", "--per-minute", "5", "--json")
     key = json.loads(made.stdout)["key"]

@@ -195,5 +195,5 @@ def check_traces(untraced: int | None) -> Iterator[Finding]:
 def check_text_index(unindexed: int) -> Iterator[Finding]:
     """Report that a search for text is slow because many finished turns are not in the index."""
     if unindexed > 10_000:  # a search reads fewer within 0.2 s
-        fix = "a running worker indexes 1,000 turns a second; its log says `poll.failed` with `text-index` if it cannot"
+        fix = "a running worker indexes them within minutes; if not, its log has `poll.failed` with `text-index`"
         yield Finding("search", "warning", f"{unindexed} finished turns are not in the index of texts", fix)

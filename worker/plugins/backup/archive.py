@@ -177,7 +177,7 @@ def read_manifest(path: Path, store: str) -> Manifest:
     try:
         return _verify_archive(path, store)
     except _BROKEN as error:
-        raise RestoreRefused(f"{path} is not a whole backup ({type(error).__name__}); take another one") from error
+        raise RestoreRefused(f"{path} is not a whole backup; take another one") from error
 
 
 def _iterate_members(path: Path) -> Iterator[tuple[int, tarfile.TarInfo, IO[bytes] | None]]:
