@@ -64,12 +64,13 @@ _ABOUT_REPLY = re.compile(
     r"|this|passt)\b",
     re.IGNORECASE,
 )
+_REFERENCE = re.compile(r"[\d`]|\]\(")
 #: A first heading ends within so many characters. Of a section with more copies than this, the last ones are read.
 _FIRST_CHARS, _MOST_COPIES = 1000, 20
 #: A line of the feedback of this length is repeated by no section.
 _ECHO = 40
 _PROSE = re.compile(r"(?![-+*>#|`]|\d{1,3}[.)]\s)\S")
-_WORD = re.compile(r"[^\W\d_]{4,}")
+_WORD = re.compile(r"[^\W\d_]{5,}")
 
 
 def read_step(reply: str) -> str | None:
@@ -185,16 +186,15 @@ class _PartReader:
         body = _BLANK_LINES.sub("", "\n".join(lines[start:end]).rstrip())
         markers = parse_document(body).markers
         body = body[: markers[0].start].rstrip() if markers else body
-        body = _drop_last_rules(body)
         fence = find_only_fence(body)
         if fence and not fence[1] and body.lstrip("`~ ").startswith(("markdown", "md")):
             body = _BLANK_LINES.sub("", fence[0].rstrip())
         prose = _CODE.sub("", body)
-        if not has_content(body) or omits_text(body) or is_refusal(body) or _TOOL_CALL.search(prose) or is_json(body):
+        if not has_content(body) or omits_text(body) or is_refusal(body) or is_json(body):
+            return ""
+        if _TOOL_CALL.search(prose if has_content(prose) else body):
             return ""
         if any(len(line) > _ECHO and line.strip("> *") in self.feedback for line in prose.split("\n")):
-            return ""
-        if not has_content(prose) and (_TOOL_CALL.search(body) or find_required_section(name)):
             return ""
         if not clear and end == len(lines) and may_end_in_remark(body, self.answer):
             return ""
@@ -209,33 +209,29 @@ class _PartReader:
 def may_end_in_remark(body: str, answer: str) -> bool:
     """Return True if the last paragraph of a text may be a remark to the reader that is not part of the text.
 
-    Nothing marks the end of a text without a frame. A short last paragraph is uncertain if it speaks to somebody, or
-    about the reply and in no word about the subject of the text or of the answer.
+    Nothing marks the end of a text without a frame. A short last paragraph is uncertain below a horizontal rule, if it
+    speaks to somebody, and if it has no number, code or link, and no word of the text and the answer, apart from words
+    about the reply.
     """
     before, _, last = body.rpartition("\n\n")
-    last = last.strip()
-    if not before.strip() or not _is_short_paragraph(last):
+    above, (rule, _, below) = before.rstrip().rpartition("\n")[2], last.strip().partition("\n")
+    ruled = bool(_RULE.fullmatch(rule) or _RULE.fullmatch(above))
+    last = below if _RULE.fullmatch(rule) else last.strip()
+    if not above or _HEADING.match(above) or not _is_short_paragraph(last):
         return False
-    if _drop_last_rules(before) != before.rstrip() or _SPEAKS.search(last):
+    if ruled or _SPEAKS.search(last):
         return True
     fences = parse_outline(body).fences if may_hold_fences(body) else []
     inside = bool(fences) and fences[-1].end > body.count("\n")
-    if inside or not _ABOUT_REPLY.search(last):
+    said = _ABOUT_REPLY.sub(" ", last)
+    if inside or (said == last and _REFERENCE.search(last)):
         return False
-    about = {word.casefold() for word in _WORD.findall(_ABOUT_REPLY.sub(" ", last))}
+    about = {word.casefold() for word in _WORD.findall(said)}
     return about.isdisjoint(map(str.casefold, _WORD.findall(f"{before}\n{answer}")))
 
 
 def _is_short_paragraph(text: str) -> bool:
     return "\n" not in text and len(text) <= _MAX_REMARK and bool(_PROSE.match(text))
-
-
-def _drop_last_rules(text: str) -> str:
-    """Return a text without trailing horizontal rules and blank lines."""
-    lines = text.rstrip().split("\n")
-    while len(lines) > 1 and (not lines[-1].strip() or _RULE.fullmatch(lines[-1])):
-        lines.pop()
-    return "\n".join(lines).rstrip()
 
 
 def find_only_fence(text: str, *, json: bool = False) -> tuple[str, bool] | None:

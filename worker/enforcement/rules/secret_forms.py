@@ -63,7 +63,7 @@ _PATTERNS = {what: re.compile(pattern) for what, (_, pattern) in _TOKENS.items()
 _BREAK = re.compile(
     r"(?<=[A-Za-z0-9_.-]{4})(?:[\"'`]\s{0,20}[+&.\\]?\s{0,20}[\"'`]|[\"'`+&.=\\ ]{0,4}\r?\n[ \t>|+*#\"'`-]{0,20})"
     rf"(?!{'|'.join(sign for signs, _ in _TOKENS.values() for sign in signs)})"
-    rf"(?:(?=[A-Za-z_.-]{{0,60}}[0-9])(?=[0-9_.-]{{0,60}}[A-Za-z])(?=[A-Za-z0-9_.-]{{8}})|(?={_REST}))"
+    rf"(?:(?=[A-Za-z_.-]{{0,60}}[0-9])(?=[0-9_.-]{{0,60}}[A-Za-z])(?=[A-Za-z0-9_.-]{{8}})|(?={_REST}|[A-Z]{{2,16}}[\"'`]))"
 )
 #: Parts of a secret in this length are looked for again after it was removed.
 _RUN = re.compile(r"[A-Za-z0-9+/_]{12,}")

@@ -135,12 +135,15 @@ def closings(every: Sequence[Draft]) -> Iterator[Trial]:
             ("fence", fence(heading(one))),
             ("heading", heading(one)),
             ("heading and rule", f"{heading(one)}\n\n---"),
+            ("whole, said around", f"{one.before_it}\n\n{TAKEN['whole'](one)}"),
+            ("heading and rule, no blank", f"{heading(one)}\n\n***"),
         ):
-            history = answer_to(draft, f"{text}\n\n{remark}")
+            reply = f"{text}\n{remark}" if kind.endswith("no blank") else f"{text}\n\n{remark}"
+            history = answer_to(draft, reply)
             bad = "in the document" if remark in history[-1].answer else ""
             if kind in ("frame", "fence") and not isinstance(decide_next(history), Accept):
                 bad = "refused"
-            yield Trial("closing remarks", kind, f"{text}\n\n{remark}", bad)
+            yield Trial("closing remarks", kind, reply, bad)
 
 
 def right(every: Sequence[Draft]) -> Iterator[Trial]:
