@@ -71,7 +71,7 @@ def validate_attempt(
         candidates = [MergedAnswer(said.text)]
     kept = None if fresh or assembled is not None else faults.run_step(partial(_find_kept, before), None)
     if kept is not None:
-        read = text if FENCE in _edit_names(said) else said.text  # the fence shows where a part ends
+        read = text if FENCE in {edit.name for edit in said.edits} else said.text  # the fence shows where a part ends
         files = _markdown_files(context)
         listing = partial(list_candidates, kept.answer, kept.errors, said.text, files, feedback, read)
         candidates = faults.read(listing, [MergedAnswer(kept.answer)])
@@ -121,10 +121,6 @@ def _find_refusal(answer: str, prompt: str, locale: str) -> list[ValidationIssue
         return []
     said = " ".join(strip_marker(answer).split())
     return [replace(make_issue(REFUSED, locale, said=said), validator=GUARD)]
-
-
-def _edit_names(said: NormalisedText) -> set[str]:
-    return {edit.name for edit in said.edits}
 
 
 def _describe_normaliser_edits(said: NormalisedText, locale: str) -> tuple[str, ...]:
@@ -193,7 +189,7 @@ def _find_losses(
 def _find_flaws(
     answer: str, said: NormalisedText, issues: Sequence[ValidationIssue], locale: str
 ) -> list[ValidationIssue]:
-    names = _edit_names(said)
+    names = {edit.name for edit in said.edits}
     if not names.isdisjoint((REASONING, UNCLOSED)) and not strip_marker(answer).strip():
         return [replace(make_issue(ONLY_REASONING, locale), validator=GUARD)]
     found = [make_issue("UNCLOSED_REASONING", locale)] if UNCLOSED in names and said.text.strip() else []

@@ -104,6 +104,13 @@ FRAMES = [
     "```xml\nFRAME\n{}\n</part>\n```",
     "FRAME\n```markdown\n{}\n```\n</part>",
     "FRAME\nein Entwurf\n</part>\n\nBesser so:\n\nFRAME\n{}\n</part>",
+    *(
+        "**FRAME**\n{}\n**</part>**",
+        "`FRAME`\n{}\n`</part>`",
+        'FRAME\n{}\n</part id="3">',
+        "FRAME\n{}\n<part />",
+        "{}\n</part>",
+    ),
 ]
 BARE = [
     "{}",

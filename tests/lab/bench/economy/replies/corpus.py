@@ -114,9 +114,8 @@ def tool_calls(every: Sequence[Draft]) -> Iterator[Trial]:
     """Tool calls in the frame or below the heading."""
     group = next(one for one in (HERE / "not_the_part.txt").read_text().split("\n== ") if one.startswith("tool"))
     texts = [text.replace("\\n", "\n") for text in group.splitlines()[1:]]
-    for text in [
-        text for text in texts if text.startswith(("<func", "<tool", "<inv", "<|", "[TOOL", "Action", "Bash("))
-    ]:
+    signs = ("<func", "<tool", "<inv", "<|", "[TOOL", "Action", "Bash(", "<｜", "<write", "<seed", "<bash", "✿", "to=")
+    for text in (text for text in texts if text.startswith((*signs, "{", "⏺", "***", "**Tool", "```tool_code"))):
         for draft in every:
             one = draft.asked_for(text)
             for reply in (framed(one, one.body), heading(one)):
