@@ -16,15 +16,22 @@ from typing import NamedTuple
 
 from api_client.contract.growing_text import fence_after
 
-_TAGS = "think|thinking|reasoning|thought|reflection"
-#: A tag that opens or closes reasoning.
-TAG = re.compile(rf"<(?P<slash>/?)(?P<tag>{_TAGS})(?:\s[^<>\n]{{0,80}})?>", re.IGNORECASE)
-_CLOSING = {tag: re.compile(rf"(?<!`)</{tag}\s{{0,9}}>(?!`)", re.IGNORECASE) for tag in _TAGS.split("|")}
+_TAGS = "think|thinking|reasoning|thought|thoughts|reflection"
+#: A tag that opens or closes reasoning. Models write ``<think>``, ``<seed:think>``, ``<|think|>``, ``◁think▷`` and ``[THINK]``.
+_OPENS, _ENDS = r"(?:<[|｜]?|◁|(?-i:\[(?=/?THINK\])))", r"(?:[|｜]?>|▷|\])"
+_PREFIX = r"(?:[a-z]{1,9}:)?"
+TAG = re.compile(rf"{_OPENS}(?P<slash>/?){_PREFIX}(?P<tag>{_TAGS})(?:\s[^<>\n]{{0,80}})?{_ENDS}", re.IGNORECASE)
+_CLOSING = {
+    tag: re.compile(rf"(?<!`){_OPENS}/{_PREFIX}{tag}\s{{0,9}}{_ENDS}(?!`)", re.IGNORECASE) for tag in _TAGS.split("|")
+}
 #: The end of a text that may become a tag.
-_PARTIAL_TAG = re.compile(r"<(?:/?[a-z]{0,10}|[a-z]{5,10}\s[^<>\n]{0,80}|/[a-z]{5,10}\s{0,9})\Z", re.IGNORECASE)
+_PARTIAL_TAG = re.compile(
+    r"(?:(?:<[|｜]?|◁)/?(?:[a-z:]{5,20}\s[^<>\n]{0,80}|[a-z:]{0,20})[|｜]?|\[/?[THINK]{0,5})\Z", re.IGNORECASE
+)
 _BLANK = re.compile(r"[\s\ufeff]*")
 _REST = re.compile(r"[^\S\n]{0,100}(?:\n|\Z)")
-_MOST_TAG = 25
+#: Longest closing tag, with a character before and after it.
+_MOST_TAG = 36
 #: Characters of a line that decide whether it opens a code fence.
 _MOST_LINE = 200
 _START, _INSIDE, _TEXT, _PENDING = range(4)

@@ -21,6 +21,7 @@ PIECES = st.lists(
                 "king>",
                 "<",
             ),
+            *("◁thi", "nk▷", "◁/think▷", "[THINK]", "[/THI", "NK]", "[T", "<|think|>", "<|/think|>", "<a:think>"),
             *("```\n", "`", "\n", " ", "> ", "x", "\ufeff", "\r\n", "An answer.\n", "~~~\n", "</"),
         ]
     ),
@@ -39,6 +40,17 @@ PIECES = st.lists(
         f"</think>{ANSWER}",
         f"<think>About the tag `</think>` and <think> in prose.</think>\n{ANSWER}",
         f"I think.\n</think>\n<think>More.</think>\n{ANSWER}",
+        *(
+            f"{opening}\n# Draft\n{closing}\n\n{ANSWER}"
+            for opening, closing in (
+                ("<|thinking|>", "<|/thinking|>"),
+                ("<｜think｜>", "<｜/think｜>"),
+                ("<seed:think>", "</seed:think>"),
+                ("◁think▷", "◁/think▷"),
+                ("[THINK]", "[/THINK]"),
+                ("<thoughts>", "</thoughts>"),
+            )
+        ),
     ],
 )
 def test_reasoning_before_an_answer_is_removed(text: str) -> None:
@@ -50,6 +62,7 @@ def test_reasoning_before_an_answer_is_removed(text: str) -> None:
     "text",
     [
         ANSWER,
+        f"[think](a.md) [THINKING] [THIN\n◁ x ▷ <| y |>\n{ANSWER}",
         "  \n\ufeff Leading blanks stay.\n",
         "The tag <think> opens a thought; </think> closes it.\n",
         "Models close their thoughts with `</think>`.\n",

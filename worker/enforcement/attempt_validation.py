@@ -53,9 +53,11 @@ def validate_attempt(
     Without a policy, nothing is repaired before validation, and an incomplete text is not validated. ``assembled`` is
     the answer, if the text was merged before.
     """
-    number = len(history) + 1
+    attempt = Attempt(
+        number=len(history) + 1, text=text, answer=text, complete=complete, feedback=feedback, fresh=fresh
+    )
     if not complete:
-        return Attempt(number=number, text=text, answer=text, complete=False, feedback=feedback, fresh=fresh)
+        return attempt
     context = dict(context or {})
     texts = [text, *(each.answer for each in history), *(context.get("files") or {}).values()]
     limited = partial(run_step_isolated, validators, texts)
@@ -83,16 +85,13 @@ def validate_attempt(
         issues = _add_own_issues(found, said, before, context, faults, fresh=fresh)
     describing = partial(_describe_edits, found.merged, said.text, faults.locale)
     edits += faults.read(describing, tuple[str, ...]()) if kept is not None else ()
-    return Attempt(
-        number=number,
-        text=text,
+    return replace(
+        attempt,
         answer=found.answer,
         issues=(*issues, *faults.issues),
         fixed_issues=found.fixed_issues,
         changes=found.changes,
         edits=edits,
-        feedback=feedback,
-        fresh=fresh,
         spent=counted.spent,
     )
 

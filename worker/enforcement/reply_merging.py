@@ -104,7 +104,7 @@ def _unframe(reply: str, feedback: str) -> str:
 
 
 def _cut_remarks(reply: str, answer: str) -> str:
-    """Return a repeated answer without remarks before its first line and after its last line."""
+    """Return a repeated answer without remarks around it, or an empty text if its end is not certain."""
     own = [line for line in strip_marker(answer).split("\n") if line.strip()]
     lines = reply.split("\n")
     if not own or own[0] not in lines or _PLAIN.fullmatch(own[0]):
@@ -117,9 +117,7 @@ def _cut_remarks(reply: str, answer: str) -> str:
         if _PLAIN.fullmatch("\n".join(lines[end:]).strip()):
             return "\n".join(lines[start:end]) + answer[len(answer.rstrip()) :]
     text = "\n".join(lines[start:])
-    if start and may_end_in_remark(text.rstrip(), answer):
-        return text.rstrip().rpartition("\n\n")[0].rstrip() + answer[len(answer.rstrip()) :]
-    return text
+    return "" if start and may_end_in_remark(text.rstrip(), answer) else text
 
 
 def _may_replace(reply: str, answer: str, request: RetryRequest, files: Iterable[str]) -> bool:

@@ -177,14 +177,9 @@ class ValidationPool:
             return found
         kept = None if case.fresh else find_best_attempt(latest_attempts(case.history))
         answer, issues = (kept.answer, kept.issues) if kept else (case.text, ())
-        return Attempt(
-            number=len(case.history) + 1,
-            text=case.text,
-            answer=answer,
-            issues=(*issues, self._report_overrun(GUARD, case)),
-            feedback=case.feedback,
-            fresh=case.fresh,
-        )
+        issues = (*issues, self._report_overrun(GUARD, case))
+        unread = Attempt(number=len(case.history) + 1, text=case.text, answer=answer, issues=issues)
+        return replace(unread, feedback=case.feedback, fresh=case.fresh)
 
     def repair(self, case: ValidationCase) -> RepairResult:
         """Repair a validated answer. Report a validator that takes too long or crashes as ``VALIDATOR_ERROR``."""

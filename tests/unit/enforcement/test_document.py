@@ -183,6 +183,7 @@ def test_an_empty_and_a_missing_section_are_filled_before_the_marker() -> None:
     added = Part.section("New").put(ANSWER, "now")
     assert added == ANSWER.replace("last\n\n<!--", "last\n\n## New\n\nnow\n\n<!--")
     assert Part.section("New").put("Hi", "now") == "Hi\n\n## New\n\nnow\n"
+    assert Part.section("New").put("Hi\n\n```py\nx = 1\n", "now") == "Hi\n\n```py\nx = 1\n```\n\n## New\n\nnow\n"
 
 
 def test_a_text_that_would_end_its_block_is_not_put_in() -> None:

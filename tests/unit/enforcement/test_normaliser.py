@@ -58,6 +58,7 @@ FORMS = {
     "its header once more at its end": f"{ADR}\n{HEADER}\n{MARKER}\n",
     "its header and title once more at its end": f"{ADR}\n{HEADER}\n{TITLE}\n\n{MARKER}\n",
     "a byte order mark": f"\ufeff{GOOD}",
+    "a blank without a width": f"\u200b{GOOD}",
     "line ends of Windows": GOOD.replace("\n", "\r\n"),
     "all of Windows around a fence": f"\ufeff```markdown\n{GOOD}```".replace("\n", "\r\n"),
     "hard blanks in headings": GOOD.replace("## Kontext", "##\xa0Kontext").replace("## Ent", "##\u202fEnt"),
@@ -87,6 +88,10 @@ def test_what_a_model_puts_around_an_answer_costs_no_second_run(answer: str) -> 
     assert "think" not in text
     assert text.count("adr_id") == text.count(f"\n{TITLE}\n") == 1
     assert text.startswith("---\n")
+
+
+def test_a_document_below_a_sentence_comes_out_of_its_fence_too() -> None:
+    assert decided(f"```markdown\nHere it is.\n\n{GOOD}```")[:2] == (Accept(1), f"Here it is.\n\n{GOOD.rstrip()}")
 
 
 def test_thoughts_alone_are_no_answer() -> None:

@@ -104,6 +104,13 @@ FRAMES = [
     "```xml\nFRAME\n{}\n</part>\n```",
     "FRAME\n```markdown\n{}\n```\n</part>",
     "FRAME\nein Entwurf\n</part>\n\nBesser so:\n\nFRAME\n{}\n</part>",
+    *(
+        "**FRAME**\n{}\n**</part>**",
+        "`FRAME`\n{}\n`</part>`",
+        'FRAME\n{}\n</part id="3">',
+        "FRAME\n{}\n<part />",
+        "{}\n</part>",
+    ),
 ]
 BARE = [
     "{}",
@@ -289,6 +296,12 @@ def test_a_code_block_that_does_not_end_hides_no_section_behind_it(tail: str) ->
         "## Akzeptanzkriterien",
     ]
     assert "schneller als 100 ms" in answer
+
+
+def test_a_rule_and_a_block_of_code_are_part_of_a_section() -> None:
+    for body in (f"{TEXT}\n\n---", f"{TEXT}\n\n***\n\nMehr nicht.\n\n---", "```python\ncache = {}\n```"):
+        answer = after(without("Entscheidung"), f"FRAME\n## Entscheidung\n\n{body}\n</part>")
+        assert answer == ADR.replace("Wir nehmen einen Cache.", body) + f"\n{MARKER}\n"
 
 
 def test_a_section_that_would_hide_others_is_not_taken() -> None:

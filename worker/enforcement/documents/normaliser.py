@@ -92,7 +92,7 @@ def _count_changed_lines(before: str, after: str) -> int:
 
 
 def _remove_bom(text: str) -> tuple[str, int]:
-    return text.lstrip(BOM), 1
+    return text.lstrip(f"{BOM}\u200b\u2060"), 1
 
 
 def _plain_line_ends(text: str) -> tuple[str, int]:
@@ -132,7 +132,7 @@ def _is_document(inside: str, language: str) -> bool:
     rest = _next_filled_line(lines, end or first)
     heading = rest < len(lines) and bool(_DOCUMENT_HEADING.match(lines[rest]))
     if language in _MARKDOWN:
-        return heading or (first < len(lines) and lines[first].rstrip() == _HEADER_RULE)
+        return lines[first : first + 1] == [_HEADER_RULE] or any(map(_DOCUMENT_HEADING.match, lines))
     titled = heading and _next_filled_line(lines, rest + 1) > rest + 1
     if end or language in _YAML:
         prose = (line for line in lines[rest:] if line[:1].isalpha() and " " in line and not _KEY_LINE.match(line))

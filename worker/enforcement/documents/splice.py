@@ -384,5 +384,6 @@ def _append_text(answer: str, shown: str) -> str:
     last = document.markers[-1] if document.markers else None
     at = last.start if last and not answer[last.end :].strip() else len(answer)
     before, eol = answer[:at], _line_end(answer)
-    shown = _with_eol(shown, answer)
+    closed, shown = _close_last_block(before.rstrip()), _with_eol(shown, answer)
+    before = before if closed == before.rstrip() else closed  # an open block would hide the text
     return f"{before}{_blank_line(before, eol)}{shown}{eol}" + (eol if at < len(answer) else "") + answer[at:]

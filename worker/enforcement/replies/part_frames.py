@@ -11,7 +11,12 @@ from worker.enforcement.documents.outline import parse_outline
 _TAG = re.compile(r"<part\s{1,4}id\s?=\s?[\"']?([0-9a-f]{6})(?:-(\d{1,2}))?[\"']?\s?>", re.IGNORECASE)
 #: Ends a frame.
 CLOSING_TAG = "</part>"
-_LONE_CLOSING = re.compile(r"^[ \t]*</part>[ \t]*$", re.IGNORECASE | re.MULTILINE)
+#: A closing tag as models write it, and marks of Markdown that they put around tags.
+_CLOSING = r"(?:</part\b[^<>\n]{0,40}>|<part\s?/>)"
+_MARKS = r"[ \t*_`]{0,9}"
+_LONE_CLOSING = re.compile(rf"^{_MARKS}{_CLOSING}{_MARKS}$", re.IGNORECASE | re.MULTILINE)
+_LAST_CLOSING = re.compile(rf"\n{_MARKS}{_CLOSING}\s*\Z", re.IGNORECASE)
+_MARKS_BEHIND = re.compile(r"\A(?:\*\*|[*_`])(?=[ \t]*\n)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +43,19 @@ def find_framed_texts(reply: str, feedback: str) -> dict[int, FramedText]:
     """
     asked = _TAG.findall(feedback)
     tags = [tag for tag in _TAG.finditer(reply) if tag[1].lower() == asked[-1][0].lower()] if asked else []
-    tags = [tag for tag in tags if not reply[reply.rfind("\n", 0, tag.start()) + 1 : tag.start()].strip()] or tags
+    before = [reply[reply.rfind("\n", 0, tag.start()) + 1 : tag.start()] for tag in tags]
+    tags = [tag for tag, said in zip(tags, before, strict=True) if not said.strip(" \t*_`")] or tags
     ends = [*[tag.start() for tag in tags[1:]], len(reply)]
     return {
-        int(tag[2] or 1): _cut_at_closing(reply[tag.end() : end]) for tag, end in zip(tags, ends, strict=bool(tags))
+        int(tag[2] or 1): _cut_at_closing(_MARKS_BEHIND.sub("", reply[tag.end() : end]))
+        for tag, end in zip(tags, ends, strict=bool(tags))
     }
+
+
+def cut_last_tag(text: str) -> tuple[str, bool]:
+    """Return a text without a closing tag as its last line, and whether there was one."""
+    found = _LAST_CLOSING.search(text)
+    return (text[: found.start()], True) if found else (text, False)
 
 
 def _cut_at_closing(text: str) -> FramedText:

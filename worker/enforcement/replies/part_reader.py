@@ -25,7 +25,7 @@ from worker.enforcement.documents.placeholders import omits_text
 from worker.enforcement.documents.splice import closed_fences, only_adr
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import find_required_section, section_key
-from worker.enforcement.replies.part_frames import FramedText, find_framed_texts
+from worker.enforcement.replies.part_frames import FramedText, cut_last_tag, find_framed_texts
 from worker.enforcement.replies.refusals import is_refusal
 
 #: A title in bold, or glued to its ``#`` marks, at the beginning of a text.
@@ -38,9 +38,10 @@ _RULE = re.compile(r"[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
 #: Markup of tool calls and their results, which some agents print instead of an answer.
 _TOOL_CALL = re.compile(
-    r"^</?(?:\w+:)?(?:\w*_calls?|tool_\w+|invoke|function_\w+|parameter|think(?:ing)?|system-\w+)\b[^<>\n]{0,200}>"
-    r"|^<\|[^<>\n]{1,60}\|>|^\[TOOL_CALLS\]|^\w{1,20}\([^()\n]{0,200}\)\n\s+⎿"
-    r"|^Action(?: Input)?:|^Tool \w+:|^Bash\(",
+    r"^</?(?:\w+:)?(?:[a-z]+_\w+|tools?|invoke|function|parameter|observation|bash|think(?:ing)?|system-\w+)\b[^<>\n]{0,200}>"
+    r"|^<[|｜][^<>\n]{1,60}[|｜]>|^\[TOOL_CALLS\]|^[⏺●]?\s?\w{1,20}\([^()\n]{0,200}\)\n\s+⎿|^✿\w+✿|^`{3,}tool_"
+    r"|^Action(?: Input)?:|^\**Tool \w+:|^Bash\(|^to=functions\.|^\*\*\* Begin Patch"
+    r"|^\{\"(?:name|type)\": ?\"\w+\",[^\n]{0,4000}\"(?:arguments|parameters|input)\": ?\{",
     re.MULTILINE,
 )
 _CODE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
@@ -60,12 +61,13 @@ _ABOUT_REPLY = re.compile(
     r"|this|passt)\b",
     re.IGNORECASE,
 )
+_REFERENCE = re.compile(r"[\d`]|\]\(")
 #: A first heading ends within so many characters. Of a section with more copies than this, the last ones are read.
 _FIRST_CHARS, _MOST_COPIES = 1000, 20
 #: A line of the feedback of this length is repeated by no section.
 _ECHO = 40
 _PROSE = re.compile(r"(?![-+*>#|`]|\d{1,3}[.)]\s)\S")
-_WORD = re.compile(r"[^\W\d_]{4,}")
+_WORD = re.compile(r"[^\W\d_]{5,}")
 
 
 def read_step(reply: str) -> str | None:
@@ -87,7 +89,7 @@ def read_parts(reply: str, parts: Sequence[str], answer: str, feedback: str = ""
         return reader.read_frames(frames)
     bare, clear = reader.find_bare_text(text)
     found = {part: reader.read_part(part, bare, named=False, clear=clear) for part in parts} if bare else {}
-    found |= _read_lines(answer, parts, text) | _read_blocks(answer, parts, text)
+    found |= _read_lines(parts, text) | _read_blocks(answer, parts, text)
     return {part: value for part, value in found.items() if value}
 
 
@@ -115,11 +117,11 @@ class _PartReader:
 
     def find_bare_text(self, text: str) -> tuple[str, bool]:
         """Return the usable text of a reply without frames, and whether the end of the text is certain."""
-        body = strip_marker(text).strip("\n")
+        body, ended = cut_last_tag(strip_marker(text).strip("\n"))
         fence = find_only_fence(body)
         if fence and self._begins_with_part(fence[0]):
             return fence[0], True
-        return (body, False) if self._begins_with_part(body) else ("", False)
+        return (body, ended) if self._begins_with_part(body) else ("", False)
 
     def _begins_with_part(self, text: str) -> bool:
         text = self._as_heading(_BLANK_LINES.sub("", text))
@@ -181,16 +183,15 @@ class _PartReader:
         body = _BLANK_LINES.sub("", "\n".join(lines[start:end]).rstrip())
         markers = parse_document(body).markers
         body = body[: markers[0].start].rstrip() if markers else body
-        body = _drop_last_rules(body)
         fence = find_only_fence(body)
         if fence and not fence[1] and body.lstrip("`~ ").startswith(("markdown", "md")):
             body = _BLANK_LINES.sub("", fence[0].rstrip())
         prose = _CODE.sub("", body)
-        if not has_content(body) or omits_text(body) or is_refusal(body) or _TOOL_CALL.search(prose) or is_json(body):
+        if not has_content(body) or omits_text(body) or is_refusal(body) or is_json(body):
+            return ""
+        if _TOOL_CALL.search(prose if has_content(prose) else body):
             return ""
         if any(len(line) > _ECHO and line.strip("> *") in self.feedback for line in prose.split("\n")):
-            return ""
-        if not has_content(prose) and (_TOOL_CALL.search(body) or find_required_section(name)):
             return ""
         if not clear and end == len(lines) and may_end_in_remark(body, self.answer):
             return ""
@@ -205,28 +206,24 @@ class _PartReader:
 def may_end_in_remark(body: str, answer: str) -> bool:
     """Return True if the last paragraph of a text may be a remark to the reader that is not part of the text.
 
-    A short last paragraph is uncertain if it speaks to somebody, or about the reply but not its subject.
+    Nothing marks the end of a text without a frame. A short last paragraph is uncertain below a horizontal rule, if it
+    speaks to somebody, and if it has no number, code, link or word of the text and the answer.
     """
     before, _, last = body.rpartition("\n\n")
-    last = last.strip()
-    if not before.strip() or not ("\n" not in last and len(last) <= _MAX_REMARK and bool(_PROSE.match(last))):
+    above, (rule, _, below) = before.rstrip().rpartition("\n")[2], last.strip().partition("\n")
+    ruled = bool(_RULE.fullmatch(rule) or _RULE.fullmatch(above))
+    last = below if _RULE.fullmatch(rule) else last.strip()
+    if not above or _HEADING.match(above) or "\n" in last or len(last) > _MAX_REMARK or not _PROSE.match(last):
         return False
-    if _drop_last_rules(before) != before.rstrip() or _SPEAKS.search(last):
+    if ruled or _SPEAKS.search(last):
         return True
     fences = parse_outline(body).fences if may_hold_fences(body) else []
     inside = bool(fences) and fences[-1].end > body.count("\n")
-    if inside or not _ABOUT_REPLY.search(last):
+    said = _ABOUT_REPLY.sub(" ", last)
+    if inside or (said == last and _REFERENCE.search(last)):
         return False
-    about = {word.casefold() for word in _WORD.findall(_ABOUT_REPLY.sub(" ", last))}
+    about = {word.casefold() for word in _WORD.findall(said)}
     return about.isdisjoint(map(str.casefold, _WORD.findall(f"{before}\n{answer}")))
-
-
-def _drop_last_rules(text: str) -> str:
-    """Return a text without trailing horizontal rules and blank lines."""
-    lines = text.rstrip().split("\n")
-    while len(lines) > 1 and (not lines[-1].strip() or _RULE.fullmatch(lines[-1])):
-        lines.pop()
-    return "\n".join(lines).rstrip()
 
 
 def find_only_fence(text: str, *, json: bool = False) -> tuple[str, bool] | None:
@@ -290,22 +287,10 @@ def _read_key(header: str, name: str) -> str:
     return ""
 
 
-def _read_lines(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
+def _read_lines(parts: Collection[str], reply: str) -> dict[str, str]:
     ranges = sorted((lines, part) for part in parts if (lines := lines_range(part)))
-    if not ranges:
-        return {}
-    blocks = _plain_blocks(reply)
-    if len(blocks) == len(ranges):
-        return {part: text for (_, part), text in zip(ranges, blocks, strict=True)}
-    if len(ranges) > 1 or blocks:
-        return {}
-    (first, last), part = ranges[0]
-    old, new = (strip_marker(text).strip("\n").rstrip().replace("\r\n", "\n").split("\n") for text in (answer, reply))
-    after = max(len(old) - last, 0)
-    kept = [*old[: first - 1], *old[last:]]
-    again = [*new[: first - 1], *new[len(new) - after :]]
-    whole = last <= len(old) and len(new) >= first + after and again == kept and any(map(str.strip, kept))
-    return {part: "\n".join(new[first - 1 : len(new) - after])} if whole else {}
+    blocks = _plain_blocks(reply) if ranges else []
+    return dict(zip([part for _, part in ranges], blocks, strict=True)) if len(blocks) == len(ranges) else {}
 
 
 def _read_blocks(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:

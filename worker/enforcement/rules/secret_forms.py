@@ -10,8 +10,8 @@ from worker.enforcement.rules.decoded_text import DecodedText, decode_text
 
 _DASHES = "[-\u2010-\u2015]"
 _KIND = r"(?:[A-Z0-9]{1,12}\s){0,3}PRIVATE\s{1,2}KEY(?:\sBLOCK)?"
-_BEGIN = rf"{_DASHES}{{1,6}}BEGIN\s{_KIND}{_DASHES}{{1,6}}"
-_INSIDE = rf"(?:(?!{_DASHES}{{2}}(?:BEGIN|END)\s)[\s\S])"
+_BEGIN = rf"{_DASHES}{{1,6}}\s?BEGIN\s{_KIND}\s?{_DASHES}{{1,6}}"
+_INSIDE = rf"(?:(?!{_DASHES}{{2}}\s?(?:BEGIN|END)\s)[\s\S])"
 #: A line of a key, and the separators of two lines.
 _LINE = r"(?=[A-Za-z+/=]{0,60}[0-9])[A-Za-z0-9+/=]{16,}"
 _BETWEEN = r"(?:[^A-Za-z0-9+/=]|(?:\d{1,6}|n|r|br|p|li|td|tr|div|span|code|pre|gt|quot)(?![A-Za-z0-9+/=])){0,60}"
@@ -24,7 +24,7 @@ _LINES = (
     rf"(?:{_BETWEEN}[A-Za-z0-9+/]{{1,15}}={{1,2}}(?![A-Za-z0-9]))?"
 )
 #: Text between the first and the last line of a key that is not a sentence.
-_NO_PROSE = rf"(?:(?![a-z]{{2,}} [a-z]{{2,}}|{_DASHES}{{2}}(?:BEGIN|END)\s)[\s\S]){{24,16384}}"
+_NO_PROSE = rf"(?:(?![a-z]{{2,}} [a-z]{{2,}}|{_DASHES}{{2}}\s?(?:BEGIN|END)\s)[\s\S]){{24,16384}}"
 #: A key without its first line: DER prefixes, an OpenSSH key, and a whole PEM file in base64.
 _BODIES = (
     r"(?:MII[A-Z][A-Za-z0-9+/]{2}IBA[AD]|MH[cQ]CAQEE|MI[A-Z][A-Za-z0-9+/]AgEAM|MC4CAQAwBQYDK2V|b3BlbnNzaC1rZXktdjE"
@@ -34,12 +34,13 @@ _BODIES = (
 _HEADERS = rf"(?:[^A-Za-z0-9]{{0,40}}[A-Z][A-Za-z-]{{2,20}}: [^\n]{{0,100}}){{1,6}}(?={_BETWEEN}{_LINE})"
 _KEY = re.compile(
     rf"{_BEGIN}(?:(?:(?={_INSIDE}{{0,400}}?{_LINE}){_INSIDE}{{0,16384}}|{_NO_PROSE})"
-    rf"{_DASHES}{{1,6}}END\s[A-Z0-9 ]{{0,40}}{_DASHES}{{1,6}}|(?:{_HEADERS})?{_LINES})|{_BODIES}{_LINES}"
+    rf"{_DASHES}{{1,6}}\s?END\s[A-Z0-9 ]{{0,40}}{_DASHES}{{1,6}}|(?:{_HEADERS})?{_LINES})|{_BODIES}{_LINES}"
+    rf"|Private-Lines:\s{_LINES}(?:{_BETWEEN}Private-MAC:\s[0-9a-f]{{40,64}})?"
 )
-_KEY_END = re.compile(rf"{_DASHES}{{1,6}}END\s{_KIND}{_DASHES}{{1,6}}")
+_KEY_END = re.compile(rf"{_DASHES}{{1,6}}\s?END\s{_KIND}\s?{_DASHES}{{1,6}}")
 _KEY_LINE = re.compile(_LINE + r"|[A-Za-z0-9+/]{1,15}={1,2}(?![A-Za-z0-9])|=[A-Za-z0-9+/]{4}(?![A-Za-z0-9+/=])")
 _KEY_GAP, _KEY_BEGIN = re.compile(_BETWEEN), re.compile(rf"{_BEGIN}{_INSIDE}{{0,16384}}")
-_KEY_SIGNS = ("PRIVATE", "MI", "MH", "MC4CAQ", "b3BlbnNza", "LS0tLS1CRU")
+_KEY_SIGNS = ("PRIVATE", "Private-Lines", "MI", "MH", "MC4CAQ", "b3BlbnNza", "LS0tLS1CRU")
 #: Most characters between the first and the last line of a key.
 _MOST_INSIDE = 16_384
 
@@ -55,15 +56,25 @@ _TOKENS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "Google API key": (("AIza",), r"\bAIza[0-9A-Za-z_-]{35}"),
     "Slack token": (("xox",), r"\bxox[abeoprs]-[0-9A-Za-z-]{10,250}"),
     "Stripe key": (("k_live_",), r"\b[rs]k_live_[0-9A-Za-z]{16,128}"),
-    "API key": (("sk-",), r"\bsk-[A-Za-z0-9_-]{20,250}"),
+    "API key": (
+        ("sk-", "npm_", "hf_", "gsk_", "dop_v1_", "dapi", "hvs.", "SG.", "GOCSPX-", "pypi-AgE", "AGE-SECRET-KEY-1"),
+        r"\b(?:sk-[A-Za-z0-9_-]{20,250}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{34}|gsk_[A-Za-z0-9]{52}|dop_v1_[a-f0-9]{64}"
+        r"|dapi[a-f0-9]{32}|hvs\.[A-Za-z0-9_-]{24,250}|SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}|GOCSPX-[A-Za-z0-9_-]{28}"
+        r"|pypi-AgE[A-Za-z0-9_-]{50,250}|AGE-SECRET-KEY-1[A-Z0-9]{58})",
+    ),
+    "secret of a cloud account": (
+        ("AccountKey=", "ecret_access_key", "ECRET_ACCESS_KEY", "ecretAccessKey", "hooks.slack.com/"),
+        r"AccountKey=[A-Za-z0-9+/]{86}==|(?i:ecret_?access_?key)[\"'`\s:=]{1,9}[A-Za-z0-9/+]{40}\b"
+        r"|hooks\.slack\.com/services/T\w{7,12}/B\w{7,12}/[A-Za-z0-9]{20,32}",
+    ),
     "JSON web token": (("eyJ",), r"\beyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,1000}"),
 }
 _PATTERNS = {what: re.compile(pattern) for what, (_, pattern) in _TOKENS.items()}
 #: A break within a token: a line end, or two strings next to each other. Prose has no digits.
 _BREAK = re.compile(
     r"(?<=[A-Za-z0-9_.-]{4})(?:[\"'`]\s{0,20}[+&.\\]?\s{0,20}[\"'`]|[\"'`+&.=\\ ]{0,4}\r?\n[ \t>|+*#\"'`-]{0,20})"
-    rf"(?!{'|'.join(sign for signs, _ in _TOKENS.values() for sign in signs)})"
-    rf"(?:(?=[A-Za-z_.-]{{0,60}}[0-9])(?=[0-9_.-]{{0,60}}[A-Za-z])(?=[A-Za-z0-9_.-]{{8}})|(?={_REST}))"
+    rf"(?!{'|'.join(re.escape(sign) for signs, _ in _TOKENS.values() for sign in signs)})"
+    rf"(?:(?=[A-Za-z_.-]{{0,60}}[0-9])(?=[0-9_.-]{{0,60}}[A-Za-z])(?=[A-Za-z0-9_.-]{{8}})|(?={_REST}|[A-Z]{{2,16}}[\"'`]))"
 )
 #: A removed secret's parts of this length are searched for again.
 _RUN = re.compile(r"[A-Za-z0-9+/_]{12,}")

@@ -206,14 +206,31 @@ def test_each_kind_of_secret_is_found_by_its_sign() -> None:
 
 KEY = "a1B2" * 30
 SHOWN = {
-    "private key": ["-----BEGIN RSA PRIVATE KEY-----\nabc", "-----BEGIN PRIVATE KEY-----"],
+    "private key": [
+        "-----BEGIN RSA PRIVATE KEY-----\nabc",
+        "-----BEGIN PRIVATE KEY-----",
+        "---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nabc",
+        f"PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 1\n{KEY[:64]}\nPrivate-MAC: {'0a' * 32}",
+    ],
     "AWS access key": ["AKIAABCDEFGHIJKLMNOP", "ASIAABCDEFGHIJKLMNOP"],
     "GitHub token": [*(f"gh{letter}_{KEY}" for letter in "pousr"), f"github_pat_{KEY}"],
     "GitLab token": [f"glpat-{KEY[:40]}"],
     "Google API key": [f"AIza{KEY[:35]}"],
     "Slack token": [f"xox{letter}-{KEY}" for letter in "abeoprs"],
     "Stripe key": [f"{letter}k_live_{KEY}" for letter in "rs"],
-    "API key": [f"sk-{KEY}", f"sk-proj-{KEY}"],
+    "API key": [
+        *(f"{sign}{KEY}" for sign in ("sk-", "sk-proj-", "hvs.", "pypi-AgE")),
+        *(f"npm_{KEY[:36]}", f"hf_{KEY[:34]}", f"gsk_{KEY[:52]}", f"GOCSPX-{KEY[:28]}", f"SG.{KEY[:22]}.{KEY[:43]}"),
+        *(f"dop_v1_{'0a' * 32}", f"dapi{'0a' * 16}", f"AGE-SECRET-KEY-1{'A1' * 29}"),
+    ],
+    "secret of a cloud account": [
+        f"AccountKey={KEY[:86]}==",
+        *(
+            f"{name}{KEY[:40]}"
+            for name in ("aws_secret_access_key = ", '"SecretAccessKey": "', "AWS_SECRET_ACCESS_KEY=")
+        ),
+        f"https://hooks.slack.com/services/T01234567/B01234567/{KEY[:24]}",
+    ],
     "JSON web token": [f"eyJ{KEY}.eyJ{KEY}.{KEY}"],
 }
 

@@ -159,6 +159,11 @@ def test_no_line_of_a_key_stays_in_a_text_that_passes_as_repaired(kind: str, for
         assert repaired.fixed_issues
 
 
+def test_the_rest_of_a_token_in_two_strings_may_be_capitals_alone() -> None:
+    [found] = run_validators('key = "AKIA' + 'IOSFODNN7E" +\n    "XAMPLQ"', [RULE])
+    assert found.code == "SECRET_FOUND"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -114,9 +114,8 @@ def tool_calls(every: Sequence[Draft]) -> Iterator[Trial]:
     """Tool calls in the frame or below the heading."""
     group = next(one for one in (HERE / "not_the_part.txt").read_text().split("\n== ") if one.startswith("tool"))
     texts = [text.replace("\\n", "\n") for text in group.splitlines()[1:]]
-    for text in [
-        text for text in texts if text.startswith(("<func", "<tool", "<inv", "<|", "[TOOL", "Action", "Bash("))
-    ]:
+    signs = ("<func", "<tool", "<inv", "<|", "[TOOL", "Action", "Bash(", "<｜", "<write", "<seed", "<bash", "✿", "to=")
+    for text in (text for text in texts if text.startswith((*signs, "{", "⏺", "***", "**Tool", "```tool_code"))):
         for draft in every:
             one = draft.asked_for(text)
             for reply in (framed(one, one.body), heading(one)):
@@ -135,12 +134,15 @@ def closings(every: Sequence[Draft]) -> Iterator[Trial]:
             ("fence", fence(heading(one))),
             ("heading", heading(one)),
             ("heading and rule", f"{heading(one)}\n\n---"),
+            ("whole, said around", f"{one.before_it}\n\n{TAKEN['whole'](one)}"),
+            ("heading and rule, no blank", f"{heading(one)}\n\n***"),
         ):
-            history = answer_to(draft, f"{text}\n\n{remark}")
+            reply = f"{text}\n{remark}" if kind.endswith("no blank") else f"{text}\n\n{remark}"
+            history = answer_to(draft, reply)
             bad = "in the document" if remark in history[-1].answer else ""
             if kind in ("frame", "fence") and not isinstance(decide_next(history), Accept):
                 bad = "refused"
-            yield Trial("closing remarks", kind, f"{text}\n\n{remark}", bad)
+            yield Trial("closing remarks", kind, reply, bad)
 
 
 def right(every: Sequence[Draft]) -> Iterator[Trial]:
