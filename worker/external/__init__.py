@@ -1,1 +1,1 @@
-"""What validation rules may use outside of their process."""
+"""Programs and models for validation rules."""

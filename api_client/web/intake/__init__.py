@@ -1,1 +1,1 @@
-"""How requests become turns."""
+"""Conversion of requests to turns."""

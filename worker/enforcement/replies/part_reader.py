@@ -226,7 +226,6 @@ def _is_short_paragraph(text: str) -> bool:
 
 
 def _drop_last_rules(text: str) -> str:
-    """Return a text without trailing horizontal rules and blank lines."""
     lines = text.rstrip().split("\n")
     while len(lines) > 1 and (not lines[-1].strip() or _RULE.fullmatch(lines[-1])):
         lines.pop()

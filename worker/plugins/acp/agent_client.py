@@ -78,7 +78,6 @@ def _list_servers(can: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_gateway_call(call: Mapping[str, Any]) -> bool:
-    """Return True if a tool call goes to the tool gateway, which decides about its calls itself."""
     named = re.fullmatch(r"mcp__helix__\w+", str(call.get("title") or ""), re.ASCII)
     return bool(named and tool_name(call) == "other" and os.environ.get("HELIX_TOOLS_URL"))
 
@@ -404,7 +403,6 @@ class AcpClient:
             raise AgentGone from error
 
     def _read_message(self) -> dict[str, Any]:
-        """Return the next JSON message of the agent. Skip and count other output lines."""
         while line := self._stdout.readline(_MAX_LINE):
             try:
                 message = json.loads(line)
