@@ -95,10 +95,6 @@ class TurnsClient:
         self.openwebui_seen = OpenWebUIRequests(self.store)
 
     def _make_admissions(self) -> list[Admission]:
-        """Return the admission checks for new turns, in the order in which they run.
-
-        Raises ``SettingsError`` if an installed admission does not load.
-        """
         choice, check = PolicyChoice(self.settings, self.policies, self.flows), RequestCheck(self.settings)
         end = EscalationAdmission(self.settings)
         try:

@@ -131,7 +131,6 @@ def add_turns(row: TurnRow, label_values: Mapping[str, str], turns: int) -> None
 
 
 def _make_rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, RuleRow]:
-    """Compute statistics by validator, by issue code, or by validator and model."""
     each_model, of = by == "validator_model", by.partition("_")[0]
     rows = {name: RuleRow(name=name) for name in names}
     answers = verified = 0

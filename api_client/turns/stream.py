@@ -84,7 +84,6 @@ async def follow_events(
 async def _follow_connection(
     ask: Ask, subscriber: ChannelSubscriber, namespace: str, turn_id: str, position: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
-    """Yield a turn's events over one connection: stored events first, then live events."""
     log_key = keys_for_turn(namespace, turn_id).log(turn_id)
     behind, page, unread = True, "", False
     while True:

@@ -18,7 +18,7 @@ CODES = {**ANSWER_CODES, **RULE_CODES, **OUTPUT_CODES}
 
 @click.command(epilog="Example: turns explain turn_not_found")
 @click.argument("code", required=False)
-@click.option("--locale", type=click.Choice(_LOCALES), default="en", show_default=True, help="Language of the words.")
+@click.option("--locale", type=click.Choice(_LOCALES), default="en", show_default=True, help="Language of the texts.")
 @click.option("--markdown", is_flag=True, help="Write the whole table, as in docs/errors.md.")
 @json_option
 def explain(code: str | None, locale: str, markdown: bool, as_json: bool) -> None:

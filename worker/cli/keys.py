@@ -43,11 +43,11 @@ def keys() -> None:
     "--per-minute",
     type=click.IntRange(0, 10**6),
     default=0,
-    help="Turns an owner may submit a minute, and at once; 60 if none.",
+    help="Turns that an owner may submit per minute, and at once; default: 60.",
 )
-@click.option("--weight", type=click.IntRange(1, 100), default=1, help="Slots it gets beside a key of weight 1.")
-@click.option("--at-once", type=click.IntRange(0, 10**6), default=0, help="Its agents at once; 0: no limit.")
-@click.option("--background", is_flag=True, help="None of its turns goes before one that somebody waits for.")
+@click.option("--weight", type=click.IntRange(1, 100), default=1, help="Share of slots relative to a key of weight 1.")
+@click.option("--at-once", type=click.IntRange(0, 10**6), default=0, help="Most agents at once; 0: no limit.")
+@click.option("--background", is_flag=True, help="Its turns never start before turns that somebody waits for.")
 @click.option("--forwards-users", is_flag=True, help="For Open WebUI: each request names its user, who is the owner.")
 @json_option
 def create(

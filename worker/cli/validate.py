@@ -138,14 +138,14 @@ def _escape_command(text: str, more: str = "") -> str:
     "names",
     multiple=True,
     metavar="NAME",
-    help="Use this offered one instead of the active ones; may be given several times.",
+    help="Use this offered validator instead of the active ones; may be repeated.",
 )
 @click.option("--policy", "policy_file", metavar="FILE", help="Use the rules of this policy file.")
 @click.option("--model", default="", metavar="NAME", help="With --policy: validate as a turn of this model.")
 @click.option(
     "--locale", type=click.Choice(["de", "en"]), default="en", show_default=True, help="Language of messages."
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="How to write.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="Output format.")
 @json_option
 def validate(
     files: tuple[str, ...],

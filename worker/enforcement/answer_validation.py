@@ -79,7 +79,6 @@ def _finding_key(one: ValidationIssue) -> tuple[object, ...]:
 
 
 def _limit_issues(found: Sequence[ValidationIssue], name: str, locale: str) -> list[ValidationIssue]:
-    """Return at most ``MAX_ISSUES`` distinct issues, errors first, plus one issue that counts the omitted ones."""
     different = list({_finding_key(one): one for one in reversed(found)}.values())[::-1]
     kept = (
         different if len(different) <= MAX_ISSUES else sorted(different, key=lambda one: not one.is_error)[:MAX_ISSUES]

@@ -177,7 +177,6 @@ class ValidatorProcess:
             self._lock.release()
 
     def _send_call(self, call: tuple[Any, ...]) -> Connection:
-        """Send a call to the child process, and start a new child process if necessary."""
         if self._pipe is None:
             return self._fork_child(call)
         try:

@@ -1,1 +1,1 @@
-"""Resources that validation rules may use outside of their process."""
+"""Programs and models for validation rules."""

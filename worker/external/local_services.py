@@ -124,7 +124,6 @@ def _build_reply(ran: RunResult) -> ModelReply:
 
 
 def _write_input(folder: Path, path: str, text: str) -> None:
-    """Write an input file below a folder. Skip invalid paths and paths that lead outside the folder."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         return

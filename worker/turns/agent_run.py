@@ -177,7 +177,6 @@ class AgentRun:
         return None
 
     async def _run_equipped(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
-        """Run the agent with the additions of plug-ins, such as a tool gateway, and return the result."""
         control = RunControl(self._lease, emit)
         context = EquipmentContext(
             turn=self._turn,
@@ -352,7 +351,6 @@ class AgentRun:
 
 
 def _find_rejected_answer(turn: Turn, records: Sequence[AttemptRecord]) -> str:
-    """Return the rejected answer that the feedback in the next prompt refers to, or an empty string."""
     attempts = weigh_attempts(latest_attempts(to_policy_attempts(records)), find_turn_policy(turn))
     kept = find_best_attempt(attempts)
     return kept.answer if kept else ""

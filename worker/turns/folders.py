@@ -215,7 +215,6 @@ _wrote_nothing = RecentEntries[str, bool](most=256)
 
 
 def _read_delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> WrittenFiles:
-    """Read the answer files that an attempt's agent wrote. Remember attempts without files."""
     name = last_delivery_name(turn, record)
     if _wrote_nothing.get(name):
         return _NOTHING

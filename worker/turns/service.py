@@ -325,7 +325,6 @@ class TurnService:
         return self.parts.policies.find_problem(turn) or (f"it has no validator {strange[0]!r}" if strange else "")
 
     async def _announce_next(self, claim: LeaseClaim, transition: Transition, done: CommitResult) -> None:
-        """Announce the next task to Celery, or the next turn of the session if this turn ended."""
         turn_id, session_id = claim.turn.turn_id, claim.turn.request.session_id
         if done.outcome:
             log.info("turn.finished", outcome=done.outcome, attempt=claim.chain_task.attempt)

@@ -8,8 +8,8 @@ COMMANDS = {
     "policy show": ("policy:show", "Show the rules that a policy file gives a turn."),
     "policy diff": ("policy:diff", "Compare two policy files by their meaning."),
     "policy schema": ("policy:schema", "Write the JSON Schema of policy files."),
-    "policy versions": ("figures.flow:versions", "Show the versions of prompts and rules beside each other."),
-    "policy rollback": ("figures.flow:rollback", "Give a version no more turns, at once."),
+    "policy versions": ("figures.flow:versions", "Compare the versions of prompts and rules."),
+    "policy rollback": ("figures.flow:rollback", "Stop giving turns to a version, at once."),
     "policy resume": ("figures.flow:resume", "Give a version its share of turns again."),
 }
 TURN_LABELS = {

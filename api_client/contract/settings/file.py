@@ -134,7 +134,6 @@ def _fill_file(file: SettingsFile, data: dict[str, Any], folder: Path, root: Pat
 
 
 def _read_values(found: Findings, block: Mapping[str, Any], kinds: Mapping[str, Kind], *where: str) -> dict[str, Any]:
-    """Parse the settings in a block of the file and return their values by name. Add problems to ``found``."""
     values = {}
     for key, value in block.items():
         if key not in kinds:

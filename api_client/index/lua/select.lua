@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Which of these turns match; a turn that is gone, or a key that holds no turn, does not.
+-- Return which of these turns match. Turns that are gone, and keys that hold no turn, do not.
 -- KEYS: records (hash); with a rule their attempts (hash) behind them, in the same order; with a text their long texts
 --       (hash) behind these
 -- ARGV[1] owner, or '' for all  ARGV[2] session id, or ''  ARGV[3] model, or ''

@@ -124,7 +124,6 @@ class TurnCommands:
         return claim
 
     def _decode_record(self, record: Mapping[bytes, bytes]) -> Exchange[Turn]:
-        """Decode a turn's record with its whole conversation. Raises ``ValueError`` for a damaged record."""
         turn = decode_turn(record)
         if not (head := record.get(b"history")):
             return turn

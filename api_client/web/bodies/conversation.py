@@ -179,7 +179,6 @@ def _read_message(
 
 
 def _has_visible_text(text: str) -> bool:
-    """Return True if the text has at least one visible character."""
     for start in range(0, len(text), _PIECE_CHARS):
         for letter in set(text[start : start + _PIECE_CHARS]):
             if unicodedata.category(letter) not in _INVISIBLE:

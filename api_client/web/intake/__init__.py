@@ -1,1 +1,1 @@
-"""The way from a request to a turn."""
+"""Conversion of requests to turns."""

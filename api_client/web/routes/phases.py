@@ -102,7 +102,6 @@ async def submit_phases(request: Request, relay: CurrentRelay, caller: CurrentCa
 
 
 def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, owner: str) -> None:
-    """Raise an error for phases that no worker could run because their folder or inputs are unusable."""
     root = settings.root.resolve()
     if problem := explain_bad_directory(root, directory):
         raise bad_request(f"directory: {problem}", param="directory")

@@ -144,7 +144,7 @@ def test_the_status_says_where_a_question_is_answered_and_nothing_of_its_call(wh
     ("codes", "reason"),
     [
         (["MISSING_STEP_MARKER"], "the working step is not stated"),
-        (["MISSING_STEP_MARKER", "FILE_NOT_FOUND"], "a file it names is wrong"),
+        (["MISSING_STEP_MARKER", "FILE_NOT_FOUND"], "the answer names a wrong file"),
         (["HOUSE_RULE"], "the answer does not meet the rules yet"),
         ([], "the answer does not meet the rules yet"),
     ],

@@ -63,7 +63,7 @@ def _version_row(each: Mapping[str, object]) -> tuple[str, ...]:
 
 @click.command(epilog='Example: turns policy rollback v3 --why "too strict"')
 @click.argument("version")
-@click.option("--why", default="", help="Shown beside the version.")
+@click.option("--why", default="", help="Reason, shown beside the version.")
 @json_option
 def rollback(version: str, why: str, as_json: bool) -> None:
     """Stop giving turns to VERSION, on all relays within a second and without a restart.

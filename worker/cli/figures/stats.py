@@ -30,9 +30,9 @@ _COLUMNS = 5
 
 @click.command("retry-rate", epilog="Example: turns stats retry-rate --since 7d --by validator")
 @build_since_option("1h", "How far back: 90s, 30m, 1h, 7d, 2w.")
-@click.option("--by", type=click.Choice(RETRY_BREAKDOWNS), help="Break it down.")
-@click.option("--model", default="", help="Of this model alone.")
-@click.option("--every", type=click.Choice(list(BUCKETS)), help="Show how it went: a line for each.")
+@click.option("--by", type=click.Choice(RETRY_BREAKDOWNS), help="Break the figures down.")
+@click.option("--model", default="", help="Only this model.")
+@click.option("--every", type=click.Choice(list(BUCKETS)), help="Show one line for each of these periods.")
 @json_option
 def retry_rate(since: float, by: str | None, model: str, every: str | None, as_json: bool) -> None:
     """Show the share of finished turns that were retried after validation at least once.
@@ -91,9 +91,13 @@ _RULES_HEAD = ("rejected", "of validated", "rate", *_REACTIONS_HEAD, "gave up")
 
 @click.command(epilog="Example: turns stats summary --since 7d --by model")
 @build_since_option("24h")
-@click.option("--by", type=click.Choice(BREAKDOWNS), help="Break it down.")
+@click.option("--by", type=click.Choice(BREAKDOWNS), help="Break the figures down.")
 @click.option(
-    "--against", callback=parse_span, default="", metavar="SPAN", help="Beside the same time so much earlier: 7d."
+    "--against",
+    callback=parse_span,
+    default="",
+    metavar="SPAN",
+    help="Compare with the period this much earlier, such as 7d.",
 )
 @json_option
 def summary(since: float, by: str | None, against: float, as_json: bool) -> None:

@@ -37,11 +37,11 @@ _ROWS = 60
 
 
 @click.command(epilog="Example: turns stats top --once")
-@click.option("--span", type=click.Choice(list(SPANS)), default="1h", show_default=True, help="Time the rates cover.")
+@click.option("--span", type=click.Choice(list(SPANS)), default="1h", show_default=True, help="Period of the rates.")
 @click.option(
-    "--every", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True, help="Seconds between looks."
+    "--every", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True, help="Seconds between refreshes."
 )
-@click.option("--once", is_flag=True, help="Look once and end; so does a pipe.")
+@click.option("--once", is_flag=True, help="Print one frame and exit, as in a pipe.")
 @json_option
 def top(span: str, every: float, once: bool, as_json: bool) -> None:
     """Show running and waiting turns, latest outcomes, and the rules that cause most retries.

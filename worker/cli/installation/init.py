@@ -76,8 +76,8 @@ PRESETS = {
 @click.option(
     "--key-file", type=click.Path(exists=True, dir_okay=False, resolve_path=True), help="File with the API key."
 )
-@click.option("--no-test", is_flag=True, help="Do not ask the agent.")
-@click.option("--force", is_flag=True, help="Replace the files that are there.")
+@click.option("--no-test", is_flag=True, help="Do not try the agent.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 @json_option
 def init(
     agent: str | None,
@@ -176,7 +176,6 @@ def list_next_commands(root: Path, *, webui: bool) -> list[str]:
 
 
 def _try_agent(settings: Settings, message: str, *, quiet: bool) -> dict[str, Any]:
-    """Ask the agent once, and describe the result."""
     configure_logging(replace(settings, log_level="error"))
     if not quiet:
         click.echo("asking the agent once ...", err=True)

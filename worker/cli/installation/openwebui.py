@@ -75,7 +75,7 @@ def print_settings(what: str, url: str | None, key: str | None) -> None:
 @_url_option
 @_key_option
 @click.option("--model", help="The model to ask; else the first of HELIX_MODELS.")
-@click.option("--no-turn", is_flag=True, help="Ask the agent nothing.")
+@click.option("--no-turn", is_flag=True, help="Do not ask the agent.")
 @click.option("--timeout", type=click.FloatRange(1, 86_400), default=120.0, show_default=True, help="Seconds to wait.")
 @json_option
 def check(url: str | None, key: str | None, model: str | None, no_turn: bool, timeout: float, as_json: bool) -> None:

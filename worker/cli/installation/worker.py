@@ -28,7 +28,7 @@ def describe_capacity(settings: Settings, processes: int | None = None) -> str:
 
 
 @click.command(epilog="Example: turns run worker --processes 2")
-@click.option("--processes", type=click.IntRange(1, 256), help="How many processes; else one per CPU that it may use.")
+@click.option("--processes", type=click.IntRange(1, 256), help="Number of processes; default: one per usable CPU.")
 @click.option("--foreground", is_flag=True, help="Run a single process in the foreground, unsupervised.")
 def worker(processes: int | None, foreground: bool) -> None:
     """Run a worker: processes that run agents and validate answers, by default one per CPU.

@@ -45,12 +45,10 @@ def _resolve_name(what: str, name: str) -> str:
 @click.command(epilog="Example: turns pause start model claude --for 30m")
 @click.argument("what", type=click.Choice(list(WHATS)))
 @click.argument("name", default="")
-@click.option("--reason", default="", help="Why; chat users read it.")
-@click.option(
-    "--for", "seconds", callback=parse_span, default="", metavar="SPAN", help="For this long: 90s, 30m, 2h, 1d."
-)
-@click.option("--until", callback=_parse_time, default="", metavar="TIME", help="Until 14:30, or 2026-12-24T08:00.")
-@click.option("--wait", is_flag=True, help="Return when its agents have ended; of the intake: all turns.")
+@click.option("--reason", default="", help="Reason, which chat users read.")
+@click.option("--for", "seconds", callback=parse_span, default="", metavar="SPAN", help="Duration: 90s, 30m, 2h, 1d.")
+@click.option("--until", callback=_parse_time, default="", metavar="TIME", help="End: 14:30, or 2026-12-24T08:00.")
+@click.option("--wait", is_flag=True, help="Wait until its agents have ended; for the intake, until all turns have.")
 @json_option
 def start(what: str, name: str, reason: str, seconds: float, until: float, wait: bool, as_json: bool) -> None:
     """Keep turns from starting: all turns (intake), or those of the model, queue, key or owner NAME.

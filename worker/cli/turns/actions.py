@@ -55,7 +55,7 @@ def action_command(action: TurnAction, example: str) -> Callable[[Callable[..., 
         filter_options(action.statuses),
         click.option("--all", "everything", is_flag=True, help=f"All {action.targets}."),
         click.option("--dry-run", is_flag=True, help="Count only; change nothing."),
-        click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+        click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation."),
         json_option,
     ]
 

@@ -105,7 +105,7 @@ def show(turn_id: str, as_json: bool) -> None:
 
 @inbox.command(epilog='Example: turns inbox approve last --note "Checked the sources."')
 @add_turn_argument()
-@click.option("--note", default="", help="Why; kept in the turn's record.")
+@click.option("--note", default="", help="Reason, kept in the turn's record.")
 @json_option
 def approve(turn_id: str, note: str, as_json: bool) -> None:
     """Accept the result that `show` prints. The turn ends as passed_by_human."""
@@ -120,7 +120,7 @@ def approve(turn_id: str, note: str, as_json: bool) -> None:
     type=click.Path(dir_okay=False, allow_dash=True),
     help="File with the answer that counts; - is stdin.",
 )
-@click.option("--note", default="", help="Why; kept in the turn's record.")
+@click.option("--note", default="", help="Reason, kept in the turn's record.")
 @json_option
 def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
     """Accept your own version of the result: the text of a file, or the files that you edited.
@@ -140,7 +140,7 @@ def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
 
 @inbox.command(epilog='Example: turns inbox retry last --note "Name the alternatives too."')
 @add_turn_argument()
-@click.option("--note", required=True, help="What the agent reads.")
+@click.option("--note", required=True, help="Note, which the agent reads.")
 @json_option
 def retry(turn_id: str, note: str, as_json: bool) -> None:
     """Let the agent try again with your note. If it fails again, the turn comes back here."""
@@ -149,7 +149,7 @@ def retry(turn_id: str, note: str, as_json: bool) -> None:
 
 @inbox.command(epilog='Example: turns inbox reject last --note "We decided against this."')
 @add_turn_argument()
-@click.option("--note", default="", help="Why; the turn's user reads it.")
+@click.option("--note", default="", help="Reason, which the turn's user reads.")
 @json_option
 def reject(turn_id: str, note: str, as_json: bool) -> None:
     """Reject the result. The turn ends as failed."""

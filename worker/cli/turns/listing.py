@@ -62,18 +62,18 @@ def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Co
     """
     known = list(statuses)
     options = [
-        click.option("--model", default="", help="Only of this model.", shell_complete=complete_model),
+        click.option("--model", default="", help="Only turns of this model.", shell_complete=complete_model),
         *(click.option(f"--{name}", default="", help=each.filter_help) for name, each in LISTED.items()),
-        click.option("--session", "session_id", default="", help="Only of this session."),
-        click.option("--owner", default="", help="Only of this owner, by name or by hash."),
-        click.option("--rule", default="", help="Only with an answer that broke this rule, or with this code."),
-        click.option("--text", default="", help="Only with this text in the message, in any case of letters."),
-        click.option("--since", callback=parse_span, metavar="SPAN", help="Only of the last 90s, 30m, 1h, 7d, 2w."),
+        click.option("--session", "session_id", default="", help="Only turns of this session."),
+        click.option("--owner", default="", help="Only turns of this owner, by name or by hash."),
+        click.option("--rule", default="", help="Only turns with an answer that broke this rule, or with this code."),
+        click.option("--text", default="", help="Only turns whose message contains this text, ignoring case."),
+        click.option("--since", callback=parse_span, metavar="SPAN", help="Only turns of the last 90s, 30m, 7d, 2w."),
         click.option(
             "--until",
             callback=parse_span,
             metavar="SPAN",
-            help="Only those that ended (or began) before this long ago.",
+            help="Only turns that ended (or began) before this long ago.",
         ),
         click.option("--lost", is_flag=True, help="Only turns that a worker died or froze with."),
     ]
@@ -137,12 +137,12 @@ def _parse_cursor(_context: click.Context, _parameter: click.Parameter, text: st
 
 @click.command("list", epilog="Example: turns turn list --outcome failed --since 8h")
 @filter_options()
-@click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True, help="Order.")
+@click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True, help="Sort order.")
 @click.option(
-    "--last", "count", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most this many."
+    "--last", "count", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Most turns to list."
 )
 @click.option(
-    "--cursor", "after", default="", callback=_parse_cursor, help="Continue after this place: `next` of --json."
+    "--cursor", "after", default="", callback=_parse_cursor, help="Continue after this position (`next` of --json)."
 )
 @json_option
 def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) -> None:

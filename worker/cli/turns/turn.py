@@ -39,13 +39,13 @@ _TICK_SECONDS = 1.0
     help="An offered validator to be active; may be repeated. Default: HELIX_VALIDATORS.",
 )
 @click.option("--locale", type=click.Choice(["de", "en"]), help="Language of feedback and messages.")
-@click.option("--max-attempts", type=int, help="Agent runs at most.")
+@click.option("--max-attempts", type=int, help="Most agent runs.")
 @click.option("--deadline", "deadline_seconds", type=float, help="Wall time over all attempts, in seconds.")
 @click.option("--token-limit", type=int, help="Tokens all attempts may use together; 0: no limit.")
 @click.option(
     "--cost-limit", "cost_limit_usd", type=float, help="US dollars all attempts may use together; 0: no limit."
 )
-@click.option("--busy", type=click.Choice([d.value for d in DoubleText]), help="If the session still works on a turn.")
+@click.option("--busy", type=click.Choice([d.value for d in DoubleText]), help="What to do if the session is busy.")
 @click.option("--priority", type=click.Choice([each.value for each in Priority]), help="Whose agents start first.")
 @click.option("--idempotency-key", default="", help="Submitting again with the same key gives the same turn.")
 @click.option("--wait", is_flag=True, help="Wait for the end and write the answer.")
@@ -180,7 +180,7 @@ def show(turn_id: str, as_json: bool) -> None:
 
 @click.command(epilog="Example: turns turn attempts last --full")
 @add_turn_argument()
-@click.option("--full", is_flag=True, help="With the whole prompt, answer and feedback of each.")
+@click.option("--full", is_flag=True, help="Show the whole prompt, answer and feedback of each attempt.")
 @json_option
 def attempts(turn_id: str, full: bool, as_json: bool) -> None:
     """Show each attempt of a turn: its prompt, the end of the agent's run, and its issues."""

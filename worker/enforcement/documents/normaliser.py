@@ -277,7 +277,7 @@ def _fix_heading_blanks(text: str) -> tuple[str, int]:
 
 #: Edits by name, in the order in which they are tried, each with a sign that every text has that it changes.
 _EDITS: dict[str, tuple[re.Pattern[str], Callable[[str], tuple[str, int]]]] = {
-    "byte_order_mark": (re.compile(rf"\A{BOM}"), _remove_bom),
+    "byte_order_mark": (re.compile(rf"\A[{BOM}\u200b\u2060]"), _remove_bom),
     "line_ends": (_LINE_END, _plain_line_ends),
     REASONING: (TAG, _remove_closed_reasoning),
     UNCLOSED: (TAG, _remove_unclosed_reasoning),

@@ -272,7 +272,6 @@ def _remove_fenced_header(answer: str) -> str:
 
 
 def _close_last_block(body: str) -> str:
-    """Return the text with a closing fence added if its last code block is open."""
     fences = parse_outline(body).fences if may_hold_fences(body) else []
     if not fences or fences[-1].closed or not fences[-1].top:
         return body
@@ -297,7 +296,6 @@ def _body_range(answer: str, adr: Adr, section: Section) -> tuple[int, int]:
 
 
 def _find_section_position(answer: str, adr: Adr, title: str) -> int:
-    """Return the position where a missing section belongs in the usual order of sections."""
     own = section_rank(title)
     for present in adr.sections:
         other = section_rank(present.title)

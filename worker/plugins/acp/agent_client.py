@@ -408,7 +408,6 @@ class AcpClient:
             raise AgentGone from error
 
     def _read_message(self) -> dict[str, Any]:
-        """Return the next JSON message of the agent. Skip and count other output lines."""
         while line := self._stdout.readline(_MAX_LINE):
             try:
                 message = json.loads(line)

@@ -35,7 +35,7 @@ _CALLED = {
 @click.argument("old")
 @click.argument("new")
 @build_since_option("7d")
-@click.option("--model", default="", help="Turns of this model alone.")
+@click.option("--model", default="", help="Only turns of this model.")
 @json_option
 def compare(old: str, new: str, since: float, model: str, as_json: bool) -> None:
     """Compare the finished turns of two flow versions, OLD and NEW.

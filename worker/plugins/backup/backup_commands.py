@@ -99,7 +99,6 @@ def restore(source: Path, as_json: bool) -> None:
 
 
 def _find_differing_settings(settings: Settings, before: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the settings that differ between the backup and this installation, without secrets."""
     now = {row["name"]: row["value"] for row in describe_settings(load_settings(), os.environ)}
     return [
         {"name": row["name"], "was": row["value"], "now": now.get(row["name"], ""), "origin": row["origin"]}

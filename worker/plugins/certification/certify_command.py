@@ -27,7 +27,7 @@ _NEEDED = {
 @click.command("certify", epilog="Example: turns worker certify openai_http:stub")
 @click.argument("name")
 @click.option("--only", multiple=True, metavar="TEXT", help="Only situations with this in their names; repeatable.")
-@click.option("--jobs", type=click.IntRange(1, 16), default=3, show_default=True, help="Situations at a time.")
+@click.option("--jobs", type=click.IntRange(1, 16), default=3, show_default=True, help="Situations to run at a time.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; the table goes to stderr.")
 def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> None:
     """Test a runner's real program in situations that end well or badly, and show how reliable its verdicts are.

@@ -91,7 +91,6 @@ def _read_response(answer: Any) -> Any:
 
 
 def _quote_turn_id(turn_id: str) -> str:
-    """Return a turn id for use in a URL path. Raises ``RelayError`` if the text is not a turn id."""
     try:
         check_turn_id(turn_id)
     except ValueError as error:

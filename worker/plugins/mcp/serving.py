@@ -57,9 +57,9 @@ def serve_tools(tools: TurnTools, version: str) -> None:
 
 
 @click.command(epilog="Example: turns run mcp --url http://127.0.0.1:8765 --model scripted")
-@click.option("--url", envvar="TURNS_URL", default="http://127.0.0.1:8765", show_default=True, help="The relay.")
+@click.option("--url", envvar="TURNS_URL", default="http://127.0.0.1:8765", show_default=True, help="Relay's address.")
 @click.option("--key", envvar="TURNS_KEY", default="", help="The relay's key; better in the environment: TURNS_KEY.")
-@click.option("--model", default="helix-consultant", show_default=True, help="Asked where a call names none.")
+@click.option("--model", default="helix-consultant", show_default=True, help="Model for calls that name none.")
 @click.option("--wait", default=600.0, show_default=True, help="How long a call waits for a turn's end, in seconds.")
 @click.option("--patience", default=600.0, show_default=True, help="How long the relay may be away, in seconds.")
 def mcp(url: str, key: str, model: str, wait: float, patience: float) -> None:

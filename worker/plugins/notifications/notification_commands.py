@@ -45,7 +45,7 @@ notifications.add_command(
 def _add_action_command(action: str, past: str, said: str, about: str) -> None:
 
     @click.argument("notification_ids", metavar="[NOTIFICATION]...", nargs=-1)
-    @click.option("--all", "everything", is_flag=True, help="All that were given up.")
+    @click.option("--all", "everything", is_flag=True, help="All notifications that were given up.")
     @json_option
     def command(notification_ids: tuple[str, ...], everything: bool, as_json: bool) -> None:
         if bool(notification_ids) == everything:

@@ -150,7 +150,6 @@ def _find_answered(order: Order) -> Interruption | None:
 
 
 def _add_answer(order: Order) -> Order:
-    """Return the order with a person's decision on the pending tool call added to the prompt."""
     asked = _find_answered(order)
     if asked is None:
         return order

@@ -212,7 +212,6 @@ class GatewayServer:
 
 
 async def _serve_worker(served: GatewayServer, channel: WorkerChannel, path: Path) -> None:
-    """Carry out the worker's requests until the worker disconnects."""
     carried_out = set[asyncio.Task[None]]()
 
     async def carry_out(message: Mapping[str, Any]) -> None:

@@ -38,7 +38,7 @@ class TracingDisabledError(HelixError):
 
 @click.command(epilog="Example: turns run traces --since 1h")
 @click.option("--once", is_flag=True, help="Send the waiting traces, then end.")
-@click.option("--since", metavar="SPAN", help="Begin with turns that ended so long ago (1h, 7d): the same spans again.")
+@click.option("--since", metavar="SPAN", help="Begin with turns that ended this long ago (1h, 7d).")
 @json_option
 def traces(once: bool, since: str | None, as_json: bool) -> None:
     """Send each finished turn as an OpenTelemetry trace to OTEL_EXPORTER_OTLP_ENDPOINT, until Ctrl-C.

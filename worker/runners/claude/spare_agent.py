@@ -224,7 +224,6 @@ class ClaudeSpare(ClaudeAgent):
         return not self._process.add_mounts(mounts, _TO_MOUNT)
 
     def _request_claim(self, inner: Order, home: Path) -> bool:
-        """Ask the CLI process to join the session. Return True if the process accepts."""
         rights = json.loads(build_settings(inner, home, self._settings))["permissions"]
         waiting = json.loads(build_settings(self._own, self._files.home_folder, self._settings))["permissions"]
         rights["deny"] += waiting["deny"]  # under its old name

@@ -212,7 +212,6 @@ def build_tls_context(ca: str) -> ssl.SSLContext:
 
 @functools.lru_cache(maxsize=8)
 def _cached_tls_context(ca: str, _: float) -> ssl.SSLContext:
-    """Return a TLS context, cached by file and modification time."""
     return build_tls_context(ca)
 
 

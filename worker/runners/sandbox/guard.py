@@ -179,7 +179,6 @@ class Guard:
                 os.close(fd)
 
     def _add_mounts(self, mark: str, mounts: list[tuple[str, bool]]) -> None:
-        """Start a child process that mounts files and folders into a waiting agent's sandbox."""
         agent = self._agents.get(mark)
         if agent is None or not agent.is_running:
             self._queue_report(mark, event="mounted", error=os.strerror(errno.ESRCH))

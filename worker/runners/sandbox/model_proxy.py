@@ -271,8 +271,6 @@ class _RunProxy:
     async def _check_body(
         self, request: h11.Request, target: str, upstream: Upstream, call: CallObserver | None, said: bytes
     ) -> None:
-        """Check the body of a model call. Raises ``RequestRefused``."""
-
         def check_body() -> tuple[str, bool]:
             return check_request(target, request.headers, said, upstream.models, upstream.allows)
 

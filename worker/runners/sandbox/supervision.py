@@ -271,7 +271,6 @@ class Supervision:
         self._check_guard()
 
     def _find_stop_reason(self) -> str:
-        """Return why the agent must stop, or an empty string to continue."""
         self._doubts = self._doubts + 1 if getattr(self._stop, "in_doubt", False) else 0
         return self._stop.reason if self._doubts * PATIENCE > 2 * DOUBT_SECONDS else find_stop_reason(self._stop)
 

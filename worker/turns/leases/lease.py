@@ -188,7 +188,6 @@ class LeaseKeeper:
             planned = max(planned + self._period * (1 if self._answered else _AGAIN_SHARE), time.monotonic())
 
     def _is_loop_alive(self) -> bool:
-        """Return True if the event loop is alive."""
         stuck = self._turned_at is not None and time.monotonic() - self._turned_at > LOOP_SECONDS
         if stuck and not self._stuck:
             log.error("lease.loop_stuck", worker=self._worker, seconds=LOOP_SECONDS, turns=len(self._leases))

@@ -186,7 +186,6 @@ def _attempt_facts(
 def _next_model(
     turn: Turn, completion: Completion, fallbacks: Mapping[str, Sequence[str]], transient_retries: int
 ) -> str:
-    """Return the model that takes over after an error of the model's service, or an empty string."""
     if completion.verdict is not Verdict.ERROR or completion.fault is None or turn.stage or turn.interruption:
         return ""
     if completion.kind in _PASSING and not completion.busy and turn.transients < transient_retries:
@@ -317,7 +316,6 @@ def explain_stopped_turn(turn: Turn, outcome: Outcome) -> Answer:
 
 
 def _retry_later(ended: _FinishedRun, delays: Delays) -> Transition:
-    """Return the transition that retries an attempt after a temporary error, or fails the turn if time is short."""
     turn, chain_task, result, completion = ended.turn, ended.chain_task, ended.result, ended.result.completion
     delay = delay_after(completion, turn.transients, delays)
     if delay is None:

@@ -12,7 +12,6 @@ from api_client.web.errors import bad_request
 
 
 def _read_names(names: list[str], settings: Settings) -> dict[str, Any]:
-    """Return the attached names. Raises ``ApiError`` for a name of no configured server."""
     try:
         check_names(names, sorted(settings.tools_settings))
     except BadRequest as error:

@@ -72,7 +72,7 @@ def test_feedback_names_the_claim_and_the_evidence() -> None:
     assert issue.message == (
         "You say: 'All 12 tests pass'; the last `pytest -q` ended with: exit code 1, 1 failed, 11 passed"
     )
-    assert (issue.code, issue.line, issue.fix_hint) == ("CLAIMED_TESTS_FAILED", 3, "Run it again, or say so")
+    assert (issue.code, issue.line, issue.fix_hint) == ("CLAIMED_TESTS_FAILED", 3, "Run it again, or state the result")
 
 
 def test_an_answer_that_takes_its_claim_back_takes_the_place_of_the_first() -> None:

@@ -36,7 +36,7 @@ from worker.turns.folders import AnswerFiles, collect_answer_files, locate_last_
 @click.command("replay", epilog="Example: turns policy replay --policy policy.yaml --since 7d")
 @click.option("--policy", "file", required=True, metavar="FILE", help="The policy to try.")
 @build_since_option("7d")
-@click.option("--model", default="", help="Turns of this model alone.")
+@click.option("--model", default="", help="Only turns of this model.")
 @click.option("--show", default=20, show_default=True, help="How many differing answers to name.")
 @json_option
 def replay_policy(file: str, since: float, model: str, show: int, as_json: bool) -> None:
