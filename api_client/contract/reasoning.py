@@ -17,7 +17,7 @@ from typing import NamedTuple
 from api_client.contract.growing_text import fence_after
 
 _TAGS = "think|thinking|reasoning|thought|thoughts|reflection"
-#: A tag that opens or closes reasoning. Models write ``<think>``, ``<seed:think>``, ``<|think|>``, ``◁think▷``, ``[THINK]``.
+#: A tag that opens or closes reasoning, as in ``<think>``, ``<seed:think>``, ``<|think|>``, ``◁think▷`` or ``[THINK]``.
 _OPENS, _ENDS = r"(?:<[|｜]?|◁|(?-i:\[(?=/?THINK\])))", r"(?:[|｜]?>|▷|\])"
 _PREFIX = r"(?:[a-z]{1,9}:)?"
 TAG = re.compile(rf"{_OPENS}(?P<slash>/?){_PREFIX}(?P<tag>{_TAGS})(?:\s[^<>\n]{{0,80}})?{_ENDS}", re.IGNORECASE)
