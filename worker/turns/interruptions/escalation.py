@@ -63,18 +63,23 @@ class PersonVerdict(InterruptionKind):
         return self.suspend_turn(turn, transition, interruption)
 
     def resume_turn(
-        self, turn: Turn, interruption: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
+        self,
+        turn: Turn,
+        interruption: Interruption,
+        decision: TurnDecision,
+        attempt: int,
+        proposed: AttemptRecord | None,
     ) -> Transition:
         """Carry out a person's decision: accept an answer, run the agent again, or fail the turn."""
         kind = decision.kind
         if kind is DecisionKind.RETRY:
-            transition = _order_attempts(turn, number, decision.note, best)
+            transition = _order_attempts(turn, attempt, decision.note, proposed)
         elif kind is DecisionKind.EDIT and find_work(turn.request).answers_in_text:
-            transition = _accept_answer(turn, number, decision.text)
-        elif kind is not DecisionKind.REJECT and best is not None:
-            transition = _accept_answer(turn, best.number, best.mended or best.answer or best.text)
+            transition = _accept_answer(turn, attempt, decision.text)
+        elif kind is not DecisionKind.REJECT and proposed is not None:
+            transition = _accept_answer(turn, proposed.number, proposed.mended or proposed.answer or proposed.text)
         else:
-            transition = _reject_answer(turn, decision, number, best)
+            transition = _reject_answer(turn, decision, attempt, proposed)
         return replace(transition, fields=transition.fields | progress(interruption=None))
 
 
