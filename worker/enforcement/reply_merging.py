@@ -215,7 +215,7 @@ def _merge_parts(
 
 
 def _insertion_order(part: str) -> tuple[int, int]:
-    """Return a sort key that inserts line ranges first, from the last to the first, so that line numbers stay valid."""
+    """Return a sort key that puts line ranges first, in descending order, so that earlier line numbers stay valid."""
     lines = lines_range(part)
     return (0, -lines[0]) if lines else (1, 0)
 

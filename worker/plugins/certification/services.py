@@ -106,7 +106,7 @@ class StubService:
             return reply
 
     def hold_reply(self) -> None:
-        """Wait until the agent has started another call at the same time, or until a time limit."""
+        """Delay the reply until the agent makes a second call in parallel, or until a time limit."""
         if self._joined.wait(_WAITS):
             self.met.add("parallel call")
 

@@ -9,7 +9,7 @@ ANY, GLOB = "\0", "\1"
 
 
 class Match(IntEnum):
-    """The certainty with which a text matches a pattern."""
+    """The result of matching a text with a pattern: no, perhaps, or certainly."""
 
     NO = 0
     MAY = 1
@@ -17,7 +17,7 @@ class Match(IntEnum):
 
 
 def match_pattern(pattern: str, text: str) -> Match:
-    """Return how certainly a text matches a pattern. A text with unknown parts never matches for certain."""
+    """Match a text with a pattern. The result is ``DOES``, ``NO``, or ``MAY`` if unknown parts of the text decide."""
     if ANY in text or GLOB in text:
         return Match.MAY if _may_match(pattern, text) else Match.NO
     first, *rest = pattern.split("*")

@@ -90,7 +90,7 @@ class Lease:
         self._acknowledged = asked_at
 
     def continue_with(self, claim: LeaseClaim) -> None:
-        """Use this lease for the turn's next task, whose claim renewed the lease."""
+        """Keep this lease for the turn's next task. Claiming that task (``claim``) has also renewed the lease."""
         self.claim = claim
         self.continued, self.giving_back = True, False
         self.deadline = claim.taken_at + claim.seconds_left
