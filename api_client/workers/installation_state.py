@@ -94,7 +94,7 @@ class InstallationState:
 
     @property
     def stuck(self) -> int:
-        """Return how many turns are waiting although slots are free, because no worker takes any turns."""
+        """Return how many turns wait although slots are free, because no worker takes them."""
         return sum(each.count for each in self.waits if each.wait.reason is Reason.STUCK)
 
     @property

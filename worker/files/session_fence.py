@@ -1,4 +1,4 @@
-"""Write access to a session's folder for its current holder, which ends when a later holder comes."""
+"""Write access to a session's folder for its current holder. A later holder fences it off: it ends the access."""
 
 from __future__ import annotations
 

@@ -24,7 +24,10 @@ _PASSES = 4
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """A decoded text. For each pass, ``replaced`` lists each replaced piece: its position, length and source range."""
+    """A decoded text that can find the source of its characters.
+
+    For each pass of decoding, ``replaced`` lists each replaced piece: its position, length and source range.
+    """
 
     text: str
     replaced: tuple[list[tuple[int, int, int, int]], ...] = field(default=())

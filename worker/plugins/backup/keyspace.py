@@ -30,7 +30,8 @@ def require_empty_store(settings: Settings, digest: str) -> None:
 def find_restore_server(settings: Settings, head: bytes) -> ServerBinary:
     """Find an installed Redis server that can read the backup's dump and write a format that the store can read.
 
-    Raises ``RestoreRefused`` with what each server lacks, ``BrokerError`` if no server is installed.
+    ``head`` has the dump's first bytes. Raises ``RestoreRefused`` with what each server lacks, ``BrokerError`` if no
+    server is installed.
     """
     lacks = []
     for server, what, key in _try_servers(head):

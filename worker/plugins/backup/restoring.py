@@ -42,7 +42,7 @@ class RestoreResult:
 def restore_archive(
     settings: Settings, archive: Path, lock_root: Callable[[], contextlib.AbstractContextManager[object]]
 ) -> tuple[Manifest, RestoreResult]:
-    """Verify a backup, restore it into an empty installation, and return its contents and the restored numbers.
+    """Verify a backup, restore it into an empty installation, and return its manifest and what was restored.
 
     A refused archive changes nothing: all checks come before the first write.
 

@@ -32,7 +32,7 @@ class PersonVerdict(InterruptionKind):
     name = VERDICT
 
     def rescue_turn(self, turn: Turn, transition: Transition, failure: FailedTurn) -> Transition | None:
-        """Ask another model or a person instead of failing the turn. Return None if both have been asked already."""
+        """Return the transition that asks another model or else a person, or None if both have been asked already."""
         escalation = Escalation.from_request(turn.request)
         if escalation is None:
             return None
@@ -70,7 +70,7 @@ class PersonVerdict(InterruptionKind):
         attempt: int,
         proposed: AttemptRecord | None,
     ) -> Transition:
-        """Carry out a person's decision: accept an answer, run the agent again, or fail the turn."""
+        """Return the transition for a person's decision: accept an answer, run the agent again, or fail the turn."""
         kind = decision.kind
         if kind is DecisionKind.RETRY:
             transition = _order_attempts(turn, attempt, decision.note, proposed)
@@ -126,7 +126,7 @@ def _accept_answer(turn: Turn, number: int, text: str) -> Transition:
 
 
 def _order_attempts(turn: Turn, number: int, note: str, best: AttemptRecord | None) -> Transition:
-    """Order a new series of attempts with the person's note. If all fail, the person is asked again."""
+    """Return the transition to new attempts with the person's note. If all fail, the person is asked again."""
     issues = (best.remaining or best.issues) if best else ()
     hints = [format_issue(issue) for issue in issues]
     feedback = review_prompt(note, turn.request.locale, hints)

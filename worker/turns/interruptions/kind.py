@@ -42,7 +42,7 @@ class RunContext:
 
     Attributes:
         policy: returns the turn's policy file. Raises ``ValueError`` if the file is unknown here.
-        use_up: records that this run uses up the answer, and returns whether it may. Call from a thread.
+        use_up: records that this run uses the person's answer; returns False if it must not. Call from a thread.
         at_end: registers a function to call after the run.
     """
 
@@ -123,7 +123,7 @@ class InterruptionKind:
         return None
 
     def may_adopt(self, turn: Turn, interruption: Interruption) -> bool:
-        """Return True if a worker may take over a run that had finished when the worker before it died."""
+        """Return True if another worker may take over the finished run of a worker that died."""
         return True
 
     def equip_order(self, order: Order, context: RunContext) -> Order:

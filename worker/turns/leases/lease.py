@@ -70,7 +70,10 @@ class Lease:
 
     @property
     def reason(self) -> str:
-        """Return why the run must stop (cancelled, expired, shutdown or fenced), or "" while the run may continue."""
+        """Return why the run must stop, or "" while the run may continue.
+
+        The reasons are cancelled, expired (past its deadline), shutdown, and fenced (another worker may own the turn).
+        """
         if not self._reason:
             now = time.monotonic()
             if now > self._acknowledged + self._held_seconds:
