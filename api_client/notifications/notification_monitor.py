@@ -47,7 +47,7 @@ class NotificationReporter(TroubleReporter):
         self._url = store.settings.public_url.rstrip("/")
 
     async def claim_search(self, name: str, seconds: float) -> bool:
-        """Return True if this process should search for problems now: some worker sends them, and no other searches.
+        """Return True if this process should search for problems now: no other does, and notifications are being sent.
 
         ``name`` is the monitor's name, ``seconds`` the time until the next search.
         """

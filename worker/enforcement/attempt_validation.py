@@ -50,14 +50,9 @@ def validate_attempt(
 ) -> Attempt:
     """Assemble the answer from the agent's new text, repair and validate it, and return the resulting attempt.
 
-    An incomplete text is not validated.
-
-    Args:
-        context: values for validators (``files``, ``locale``, ...).
-        policy: decides which errors are repaired before validation; without one, none are.
-        feedback: the prompt of this attempt; empty for the first.
-        fresh: a person or another model asked again, so earlier answers are not kept.
-        assembled: the answer, if the text was merged before.
+    An incomplete text is not validated. Without a policy, nothing is repaired before validation. ``feedback`` is this
+    attempt's prompt; ``assembled`` is the answer, if the text was merged before. ``fresh``: a person or another model
+    asked again, so earlier answers are not kept.
     """
     attempt = Attempt(
         number=len(history) + 1, text=text, answer=text, complete=complete, feedback=feedback, fresh=fresh

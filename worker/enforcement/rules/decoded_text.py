@@ -24,7 +24,7 @@ _PASSES = 4
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """A decoded text that can find the source of its characters.
+    """A text after decoding, which can find where its characters are in the source.
 
     For each pass of decoding, ``replaced`` lists each replaced piece: its position, length and source range.
     """

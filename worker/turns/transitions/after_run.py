@@ -109,14 +109,9 @@ def after_run(
 ) -> Transition:
     """Return the transition that follows from a finished agent run: validate, ask a person, retry or fail.
 
-    Args:
-        sent: the agent's full input (``SentInput.to_dict``).
-        evidence: facts that rules collected about the run.
-        stop: why the run was stopped; empty if it was not.
-        unsent: events of the run that are not logged yet.
-        fallbacks: the models that may take over, by the provider's fault.
-        strikes: most killed runs before the turn fails.
-        answer_used: nonce of the run that made use of a person's answer.
+    ``sent`` is the agent's full input (``SentInput.to_dict``), ``evidence`` what rules collected, ``stop`` why the run
+    was stopped, ``unsent`` its events not yet logged, ``strikes`` the most killed runs, ``answer_used`` the nonce of a
+    used-up answer, and ``fallbacks`` the models that take over, by fault.
     """
     completion, usage = result.completion, Usage.from_report(result.usage)
     event = AttemptCompleted(
