@@ -68,7 +68,7 @@ class TurnAction:
         """Return the action with another model, or unchanged if the action submits no turns."""
         return self
 
-    def fit_to(self, turn: Turn) -> TurnAction:
+    def drop_unchanged(self, turn: Turn) -> TurnAction:
         """Return the action without parameters that would change nothing for this turn."""
         return self
 

@@ -37,6 +37,6 @@ class TroubleWatcher:
         """Look for problems once and report them, unless another relay has just done so."""
         for reporter in self._reporters:
             for monitor in self._monitors:
-                if await reporter.begin_look(monitor.name, monitor.look_seconds):
+                if await reporter.claim_search(monitor.name, monitor.look_seconds):
                     for trouble in await monitor.find_troubles():
                         await reporter.report_trouble(trouble)

@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 0.5
 
 
 def publish_chain(app: Celery, items: Iterable[Mapping[str, Any]], **family: Any) -> None:
-    """Publish tasks as a Celery chain. ``family`` holds the ids of the parent tasks."""
+    """Publish tasks as a Celery chain. Keyword arguments give the ids of the parent tasks."""
     tasks = (app.signature(one["name"], kwargs=one["kwargs"], queue=one["queue"], immutable=True) for one in items)
     chain(*tasks).apply_async(retry=False, **family)
 

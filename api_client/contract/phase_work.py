@@ -34,7 +34,7 @@ def read_turn_phase(request: TurnRequest) -> Phase:
 
 
 class PhaseWork(WorkKind):
-    """The kind of work whose turns run one phase of a workflow and produce files."""
+    """The kind of work in which each turn runs one phase of a workflow and produces files."""
 
     name = PHASE
     tasks: Mapping[str, TaskDeclaration] = {

@@ -40,7 +40,7 @@ BEGINNING = _compile_beginning()
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A step marker found in an answer: the step as written, and its position in the text."""
+    """A step marker (``<!-- STEP: what -->``) in an answer: the step as written, and its position in the text."""
 
     value: str
     start: int
@@ -64,7 +64,10 @@ def find_markers(text: str) -> list[Marker]:
 
 
 def find_marker_spans(text: str, markers: Sequence[Marker]) -> tuple[Span, ...]:
-    """Return the positions of an answer's step markers. ``markers`` are the markers outside code and quotes."""
+    """Return the positions of an answer's step markers (``<!-- STEP: what -->``), given those outside code and quotes.
+
+    A marker at the end includes the white space around it.
+    """
     inner, end = list(markers), len(text)
     while inner and not text[inner[-1].end : end].strip():
         end = inner.pop().start

@@ -34,8 +34,9 @@ class TaskDeclaration:
 
     Attributes:
         purpose: what it does, for operators.
-        state: the turn's state meanwhile, as Flower shows it. follows: what Flower reports of the task before.
-        judged_by: task that checks the result of this one's agent; empty if it runs no agent.
+        state: the turn's state meanwhile, as Flower shows it.
+        follows: what Flower reports of the task before this one.
+        checked_by: task that checks the result of this one's agent; empty if it runs no agent.
         begins: turns begin with this task.
     """
 

@@ -28,7 +28,7 @@ class TextIndexKeys(KeyNames):
 
 
 class Segment(NamedTuple):
-    """A period in milliseconds, both ends included, in which ``turns`` turns finished that one table describes."""
+    """A period whose finished turns one table describes. Its ends are in milliseconds, both included."""
 
     low: int
     high: int
@@ -46,7 +46,7 @@ class SearchPeriod(NamedTuple):
     segments: tuple[tuple[Segment, int], ...] = ()
 
     def list_places(self, *, descending: bool) -> Iterator[tuple[Segment, int]]:
-        """Yield the segment and the rank in it of each turn that may match, in order of time."""
+        """Yield each turn that may match, in order of time, as its segment and its rank in the segment."""
         for segment, bits in reversed(self.segments) if descending else self.segments:
             columns = [column for column in range(segment.turns) if bits >> column & 1]
             for column in reversed(columns) if descending else columns:

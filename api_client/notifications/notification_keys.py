@@ -6,7 +6,7 @@ from api_client.contract.keys import KeyNames, named_key, named_keys
 
 
 class NotificationKeys(KeyNames):
-    """Names the Redis keys that store the notifications of an installation."""
+    """Names the Redis keys of an installation's notifications."""
 
     #: Hash: notifications that wait to be sent or were given up, by id.
     notifications = named_key("notifications")
@@ -21,6 +21,6 @@ class NotificationKeys(KeyNames):
     #: String: a relay has just looked for troubles of this monitor.
     watched = named_keys("notifications:watched:")
 
-    def looked(self, listed: str) -> str:
-        """Return the key that stores up to which time a list of turns was searched for reportable events."""
-        return self.key_named(f"notifications:looked:{listed.rpartition(':')[2]}")
+    def searched_until(self, turn_list: str) -> str:
+        """Return the key of the time up to which a list of turns was searched for events to report."""
+        return self.key_named(f"notifications:looked:{turn_list.rpartition(':')[2]}")

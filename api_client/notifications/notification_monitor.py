@@ -1,4 +1,4 @@
-"""The monitor of the outbox, and the reporter that turns troubles into notifications."""
+"""The monitor of the outbox, and the reporter that stores notifications about problems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = ModuleLog(__name__)
 
 
 class NotificationMonitor(Monitor):
-    """Reports how many notifications are waiting to be sent and how many were given up."""
+    """Reports how many notifications are waiting to be sent and how many are undeliverable."""
 
     name, part = "notifications", "notifications"
 
@@ -23,7 +23,7 @@ class NotificationMonitor(Monitor):
         self._outbox = outbox
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return metrics with the numbers of waiting and of given-up notifications."""
+        """Return metrics with the numbers of waiting and of undeliverable notifications."""
         counts = await self._outbox.counts()
         return [
             Gauge(
@@ -46,8 +46,11 @@ class NotificationReporter(TroubleReporter):
         self._store, self._outbox = store, outbox
         self._url = store.settings.public_url.rstrip("/")
 
-    async def begin_look(self, name: str, seconds: float) -> bool:
-        """Return True if this process should look for problems: notifications are sent, and no other process looks."""
+    async def claim_search(self, name: str, seconds: float) -> bool:
+        """Return True if this process should search for problems now: no other does, and notifications are being sent.
+
+        ``name`` is the monitor's name, ``seconds`` the time until the next search.
+        """
         if not await self._outbox.is_sending():
             return False
         key = NotificationKeys(self._store.namespace).watched(name)

@@ -1,7 +1,7 @@
 """The outbox of notifications, which relays and workers fill and one worker empties (docs/webhooks.md).
 
-An entry leaves the outbox when every target has accepted the notification, or is given up after a day. Every method
-may be repeated.
+An entry leaves the outbox when every target has accepted the notification. After a day without that, the notification
+is undeliverable: it is no longer sent, but kept. Every method may be repeated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationCounts:
-    """The numbers of notifications that are waiting to be sent and that were given up after a day."""
+    """The numbers of notifications that are waiting to be sent and that could not be delivered within a day."""
 
     waiting: int = 0
     given_up: int = 0
@@ -60,11 +60,11 @@ class NotificationOutbox:
     async def new_turns(self, *, suspended: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
         """Yield the id and record of each turn that ended or was suspended since the previous call.
 
-        The stored position moves on after the caller has taken the turns. The first call yields nothing.
+        Reading continues after these turns once the caller has taken them. The first call yields nothing.
         """
         ask, redis, keys = self._store.await_reply, self._store.redis, self._store.keys
         listed = keys.suspended if suspended else keys.finished
-        looked, life = self._keys.looked(listed), int(self._store.settings.retention_seconds)
+        looked, life = self._keys.searched_until(listed), int(self._store.settings.retention_seconds)
         now = await self._store.read_clock_ms()
         since = int(await ask(redis.get(looked)) or 0)
         if not since:
@@ -100,7 +100,7 @@ class NotificationOutbox:
         return bool(await self._store.await_reply(self._store.redis.exists(self._keys.sender)))
 
     async def counts(self) -> NotificationCounts:
-        """Return how many notifications are waiting to be sent and how many were given up."""
+        """Return how many notifications are waiting to be sent and how many are undeliverable."""
         pipe = self._store.redis.pipeline(transaction=False)
         pipe.zcard(self._keys.due)
         pipe.zcard(self._keys.dead)
@@ -112,13 +112,13 @@ class NotificationOutbox:
         return await self._read(self._store.redis.zrange(self._keys.due, 0, _last(most)))
 
     async def given_up(self, most: int = -1) -> list[OutboxEntry]:
-        """Return up to ``most`` notifications that were given up, newest first; -1 returns all."""
+        """Return up to ``most`` undeliverable notifications, newest first; -1 returns all."""
         return await self._read(self._store.redis.zrevrange(self._keys.dead, 0, _last(most)))
 
     async def send_again(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Queue given-up notifications again, by default all of them, and return their ids.
+        """Queue undeliverable notifications again, by default all of them, and return their ids.
 
-        Raises ``BadRequest`` for an id that was not given up.
+        ``by`` names the operator in the audit log. Raises ``BadRequest`` for any other notification.
         """
         entries = await self._chosen(notification_ids)
         now = time.time()
@@ -133,7 +133,10 @@ class NotificationOutbox:
         return [entry.notification_id for entry in entries]
 
     async def drop(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Delete given-up notifications, by default all of them, and return their ids."""
+        """Delete undeliverable notifications, by default all of them, and return their ids.
+
+        ``by`` names the operator in the audit log.
+        """
         entries = await self._chosen(notification_ids)
         pipe = self._store.redis.pipeline(transaction=True)
         for entry in entries:
@@ -152,7 +155,7 @@ class NotificationOutbox:
         )
 
     async def leave(self) -> None:
-        """Give up the right to send notifications, so that another process can send them."""
+        """Release the right to send notifications, so that another process can send them."""
         await self._store.await_reply(self._release(keys=[self._keys.sender], args=[self._right]))
 
     async def due(self, count: int) -> list[OutboxEntry]:
@@ -176,7 +179,10 @@ class NotificationOutbox:
         await self._store.await_reply(pipe.execute())
 
     async def failed(self, entry: OutboxEntry, taken: Sequence[str], error: str) -> bool:
-        """Record a failed delivery and schedule the next one. Return True if the notification was given up."""
+        """Record a failed delivery and schedule the next one. Return True if there will be none.
+
+        ``taken`` are the targets that accepted the notification.
+        """
         entry = replace(entry, tries=entry.tries + 1, taken=(*entry.taken, *taken), error=error[:300])
         now = time.time()
         dead = now - entry.put_at + entry.delay > TRIED_SECONDS
@@ -191,7 +197,7 @@ class NotificationOutbox:
         return dead
 
     async def forget_old(self) -> None:
-        """Delete all but the newest 10,000 given-up notifications."""
+        """Delete all but the newest 10,000 undeliverable notifications."""
         old = await self._store.await_reply(self._store.redis.zrange(self._keys.dead, 0, -_MOST_DEAD - 1))
         if old:
             pipe = self._store.redis.pipeline(transaction=True)

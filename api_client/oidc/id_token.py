@@ -20,7 +20,7 @@ _OPTIONS: Options = {"require": ["iss", "sub", "aud", "exp", "iat"]}
 
 
 def verify_id_token(token: str, key_set: Any, settings: Settings, nonce: str) -> dict[str, Any]:
-    """Return the claims of an id token that the provider issued to this client, for this sign-in, and now.
+    """Verify that the provider issued an id token to this client for this sign-in, and return the token's claims.
 
     ``key_set`` is the provider's JSON Web Key Set. Raises ``SignInRefused``.
     """

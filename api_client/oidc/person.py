@@ -79,7 +79,7 @@ def read_person(claims: Mapping[str, Any], settings: Settings) -> SignedInPerson
 
 
 def _find_claim(claims: Mapping[str, Any], name: str) -> Any:
-    """Return the claim with this name; if there is none, what lies at the path that the name spells."""
+    """Return the claim with this name or, if there is none, the value at the path that the name describes (``a.b``)."""
     if name in claims:
         return claims[name]
     found: Any = claims

@@ -34,7 +34,7 @@ class PendingSignIn(NamedTuple):
 
 
 class OidcProvider:
-    """The provider of the settings. Methods raise ``SignInRefused``, also if it is unreachable or not as specified."""
+    """The OpenID Connect provider in the settings. Methods raise ``SignInRefused``, also for an invalid answer."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._pages = settings, settings.public_url.rstrip("/")

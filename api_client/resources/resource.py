@@ -45,7 +45,7 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True, kw_only=True)
 class Button(Generic[Row]):
-    """A button on a resource's page, with which operators change something."""
+    """A button on a resource's page that carries out an operator's action on the resource."""
 
     name: str
     words: str

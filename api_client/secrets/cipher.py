@@ -22,7 +22,7 @@ class UnreadableSecret(SettingsError):
 
 
 class SecretCipher:
-    """Encrypts JSON objects for one place in the store, and decrypts them only for the same place."""
+    """Encrypts JSON objects, each for one place in the store, and decrypts them only for the same place."""
 
     def __init__(self, settings: Settings) -> None:
         """Read the keys. Raises ``SettingsError`` if there are none."""
@@ -38,11 +38,11 @@ class SecretCipher:
             raise SettingsError([said]) from None
 
     def encrypt(self, place: str, value: Mapping[str, Any]) -> bytes:
-        """Return a value encrypted with the first key."""
+        """Encrypt a value for this place with the first key, and return the token."""
         return self._keys.encrypt(json.dumps({"place": place, "value": value}).encode())
 
     def decrypt(self, place: str, token: bytes) -> dict[str, Any]:
-        """Return the value that was encrypted for this place. Raises ``UnreadableSecret``."""
+        """Return a token's value. Raises ``UnreadableSecret`` if no key fits or the token is for another place."""
         from cryptography.fernet import InvalidToken
 
         try:
@@ -57,11 +57,11 @@ class SecretCipher:
         return dict(data["value"])
 
     def read_time(self, token: bytes) -> int:
-        """Return when a readable value was encrypted, in seconds since the epoch."""
+        """Return when a token was encrypted, in seconds since the epoch. One of the keys must decrypt the token."""
         return self._keys.extract_timestamp(token)
 
     def reencrypt(self, token: bytes) -> bytes:
-        """Return a readable value encrypted again with the first key, keeping its time."""
+        """Decrypt a token and encrypt its value with the first key. The new token keeps the time of the old one."""
         return self._keys.rotate(token)
 
 

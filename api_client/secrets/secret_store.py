@@ -31,7 +31,7 @@ class SecretKeys(KeyNames):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretPlace:
-    """The place of a secret in the store.
+    """Identifies a secret in the store by its name, its owner and, for an OAuth token, its MCP server.
 
     Attributes:
         owner: id of the owner whose secret it is; empty for the installation's.
@@ -62,7 +62,7 @@ class StoredSecret:
 
 
 class SecretStore:
-    """Writes and reads secrets. Methods raise ``StoreUnavailable``, and ``SettingsError`` without a key."""
+    """Writes and reads secrets. Methods raise ``StoreUnavailable``, and ``SettingsError`` if there is no key."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._settings = store, store.settings
@@ -76,7 +76,7 @@ class SecretStore:
         await self._store.send_command("HSET", self._key, place.field, token)
 
     async def read_secret(self, *places: SecretPlace) -> StoredSecret | None:
-        """Return the secret at the first of these places that has one, or None."""
+        """Return the secret at the first of the ``places`` that has one, or None if none has."""
         found = await self._store.send_command("HMGET", self._key, *(place.field for place in places))
         for place, token in zip(places, found, strict=True):
             if token is not None:

@@ -8,7 +8,7 @@ from api_client.operator_actions import ActionResult, TurnAction
 
 
 class DropAction(TurnAction):
-    """Removes a dead letter from the list. Its history stays readable until its retention ends."""
+    """Removes a turn from the dead letters. The turn stays readable until its retention ends."""
 
     name, past, targets, only = "drop", "dropped", "dead letters", "dead"
     position = 3

@@ -28,15 +28,15 @@ class ReplayAction(TurnAction):
 
     @property
     def detail(self) -> str:
-        """Describe the change without quoting the new message."""
+        """Return the new model and whether the message was edited, for the audit log. The new message is not quoted."""
         parts = [f"model={self.model}" if self.model else "", "message edited" if self.prompt else ""]
         return ", ".join(filter(None, parts))
 
     def with_model(self, model: str) -> ReplayAction:
         return replace(self, model=model)
 
-    def fit_to(self, turn: Turn) -> ReplayAction:
-        """Return the replay without a model or message that equals the turn's own."""
+    def drop_unchanged(self, turn: Turn) -> ReplayAction:
+        """Return the action without its model or message if the turn already has the same one."""
         same_text = self.prompt == turn.request.prompt.replace("\r\n", "\n")
         model = "" if self.model == turn.request.model else self.model
         return replace(self, model=model, prompt="" if same_text else self.prompt)

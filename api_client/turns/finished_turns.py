@@ -64,7 +64,10 @@ class FinishedTurns:
         await self._store_cursor(batch.until)
 
     async def count_waiting(self, longer_than: float) -> int | None:
-        """Count unread turns that ended more than ``longer_than`` seconds ago. Return None if reading never began."""
+        """Count turns that ended over ``longer_than`` seconds ago and that this reader has not read.
+
+        Return None if the reader has never started.
+        """
         until = await self._clock_ms() - round(longer_than * 1000)
         if not (since := await self._ask(self._redis.get(self._cursor))):
             return None

@@ -26,7 +26,7 @@ _BATCH = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOutline:
-    """The events of a turn, with its pieces of output only counted."""
+    """The events of a turn, with the number of its output pieces instead of the pieces."""
 
     events: tuple[Event, ...]
     pieces: int
@@ -120,7 +120,7 @@ class TurnReader:
         return [await self._complete_event(turn_id, event) for event in found]
 
     async def read_outline(self, turn_id: str) -> LogOutline:
-        """Return a turn's events so far, with its pieces of output only counted."""
+        """Return a turn's events so far, with only the number of its output pieces instead of the pieces."""
         await self.read_turn(turn_id)
         log_key, ask = keys_for_turn(self._store.namespace, turn_id).log(turn_id), self._ask
         events: list[Event] = []
@@ -154,12 +154,17 @@ class TurnReader:
         ping_seconds: float | None = None,
         new: bool = False,
     ) -> AsyncGenerator[Event | None]:
-        """Yield every event of a turn after number ``after``, once and in order, until the turn has finished.
+        """Yield every event of a turn after the given one, once and in order, until the turn has finished.
 
-        Yields None after each ``ping_seconds`` of silence. ``after``, ``epoch`` and ``at_ms`` describe the last event
-        seen (``read_event_id``). An event ``log.reset`` means that all events follow again, because the reader knows
-        another history or the store lost events. ``new``: the caller has just submitted the turn. Raises
-        ``StoreUnavailable`` if the store was away for more than a minute.
+        An event ``log.reset`` means that all events follow again, because the reader knows another history or the store
+        lost events. After each ``ping_seconds`` of silence, None is yielded.
+
+        Args:
+            after, epoch, at_ms: number, history and time of the last event seen (``read_event_id``).
+            new: True if the caller has just submitted the turn.
+
+        Raises:
+            StoreUnavailable: the store was away for more than a minute.
         """
         behind, ping = Position(0), ping_seconds or self._store.settings.ping_seconds
         if not new:

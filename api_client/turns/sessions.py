@@ -16,8 +16,8 @@ from api_client.workers.reports import count_messages
 class QueuePlace:
     """The position of a waiting turn in its queue.
 
-    ``before`` counts earlier unfinished turns of its session. ``waiting`` is about the number of turns to start up to
-    this turn, 0 behind its session.
+    ``before`` counts earlier unfinished turns of its session. If there are none, ``waiting`` is about how many turns
+    start until this one does, itself included.
     """
 
     before: int

@@ -46,7 +46,7 @@ Ask: TypeAlias = "Callable[..., Awaitable[Any]]"
 
 
 class EndUnreadable(Exception):
-    """Raised when this version cannot read the last event of a turn."""
+    """Raised when the last event of a turn has a kind or version that this program cannot read."""
 
 
 async def follow_events(

@@ -126,7 +126,10 @@ async def find_snapshot_files(sessions: StoredSessions | None, turn: Turn) -> St
 def list_files(
     settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], kept: StoredFiles | None = None
 ) -> list[TurnFile]:
-    """Return the files of a turn's accepted answer, sorted by path. The list is empty before acceptance."""
+    """Return the files of a turn's accepted answer, sorted by path. The list is empty before acceptance.
+
+    ``kept`` are the session's files in a plug-in's storage, None for files on a disk.
+    """
     found: dict[str, TurnFile] = {}
     for place in _file_folders(settings, turn, attempts):
         with suppress(OSError):

@@ -46,7 +46,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """Summary of the worker processes that reported recently.
+    """The combined state of the worker processes that reported recently.
 
     ``slots`` and ``free`` count agents that they can run. ``stalled`` processes consume no messages though they could.
     ``sick`` maps a machine to its fault, ``ready`` a queue with a free slot to the time when one of its workers last
@@ -85,7 +85,7 @@ def make_fleet(reports: Iterable[WorkerReport], now: float) -> Fleet:
 
 
 def check_disk(free: int, total: int, where: str) -> Alert:
-    """Return an alert about the free disk space of session folders, with severity ``ok`` if there is enough."""
+    """Return an alert about the free space on the disk of session folders; its severity is ``ok`` if that is enough."""
     said = f"{free / 2**30:.1f} GiB" if free >= 2**30 else f"{free / 2**20:.0f} MiB"
     severity = "wrong" if free < NONE else "warning" if free < max(LITTLE, LITTLE_SHARE * total) else "ok"
     return Alert(

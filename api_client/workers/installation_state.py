@@ -94,7 +94,7 @@ class InstallationState:
 
     @property
     def stuck(self) -> int:
-        """Return how many turns are waiting although slots are free, because no worker takes any turns."""
+        """Return how many turns wait although slots are free, because no worker takes them."""
         return sum(each.count for each in self.waits if each.wait.reason is Reason.STUCK)
 
     @property
@@ -105,7 +105,7 @@ class InstallationState:
 
     @property
     def waiting_since(self) -> float:
-        """Return since when the longest waiting turn could have run (seconds since the epoch), or 0 if none waits."""
+        """Return when the longest waiting turn could first have run, in seconds since the epoch, or 0 if none waits."""
         return self.waiting[0].since if self.waiting else 0.0
 
     @property
@@ -123,7 +123,7 @@ class InstallationState:
 
     @property
     def slots_needed(self) -> float:
-        """Return the agent slots that turns use or could use now divided by all slots, for autoscaling."""
+        """Return the ratio of the slots that turns use or could use now to all slots, for autoscaling."""
         taken = self.states.get(TurnState.RUNNING, 0) + self.states.get(TurnState.VALIDATING, 0)
         return (taken + self.waiting_by_queue[RUN_QUEUE]) / max(1, self.fleet.slots)
 

@@ -1,4 +1,4 @@
-"""The port of monitors, which report a capability's metrics, its troubles, and the turns that it holds back."""
+"""The port of monitors: each reports metrics and problems of one subject, and the turns that it holds back."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class Trouble:
 
 
 class Monitor:
-    """Base class for a capability's monitor. Subclasses override the methods that they need.
+    """Base class for monitors, which report metrics, problems and waiting turns of one subject, such as budgets.
 
-    Methods raise ``StoreUnavailable``. ``look_seconds`` is the time between two searches for troubles.
+    Subclasses override the methods that they need. Methods raise ``StoreUnavailable``. ``look_seconds`` is the time
+    between two searches for problems.
     """
 
     name: str
@@ -67,8 +68,8 @@ class Monitor:
 class TroubleReporter(Protocol):
     """Reports problems, for example as notifications. Methods raise ``StoreUnavailable``."""
 
-    async def begin_look(self, name: str, seconds: float) -> bool:
-        """Return True if this process should look for problems, because no other did within ``seconds``."""
+    async def claim_search(self, name: str, seconds: float) -> bool:
+        """Return True if this process should search for problems now, because no other did within ``seconds``."""
 
     async def report_trouble(self, trouble: Trouble) -> None:
         """Report a problem, unless the same problem was reported before."""

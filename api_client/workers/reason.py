@@ -1,4 +1,4 @@
-"""Explains why a turn does not run: one answer for all interfaces; ``reason.toml`` has the words.
+"""Explains why a turn does not run, in the same way for all interfaces. The texts are in ``reason.toml``.
 
 The first turn of a session waits for a worker from the moment it became due: at its submit, at the end of the turn
 before, after its delay, after a lost worker, or after a person's decision.
@@ -41,9 +41,9 @@ _DOUBLINGS = 6
 
 
 class Reason(OpenEnum):
-    """The kinds of reasons why a turn is not running. Monitors of capabilities add reasons of their own.
+    """The kinds of reasons why a turn is not running. Monitors add reasons of their own.
 
-    Some hold back no stored turn, and refuse new ones.
+    Some reasons hold back no stored turn, but keep new turns from being accepted.
     """
 
     STORE = "store"
@@ -127,7 +127,7 @@ class Wait:
 
 
 class Obstacle(Protocol):
-    """A condition that keeps turns from starting."""
+    """A condition that keeps turns from starting, such as a pause."""
 
     def explain_hold(self, row: UnfinishedTurn, at: float) -> Wait | None:
         """Return why a turn has to wait, or None if this obstacle does not affect the turn."""
@@ -149,7 +149,7 @@ class InstallationFacts:
     troubles: Sequence[Wait] = ()
     announce_seconds: float = 5.0
     at_work: frozenset[str] = frozenset()
-    _takers: dict[tuple[str, str, str], Wait | float] = field(default_factory=dict)
+    _checked: dict[tuple[str, str, str], Wait | float] = field(default_factory=dict)
 
     def is_gone(self, worker: str) -> bool:
         """Return True if a worker process has exited or has stopped reporting."""
@@ -157,14 +157,17 @@ class InstallationFacts:
             return True
         return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
 
-    def find_taker(self, queue: str, model: str, lacks: str) -> Wait | float:
-        """Return why no worker takes a turn from ``queue``, or when a suitable free worker last took a turn."""
-        key = (queue, model, lacks)
-        if key not in self._takers:
-            self._takers[key] = self._compute_taker(*key)
-        return self._takers[key]
+    def check_workers(self, queue: str, model: str, lacks: str) -> Wait | float:
+        """Return the ``Wait`` that keeps all workers from taking such a turn, or when a suitable one last took a turn.
 
-    def _compute_taker(self, queue: str, model: str, lacks: str) -> Wait | float:
+        ``lacks`` names the workers that cannot run the turn, with reasons. The time is in seconds since the epoch.
+        """
+        key = (queue, model, lacks)
+        if key not in self._checked:
+            self._checked[key] = self._check_workers(*key)
+        return self._checked[key]
+
+    def _check_workers(self, queue: str, model: str, lacks: str) -> Wait | float:
         left = [each for each in self.reports if self.at - each.at < HEARD_SECONDS and queue in each.queues]
         if not left:
             return self._make_wait(Reason.NO_WORKER)
@@ -296,7 +299,7 @@ def explain_wait(row: UnfinishedTurn, head: str, facts: InstallationFacts) -> Wa
         if taken >= row.most:
             return Wait(reason=Reason.OWNER, at=at, subject=str(row.most))
     queue = _row_queue(row)
-    found = facts.find_taker(queue, row.runs, row.lacks)
+    found = facts.check_workers(queue, row.runs, row.lacks)
     if isinstance(found, Wait):
         return found
     waits_in_vain = at - _waits_since(row, facts) > STUCK_SECONDS and at - found > STILL_SECONDS

@@ -18,7 +18,7 @@ class StuckTurns(Monitor):
         self._workers = workers
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return a problem about the longest waiting turn, or an empty list."""
+        """Return one problem, about the longest waiting turn, if turns have waited too long; otherwise nothing."""
         installation = await self._workers.read_state()
         waits = installation.at - installation.waiting_since if installation.waiting else 0.0
         causes = [a for a in installation.alerts if a.keeps_turns_waiting and not is_notified(a.check)]

@@ -60,7 +60,7 @@ async def test_each_kind_of_turn_calls_its_people_and_the_sdk_of_openai_verifies
         relay = called.relay()
         looked = Keys(used.namespace)
         with redis.Redis.from_url(used.redis_url) as store:  # notifications are of what happens from the first look on
-            await wait_until(lambda: store.exists(NotificationKeys(looked.namespace).looked(looked.suspended)))
+            await wait_until(lambda: store.exists(NotificationKeys(looked.namespace).searched_until(looked.suspended)))
         client = openai.OpenAI(base_url=f"{relay.url}/v1", api_key="any")
         done = client.responses.create(model="scripted", input="hello", background=True)
         wrong = client.responses.create(model="scripted", input="broken", background=True)

@@ -145,7 +145,7 @@ async def test_a_turn_that_takes_down_its_workers_calls_as_a_dead_letter(
     called.worker()
     with redis.Redis.from_url(used.redis_url) as store:  # notifications are of what happens from the first look on
         looked = Keys(used.namespace)
-        await wait_until(lambda: store.exists(NotificationKeys(looked.namespace).looked(looked.suspended)))
+        await wait_until(lambda: store.exists(NotificationKeys(looked.namespace).searched_until(looked.suspended)))
     client = called.client
     turn_id = await ask(client, "poison")
     data = await wait_until(lambda: told(receiver, "turn.dead"), 180)

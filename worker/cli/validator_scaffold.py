@@ -26,7 +26,7 @@ _TEMPLATES = Path(__file__).with_name("new_validator")
 )
 @json_option
 def new_rule(name: str, folder: Path, as_json: bool) -> None:
-    """Generate a rule NAME with a test and a page. Existing files are not overwritten."""
+    """Generate a rule NAME with a test and a page of documentation. Existing files are not overwritten."""
     if not _NAME.fullmatch(name) or len(name) > 60:
         raise click.UsageError("NAME must be like cites_source: small letters, digits and single underscores")
     if name in (*offered_validators(), *RULES):

@@ -13,7 +13,7 @@ from worker.enforcement.reply_merging import list_candidates
 def merge_files(
     before: Mapping[str, str], errors: Sequence[ValidationIssue], answer: str, new: Mapping[str, str], locale: str
 ) -> tuple[dict[str, str], list[ValidationIssue]]:
-    """Return the files of an answer after the agent's reply, and issues about content that the reply lost.
+    """Merge a reply's ``new`` files into those of the earlier answer. Return them, with issues about lost content.
 
     A file changes only if an error named it or the retry asked for a whole answer, and never loses a good section.
     """

@@ -50,8 +50,9 @@ def validate_attempt(
 ) -> Attempt:
     """Assemble the answer from the agent's new text, repair and validate it, and return the resulting attempt.
 
-    Without a policy, nothing is repaired before validation, and an incomplete text is not validated. ``assembled`` is
-    the answer, if the text was merged before.
+    An incomplete text is not validated. Without a policy, nothing is repaired before validation. ``feedback`` is this
+    attempt's prompt; ``assembled`` is the answer, if the text was merged before. ``fresh``: a person or another model
+    asked again, so earlier answers are not kept.
     """
     attempt = Attempt(
         number=len(history) + 1, text=text, answer=text, complete=complete, feedback=feedback, fresh=fresh
@@ -67,7 +68,7 @@ def validate_attempt(
     said, edits = NormalisedText(text), tuple[str, ...]()
     candidates = [MergedAnswer(text if assembled is None else assembled)]
     if assembled is None:
-        said = faults.read(partial(normalise_answer, text), said)
+        said = faults.run_reading_step(partial(normalise_answer, text), said)
         describing = partial(_describe_normaliser_edits, said, faults.locale)
         edits = faults.run_step(describing, edits) if said.edits else edits
         candidates = [MergedAnswer(said.text)]
@@ -77,14 +78,14 @@ def validate_attempt(
         read = text if any(edit.name == FENCE for edit in said.edits) else said.text
         files = _markdown_files(context)
         listing = partial(list_candidates, kept.answer, kept.errors, said.text, files, feedback, read)
-        candidates = faults.read(listing, [MergedAnswer(kept.answer)])
+        candidates = faults.run_reading_step(listing, [MergedAnswer(kept.answer)])
     with CostMeter() as counted:
         choosing = partial(_choose_candidate, candidates, validators, context, policy, faults)
         default = min(candidates, key=lambda each: each.whole)
         found = faults.run_step(choosing, _ExaminedAnswer(default, default.answer, []))
-        issues = _add_own_issues(found, said, before, context, faults, fresh=fresh)
+        issues = _add_guard_issues(found, said, before, context, faults, fresh=fresh)
     describing = partial(_describe_edits, found.merged, said.text, faults.locale)
-    edits += faults.read(describing, tuple[str, ...]()) if kept is not None else ()
+    edits += faults.run_reading_step(describing, tuple[str, ...]()) if kept is not None else ()
     return replace(
         attempt,
         answer=found.answer,
@@ -96,21 +97,24 @@ def validate_attempt(
     )
 
 
-def _add_own_issues(
-    found: _ExaminedAnswer,
-    said: NormalisedText,
-    before: list[Attempt],
+def _add_guard_issues(
+    examined: _ExaminedAnswer,
+    new_text: NormalisedText,
+    earlier: list[Attempt],
     context: Mapping[str, Any],
     faults: ValidationFaults,
     *,
     fresh: bool,
 ) -> list[ValidationIssue]:
-    """Return the validators' issues together with those for lost parts, flaws of the text and refusals."""
-    finding = partial(_find_losses, before, found, context, fresh=fresh)
-    issues = [*found.issues, *(faults.read(finding, list[ValidationIssue]()) if before else ())]
-    finding = partial(_find_flaws, found.answer, said, issues, faults.locale)
-    issues += faults.read(finding, list[ValidationIssue]())
-    finding = partial(_find_refusal, found.answer, str(context.get("prompt", "")), faults.locale)
+    """Add issues about lost content, flawed text and refusals to the validators' issues, and return all of them.
+
+    ``fresh`` says that the agent was asked for an independent answer, which may lack the sections of ``earlier`` ones.
+    """
+    finding = partial(_find_losses, earlier, examined, context, fresh=fresh)
+    issues = [*examined.issues, *(faults.run_reading_step(finding, list[ValidationIssue]()) if earlier else ())]
+    finding = partial(_find_flaws, examined.answer, new_text, issues, faults.locale)
+    issues += faults.run_reading_step(finding, list[ValidationIssue]())
+    finding = partial(_find_refusal, examined.answer, str(context.get("prompt", "")), faults.locale)
     return issues + faults.run_step(finding, list[ValidationIssue]())
 
 

@@ -173,7 +173,7 @@ class _ContentIndex:
         self._lines = {line.strip() for text in texts for line in text.split("\n")}
 
     def has_section(self, title: str, body: str, least: float = 0.0) -> bool:
-        """Return True if one of the texts contains this section, or most of its lines elsewhere."""
+        """Return True if a text has this section (at least the share ``least`` of its length) or most of its lines."""
         lines = [line.strip() for line in body.split("\n") if len(line.strip()) >= _LONG_LINE]
         merged = bool(lines) and sum(line in self._lines for line in lines) > max(_MERGED_SHARE, least) * len(lines)
         found = self._sections.get(section_key(title))

@@ -42,7 +42,7 @@ def build_feedback(
     """Return a prompt that lists every error with its fix and asks the agent for a corrected answer.
 
     Without ``request``, the issues determine the parts to send. ``ignored``: the last reply did not change the answer.
-    ``nonce`` identifies the frames around the parts.
+    ``nonce`` identifies the frames (``<part id=…>`` tags) in which the agent must send the parts.
     """
     errors = [issue for issue in issues if issue.is_error]
     lines = [_format_text("wrong", locale), ""]

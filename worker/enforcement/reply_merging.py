@@ -96,7 +96,7 @@ def list_candidates(
 
 
 def _unframe(reply: str, feedback: str) -> str:
-    """Return the text in a reply's only frame, the reply itself without frames, or an empty text for several frames."""
+    """Return the text in a reply's only ``<part>`` tags, the reply if it has none, or an empty text for several."""
     frames = list(find_framed_texts(reply, feedback).values())
     if not frames:
         return reply
@@ -104,7 +104,7 @@ def _unframe(reply: str, feedback: str) -> str:
 
 
 def _cut_remarks(reply: str, answer: str) -> str:
-    """Return a repeated answer without remarks around it, or an empty text if its end is not certain."""
+    """Return a reply that repeats the answer without the remarks around it, or nothing if its end is uncertain."""
     own = [line for line in strip_marker(answer).split("\n") if line.strip()]
     lines = reply.split("\n")
     if not own or own[0] not in lines or _PLAIN.fullmatch(own[0]):
@@ -215,7 +215,7 @@ def _merge_parts(
 
 
 def _insertion_order(part: str) -> tuple[int, int]:
-    """Return a sort key that inserts line ranges first, from the last to the first, so that line numbers stay valid."""
+    """Return a sort key that puts line ranges first, in descending order, so that earlier line numbers stay valid."""
     lines = lines_range(part)
     return (0, -lines[0]) if lines else (1, 0)
 

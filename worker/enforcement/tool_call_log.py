@@ -114,7 +114,7 @@ class ToolCallRecorder:
         return ToolCallLog(calls=tuple(self._calls.values()), whole=self._whole)
 
     def begin(self, name: str, kind: CallKind, what: str) -> None:
-        """Record that a tool call started. ``name`` is the agent's unique id for the call."""
+        """Record a tool call's start. ``name`` is the agent's unique id of the call, ``what`` a path or command."""
         said = _HEREDOC.sub("<<", what) if kind == "run" else what
         tests = kind == "run" and runs_tests(said)
         self._calls[name] = ToolCall(kind=kind, what=said[:MOST_CHARS], tests=tests)
@@ -155,7 +155,7 @@ _MOST_NAMES, ANY_NAME = 100, "*"
 
 
 def find_identifiers(text: str) -> tuple[str, ...]:
-    """Return the texts that may identify a record, such as ``PROJ-12`` or ``45``; only ``ANY_NAME`` for too many."""
+    """Return the texts that may identify a record, such as ``PROJ-12``, or only ``ANY_NAME`` if there are too many."""
     found = dict[str, None]()
     for each in _IDENTIFIER.finditer(text):
         found[each[0].upper()] = None

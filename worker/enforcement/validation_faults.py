@@ -41,8 +41,11 @@ class ValidationFaults:
     #: Runs a step that reads texts, with a time limit if they are long.
     run_limited: Callable[[Callable[[], Any]], Any] = lambda step: step()
 
-    def read(self, step: Callable[[], Found], otherwise: Found) -> Found:
-        """Run a step that reads texts, with its time limit. If the step raises or overruns, as ``run_step``."""
+    def run_reading_step(self, step: Callable[[], Found], otherwise: Found) -> Found:
+        """Run a step that reads texts, with a time limit. Return ``otherwise`` if the step raises or takes too long.
+
+        The failure is recorded as an issue.
+        """
         return self.run_step(partial(self.run_limited, step), otherwise)
 
     def run_step(self, step: Callable[[], Found], otherwise: Found) -> Found:

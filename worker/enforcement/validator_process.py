@@ -64,7 +64,7 @@ def isolate_validators(
 
 
 class IsolatedValidators(tuple[ResponseValidator, ...]):
-    """Validators and the child process that runs their risky calls; None without a time limit."""
+    """Validators with the child process that runs their risky calls, or without one if there is no time limit."""
 
     child: ValidatorProcess | None
 

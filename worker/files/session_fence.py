@@ -1,4 +1,4 @@
-"""Write access to a session's folder for its current holder, which ends when a later holder comes."""
+"""Write access to a session's folder for its current holder. A later holder fences it off: it ends the access."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SessionFolder:
 
 @dataclass(frozen=True, slots=True)
 class FencedSessionFolder(SessionFolder):
-    """A session's folder in which a worker may write until another worker takes over the session."""
+    """A session's folder in which a worker may write until another worker takes over the session and fences it off."""
 
     _all: int
     _name: str
@@ -134,11 +134,11 @@ def open_for_publishing(session: Path, token: str = "") -> Iterator[SessionFolde
 
 
 @contextlib.contextmanager
-def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Iterator[FencedSessionFolder]:
-    """Open a session's folder for the session's new holder. Create the folder if it is missing.
+def open_fenced(session: Path, token: str = "", *, keep: bool = False) -> Iterator[FencedSessionFolder]:
+    """Open a session's folder, or create it, for a new holder, who can then exclude (fence off) earlier holders.
 
     No other holder is revoked until ``revoke_earlier_holders``. A folder kept for the same token is found again. With
-    ``stays`` the holder's folder is kept after the block, unless the block fails. Raises ``OSError`` if the folder
+    ``keep`` the holder's own folder is kept after the block, unless the block fails. Raises ``OSError`` if the folder
     cannot be created, or an agent put a link in its place.
     """
     with _open_session(session) as (root, new):
@@ -154,7 +154,7 @@ def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Itera
                     os.mkdir(name, dir_fd=held)
                 own = os.open(name, DIRECTORY, dir_fd=held)
                 _holds_drafts_only.put(name, True)
-            with _close_holder(held, name, own, stays=stays):
+            with _close_holder(held, name, own, stays=keep):
                 yield FencedSessionFolder(session, root, new, own, held, name, _taken=first or was_kept)
         finally:
             os.close(held)

@@ -112,7 +112,7 @@ def _match_rule(rule: Rule, call: _RuledCall, command: ShellCommand | None) -> M
 
 
 def _match_command(pattern: str, command: ShellCommand, line: str, *, runs: bool) -> Match:
-    """Return how certainly a pattern matches a command. Rules that allow commands must match literally."""
+    """Match a command with a pattern. Rules that allow commands must match literally."""
     if runs:
         plain = command.plain and command.words and re.fullmatch(r"[^\s\0\1]+", command.words[0])
         return match_pattern(pattern, " ".join(command.words).replace(GLOB, "*")) if plain else Match.NO

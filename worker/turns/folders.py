@@ -113,7 +113,7 @@ def prepare_delivery(
         return locate_own_folder(settings, turn, attempt)
     places = ", ".join(str(settings.root / name) for name in settings.skills)
     rules = SessionSetUp(settings.root, template, tools, places)
-    with open_fenced(workdir, token, stays=True) as holder:
+    with open_fenced(workdir, token, keep=True) as holder:
         confirm()
         holder.revoke_earlier_holders()
         directory = create_delivery_folder(holder, turn.turn_id, attempt, turn.delivery)

@@ -24,10 +24,10 @@ log = structlog.get_logger()
 
 
 class RunControl:
-    """Tells a runner when its agent must end: when the lease ends, or when equipment suspends or aborts the run.
+    """Tells a runner when its agent must end: when the lease ends, or a tool gateway suspends or aborts the run.
 
-    Thread-safe. Equipment puts evidence about the run into ``evidence``, and the calls that it observed into
-    ``observed``.
+    Thread-safe. Equipment, such as the tool gateway, puts facts about the run into ``evidence``, and the calls that it
+    observed into ``observed``.
     """
 
     def __init__(self, lease: Lease, emit: Emit) -> None:

@@ -54,7 +54,7 @@ def parse_program(value: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Agents(SettingsGroup):
-    """The rights of agents and their access to models."""
+    """Settings of agents: what they may read, write and reach, and how they call models."""
 
     sandbox: str = declare_setting(
         "auto",

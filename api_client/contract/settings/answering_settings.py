@@ -18,7 +18,7 @@ from api_client.contract.validator_names import BUILT_IN
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweringSettings(SettingsGroup):
-    """The agents that answer turns, and their limits."""
+    """Settings of the models that answer turns, and of the limits for turns."""
 
     models: dict[str, str] = declare_setting(
         lambda: {"scripted": "scripted"},

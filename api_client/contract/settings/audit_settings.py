@@ -9,6 +9,6 @@ from api_client.contract.settings.declaration import SettingsGroup, declare_cons
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSettings(SettingsGroup):
-    """The retention of the audit log."""
+    """Constants of the audit log: how long its entries are kept."""
 
     audit_seconds: float = declare_constant(400 * 86_400.0, "How long lines of the audit log are kept.")

@@ -9,7 +9,7 @@ from api_client.contract.settings.declaration import SettingsGroup, declare_cons
 
 @dataclass(frozen=True, kw_only=True)
 class BreakerSettings(SettingsGroup):
-    """The conditions under which turns wait because a model's service fails."""
+    """Constants of circuit breakers, which hold turns back while a model's service fails."""
 
     breaker_errors: int = declare_constant(
         10, "Errors of a model's service in a row (5xx, network) after which its turns wait."

@@ -22,7 +22,7 @@ def parse_day_budgets(value: str) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSettings(SettingsGroup):
-    """The limits on the daily cost of turns."""
+    """Settings of budgets, which limit the cost of turns per day."""
 
     budgets: dict[str, float] = declare_setting(
         dict,

@@ -27,7 +27,7 @@ def declare_setting(
 
 
 def declare_constant(default: Any, help_text: str) -> Any:
-    """Declare a constant that only tests change, with the environment variable ``HELIX_CONSTANTS``."""
+    """Declare a constant. Only tests change constants, by the environment variable ``HELIX_CONSTANTS``."""
     apart = {"secret": False, "masked": False, "per_model": False}
     return _make_field(default, kind="constant", parse=type(default), help=help_text, **apart)
 

@@ -12,7 +12,7 @@ from api_client.contract.settings.setting_values import choice_parser
 
 @dataclass(frozen=True, kw_only=True)
 class EscalationSettings(ModelBlocks):
-    """The steps after all attempts of a turn have failed."""
+    """Settings of escalation: whom to ask after all attempts of a turn have failed, another model or a person."""
 
     escalation_model: str = declare_setting(
         "",

@@ -63,7 +63,7 @@ class SettingsFile:
         return f"{self.name}:{self.places[key][0]}" if key in self.places else self.name
 
     def key_place(self, key: str, *, of_key: bool) -> str:
-        """Return the file name, line and column of a key or its value, such as ``.helix/helix.toml:12:10``."""
+        """Return file name, line and column of a value or, with ``of_key``, of its key: ``.helix/helix.toml:12:10``."""
         line, own, behind = self.places.get(key, (0, 0, 0))
         return f"{self.name}:{line}:{own if of_key else behind}" if line else self.name
 

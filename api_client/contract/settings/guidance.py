@@ -29,7 +29,7 @@ _Find = Callable[[Path, str], Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class GuidanceSettings(Agents, ModelBlocks, Storage):
-    """The skills and instruction files for the agents of a model.
+    """Settings of a model's agents: their skills and instruction files.
 
     Attributes:
         skills: folders of skills, relative to HELIX_ROOT. instructions: files whose texts are added to CLAUDE.md.

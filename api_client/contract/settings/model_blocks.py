@@ -1,4 +1,4 @@
-"""Settings of a model's block in the settings file."""
+"""The settings that a model's block of the settings file can contain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api_client.contract.settings.declaration import SettingsGroup, declare_file
 
 @dataclass(frozen=True, kw_only=True)
 class ModelBlocks(SettingsGroup):
-    """The settings of individual models.
+    """Settings that the settings file can give for each model.
 
     Attributes:
         model_settings: model -> settings of its block; ``for_model`` applies them.

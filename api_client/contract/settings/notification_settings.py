@@ -44,7 +44,7 @@ def parse_notification_kinds(value: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class NotificationSettings(SettingsGroup):
-    """The notifications that people and programs get (docs/webhooks.md)."""
+    """Settings of notifications: which events are reported to people and programs, and how (docs/webhooks.md)."""
 
     webhook_urls: tuple[str, ...] = declare_setting(
         (),

@@ -22,7 +22,7 @@ def parse_bucket(value: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectStoreSettings(SettingsGroup):
-    """The storage of session files if workers share no folder."""
+    """Settings of the object store that keeps the files of sessions if workers share no folder."""
 
     files: str = declare_setting(
         "",

@@ -36,7 +36,7 @@ def parse_group_rights(value: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class OidcSettings(RelaySettings):
-    """Sign-in to the pages with an OpenID Connect provider (docs/sign-in.md)."""
+    """Settings of signing in to the pages with an OpenID Connect provider (docs/sign-in.md)."""
 
     oidc_issuer: str = declare_setting(
         "", parse_secure_address, "The provider whose people may sign in to the pages, as its tokens spell it."

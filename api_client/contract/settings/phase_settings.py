@@ -24,7 +24,7 @@ def parse_grants(value: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseSettings(SettingsGroup):
-    """The phases of workflows (docs/WORKFLOW-SYSTEM.md)."""
+    """Settings of a workflow's phases: who may run them where, and who verifies them (docs/WORKFLOW-SYSTEM.md)."""
 
     phase_directories: tuple[str, ...] = declare_setting(
         (),

@@ -1,4 +1,4 @@
-"""Policies in the settings file: blocks of owners and flow versions, and keys that the environment reads otherwise."""
+"""Parsers for the settings file: blocks of owners and flow versions, and keys written otherwise in the environment."""
 
 from __future__ import annotations
 

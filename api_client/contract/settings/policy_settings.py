@@ -44,7 +44,7 @@ def parse_flow_weights(value: str) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicySettings(ModelBlocks):
-    """The rules for answers, and the instructions for agents.
+    """Settings of policies: rules for answers, instructions for agents, and their versions.
 
     Attributes:
         policy_orders: validator -> what is tried for its errors, where a request says nothing (``TurnRequest.policy``).

@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@")
 
 
 def list_secrets(settings: Settings) -> list[str]:
-    """Return all secret values in the settings, longest first. Addresses contribute only their passwords."""
+    """Return all secret values in the settings, longest first. Of an address, only the password is secret."""
     found: set[str] = set()
     secret = [field.name for field in fields(settings) if field.metadata["masked"]]
     values = [getattr(settings, name) for name in secret]

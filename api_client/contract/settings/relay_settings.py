@@ -34,7 +34,7 @@ def parse_keys(value: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class RelaySettings(SettingsGroup):
-    """The relay: its addresses, API keys and accepted requests."""
+    """Settings of the relay: its addresses, API keys and accepted requests."""
 
     trusted_proxies: tuple[str, ...] = declare_setting(
         (),

@@ -10,7 +10,7 @@ from api_client.contract.settings.setting_values import choice_parser
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaSettings(SettingsGroup):
-    """The safety of a stored turn before it is acknowledged."""
+    """Settings of a store with replicas: how safely a turn is stored before it is acknowledged."""
 
     durability: str = declare_setting(
         "everysec",

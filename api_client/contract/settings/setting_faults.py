@@ -25,6 +25,6 @@ def find_setting_faults(settings: Settings) -> Iterator[SettingFault]:
 
 
 def require_fitting(settings: Settings) -> None:
-    """Raise ``SettingsError`` if any setting has such a fault."""
+    """Raise ``SettingsError`` if any setting cannot work although its form is valid (``SettingFault``)."""
     if found := [fault.message for fault in find_setting_faults(settings)]:
         raise SettingsError(found)

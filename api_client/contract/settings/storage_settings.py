@@ -30,7 +30,7 @@ def parse_key_prefix(value: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Storage(SettingsGroup):
-    """The storage of turns and its retention."""
+    """Settings of the store: where turns are kept, and for how long."""
 
     root: Path = declare_setting(
         Path.cwd, parse_directory, "The project the agents work in; paths in answers resolve against it."

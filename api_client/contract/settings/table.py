@@ -63,7 +63,7 @@ class Settings(
     ReplicaSettings,
     Storage,
 ):
-    """The settings of an installation. The environment variable of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``."""
+    """The settings of an installation. ``lease_seconds`` is set by the environment variable ``HELIX_LEASE_SECONDS``."""
 
     def find_service(self, model: str) -> str:
         """Return the name of the service that serves a model, or the model's own name for an unknown service.
@@ -85,7 +85,7 @@ class Settings(
 
     @cached_property
     def at_once(self) -> dict[str, int]:
-        """Return how many agents may use each limited service at the same time, by service."""
+        """Return how many agents may use each service at the same time, by service, without unlimited services."""
         found: dict[str, int] = {}
         for model in self.models:
             name, most = self.find_service(model), self.for_model(model).service_at_once
@@ -126,7 +126,7 @@ class Settings(
 
     @property
     def bucket_lives(self) -> dict[str, float]:
-        """Return how many seconds the metrics of each minute, hour and day are kept."""
+        """Return for how many seconds metrics are kept, by their period (minute, hour, day)."""
         return {
             "minute": self.minute_metrics_seconds,
             "hour": self.hour_metrics_seconds,

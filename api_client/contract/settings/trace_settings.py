@@ -20,7 +20,7 @@ def parse_trace_address(value: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceSettings(SettingsGroup):
-    """The web pages that show traces."""
+    """Settings of traces: the address of the web page that shows a trace."""
 
     trace_page: str = declare_setting(
         "",

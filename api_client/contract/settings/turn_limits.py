@@ -10,5 +10,5 @@ TURN_LIMITS = ("max_attempts", "deadline_seconds", "token_limit", "cost_limit_us
 
 
 def limit_turn(settings: object, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all limits of a turn by name, taken from ``wanted`` or else from the settings."""
+    """Return all limits of a turn by name, each from the caller's ``wanted`` limits or else from the settings."""
     return {name: getattr(settings, name) if (value := wanted.get(name)) is None else value for name in TURN_LIMITS}

@@ -10,7 +10,7 @@ from api_client.contract.settings.setting_values import number_parser
 
 @dataclass(frozen=True, kw_only=True)
 class WarmAgentSettings(SettingsGroup):
-    """The agent processes that stay running for their session's next message."""
+    """Settings of agent processes that keep running for their session's next message, or start in advance."""
 
     claude_warm_seconds: float = declare_setting(
         300.0,

@@ -10,7 +10,7 @@ from api_client.contract.settings.setting_values import choice_parser, integer_p
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings(SettingsGroup):
-    """The way in which workers run agents."""
+    """Settings of workers: how many agents they run, how long their leases last, and how they shut down."""
 
     run_slots: int = declare_setting(16, integer_parser(1, 1000), "Agents a worker runs at once, in all its processes.")
     lease_seconds: float = declare_setting(

@@ -62,9 +62,9 @@ def find_announcement(turn_id: str, score: float, record: Mapping[str, str], ann
 
 
 def next_check_at(turn: AnnouncedTurn, head: QueueHead | None, now: int, announce_ms: int) -> int | None:
-    """Return when to check a waiting turn again, or None if it must be announced now.
+    """Return when to check a waiting turn again, or None if its task must be published (announced) again now.
 
-    ``head`` is None for an empty queue.
+    ``head`` is the oldest message of the turn's queue, None for an empty queue.
     """
     over = turn.deadline_at and turn.deadline_at <= now
     if head is None or over or turn.at > now:  # an announcement in the future: the clock was set back

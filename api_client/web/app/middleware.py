@@ -117,8 +117,8 @@ class RequestMiddleware:
 async def _serve_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     begun = asyncio.Event()
 
-    async def receive_or_leave() -> Message:
-        """Return the client's next message, or a disconnect once the response's head was sent."""
+    async def receive_or_disconnect() -> Message:
+        """Return the client's next message or, after the head of the response has been sent, a disconnect message."""
         if not begun.is_set():
             message = await receive()
             if message["type"] == "http.disconnect" or message.get("body") or message.get("more_body"):
@@ -134,4 +134,4 @@ async def _serve_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) 
             await send({"type": "http.response.body", "body": b""})
             begun.set()
 
-    await app({**scope, "method": "GET"}, receive_or_leave, send_head)
+    await app({**scope, "method": "GET"}, receive_or_disconnect, send_head)

@@ -201,14 +201,15 @@ class _Server(uvicorn.Server):
                 self._loop.call_soon_threadsafe(event.set)
 
 
-def serve_relay(settings: Settings, host: str, port: int, pack: BundleBuilder | None = None) -> None:
+def serve_relay(settings: Settings, host: str, port: int, pack_bundle: BundleBuilder | None = None) -> None:
     """Run the relay in this process until SIGTERM or SIGINT, which end open streams with an error.
 
+    ``pack_bundle`` packs the bug reports that pages offer; without it, they offer none.
     Raises ``SettingsError`` as ``create_app``, or if others can reach the address without a key; ``SystemExit`` if the
     address is taken.
     """
     require_fitting(settings)
-    app = create_app(settings, pack=pack)
+    app = create_app(settings, pack=pack_bundle)
     if not requires_key(app.state.relay) and not is_loopback(host):
         problem = "set HELIX_API_KEYS, or make a key with `turns keys create NAME`, to listen beyond this machine"
         raise SettingsError([f"--host {host}: {problem}"])

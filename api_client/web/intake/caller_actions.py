@@ -18,19 +18,24 @@ async def act_for_caller(
     turn_id: str,
     *,
     caller: Caller,
-    reach: str | None,
+    turn_owner: str | None,
     by: str,
     bulk: str = "",
     detail: str = "",
 ) -> ActionResult:
-    """Carry out an action on a turn and return the result. A turn that it submits belongs to the caller.
+    """Carry out an action on a turn for an HTTP caller, within the caller's limits and models, and return the result.
 
-    ``reach`` is the owner whose turns may be acted on, None: all owners. Raises ``ApiError``: 404 ``model_not_found``,
-    400 if the message is too long, 429 as ``require_room``; and the errors of ``carry_out_action``.
+    Args:
+        turn_owner: only turns of this owner may be acted on; None for turns of all owners.
+        by, bulk, detail: who acts, the id of a bulk action, and remarks, for the audit log.
+
+    Raises:
+        ApiError: 404 ``model_not_found``, 400 if the message is too long, 429 as ``require_room``.
+        HelixError: the errors of ``carry_out_action``.
     """
     if action.submits:
-        turn = await relay.client.reader.read_turn(turn_id, owner=reach)
-        action = action.fit_to(turn)
+        turn = await relay.client.reader.read_turn(turn_id, owner=turn_owner)
+        action = action.drop_unchanged(turn)
         new = action.new_turn(turn)
         require_model(new.model, caller.visible_settings(relay.settings))
         longest = relay.settings.max_message_chars
@@ -38,4 +43,4 @@ async def act_for_caller(
             raise bad_request(f"message: must have {longest} characters at most", param="message")
         owner = replace(caller, owner=turn.request.owner)
         await require_room(relay, owner, relay.settings.locale, [new.turn_id], size=len(new.message.encode()))
-    return await carry_out_action(relay.client, action, turn_id, by=by, owner=reach, bulk=bulk, detail=detail)
+    return await carry_out_action(relay.client, action, turn_id, by=by, owner=turn_owner, bulk=bulk, detail=detail)

@@ -156,7 +156,7 @@ async def _act_on_turns(
                 bulk.action,
                 turn.turn_id,
                 caller=visitor.caller,
-                reach=visitor.changeable_owner,
+                turn_owner=visitor.changeable_owner,
                 by=visitor.actor_name,
                 bulk=bulk_id,
                 detail=f"page: {bulk.search}",

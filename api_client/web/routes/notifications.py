@@ -1,4 +1,4 @@
-"""``/v1/notifications/dead``: resend or drop notifications whose delivery was given up."""
+"""``/v1/notifications/dead``: resend or drop undeliverable notifications."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class NotificationsBody(Body):
 
 @router.post(GIVEN_UP.api + "/resend", response_model=None, openapi_extra=openapi_operation(NotificationsBody))
 async def resend_notifications(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
-    """Try to deliver notifications for another day, under the same ids. Either all are resent or none."""
+    """Queue undeliverable notifications again, with the same ids, for up to one more day: either all or none."""
     named = await _read_selection(request, relay, caller)
     return JSONResponse({"resent": await relay.client.notifications.send_again(named, by=name_caller(caller.owner))})
 
 
 @router.post(GIVEN_UP.api + "/drop", response_model=None, openapi_extra=openapi_operation(NotificationsBody))
 async def drop_notifications(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
-    """Delete notifications that were given up."""
+    """Delete undeliverable notifications."""
     named = await _read_selection(request, relay, caller)
     return JSONResponse({"dropped": await relay.client.notifications.drop(named, by=name_caller(caller.owner))})
 

@@ -54,7 +54,7 @@ async def _answer_rows(resource: Resource[Any], relay: Relay, caller: Caller, mo
 
 
 def add_resource(to: APIRouter, resource: Resource[Any]) -> None:
-    """Add the ``GET`` route that lists a resource to a router."""
+    """Add a ``GET`` route that lists the resource to the router ``to``."""
     to.add_api_route(
         resource.api,
         _make_list_route(resource),

@@ -21,7 +21,7 @@ router = APIRouter(dependencies=[RequireMetricsRight])
 async def show_stats(
     request: Request, relay: CurrentRelay, since: str = "24h", by: str = "", against: str = ""
 ) -> Response:
-    """Return the figures of the period ``since``, optionally by a dimension and beside an earlier period's figures."""
+    """Return the figures since a time, optionally split ``by`` a dimension, and compared with an earlier period."""
     if by not in {"", *BREAKDOWNS}:
         raise bad_request(f"by: must be one of {', '.join(BREAKDOWNS)}; got {display_value(by)}", param="by")
     seconds = _read_span("since", since)
@@ -36,7 +36,7 @@ async def show_stats(
 async def show_retry_rate(
     relay: CurrentRelay, since: str = "1h", by: str = "", every: str = "", model: str = ""
 ) -> Response:
-    """Return the retry rate of the period ``since``, optionally by a dimension and per minute, hour or day."""
+    """Return the retry rate since a time, optionally split ``by`` a dimension and for ``every`` minute, hour or day."""
     if by not in {"", *RETRY_BREAKDOWNS}:
         raise bad_request(f"by: must be one of {', '.join(RETRY_BREAKDOWNS)}; got {display_value(by)}", param="by")
     try:

@@ -41,7 +41,7 @@ async def replay_turn(
         ReplayBody, await read_object(request, relay.settings.max_body_bytes) if has_body(request) else {}
     )
     action = ReplayAction(model=asked.model or "", prompt=asked.message or "")
-    done = await act_for_caller(relay, action, turn_id, caller=caller, reach=owner, by=name_caller(caller.owner))
+    done = await act_for_caller(relay, action, turn_id, caller=caller, turn_owner=owner, by=name_caller(caller.owner))
     url = f"/v1/turns/{done.new_turn_id}"
     body = {"object": "turn", "turn_id": done.new_turn_id, "replay_of": turn_id, "url": url}
     return JSONResponse({**body, "events_url": f"{url}/events"}, 202, {"x-turn-id": done.new_turn_id, "location": url})

@@ -118,9 +118,9 @@ async def stream_turn_events(
 async def stream_turn(
     relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, stranger: bool
 ) -> AsyncIterator[bytes]:
-    """Yield a turn's events after the event ``after`` as server-sent events.
+    """Yield a turn's events as server-sent events, from the one that follows number ``after`` of the time ``at_ms``.
 
-    A reader of another log is first told to discard its events.
+    A ``stranger``, a reader that knows another history of the turn, is first told to discard its events.
     """
     yield _make_frame(reset_event("the id is not of this log")) if stranger else PING
     try:

@@ -40,7 +40,7 @@ def accept(folder: Path, text: str, *, token: str = "") -> None:
 def run(folder: Path, text: str, *, token: str) -> None:
     """What a worker writes for a turn whose agent works in the session's folder."""
     for attempt in (1, 2):
-        with open_fenced(folder, token, stays=True) as holder:
+        with open_fenced(folder, token, keep=True) as holder:
             holder.revoke_earlier_holders()
             create_delivery_folder(holder, token, attempt, 1)
             session.prepare_session(holder, turn(text), folder, "# {{ session_id }}")

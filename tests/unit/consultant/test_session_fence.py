@@ -36,7 +36,7 @@ class World:
         token = name if place_stays else ""
         request = TurnRequest(model="m", messages=({"role": "user", "content": name},), session_id="s")
         turn = Turn(turn_id=name, epoch="", state=TurnState.RUNNING, request=request, agent_session=name)
-        with open_fenced(self.folder, token, stays=place_stays) as holder:
+        with open_fenced(self.folder, token, keep=place_stays) as holder:
             self.take(name, holder)
             if works_in_folder:
                 create_delivery_folder(holder, name, 1, 1)
@@ -161,7 +161,7 @@ def test_a_place_that_stays_is_found_again_by_its_token_alone(tmp_path: Path) ->
     def places() -> list[str]:
         return sorted(path.name for path in (tmp_path / "s" / HELD).iterdir())
 
-    with open_fenced(tmp_path / "s", "mine", stays=True) as holder:
+    with open_fenced(tmp_path / "s", "mine", keep=True) as holder:
         holder.revoke_earlier_holders()
     kept = places()
     assert "mine" not in kept[0], "agents may see the folder: its name must not tell the token"
@@ -169,7 +169,7 @@ def test_a_place_that_stays_is_found_again_by_its_token_alone(tmp_path: Path) ->
         assert found is None
     with open_for_publishing(tmp_path / "s") as found:
         assert found is None
-    with open_fenced(tmp_path / "s", "mine", stays=True):
+    with open_fenced(tmp_path / "s", "mine", keep=True):
         assert places() == kept
     with open_for_publishing(tmp_path / "s", "mine") as found:
         assert isinstance(found, FencedSessionFolder)
@@ -179,9 +179,9 @@ def test_a_place_that_stays_is_found_again_by_its_token_alone(tmp_path: Path) ->
 
 
 def test_a_place_that_stayed_is_gone_once_somebody_else_held_the_session(tmp_path: Path) -> None:
-    with open_fenced(tmp_path / "s", "mine", stays=True) as holder:
+    with open_fenced(tmp_path / "s", "mine", keep=True) as holder:
         holder.revoke_earlier_holders()
-    with open_fenced(tmp_path / "s", "yours", stays=True) as later:
+    with open_fenced(tmp_path / "s", "yours", keep=True) as later:
         later.revoke_earlier_holders()
     with open_for_publishing(tmp_path / "s", "mine") as found:
         assert found is None
@@ -190,14 +190,14 @@ def test_a_place_that_stayed_is_gone_once_somebody_else_held_the_session(tmp_pat
 
 
 def test_a_holder_that_fails_keeps_no_place(tmp_path: Path) -> None:
-    with pytest.raises(PermissionError), open_fenced(tmp_path / "s", "mine", stays=True):
+    with pytest.raises(PermissionError), open_fenced(tmp_path / "s", "mine", keep=True):
         raise PermissionError("another worker has the turn")
     assert list((tmp_path / "s" / HELD).iterdir()) == []
 
 
 @pytest.mark.parametrize("swapped", ["link", "file"])
 def test_an_agent_that_swaps_the_place_of_its_holder_leads_it_nowhere(tmp_path: Path, swapped: str) -> None:
-    with open_fenced(tmp_path / "s", "mine", stays=True) as holder:
+    with open_fenced(tmp_path / "s", "mine", keep=True) as holder:
         holder.revoke_earlier_holders()
     (kept,) = (tmp_path / "s" / HELD).iterdir()
     kept.rmdir()
@@ -217,7 +217,7 @@ def test_an_agent_that_swaps_the_place_of_its_holder_leads_it_nowhere(tmp_path: 
 
 
 def test_a_first_answer_takes_its_holders_place_along(tmp_path: Path) -> None:
-    with open_fenced(tmp_path / "s", "mine", stays=True) as holder:
+    with open_fenced(tmp_path / "s", "mine", keep=True) as holder:
         holder.revoke_earlier_holders()
     (kept,) = (tmp_path / "s" / HELD).iterdir()
     number = kept.stat().st_ino
@@ -229,7 +229,7 @@ def test_a_first_answer_takes_its_holders_place_along(tmp_path: Path) -> None:
 
 
 def test_what_a_holder_removed_is_not_published(tmp_path: Path) -> None:
-    with open_fenced(tmp_path / "s", "mine", stays=True) as holder:
+    with open_fenced(tmp_path / "s", "mine", keep=True) as holder:
         holder.revoke_earlier_holders()
         (tmp_path / "s/CLAUDE.md").write_text("old")
         holder.remove_entry("CLAUDE.md", holder.session)
@@ -241,7 +241,7 @@ def test_what_a_holder_removed_is_not_published(tmp_path: Path) -> None:
 
 
 def test_a_late_first_answer_is_not_published(tmp_path: Path) -> None:
-    with open_fenced(tmp_path / "s", "mine", stays=True) as holder:
+    with open_fenced(tmp_path / "s", "mine", keep=True) as holder:
         holder.revoke_earlier_holders()
     with open_for_publishing(tmp_path / "s", "mine") as found:
         assert found is not None

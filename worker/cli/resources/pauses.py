@@ -51,7 +51,7 @@ def _resolve_name(what: str, name: str) -> str:
 @click.option("--wait", is_flag=True, help="Wait until its agents have ended; for the intake, until all turns have.")
 @json_option
 def start(what: str, name: str, reason: str, seconds: float, until: float, wait: bool, as_json: bool) -> None:
-    """Keep turns from starting: all turns (intake), or those of the model, queue, key or owner NAME.
+    """Start a pause, which keeps turns from starting: all (intake), or those of the model, queue, key or owner NAME.
 
     Running agents finish. Other turns wait, without losing time of their deadline, until the pause ends. A paused
     intake refuses new turns (503 with Retry-After) and lets stored turns run.

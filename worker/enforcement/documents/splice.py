@@ -40,17 +40,17 @@ class Part:
 
     @classmethod
     def section(cls, title: str) -> Part:
-        """Return the part that denotes the text below the heading with this title."""
+        """Return the ``Part`` for the text below the heading with this title."""
         return cls(section_part(title))
 
     @classmethod
     def field(cls, name: str) -> Part:
-        """Return the part that denotes one key of the answer's YAML header and its value."""
+        """Return the ``Part`` for a key of the answer's YAML header, together with its value."""
         return cls(field_part(name))
 
     @classmethod
     def fence(cls, language: str, number: int = 1) -> Part:
-        """Return the part that denotes the code in a closed code block.
+        """Return the ``Part`` for the code inside a closed code block of this language.
 
         ``number`` counts the blocks of the language from 1; an empty language means any. Raises ``ValueError``.
         """
@@ -60,7 +60,7 @@ class Part:
 
     @classmethod
     def lines(cls, first: int, last: int | None = None) -> Part:
-        """Return the part that denotes a range of lines, or a single line without ``last``. Raises ``ValueError``."""
+        """Return the ``Part`` for a range of lines, or for a single line without ``last``. Raises ``ValueError``."""
         last = first if last is None else last
         if not 1 <= first <= last:
             raise ValueError(f"lines {first}-{last} run backwards, or begin before line 1")

@@ -1,4 +1,4 @@
-"""Frames around parts: the tags in which a retry asks for parts, and the framed texts of a reply."""
+"""Frames: the tags ``<part id=…>`` in which a retry asks for parts of an answer, and the framed texts of a reply."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MARKS_BEHIND = re.compile(r"\A(?:\*\*|[*_`])(?=[ \t]*\n)")
 
 @dataclass(frozen=True, slots=True)
 class FramedText:
-    """The text between the tags of a frame. ``closed`` is False if the closing tag is missing."""
+    """The text between the tags ``<part id=…>`` and ``</part>``. ``closed`` is False if the latter is missing."""
 
     text: str
     closed: bool
 
 
 def derive_nonce(answer: str, attempt: int) -> str:
-    """Return the identifier for the frames of a retry, which stays the same when the retry is delivered again."""
+    """Return the id for a retry's ``<part id=…>`` tags. It stays the same if a crashed retry is run again."""
     return hashlib.sha256(f"{attempt}\n{answer}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
 
 
@@ -37,9 +37,9 @@ def opening_tag(nonce: str, number: int, count: int) -> str:
 
 
 def find_framed_texts(reply: str, feedback: str) -> dict[int, FramedText]:
-    """Return the texts in the frames that the feedback asked for, by part number.
+    """Return a reply's texts between the ``<part id=…>`` tags that the feedback asked for, by their numbers.
 
-    Frames with another identifier are ordinary text. If a number occurs twice, the last frame counts.
+    Tags with another id are ordinary text. If a number occurs twice, the last text counts.
     """
     asked = _TAG.findall(feedback)
     tags = [tag for tag in _TAG.finditer(reply) if tag[1].lower() == asked[-1][0].lower()] if asked else []
@@ -53,7 +53,7 @@ def find_framed_texts(reply: str, feedback: str) -> dict[int, FramedText]:
 
 
 def cut_last_tag(text: str) -> tuple[str, bool]:
-    """Return a text without a closing tag as its last line, and whether there was one."""
+    """Remove a ``</part>`` tag in the last line. Return the text, and True if there was such a tag."""
     found = _LAST_CLOSING.search(text)
     return (text[: found.start()], True) if found else (text, False)
 

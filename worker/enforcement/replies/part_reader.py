@@ -1,4 +1,8 @@
-"""Reads requested parts in an agent's reply: from frames, or from a reply that is one part or the whole answer."""
+"""Reads requested parts in an agent's reply: from frames, or from a reply that is one part or the whole answer.
+
+A part is a replaceable piece of an answer, such as a section. A frame is the pair of tags ``<part id=…>`` and
+``</part>`` that feedback asks the agent to put around each part.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +75,10 @@ _WORD = re.compile(r"[^\W\d_]{5,}")
 
 
 def read_step(reply: str) -> str | None:
-    """Return the step in the last valid marker of a reply, or in its only marker if that stands in code."""
+    """Return the step that a reply's last valid marker (``<!-- STEP: … -->``) names, or None.
+
+    Markers in code count only if all of them name the same step and no marker is outside code.
+    """
     outside = next((m.step for m in reversed(parse_document(reply).markers) if m.step), None)
     steps = {marker.step for marker in find_markers(reply) if marker.step}
     return outside or (steps.pop() if len(steps) == 1 else None)
@@ -87,8 +94,8 @@ def read_parts(reply: str, parts: Sequence[str], answer: str, feedback: str = ""
     reader = _PartReader(answer, parts, feedback)
     if frames:
         return reader.read_frames(frames)
-    bare, clear = reader.find_bare_text(text)
-    found = {part: reader.read_part(part, bare, named=False, clear=clear) for part in parts} if bare else {}
+    bare, end_known = reader.find_bare_text(text)
+    found = {part: reader.read_part(part, bare, own_frame=False, end_known=end_known) for part in parts} if bare else {}
     found |= _read_lines(parts, text) | _read_blocks(answer, parts, text)
     return {part: value for part, value in found.items() if value}
 
@@ -104,19 +111,19 @@ class _PartReader:
         return self.titles | set(map(section_key, present))
 
     def read_frames(self, frames: Mapping[int, FramedText]) -> dict[str, str]:
-        """Return the requested parts' texts, each from the frame with the part's number or else from any frame."""
+        """Return the requested parts' texts by name, each from the ``<part>`` tags with its number or else from any."""
         found: dict[str, str] = {}
         for number, part in enumerate(self.parts, 1):
             own = frames.get(number)
-            found[part] = self.read_part(part, own.text, named=True, clear=own.closed) if own else ""
+            found[part] = self.read_part(part, own.text, own_frame=True, end_known=own.closed) if own else ""
         lacking = [part for part in self.parts if not found[part] and (section_title(part) or in_header(part))]
         for frame in (frame for number, frame in frames.items() if number <= len(self.parts)):
             for part in lacking:
-                found[part] = found[part] or self.read_part(part, frame.text, named=False, clear=frame.closed)
+                found[part] = found[part] or self.read_part(part, frame.text, own_frame=False, end_known=frame.closed)
         return {part: text for part, text in found.items() if text}
 
     def find_bare_text(self, text: str) -> tuple[str, bool]:
-        """Return the usable text of a reply without frames, and whether the end of the text is certain."""
+        """Return the text with the parts in a reply without ``<part>`` tags, and True if its end is marked."""
         body, ended = cut_last_tag(strip_marker(text).strip("\n"))
         fence = find_only_fence(body)
         if fence and self._begins_with_part(fence[0]):
@@ -143,16 +150,19 @@ class _PartReader:
         glued = _GLUED.match(text)
         return f"{glued[1]} {text[glued.end() :]}" if glued else text
 
-    def read_part(self, part: str, text: str, *, named: bool, clear: bool) -> str:
-        """Return the text of one part. ``named``: it comes from the part's frame; ``clear``: its end is certain."""
+    def read_part(self, part: str, text: str, *, own_frame: bool, end_known: bool) -> str:
+        """Return the text of a requested part, or an empty string if ``text`` does not contain it for certain.
+
+        ``own_frame``: the text is from the part's own frame; ``end_known``: nothing else can follow the part in it.
+        """
         if title := section_title(part):
-            return self._read_section(_BLANK_LINES.sub("", text), section_key(title), clear=clear)
+            return self._read_section(_BLANK_LINES.sub("", text), section_key(title), end_known=end_known)
         if part == YAML_HEADER:
             header = _read_header(text)
             return header if len(set(header_lines.find_entries(header)) & {*header_lines.FIELDS}) > 1 else ""
         if name := header_key(part):
             return _read_key(_read_header(text), name)
-        if not named or part == STEP_MARKER:
+        if not own_frame or part == STEP_MARKER:
             return ""
         fence = find_only_fence(text)
         inside = fence[0] if fence else text.strip("\n").rstrip()
@@ -161,7 +171,7 @@ class _PartReader:
             return parse_document(text).out.inner_text(own[0]) if own else inside
         return inside
 
-    def _read_section(self, text: str, name: str, *, clear: bool) -> str:
+    def _read_section(self, text: str, name: str, *, end_known: bool) -> str:
         fence = find_only_fence(text)
         if fence and self._begins_with_part(fence[0]):
             text = fence[0]
@@ -172,12 +182,12 @@ class _PartReader:
         level = min((heading.level for heading in own), default=0)
         for heading in [heading for heading in own if heading.level == level][: -1 - _MOST_COPIES : -1]:
             start = heading.line + _heading_length(heading, out.lines)
-            if body := self._read_body(out.lines, start, heading.level, tops, name, clear=clear):
+            if body := self._read_body(out.lines, start, heading.level, tops, name, end_known=end_known):
                 return body
         return ""
 
     def _read_body(
-        self, lines: Sequence[str], start: int, level: int, tops: Sequence[Heading], name: str, *, clear: bool
+        self, lines: Sequence[str], start: int, level: int, tops: Sequence[Heading], name: str, *, end_known: bool
     ) -> str:
         end = next((h.line for h in tops if h.line >= start and self._ends_section(h, level, name)), len(lines))
         body = _BLANK_LINES.sub("", "\n".join(lines[start:end]).rstrip())
@@ -193,7 +203,7 @@ class _PartReader:
             return ""
         if any(len(line) > _ECHO and line.strip("> *") in self.feedback for line in prose.split("\n")):
             return ""
-        if not clear and end == len(lines) and may_end_in_remark(body, self.answer):
+        if not end_known and end == len(lines) and may_end_in_remark(body, self.answer):
             return ""
         return _demote_headings(body, level)
 

@@ -59,7 +59,10 @@ class AdrPart:
 
 
 def find_adr_parts(document: Document, preset: str) -> dict[str, list[AdrPart]]:
-    """Return the places of each part of a preset: headings, labelled lines or a key of the YAML header."""
+    """Return where an ADR has each of its parts (status, context, ...): by name, its headings, labels or header keys.
+
+    ``preset`` is a key of ``PRESETS``.
+    """
     header_end = _header_end(document)
     named = list(_find_headings(document, header_end))
     first = min((part.line for name, part in named if name != STATUS), default=_MOST_LINES)

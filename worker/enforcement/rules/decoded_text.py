@@ -24,7 +24,10 @@ _PASSES = 4
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """A decoded text. For each pass, ``replaced`` lists each replaced piece: its position, length and source range."""
+    """A text after decoding, which can find where its characters are in the source.
+
+    For each pass of decoding, ``replaced`` lists each replaced piece: its position, length and source range.
+    """
 
     text: str
     replaced: tuple[list[tuple[int, int, int, int]], ...] = field(default=())

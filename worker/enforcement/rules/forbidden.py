@@ -13,7 +13,7 @@ from api_client.contract.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.decoded_text import decode_text
 from worker.enforcement.rules.rule import Rule, option
-from worker.enforcement.rules.secret_forms import FoundSecret, find_remains, find_secrets, remove_secrets
+from worker.enforcement.rules.secret_forms import FoundSecret, find_secrets, remove_secrets, still_contains_secrets
 from worker.enforcement.validators.codes import choose_text
 
 REMOVED = "[removed]"
@@ -59,10 +59,10 @@ class ForbiddenRule(Rule):
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Return the answer with every secret replaced by ``[removed]``, or None if that is not possible."""
+        """Return the answer with every secret replaced by ``[removed]``, or None if that is impossible."""
         secrets = self._find_secrets(response)
         repaired = remove_secrets(response, REMOVED) if secrets else response
-        return None if repaired == response or find_remains(secrets, repaired) else repaired
+        return None if repaired == response or still_contains_secrets(secrets, repaired) else repaired
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
         german, english = "Geheimnis entfernt: {}", "Secret removed: {}"

@@ -55,5 +55,5 @@ class JsonSchemaRule(Rule):
         return [json_mismatch(found, locale, problem.json_path, problem.message) for problem in problems[:MOST]]
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Return the JSON without the code fence around it, if the whole answer must be JSON."""
+        """Return the JSON without the code fence around it if the whole answer must be JSON, otherwise None."""
         return unfence_json(response) if self.where == "whole" else None

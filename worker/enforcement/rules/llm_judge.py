@@ -122,7 +122,7 @@ def _rejection_issue(error: str, locale: str) -> ValidationIssue:
 
 
 def build_prompt(criteria: str, answer: str, nonce: str, *, question: str = "", english: bool = True) -> str:
-    """Return the prompt that asks a model to judge an answer by the criteria."""
+    """Return the prompt that asks a model to judge an answer by the criteria. Its reply must repeat the ``nonce``."""
     form = json.dumps({"nonce": nonce, "success": False, "errors": ["..."]})
     return _PROMPT.format(
         criteria=criteria.strip(),

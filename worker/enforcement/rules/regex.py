@@ -17,7 +17,7 @@ _VALUE = re.compile(r"(?:\(\?[a-z]+\))?(?:\^|\\A)(?:(?!\.[*+]|: |\n)(?:\\.|[^\\]
 
 @dataclass(frozen=True, kw_only=True)
 class RegexRule(Rule):
-    """Requires or forbids that an answer matches certain regular expressions.
+    """Requires that an answer matches certain regular expressions, and that it does not match certain others.
 
     Not ``bounded``, because a pattern such as ``(a+)+$`` may take exponential time.
     """

@@ -22,7 +22,7 @@ def option(default: Any, what: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedRun:
-    """A finished run of the agent, from which a rule may collect evidence for its validation.
+    """A finished run of the agent, from which a rule may collect evidence: facts that its validation needs later.
 
     Attributes:
         folder: the run's own folder, empty at its start.
@@ -76,5 +76,5 @@ class Rule(ResponseValidator):
 
     @classmethod
     def collect(cls, run: ObservedRun) -> dict[str, Any]:
-        """Return what the rule needs to know about a finished agent run, as a dict for JSON. May block."""
+        """Return the evidence that the rule needs about a finished agent run, as a dict for JSON. May block."""
         return {}

@@ -140,8 +140,8 @@ def remove_secrets(text: str, mark: str) -> str:
     return "".join((*pieces, text[done:]))
 
 
-def find_remains(secrets: list[FoundSecret], text: str) -> bool:
-    """Return True if a text contains any secret, or a part of one of these secrets, in any form."""
+def still_contains_secrets(secrets: list[FoundSecret], text: str) -> bool:
+    """Return True if a text contains any secret, or a fragment of the given ``secrets``, even if it is encoded."""
     plain = decode_text(text)
     left = plain.substitute(_BREAK, lambda _: "").text
     runs = {run for secret in secrets for run in secret.pieces}

@@ -71,7 +71,7 @@ class Root:
         return os.path.normpath(plain).split("/", 1)[0] == ".."
 
     def suggest_path(self, path: str) -> str:
-        """Return the path of the existing file with the most similar path, or an empty string without a similar one."""
+        """Return the path of the existing file that most resembles ``path``, or an empty string if none is similar."""
         here = self.real
         chosen: list[str] = []
         for part in (part for part in path.split("/") if part not in ("", ".")):

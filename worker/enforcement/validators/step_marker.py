@@ -48,7 +48,7 @@ class StepMarkerValidator(ResponseValidator):
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Return the answer with a marker for the step that its content suggests, or None if it has a valid marker.
+        """Return the answer with a fitting step marker (``<!-- STEP: … -->``), or None if it already has a valid one.
 
         Without any sign of a step, the marker is ``unknown``.
         """

@@ -30,7 +30,8 @@ def require_empty_store(settings: Settings, digest: str) -> None:
 def find_restore_server(settings: Settings, head: bytes) -> ServerBinary:
     """Find an installed Redis server that can read the backup's dump and write a format that the store can read.
 
-    Raises ``RestoreRefused`` with what each server lacks, ``BrokerError`` if no server is installed.
+    ``head`` has the dump's first bytes. Raises ``RestoreRefused`` with what each server lacks, ``BrokerError`` if no
+    server is installed.
     """
     lacks = []
     for server, what, key in _try_servers(head):
@@ -50,13 +51,13 @@ def find_restore_server(settings: Settings, head: bytes) -> ServerBinary:
     )
 
 
-def explain_missing_server(settings: Settings, head: bytes) -> str:
-    """Return why no server on this machine can restore such a dump, or an empty string if one can."""
+def explain_missing_server(settings: Settings, dump_head: bytes) -> str:
+    """Return why no Redis server on this machine can restore a dump with these first bytes, or "" if one can."""
     with open_blocking_store(settings) as store:
         own = namespace.dump_key(store, settings.namespace)
     tried: list[str] = []
     with contextlib.suppress(BrokerError):
-        for _, what, key in _try_servers(head):
+        for _, what, key in _try_servers(dump_head):
             if key and _key_format(key) <= _key_format(own):
                 return ""
             tried.append(what)

@@ -40,15 +40,15 @@ class RestoreResult:
 
 
 def restore_archive(
-    settings: Settings, archive: Path, alone: Callable[[], contextlib.AbstractContextManager[object]]
+    settings: Settings, archive: Path, lock_root: Callable[[], contextlib.AbstractContextManager[object]]
 ) -> tuple[Manifest, RestoreResult]:
-    """Verify a backup, restore it into an empty installation, and return what was restored.
+    """Verify a backup, restore it into an empty installation, and return its manifest and what was restored.
 
     A refused archive changes nothing: all checks come before the first write.
 
     Args:
         settings: without a store, the embedded broker of HELIX_ROOT runs meanwhile.
-        alone: context manager that locks HELIX_ROOT.
+        lock_root: returns a context manager that locks HELIX_ROOT.
 
     Raises:
         RestoreRefused: the archive is invalid, the installation not empty, or no server fits the store.
@@ -65,7 +65,7 @@ def restore_archive(
     with _inspectable_store(settings) as store:
         require_empty_store(store, manifest.digest)
         server = find_restore_server(store, manifest.store_head)
-    with alone(), _reachable_store(settings) as reached:
+    with lock_root(), _reachable_store(settings) as reached:
         require_empty_store(reached, manifest.digest)
         if not begun:
             _write_durably(ensure_state_dir(settings) / MARK, manifest.digest.encode())

@@ -1,4 +1,4 @@
-"""The real tool gateway for one run of the kit, before a server that misbehaves. Nothing is stored."""
+"""The real tool gateway for one run of the kit, in front of a server that misbehaves. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.runners.base import Order, ToolAccess
 
 
 class _NoStore:
-    """Stands for the worker and for the call log of a run without either."""
+    """Stands in for the worker and the call log, which a run of the kit does not have."""
 
     async def read_calls(self, _: str) -> list[Any]:
         return []
@@ -29,7 +29,7 @@ class _NoStore:
 
 @contextlib.asynccontextmanager
 async def open_gateway(order: Order, kind: str) -> AsyncIterator[Order]:
-    """Yield the order with access to a server of this kind."""
+    """Yield the run's order, extended by access to an MCP server that misbehaves in the way ``kind``."""
     from worker.plugins.tools.gateway_process import GatewayServer  # needs the MCP SDK
     from worker.plugins.tools.upstream import UpstreamPool
 

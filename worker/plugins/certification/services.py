@@ -106,7 +106,7 @@ class StubService:
             return reply
 
     def hold_reply(self) -> None:
-        """Wait until the agent has started another call at the same time, or until a time limit."""
+        """Delay the reply until the agent makes a second call in parallel, or until a time limit."""
         if self._joined.wait(_WAITS):
             self.met.add("parallel call")
 
@@ -119,7 +119,7 @@ class StubService:
 
 
 def _write_summary(asked: str) -> str:
-    """Return the summary, once in each of the tags that the request names, or as it is."""
+    """Return the summary inside each pair of tags that the request names, or alone if it names none."""
     tags = dict.fromkeys(_TAG.findall(asked))
     return "\n".join(f"<{tag}>{SUMMARY}</{tag}>" for tag in tags) or SUMMARY
 

@@ -20,7 +20,7 @@ _TO_CLOSE = 400
 
 
 def main() -> int:
-    """Run an agent's program, disturb it as the first argument says, and return the exit code."""
+    """Run an agent's program with the disturbance that the first argument names, and return the exit code."""
     kind, *command = sys.argv[1:]
     if kind == "small-files":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

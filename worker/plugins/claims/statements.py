@@ -352,7 +352,7 @@ def _of_clause(paragraph: _Paragraph, clause: str, start: int) -> Iterator[WorkS
         for found in _found(patterns, clause):
             at = start + found.start("code")
             what = paragraph.text[at : at + len(found["code"])].strip("`").strip()
-            if _is_command(what, surely=not passed):
+            if _is_command(what, was_run=not passed):
                 yield claim("command", found, what=what, passed=passed)
     yield from _find_records(paragraph, clause, start, claim)
 
@@ -391,10 +391,10 @@ _PROGRAMS = frozenset({
 })  # fmt: skip
 
 
-def _is_command(text: str, *, surely: bool) -> bool:
-    """Return True if inline code is a command. ``surely`` means that the text says that it was run."""
+def _is_command(text: str, *, was_run: bool) -> bool:
+    """Return True if inline code is a command: a known program or, if the text says it ``was_run``, any plain word."""
     words = text.split()
     first = next((word for word in words if "=" not in word), "")
     known = first.rpartition("/")[2] in _PROGRAMS or first.startswith("./")
     plain = re.fullmatch(r"[a-z][\w./-]*", first) is not None and not text.endswith(")")
-    return known or (surely and plain)
+    return known or (was_run and plain)

@@ -47,7 +47,7 @@ class CompleteRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRule:
-    """The declared place of a command's answer: its output, a field of JSON lines, or a file.
+    """Tells where to find a command's answer: in its output, in a field of JSON lines, or in a file.
 
     ``path`` leads to the text in each JSON line with the values of ``where``; the texts are joined.
     """

@@ -116,7 +116,7 @@ def build_turn_task(turn: Mapping[str, Any]) -> TurnTask:
 
 
 class TurnTools:
-    """Implements the MCP tools, which submit, follow, cancel and decide turns through the relay."""
+    """Implements the MCP tools that submit, follow and cancel turns, and answer their questions, through the relay."""
 
     def __init__(self, relay: RelayAccess, model: str, wait: float) -> None:
         self._relay, self._model, self._wait = relay, model, wait

@@ -42,7 +42,10 @@ def resolve_addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
 
 
 def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool) -> None:
-    """Send a body to a URL with an HTTP POST. Raises ``DeliveryError`` for any reply but a 2xx status."""
+    """Send a body to a URL with an HTTP POST. ``allow_inner`` also permits addresses that are not public.
+
+    Raises ``DeliveryError`` for any reply but a 2xx status.
+    """
     parts = urlsplit(url)
     host, tls = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if tls else 80)

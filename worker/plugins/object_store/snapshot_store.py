@@ -67,7 +67,7 @@ class SnapshotStore:
         tries_left = _TRIES
         while text:
             try:
-                with open_fenced(folder, lease.claim.token, stays=True) as holder:
+                with open_fenced(folder, lease.claim.token, keep=True) as holder:
                     if lease.lapsed:
                         self._threads.run_in_loop(lease.confirm_holder(self._ledger))
                     holder.revoke_earlier_holders()
@@ -85,7 +85,10 @@ class SnapshotStore:
         pass_failpoint("files.restored")
 
     async def save_files(self, lease: Lease, *, bounded: bool = True) -> str:
-        """Upload changed files and return a snapshot reference. Raises what ``SessionFiles.save_files`` raises."""
+        """Upload changed files and return a snapshot reference. If ``bounded``, limits of size and waiting time apply.
+
+        Raises the errors of ``SessionFiles.save_files``.
+        """
         if lease.stored is None:  # the work is outside a session, or the local folder is not the session's
             return ""
         most_bytes = self._settings.files_max_bytes if bounded else 0

@@ -78,7 +78,7 @@ class AgentProgram:
 
 
 def fill_template(text: str, values: Mapping[str, str], *, quoted: bool = False) -> str:
-    """Replace the placeholders in a text by their values, ``quoted`` as in strings of JSON or TOML."""
+    """Replace the placeholders in a text with their values. ``quoted`` escapes the values for JSON and TOML strings."""
 
     def fill_name(found: re.Match[str]) -> str:
         given = values.get(found[1], "")

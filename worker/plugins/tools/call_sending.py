@@ -30,7 +30,7 @@ _MOST_COST = 10_000
 async def send_call(
     upstreams: UpstreamPool, session: UpstreamSession, call: GatewayCall, row: CallRow, locale: str
 ) -> tuple[CallRow, CallToolResult]:
-    """Send a call, and return its row with the outcome, and what the agent gets. Nothing that a server does raises."""
+    """Send a call. Return its row with the outcome, and the result for the agent. No error of the server is raised."""
     began, state = time.monotonic(), CallState.DONE
     try:
         result = await _send_in_session(upstreams, session, call)
@@ -52,7 +52,7 @@ async def send_call(
 
 
 async def _send_in_session(upstreams: UpstreamPool, session: UpstreamSession, call: GatewayCall) -> CallToolResult:
-    """Send a call; once more in a new session if the server refused it for its session."""
+    """Send a call. If the server no longer knows the session, send the call once more in a new one."""
     try:
         return await session.call_tool(call.tool, call.arguments)
     except SessionGone:

@@ -179,7 +179,7 @@ class GatewayRun:
     async def _answer_without_call(
         self, call: GatewayCall, row: CallRow, server: ToolServer
     ) -> CallToolResult | CallRow:
-        """Return the result of a call, or the row of one that must be made now or that an earlier call answers."""
+        """Return a call's result, or its row if it must be made now or an earlier call's recorded result answers it."""
         equal = [each for each in self._rows.values() if each.digest == row.digest]
         left = {name for name, gone in self._gone.items() if gone.is_set()}
         rows = [replace(each, unseen=True) if each.name in left else each for each in equal] if left else equal

@@ -27,7 +27,7 @@ _OWNER = click.option("--owner", default="", help="Whose secret it is: a key's n
 def secrets() -> None:
     """Keep credentials of MCP servers, which `credentials` of a block [tools.NAME] names.
 
-    Encrypted in the store, with keys from HELIX_SECRETS_KEY_FILE. An owner's own secret goes before everybody's.
+    Encrypted in the store, with keys from HELIX_SECRETS_KEY_FILE. An owner's own secret precedes everybody's.
     """
 
 

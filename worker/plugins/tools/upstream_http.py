@@ -48,7 +48,7 @@ class ServerHttpClient(httpx2.AsyncClient):
 
 @contextlib.asynccontextmanager
 async def open_http(url: str, headers: Mapping[str, str], auth: httpx2.Auth | None = None) -> AsyncIterator[Any]:
-    """Open the message streams of a session with a server that has a URL."""
+    """Open the message streams of a session with the MCP server at this URL."""
     timeout = httpx2.Timeout(30.0, read=None)  # the session's own time limit counts
     async with (
         ServerHttpClient(headers=dict(headers), timeout=timeout, auth=auth) as client,

@@ -48,7 +48,10 @@ def find_base(order: Order) -> BaseSession:
 
 
 def keep_transcript(order: Order, transcript: str, home: Path, *, of: str = "") -> str:
-    """Copy a run's transcript into the session's folder, and return the id of the agent session."""
+    """Copy a run's transcript into the session's folder, and return the id of the agent session.
+
+    ``of`` is the agent session whose transcript it is, if that is not the run's own.
+    """
     session = agent_session_id(order)
     if kept_transcript(order).is_file():
         return session  # kept by the worker that this run is adopted from

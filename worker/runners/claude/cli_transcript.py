@@ -44,10 +44,10 @@ def read_transcript(transcript: str, session: str, home: Path) -> bytes:
 
 
 def extract_run(content: bytes, session: str, prompt: bytes, before: bytes = b"") -> RecordedRun:
-    """Find the agent's answer to ``prompt`` in the content of a transcript, and return it.
+    """Return the agent's answer to ``prompt`` from a transcript, ignoring entries of the earlier transcript ``before``.
 
-    Entries of the earlier transcript ``before`` are ignored. Raises ``UnreadableTranscript`` if the prompt is missing,
-    or the answer is too long.
+    ``session`` is the agent session's id. Raises ``UnreadableTranscript`` if the prompt is missing, or the answer is
+    too long.
     """
     asked = prompt.decode("utf-8", "replace").strip()
     pieces: list[str] | None = None

@@ -118,7 +118,10 @@ class _NeverStop:
 def open_spare(
     agents: AgentProcesses, settings: Settings, program: str, order: Order, part: str, until: float
 ) -> ClaudeSpare | None:
-    """Start a spare process for similar runs. Return None if that is impossible. May block."""
+    """Start a spare process for similar runs. Return None if that is impossible. May block.
+
+    ``part`` is the run's ``compute_spare_key``, ``until`` the end of the first lease (``time.monotonic()``).
+    """
     mark = f"spare-{secrets.token_hex(8)}"
     top = settings.sessions_dir / SPARES / mark
     own = _anonymous_order(order.model, order.option, mark, top)

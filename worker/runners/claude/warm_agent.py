@@ -149,7 +149,10 @@ def start_process(
     *more: str,
     noted: bool,
 ) -> StartedAgent | RunEnding:
-    """Start a CLI process that accepts several messages, in its own folder. Raises ``OSError``."""
+    """Start a CLI process that accepts several messages, in its own folder.
+
+    ``held`` is closed after its end, and ``noted`` keeps a log of its model calls. Raises ``OSError``.
+    """
     files.output_folder.mkdir(parents=True)
     prepare_files(inner, files.home_folder, settings)
     launch = cli_launch.build_launch(

@@ -11,7 +11,7 @@ from worker.files.safe_io import open_folder, read_file
 
 
 def attach_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[str, Any]]:
-    """Return the messages with the images that users named attached, newest first, up to ``MAX_IMAGES``."""
+    """Attach to each user message the images that it names, newest first, up to ``MAX_IMAGES``. Return the messages."""
     left, found = MAX_IMAGES, list[dict[str, Any]]()
     for message in reversed(messages):
         names = find_image_names(message.get("content", "")) if message.get("role") == "user" else []

@@ -91,7 +91,10 @@ def build_environment(home: Path, names: Iterable[str], more: Mapping[str, str] 
 
 @dataclass(frozen=True, slots=True)
 class CertificationStage:
-    """Changes to runs while an agent is being certified: the service, a wrapper command and mounts."""
+    """The conditions under which an agent is certified: a stub model service, a wrapper command and mounts.
+
+    ``around`` is the command put before the agent's, ``seen`` the paths mounted into the sandbox.
+    """
 
     service: str
     around: Sequence[str] = ()
@@ -103,7 +106,7 @@ _staged: ContextVar[CertificationStage | None] = ContextVar("staged", default=No
 
 @contextlib.contextmanager
 def use_stage(what: CertificationStage) -> Iterator[None]:
-    """Apply this stage's changes for certification to all runs that start within the ``with`` block."""
+    """Start all runs within the ``with`` block under these conditions for certification."""
     token = _staged.set(what)
     try:
         yield
@@ -138,7 +141,7 @@ class StartedAgent:
         return self.proxy.observed_calls(self.since) if self.proxy else None
 
     def build_ending(self, report: AgentExit) -> RunEnding:
-        """Return how the run ended, with its isolation and its model calls. May block."""
+        """Describe how the run ended, how the agent was isolated, and which model calls it made. May block."""
         ending = self.supervision.build_ending(report)
         pass_failpoint("agent.ended")
         ending = replace(ending, sandbox=self.level, observed_calls=self.observed_calls)

@@ -36,7 +36,7 @@ class ProcessPlayer(ScriptPlayer):
         self.hang()
 
     def fork(self, seconds: float = 600.0, scrub: bool = False) -> None:
-        """Start a child process that outlives this agent and keeps the agent's output open."""
+        """Start a child that outlives this agent and keeps its output open. ``scrub`` empties its environment."""
         reader, writer = os.pipe()
         middle = os.fork()
         if middle:

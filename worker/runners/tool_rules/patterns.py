@@ -9,7 +9,7 @@ ANY, GLOB = "\0", "\1"
 
 
 class Match(IntEnum):
-    """The certainty with which a text matches a pattern."""
+    """The result of matching a text with a pattern: no, perhaps, or certainly."""
 
     NO = 0
     MAY = 1
@@ -17,7 +17,7 @@ class Match(IntEnum):
 
 
 def match_pattern(pattern: str, text: str) -> Match:
-    """Return how certainly a text matches a pattern. A text with unknown parts never matches for certain."""
+    """Match a text with a pattern. The result is ``DOES``, ``NO``, or ``MAY`` if unknown parts of the text decide."""
     if ANY in text or GLOB in text:
         return Match.MAY if _may_match(pattern, text) else Match.NO
     first, *rest = pattern.split("*")
@@ -52,7 +52,7 @@ def _may_match(pattern: str, text: str) -> bool:
 
 
 def _skip_stars(pattern: str, at: set[int]) -> set[int]:
-    """Return the given positions in a pattern and the positions after stars there, because a star may match nothing."""
+    """Add the positions after stars to the given positions in a pattern, because a star may match nothing."""
     for place in sorted(at):
         while pattern.startswith("*", place):
             place += 1

@@ -61,7 +61,7 @@ def program_name(command: ShellCommand) -> str:
 
 
 def matchable_texts(command: ShellCommand) -> Iterator[str]:
-    """Yield a command's texts for matching with patterns, with and without its leading options."""
+    """Yield the texts of a command that patterns may match: with and without its leading options."""
     if command.words:
         program, words = program_name(command), command.words[1:]
         if program.startswith("git-"):

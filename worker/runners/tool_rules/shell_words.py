@@ -36,7 +36,7 @@ _EVALUATES = re.compile(
 
 
 class UnreadableCommand(Exception):
-    """Raised when a command line cannot be parsed or is too long."""
+    """Raised for a command line that cannot be parsed or is too long."""
 
 
 class ShellCommand(NamedTuple):

@@ -28,9 +28,9 @@ _MOST_CHARS, _MOST_FOLDERS, _MOST_NAMES, _MOST_PATHS = 4_096, 24, 200, 5_000
 
 
 def match_folder(pattern: str, paths: Iterable[str | None], root: str, *, covers: bool) -> list[Match]:
-    """Match each path with a folder pattern below ``root`` and return the results. A path of None is unknown.
+    """Match each path with a folder pattern below ``root``. ``covers``: a path with a final slash includes its content.
 
-    With ``covers``, a path that ends with a slash matches if anything below it does.
+    A path of None is unknown, so it may match.
     """
     base = os.path.realpath(root)
     patterns = {pattern, f"{pattern.rstrip('/')}/*"} | ({pattern[:-2]} if pattern.endswith("/*") else set())
@@ -54,7 +54,7 @@ def _relative_place(path: str, base: str) -> str:
 
 
 def paths_of_tool(tool: str, arguments: Mapping[str, Any], folder: str, *, named: bool) -> Iterator[str]:
-    """Yield the paths that a tool call's arguments name. ``named`` skips arguments not named like paths."""
+    """Yield the paths in a tool call's arguments or, if ``named``, only in arguments with a name such as ``file``."""
     searches = bool(_SEARCH_TOOL.search(tool))
     base = next(
         (
@@ -125,7 +125,7 @@ def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> It
 
 
 def _glob_files(text: str, folder: str) -> Iterator[str | None]:
-    """Yield the files that a shell glob matches, because they may be links, or None if there are too many."""
+    """Yield the files that a shell glob matches, so that links among them are checked, or None for too many files."""
     if text.rpartition("/")[0].count(GLOB) > 1:
         yield None
     elif GLOB in text:
@@ -135,7 +135,7 @@ def _glob_files(text: str, folder: str) -> Iterator[str | None]:
 
 
 def find_folders(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:
-    """Return the possible working folders of the commands on one line. None means an unknown folder."""
+    """Return the possible working folders of the commands on one line; None stands for an unknown folder."""
     found: list[str | None] = [folder]
     for command in commands:
         for at, word in enumerate(command.words):
@@ -159,7 +159,7 @@ def _join_path(folder: str, path: str) -> str:
 
 
 def _covered_path(text: str, folder: str, *, deep: bool = True) -> Iterator[str]:
-    """Yield ``text`` as an absolute path, with a final slash if the folder's content is included."""
+    """Yield ``text`` as an absolute path. A final slash says that the path is a folder whose content is meant too."""
     if not text or len(text) > _MOST_CHARS or "\0" in text:
         return
     path = Path(folder, text)

@@ -32,7 +32,7 @@ class PersonVerdict(InterruptionKind):
     name = VERDICT
 
     def rescue_turn(self, turn: Turn, transition: Transition, failure: FailedTurn) -> Transition | None:
-        """Ask another model or a person instead of failing the turn. Return None if both have been asked already."""
+        """Return the transition that asks another model or else a person, or None if neither is left to ask."""
         escalation = Escalation.from_request(turn.request)
         if escalation is None:
             return None
@@ -63,18 +63,23 @@ class PersonVerdict(InterruptionKind):
         return self.suspend_turn(turn, transition, interruption)
 
     def resume_turn(
-        self, turn: Turn, interruption: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
+        self,
+        turn: Turn,
+        interruption: Interruption,
+        decision: TurnDecision,
+        attempt: int,
+        proposed: AttemptRecord | None,
     ) -> Transition:
-        """Carry out a person's decision: accept an answer, run the agent again, or fail the turn."""
+        """Return the transition for a person's decision: accept an answer, run the agent again, or fail the turn."""
         kind = decision.kind
         if kind is DecisionKind.RETRY:
-            transition = _order_attempts(turn, number, decision.note, best)
+            transition = _order_attempts(turn, attempt, decision.note, proposed)
         elif kind is DecisionKind.EDIT and find_work(turn.request).answers_in_text:
-            transition = _accept_answer(turn, number, decision.text)
-        elif kind is not DecisionKind.REJECT and best is not None:
-            transition = _accept_answer(turn, best.number, best.mended or best.answer or best.text)
+            transition = _accept_answer(turn, attempt, decision.text)
+        elif kind is not DecisionKind.REJECT and proposed is not None:
+            transition = _accept_answer(turn, proposed.number, proposed.mended or proposed.answer or proposed.text)
         else:
-            transition = _reject_answer(turn, decision, number, best)
+            transition = _reject_answer(turn, decision, attempt, proposed)
         return replace(transition, fields=transition.fields | progress(interruption=None))
 
 
@@ -110,35 +115,35 @@ def _ask_consultant(turn: Turn, transition: Transition, escalation: Escalation, 
     )
 
 
-def _accept_answer(turn: Turn, number: int, text: str) -> Transition:
+def _accept_answer(turn: Turn, attempt: int, text: str) -> Transition:
     step, source = step_of(text) if find_work(turn.request).answers_in_text else ("", "")
     return Transition(
-        attempt=number,
+        attempt=attempt,
         facts=attempt_facts(decision="accept"),
         outcome=Outcome.PASSED_BY_HUMAN,
         answer=Answer(response=text, step=step, step_source=source),
     )
 
 
-def _order_attempts(turn: Turn, number: int, note: str, best: AttemptRecord | None) -> Transition:
-    """Order a new series of attempts with the person's note. If all fail, the person is asked again."""
-    issues = (best.remaining or best.issues) if best else ()
+def _order_attempts(turn: Turn, attempt: int, note: str, proposed: AttemptRecord | None) -> Transition:
+    """Return the transition that grants new attempts with the person's note. If all fail, the person is asked again."""
+    issues = (proposed.remaining or proposed.issues) if proposed else ()
     hints = [format_issue(issue) for issue in issues]
     feedback = review_prompt(note, turn.request.locale, hints)
-    allowed = number + turn.request.max_attempts
-    asking = replace(retry_event(turn, number + 1, "decided", feedback=feedback), max_attempts=allowed)
+    allowed = attempt + turn.request.max_attempts
+    asking = replace(retry_event(turn, attempt + 1, "decided", feedback=feedback), max_attempts=allowed)
     return Transition(
-        attempt=number,
+        attempt=attempt,
         state=TurnState.QUEUED,
-        next=rerun_task(turn, number + 1),
+        next=rerun_task(turn, attempt + 1),
         fields=progress(allowed=allowed, transients=0),
         facts=attempt_facts(feedback=feedback),
         events=[asking],
     )
 
 
-def _reject_answer(turn: Turn, decision: TurnDecision, number: int, best: AttemptRecord | None) -> Transition:
-    issues = (best.remaining or best.issues) if best else ()
+def _reject_answer(turn: Turn, decision: TurnDecision, attempt: int, proposed: AttemptRecord | None) -> Transition:
+    issues = (proposed.remaining or proposed.issues) if proposed else ()
     lines = [format_issue(issue) for issue in issues]
     error = TurnError(
         code="undecided" if decision.timed_out else "rejected",
@@ -146,4 +151,4 @@ def _reject_answer(turn: Turn, decision: TurnDecision, number: int, best: Attemp
         reason=turn.failing.reason if turn.failing else "",
         issues=issues,
     )
-    return Transition(attempt=number, outcome=Outcome.FAILED, answer=Answer(error=error))
+    return Transition(attempt=attempt, outcome=Outcome.FAILED, answer=Answer(error=error))

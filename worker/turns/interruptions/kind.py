@@ -1,4 +1,7 @@
-"""The base class for kinds of interruptions; ``api_client/interruptions`` has the questions."""
+"""The base class for kinds of interruptions: reasons to suspend a turn until a person answers a question.
+
+``api_client/interruptions`` has the questions.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ from worker.runners.base import Order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTurn:
-    """Describes a turn that is about to fail, for interruptions that ask a person instead.
+    """Describes a turn that is about to fail, so that an interruption can ask a person instead.
 
-    ``best`` is the attempt whose answer counts if a person accepts it; ``counters`` replace the transition's if the
-    turn is handed on.
+    ``best`` is the attempt whose answer counts if a person accepts it; ``counters`` replace those of the transition if
+    another model or a person takes over.
     """
 
     best: int
@@ -39,7 +42,7 @@ class RunContext:
 
     Attributes:
         policy: returns the turn's policy file. Raises ``ValueError`` if the file is unknown here.
-        use_up: records that this run uses up the answer, and returns whether it may. Call from a thread.
+        use_up: records that this run uses the person's answer; returns False if it must not. Call from a thread.
         at_end: registers a function to call after the run.
     """
 
@@ -81,27 +84,38 @@ class InterruptionKind:
         )
 
     def resume_turn(
-        self, turn: Turn, interruption: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
+        self,
+        turn: Turn,
+        interruption: Interruption,
+        decision: TurnDecision,
+        attempt: int,
+        proposed: AttemptRecord | None,
     ) -> Transition:
-        """Return the transition that runs attempt ``number`` again with a person's decision.
+        """Return the transition that reruns the agent for this attempt, now that a person has made the decision.
 
-        ``best`` is the attempt proposed to the person.
+        ``proposed`` is the attempt whose answer the person was shown.
         """
         said = replace(interruption, answer=decision.kind.value, note=decision.note, text=decision.text)
         goes_on = progress(interruption=said)
-        return Transition(attempt=number, state=TurnState.QUEUED, next=rerun_task(turn, number), fields=goes_on)
+        return Transition(attempt=attempt, state=TurnState.QUEUED, next=rerun_task(turn, attempt), fields=goes_on)
 
     def end_run(
-        self, turn: Turn, transition: Transition, interruption: Interruption, *, used: bool, whole: bool
+        self,
+        turn: Turn,
+        transition: Transition,
+        interruption: Interruption,
+        *,
+        decision_used: bool,
+        answer_complete: bool,
     ) -> Transition:
         """Return the transition that ends a resumed run, with the answered question removed.
 
-        A question stays if the run asks again or the same attempt continues. ``used``: the run used up the answer.
-        Without a ``whole`` answer the agent session is dropped too.
+        A question stays if the run asks again or the same attempt continues. ``decision_used``: the run made use of
+        the person's decision. Without an ``answer_complete`` from the agent, its session is dropped too.
         """
         if asks_again(transition) or continues_attempt(transition):
             return transition
-        over = progress(interruption=None) | (progress() if whole else progress(agent_session=""))
+        over = progress(interruption=None) | (progress() if answer_complete else progress(agent_session=""))
         return replace(transition, fields=transition.fields | over)
 
     def rescue_turn(self, turn: Turn, transition: Transition, failure: FailedTurn) -> Transition | None:
@@ -113,7 +127,7 @@ class InterruptionKind:
         return True
 
     def equip_order(self, order: Order, context: RunContext) -> Order:
-        """Return the agent's order, extended by what this kind of interruption needs."""
+        """Return the order for an agent run (``Order``), with additions such as tool rules. By default, unchanged."""
         return order
 
 

@@ -1,4 +1,4 @@
-"""Tool calls that need a person's approval: silence counts as no, and a yes allows a single call once."""
+"""Tool calls that need a person's approval: no answer counts as no, and a yes allows one call once."""
 
 from __future__ import annotations
 
@@ -57,23 +57,36 @@ class ToolApproval(InterruptionKind):
         return replace(transition, events=[*transition.events, *why])
 
     def resume_turn(
-        self, turn: Turn, interruption: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
+        self,
+        turn: Turn,
+        interruption: Interruption,
+        decision: TurnDecision,
+        attempt: int,
+        proposed: AttemptRecord | None,
     ) -> Transition:
-        """Return the transition that reruns the agent. Only a person's explicit approval allows the call."""
+        """Return the transition that reruns the agent. Only a person's explicit approval allows the tool call."""
         yes = decision.kind is DecisionKind.APPROVE and not decision.timed_out
         kind = DecisionKind.APPROVE if yes else DecisionKind.REJECT
-        return super().resume_turn(turn, interruption, replace(decision, kind=kind), number, best)
+        return super().resume_turn(turn, interruption, replace(decision, kind=kind), attempt, proposed)
 
     def end_run(
-        self, turn: Turn, transition: Transition, interruption: Interruption, *, used: bool, whole: bool
+        self,
+        turn: Turn,
+        transition: Transition,
+        interruption: Interruption,
+        *,
+        decision_used: bool,
+        answer_complete: bool,
     ) -> Transition:
-        """Return the transition that ends a resumed run. An approved call that never ran is counted and noted."""
+        """Return the transition that ends a resumed run. An approved tool call that never ran is counted and noted."""
         transition, anew = (
-            super().end_run(turn, transition, interruption, used=used, whole=whole),
+            super().end_run(
+                turn, transition, interruption, decision_used=decision_used, answer_complete=answer_complete
+            ),
             asks_again(transition),
         )
         again = anew and transition.fields.values["interruption"].asked.get("digest") == interruption.asked["digest"]
-        if interruption.answer != _YES or used or again or (continues_attempt(transition) and not anew):
+        if interruption.answer != _YES or decision_used or again or (continues_attempt(transition) and not anew):
             return transition
         unused = AttemptNote(
             attempt=transition.attempt,
@@ -83,7 +96,7 @@ class ToolApproval(InterruptionKind):
         return replace(transition, fields=fields, events=[*transition.events, unused])
 
     def may_adopt(self, turn: Turn, interruption: Interruption) -> bool:
-        """Return False if the run has an unused approval, because its approval server died with the worker."""
+        """Return False if the run has not used its approval, because the approval server died with the worker."""
         return interruption.answer != _YES or bool(turn.answer_used)
 
     def equip_order(self, order: Order, context: RunContext) -> Order:

@@ -70,7 +70,10 @@ class Lease:
 
     @property
     def reason(self) -> str:
-        """Return why the run must stop (cancelled, expired, shutdown or fenced), or "" while the run may continue."""
+        """Return why the run must stop, or "" while the run may continue.
+
+        The reasons are cancelled, expired (past its deadline), shutdown, and fenced (another worker may own the turn).
+        """
         if not self._reason:
             now = time.monotonic()
             if now > self._acknowledged + self._held_seconds:
@@ -90,7 +93,7 @@ class Lease:
         self._acknowledged = asked_at
 
     def continue_with(self, claim: LeaseClaim) -> None:
-        """Use this lease for the turn's next task, whose claim renewed the lease."""
+        """Keep this lease for the turn's next task. Claiming that task (``claim``) has also renewed the lease."""
         self.claim = claim
         self.continued, self.giving_back = True, False
         self.deadline = claim.taken_at + claim.seconds_left

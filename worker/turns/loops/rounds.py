@@ -32,7 +32,7 @@ class Rounds:
         return self.slow and not was
 
     def find_worst(self, now: float) -> float:
-        """Return the duration of the longest round in the last minute in seconds, or 0 if there was no round."""
+        """Return how many seconds the slowest round of the work took in the last minute, or 0 if there was none."""
         with self._lock:
             self._drop_old(now)
             return max((seconds for _, seconds in self._rounds), default=0.0)

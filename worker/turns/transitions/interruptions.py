@@ -1,4 +1,7 @@
-"""Pure transitions that suspend and resume a turn; each kind of interruption adds its own changes."""
+"""Pure transitions that suspend and resume a turn for an interruption, a question that a person must answer.
+
+Each kind of interruption adds its own changes.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,16 @@ def suspend_turn(turn: Turn, transition: Transition, interruption: Interruption)
     return find_kind(interruption).suspend_turn(turn, transition, interruption)
 
 
-def resume_turn(turn: Turn, number: int, best: AttemptRecord | None) -> Transition:
-    """Return the transition that resumes a suspended turn according to a person's decision.
+def resume_turn(turn: Turn, attempt: int, proposed: AttemptRecord | None) -> Transition:
+    """Return the transition that resumes a suspended turn according to the decision in its record.
 
-    ``best`` is the attempt proposed for acceptance. Raises ``ValueError`` without an open question or a decision.
+    ``proposed`` is the attempt whose answer the person was shown. Raises ``ValueError`` without an open question or a
+    decision.
     """
     interruption, decision = turn.interruption, turn.decision
     if interruption is None or decision is None:
         raise ValueError(f"turn {turn.turn_id} has no question, or no decision on it")
-    transition = find_kind(interruption).resume_turn(turn, interruption, decision, number, best)
+    transition = find_kind(interruption).resume_turn(turn, interruption, decision, attempt, proposed)
     if transition.outcome is not Outcome.FAILED or transition.answer.error is None:
         return transition
     return replace(transition, end_counters=count_gave_up(turn, transition.answer.error.issues))
@@ -42,7 +46,9 @@ def settle_question(turn: Turn, transition: Transition, used: str, *, whole: boo
     if not asks_again(transition):
         transition = replace(transition, fields=transition.fields | progress(answer_used=used or turn.answer_used))
     is_used = bool(used or turn.answer_used)
-    return find_kind(turn.interruption).end_run(turn, transition, turn.interruption, used=is_used, whole=whole)
+    return find_kind(turn.interruption).end_run(
+        turn, transition, turn.interruption, decision_used=is_used, answer_complete=whole
+    )
 
 
 def rescue_turn(turn: Turn, transition: Transition, failure: FailedTurn) -> Transition:

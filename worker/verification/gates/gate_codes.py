@@ -9,5 +9,8 @@ CODES = load_codes(__file__)
 
 
 def build_gate_issue(code: str, locale: str, /, *, file: str = "", line: int = 0, **values: object) -> ValidationIssue:
-    """Build an issue with the severity and the texts of an issue code of quality gates. Raises ``KeyError``."""
+    """Build a quality gate's issue. Its severity and texts come from the entry of its issue code in ``CODES``.
+
+    Raises ``KeyError`` for an unknown code.
+    """
     return build_issue(CODES[code], code, locale, file=file, line=line, part="", **values)

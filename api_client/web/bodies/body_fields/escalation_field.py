@@ -14,7 +14,7 @@ from api_client.web.errors import bad_request, display_value
 
 
 class EscalationBody(Body):
-    """A request's wishes for escalation. Missing fields follow the settings."""
+    """The escalation options in the body of a request. Missing fields take their values from the settings."""
 
     model_config = ConfigDict(extra="forbid")
 

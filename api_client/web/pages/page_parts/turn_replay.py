@@ -63,7 +63,7 @@ async def _replay_and_redirect(relay: Relay, visitor: Visitor, turn_id: str, act
                 action,
                 turn_id,
                 caller=visitor.caller,
-                reach=visitor.changeable_owner,
+                turn_owner=visitor.changeable_owner,
                 by=visitor.actor_name,
                 detail="page",
             )
