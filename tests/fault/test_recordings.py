@@ -44,8 +44,8 @@ KILLED_WITH_ITS_GUARD = """
 import sys, time
 from pathlib import Path
 from worker.runners.sandbox import guard_client
-processes.FAST_PYTHON = [sys.executable, "-S", "-P", "-c", sys.argv[5]]
-agents = processes.AgentProcesses()
+guard_client.FAST_PYTHON = [sys.executable, "-S", "-P", "-c", sys.argv[5]]
+agents = guard_client.AgentProcesses()
 agent = agents.spawn_agent([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
                      lease_ends=time.monotonic() + 600, recorded=Path(sys.argv[3]), facts={"box": "none"})
 for _ in range(int(sys.argv[4])):
