@@ -10,6 +10,7 @@ import re
 import sys
 import time
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 
 #: Calls of a turn.
@@ -32,7 +33,7 @@ def call(tool: str, arguments: dict[str, object]) -> str:
     while True:
         try:
             said = send(tool, arguments)
-        except (OSError, ValueError, KeyError):
+        except (OSError, HTTPException, ValueError, KeyError):  # also an answer that was cut
             said = ""
         if "outcome of this call is unknown" in said:
             return "unknown"
