@@ -30,7 +30,8 @@ from worker.processes.embedded_broker import EmbeddedBroker
 
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
 RELAY = (
-    "import sys; from api_client.contract.settings import load_settings; from api_client.web.app import serve_relay;"
+    "import sys; from api_client.contract.settings import load_settings;"
+    " from api_client.web.app.relay_server import serve_relay;"
     " serve_relay(load_settings(), '127.0.0.1', int(sys.argv[1]))"
 )
 

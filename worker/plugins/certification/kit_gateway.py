@@ -26,6 +26,8 @@ class _NoStore:
 
     async def send_message(self, _: object) -> None: ...
 
+    def post_message(self, _: object) -> None: ...
+
 
 @contextlib.asynccontextmanager
 async def open_gateway(order: Order, kind: str) -> AsyncIterator[Order]:
