@@ -72,10 +72,10 @@ class Submitter:
             await self._list_unfinished(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
         )
         chain_task = ChainTask(find_work(request).first, 1)
-        pushed = build_announcement(self._settings, chain_task, turn_id, request.session_id, MessageStamp())
-        at_once = pushed if self._store.has_queues else None
+        announcement = build_announcement(self._settings, chain_task, turn_id, request.session_id, MessageStamp())
+        at_once = announcement if self._store.has_queues else None
         values, earlier = build_submit_arguments(
-            request, self._settings, chain_task, pushed=at_once, keyed=bool(idempotency_key)
+            request, self._settings, chain_task, announcement=at_once, has_key=bool(idempotency_key)
         )
         more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id)]
         reply = await self._store.run_command(self._submit, turn_id, request.session_id, values, more_keys, earlier)

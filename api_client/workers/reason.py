@@ -105,8 +105,8 @@ class Wait:
         return " " + words.format(seconds=round(left), time=format_clock_time(self.until, self.at))
 
     @property
-    def fix(self) -> str:
-        """Return a sentence that tells an operator how to end the wait."""
+    def advice(self) -> str:
+        """Return a sentence that tells operators what to do so that the turn can run."""
         return str(_WORDS[self.reason]["fix"]).format(subject=self.subject)
 
     @property
@@ -335,7 +335,7 @@ class WaitingGroup:
     count: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        more = {"count": self.count, "since": self.since, "turn_id": self.turn_id, "fix": self.wait.fix}
+        more = {"count": self.count, "since": self.since, "turn_id": self.turn_id, "fix": self.wait.advice}
         return {**self.wait.to_dict(), **more}
 
 

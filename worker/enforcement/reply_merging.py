@@ -91,7 +91,9 @@ def list_candidates(
     if not replaces:
         return [merged]
     again = MergedAnswer(whole, {} if whole == reply else {"": whole}, whole=True)
-    better = _adds_structure(merged.answer, whole) or _repeats_less(merged.answer, answer, request.parts, whole)
+    better = _adds_structure(merged.answer, whole) or _is_complete_and_shorter(
+        merged.answer, answer, request.parts, whole
+    )
     return [again, merged] if better else [merged, again]
 
 
@@ -170,8 +172,8 @@ def _list_structure(text: str) -> set[str]:
     return found | {"---" for adr in document.adrs if adr.header}
 
 
-def _repeats_less(merged: str, answer: str, parts: Sequence[str], reply: str) -> bool:
-    """Return True if a reply keeps all lines outside the requested parts but is shorter than the merged answer."""
+def _is_complete_and_shorter(merged: str, answer: str, parts: Sequence[str], reply: str) -> bool:
+    """Return True if the reply has all lines of the answer outside ``parts``, but fewer lines than ``merged``."""
     there = set(_plain_lines(reply))
     kept = there.issuperset(_plain_lines(_text_outside(answer, parts)))
     return kept and len(_plain_lines(merged)) > len(_plain_lines(reply))

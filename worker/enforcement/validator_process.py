@@ -30,7 +30,7 @@ MOST_CHARACTERS = 64 * 1024
 
 def runs_in_place(validator: ResponseValidator, texts: Collection[str]) -> bool:
     """Return True if the validator may check these texts in this process, without a child process."""
-    return _stays_in_process(validator) or (not are_long(texts) and validator.bounded_on(texts))
+    return _stays_in_process(validator) or (not are_long(texts) and validator.takes_bounded_time(texts))
 
 
 def are_long(texts: Collection[str]) -> bool:
@@ -39,7 +39,7 @@ def are_long(texts: Collection[str]) -> bool:
 
 
 def _stays_in_process(validator: ResponseValidator) -> bool:
-    return isinstance(validator, StepMarkerValidator) or bool(getattr(validator, "reaches_out", False))
+    return isinstance(validator, StepMarkerValidator) or bool(getattr(validator, "needs_services", False))
 
 
 @contextmanager
