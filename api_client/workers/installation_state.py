@@ -94,7 +94,7 @@ class InstallationState:
 
     @property
     def stuck(self) -> int:
-        """Return how many turns wait although slots are free, because no worker takes them."""
+        """Return how many turns wait although a worker has a free slot for them."""
         return sum(each.count for each in self.waits if each.wait.reason is Reason.STUCK)
 
     @property

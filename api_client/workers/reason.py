@@ -130,7 +130,7 @@ class Obstacle(Protocol):
     """A condition that keeps turns from starting, such as a pause."""
 
     def explain_hold(self, row: UnfinishedTurn, at: float) -> Wait | None:
-        """Return why a turn has to wait, or None if this obstacle does not affect the turn."""
+        """Return why a turn (``row``) has to wait, or None if this obstacle does not affect the turn."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -158,7 +158,7 @@ class InstallationFacts:
         return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
 
     def check_workers(self, queue: str, model: str, lacks: str) -> Wait | float:
-        """Return the ``Wait`` that keeps all workers from taking such a turn, or when a suitable one last took a turn.
+        """Return why no worker can take a turn of this kind. If one can, return when it last took a turn.
 
         ``lacks`` names the workers that cannot run the turn, with reasons. The time is in seconds since the epoch.
         """
@@ -273,10 +273,7 @@ def _read_lacks(text: str) -> dict[str, str]:
 
 
 def explain_wait(row: UnfinishedTurn, head: str, facts: InstallationFacts) -> Wait | None:
-    """Return why an unfinished turn is not running, or None while a worker is working on it.
-
-    ``head`` is the first turn of its session.
-    """
+    """Return why a turn is not running, or None if a worker works on it. ``head`` is the session's first turn."""
     at = facts.at
     if row.held:
         if facts.refusal is None and (facts.is_gone(row.worker) or 0 < row.lease_until <= at * 1000):
@@ -310,7 +307,7 @@ def _row_queue(row: UnfinishedTurn) -> str:
     return find_queue(row.task) if row.task in all_tasks() else RUN_QUEUE
 
 
-def find_heads(rows: Iterable[UnfinishedTurn]) -> dict[str, str]:
+def find_first_turns(rows: Iterable[UnfinishedTurn]) -> dict[str, str]:
     """Return the id of each session's first unfinished turn: the running turn, or the next to run."""
     found: dict[str, tuple[tuple[bool, int, float], str]] = {}
     for each in rows:
@@ -341,7 +338,7 @@ class WaitingGroup:
 
 def list_waiting(rows: Sequence[UnfinishedTurn], facts: InstallationFacts) -> list[WaitingGroup]:
     """Return an entry for each turn that is not running, longest waiting first."""
-    first, found = find_heads(rows), list[WaitingGroup]()
+    first, found = find_first_turns(rows), list[WaitingGroup]()
     for row in rows:
         if wait := explain_wait(row, first[row.session_id], facts):
             since = row.suspended_at / 1000 or min(_waits_since(row, facts), facts.at)
@@ -352,10 +349,10 @@ def list_waiting(rows: Sequence[UnfinishedTurn], facts: InstallationFacts) -> li
     return sorted(found, key=lambda each: each.since)
 
 
-def group_by_reason(found: Iterable[WaitingGroup]) -> list[WaitingGroup]:
+def group_by_reason(waiting: Iterable[WaitingGroup]) -> list[WaitingGroup]:
     """Merge waiting turns with the same reason into groups, most serious reasons first."""
     groups: dict[tuple[Reason, str, str], WaitingGroup] = {}
-    for each in found:
+    for each in waiting:
         key = (each.wait.reason, each.wait.subject, each.wait.said)
         if known := groups.get(key):
             groups[key] = replace(known, count=known.count + each.count)

@@ -91,7 +91,7 @@ class PolicySettings(ModelBlocks):
         return tuple(dict.fromkeys(filter(None, named)))
 
     def find_problems(self) -> Iterator[str]:
-        """Yield a message for settings of unknown flow versions, and for a missing plug-in of the flow guard."""
+        """Yield a message for each setting of an unknown flow version, and if the plug-in ``flow-guard`` is missing."""
         yield from super().find_problems()
         versions = ", ".join(self.flow_version)
         for flow in self.flow_settings:

@@ -45,7 +45,7 @@ async def list_inbox(relay: CurrentRelay, owner: VisibleOwner) -> Response:
 
 @router.get("/v1/inbox/{turn_id}", response_model=None)
 async def show_inbox_turn(turn_id: NamedTurnId, relay: CurrentRelay, owner: VisibleOwner) -> Response:
-    """Return a suspended turn, with the answer that an approval would accept and that answer's problems."""
+    """Return a suspended turn, with the answer that a person can approve and the problems of this answer."""
     turn = await relay.client.reader.read_turn(turn_id, owner=owner)
     attempts = await relay.client.reader.read_attempts(turn_id, owner=owner)
     return JSONResponse({**turn_object(turn), **build_proposal(turn, attempts)})
