@@ -35,10 +35,10 @@ class Submitter:
         announcer: Announcer,
         canceller: Canceller,
         admissions: Sequence[Admission],
-        closed: Callable[[str, float], HelixError],
+        make_refusal: Callable[[str, float], HelixError],
     ) -> None:
-        """Create a submitter. ``closed`` builds the error for refused turns from a reason and an end time."""
-        self._store, self._admissions, self._closed = store, admissions, closed
+        """Create a submitter. ``make_refusal`` builds the error for refused turns from a reason and an end time."""
+        self._store, self._admissions, self._make_refusal = store, admissions, make_refusal
         self._settings = store.settings
         self._line = FairQueue(store, announcer)
         self._canceller = canceller
@@ -54,7 +54,7 @@ class Submitter:
 
         Repeating the call with the same ``turn_id`` is safe. After the return the turn survives the death of any
         process. Raises ``BadRequest``, ``IdempotencyConflict``, ``NotAdmitted``, ``SessionBusy``, ``StoreUnavailable``,
-        or the error made by ``closed`` while no new turns are stored.
+        or the error made by ``make_refusal`` while no new turns are stored.
         """
         turn_id = turn_id or self.create_turn_id()
         turn = Submission(turn_id=turn_id, request=request, idempotency_key=idempotency_key)
@@ -87,7 +87,7 @@ class Submitter:
         if said == "busy":
             raise SessionBusy(request.session_id, other)
         if said == "closed":
-            raise self._closed(other, position / 1000)
+            raise self._make_refusal(other, position / 1000)
         await self._store.await_durability(other if said == "repeated" else turn_id, 1)
         if said == "repeated":
             return str(other)

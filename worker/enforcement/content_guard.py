@@ -82,12 +82,12 @@ def find_lost_content(
     files: Sequence[str] = (),
     *,
     adrs_only: bool = False,
-    unasked: bool = False,
+    check_length: bool = False,
 ) -> list[ValidationIssue]:
-    """Return an issue (CONTENT_LOST) for each part of the old answer that the new answer lost: ADRs and good sections.
+    """Return an issue (CONTENT_LOST) for each ADR and each good section of an answer that the text ``after`` lacks.
 
     A section is good if it has content, and is required or without errors. Content in one of ``files`` is not lost.
-    ``adrs_only`` ignores sections. ``unasked``: a section may not be much shorter either.
+    ``adrs_only`` ignores sections. ``check_length``: a section must not be much shorter either.
     """
     adrs = parse_document(answer).adrs
     if after == answer or not adrs:
@@ -108,7 +108,7 @@ def find_lost_content(
             part = section_part(title) if surgical else ""
             if not there.has_section(title, body):
                 found[section_part(title)] = part
-            elif unasked and not there.has_section(title, body, _LEAST_KEPT):
+            elif check_length and not there.has_section(title, body, _LEAST_KEPT):
                 found[choose_text(locale, f"mehr als die Hälfte von '## {title}'", f"most of '## {title}'")] = part
     return [replace(make_issue(LOST, locale, part=part, what=what), validator=GUARD) for what, part in found.items()]
 
@@ -130,7 +130,9 @@ def find_unresolved_losses(
         return []
     texts = ((attempt.answer or attempt.text, attempt.errors) for attempt in earlier)
     found = (
-        issue for text, errors in texts for issue in find_lost_content(text, errors, after, locale, files, unasked=True)
+        issue
+        for text, errors in texts
+        for issue in find_lost_content(text, errors, after, locale, files, check_length=True)
     )
     return list({issue.message: issue for issue in found if issue.message in open_}.values())
 

@@ -98,7 +98,7 @@ def list_candidates(
 
 
 def _unframe(reply: str, feedback: str) -> str:
-    """Return the text in a reply's only ``<part>`` tags, the reply if it has none, or an empty text for several."""
+    """Return the text inside the only ``<part>`` tags, the whole reply without tags, or an empty text for several."""
     frames = list(find_framed_texts(reply, feedback).values())
     if not frames:
         return reply
@@ -106,7 +106,7 @@ def _unframe(reply: str, feedback: str) -> str:
 
 
 def _cut_remarks(reply: str, answer: str) -> str:
-    """Return a reply that repeats the answer without the remarks around it, or nothing if its end is uncertain."""
+    """Remove the agent's remarks around a repeated answer. Return an empty text if the answer's end is uncertain."""
     own = [line for line in strip_marker(answer).split("\n") if line.strip()]
     lines = reply.split("\n")
     if not own or own[0] not in lines or _PLAIN.fullmatch(own[0]):

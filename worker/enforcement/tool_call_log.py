@@ -141,8 +141,8 @@ class ToolCallRecorder:
         tests = call.tests or counts is not None
         self._calls[name] = replace(call, ok=ok, ran=ran, code=code, tests=tests, counts=counts, new=new)
 
-    def wait(self) -> None:
-        """Mark all calls that have not ended as not executed. Call this when a run ends with a question."""
+    def mark_unexecuted(self) -> None:
+        """Mark all open calls as not executed, because the run ended with a question."""
         for name in list(self._open):
             self.end(name, ok=None, ran=False)
 

@@ -36,18 +36,18 @@ def resume_turn(turn: Turn, attempt: int, shown_attempt: AttemptRecord | None) -
     return replace(transition, end_counters=count_gave_up(turn, transition.answer.error.issues))
 
 
-def settle_question(turn: Turn, transition: Transition, used: str, *, whole: bool) -> Transition:
+def settle_question(turn: Turn, transition: Transition, run_nonce: str, *, answer_complete: bool) -> Transition:
     """Return the transition after a resumed run. It usually removes the question that a person has answered.
 
-    ``used`` is the run's nonce if the run used up the answer; ``whole`` says that the run's answer is complete.
+    ``run_nonce`` names the run if it used the person's answer, and is empty otherwise.
     """
     if turn.interruption is None:
         return transition
     if not asks_again(transition):
-        transition = replace(transition, fields=transition.fields | progress(answer_used=used or turn.answer_used))
-    is_used = bool(used or turn.answer_used)
+        transition = replace(transition, fields=transition.fields | progress(answer_used=run_nonce or turn.answer_used))
+    is_used = bool(run_nonce or turn.answer_used)
     return find_kind(turn.interruption).end_run(
-        turn, transition, turn.interruption, decision_used=is_used, answer_complete=whole
+        turn, transition, turn.interruption, decision_used=is_used, answer_complete=answer_complete
     )
 
 
