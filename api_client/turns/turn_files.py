@@ -165,7 +165,7 @@ def media_type(path: str) -> str:
 
 
 def _file_folders(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> Iterator[_FileFolder]:
-    """Yield the folders that may contain the answer's files. Earlier folders take precedence."""
+    """Yield the folders that may contain the answer's files, in order of precedence."""
     if not turn.success:
         return
     by_code_or_person = turn.outcome in {Outcome.PASSED_BY_FALLBACK, Outcome.PASSED_BY_HUMAN}

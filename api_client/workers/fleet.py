@@ -64,7 +64,7 @@ class Fleet:
 
 
 def make_fleet(reports: Iterable[WorkerReport], now: float) -> Fleet:
-    """Summarise the last reports of all worker processes, ignoring old reports."""
+    """Summarise the recent reports of all worker processes. Old reports are ignored."""
     fresh = [each for each in reports if now - each.at < HEARD_SECONDS]
     agents = [each for each in fresh if RUN_QUEUE in each.queues]
     ready: dict[str, float] = {}
@@ -264,7 +264,7 @@ _OVER = {"signed off", "replaced"}
 def list_workers(
     reports: Sequence[WorkerReport], rows: Iterable[UnfinishedTurn], now: float, ended: Sequence[WorkerReport] = ()
 ) -> list[WorkerRow]:
-    """Return a row for each worker process of the last day: missing ones first, replaced and exited ones last.
+    """Return a row for each worker process of the last day: missing workers first, exited ones last.
 
     ``ended`` has the last reports of workers that exited cleanly; ``rows`` the unfinished turns; ``now`` is in seconds
     since the epoch.

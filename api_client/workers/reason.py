@@ -111,12 +111,12 @@ class Wait:
 
     @property
     def severity(self) -> str:
-        """Return how serious the wait is for the installation: ``ok``, ``warning`` or ``wrong``."""
+        """Return how serious this reason is for the installation: ``ok``, ``warning`` or ``wrong``."""
         return str(_WORDS[self.reason]["is"])
 
     @property
     def is_alert(self) -> bool:
-        """Return True if waiting for this reason is an alert, however short the wait is."""
+        """Return True if this reason is an alert as soon as any turn waits because of it."""
         return bool(_WORDS[self.reason].get("alerts"))
 
     def to_dict(self, *, public: bool = False) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def read_row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Unfini
 
 
 def _waits_since(head: UnfinishedTurn, facts: InstallationFacts) -> float:
-    """Return when a session's first turn became due (seconds since the epoch), derived from its announcements."""
+    """Return since when a session's first turn has been due, in seconds since the epoch."""
     if head.announced == 0:  # postponed, because its announcement still waits: the time of the announcement was noted
         since = float(head.announced_at)
     else:

@@ -124,7 +124,7 @@ def lacks_adr(answer: str, texts: Sequence[str]) -> bool:
 def find_unresolved_losses(
     missing: Iterable[ValidationIssue], earlier: Iterable[Attempt], after: str, locale: str, files: Sequence[str] = ()
 ) -> list[ValidationIssue]:
-    """Return the issues about lost content that a later answer does not resolve."""
+    """Return the ``missing`` issues about content that earlier answers had and the text ``after`` still lacks."""
     open_ = {issue.message for issue in missing if issue.code == LOST}
     if not open_:
         return []
@@ -155,7 +155,7 @@ def restore_sections(answer: str, errors: Iterable[ValidationIssue], earlier: It
 
 
 def keeps_content(before: str, after: str, errors: Iterable[ValidationIssue]) -> bool:
-    """Return True if an automatic edit removes nothing from the answer except the sections that the errors name."""
+    """Return True if an automatic edit of an answer removed only sections that the errors name."""
     mine = [error for error in errors if error.is_error and error.code != LOST]
     if len(parse_document(after).adrs) < len(parse_document(before).adrs):
         return False
@@ -175,7 +175,10 @@ class _ContentIndex:
         self._lines = {line.strip() for text in texts for line in text.split("\n")}
 
     def has_section(self, title: str, body: str, least: float = 0.0) -> bool:
-        """Return True if a text has this section (at least the share ``least`` of its length) or most of its lines."""
+        """Return True if a text has most lines of the section, or a section of this title that is not much shorter.
+
+        ``least`` is the least share of the old length.
+        """
         lines = [line.strip() for line in body.split("\n") if len(line.strip()) >= _LONG_LINE]
         merged = bool(lines) and sum(line in self._lines for line in lines) > max(_MERGED_SHARE, least) * len(lines)
         found = self._sections.get(section_key(title))

@@ -162,7 +162,7 @@ class TurnCommands:
         return self._build_command("use_up", *_claim_ids(claim), read, {"token": claim.token, "run": run})
 
     def append_events(self, claim: LeaseClaim, events: list[Body]) -> Exchange[None]:
-        """Append events to a turn's log, in order and exactly once, repeating earlier commands that the store lost.
+        """Append events to a turn's log, in order and exactly once. Earlier commands that the store lost are repeated.
 
         Two tasks must not use the same claim. Raises ``LeaseLost``.
         """

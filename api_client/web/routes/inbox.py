@@ -38,7 +38,7 @@ class DecisionBody(Body):
 
 @router.get("/v1/inbox", response_model=None)
 async def list_inbox(relay: CurrentRelay, owner: VisibleOwner) -> Response:
-    """List the turns that await a decision, longest waiting first."""
+    """List the turns that wait for a decision, longest waiting first."""
     turns = await relay.client.inbox.list_suspended(owner=owner)
     return JSONResponse({"object": "list", "data": [turn_object(turn) for turn in turns]})
 

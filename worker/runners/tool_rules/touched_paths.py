@@ -135,7 +135,7 @@ def _glob_files(text: str, folder: str) -> Iterator[str | None]:
 
 
 def find_working_folders(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:
-    """Return the list of folders in which the commands of a command line may run. None is an unknown folder."""
+    """Return the folders in which the commands of a command line may run, as a list. None is an unknown folder."""
     found: list[str | None] = [folder]
     for command in commands:
         for at, word in enumerate(command.words):

@@ -107,7 +107,7 @@ def after_run(
     strikes: int = 5,
     answer_used: str = "",
 ) -> Transition:
-    """Return the transition that follows from a finished agent run: validate, ask a person, retry or fail.
+    """Return the transition after a finished agent run: validate the answer, ask a person, retry or fail.
 
     ``sent`` is the agent's full input (``SentInput.to_dict``), ``evidence`` what rules collected, ``stop`` why the run
     was stopped, ``unsent`` its events not yet logged, ``strikes`` the most killed runs, ``answer_used`` the nonce of a
