@@ -57,8 +57,8 @@ class NotificationOutbox:
         names = [self._keys.said, self._keys.notifications, self._keys.due]
         return bool(await self._store.await_reply(self._put(keys=names, args=args)))
 
-    async def new_turns(self, *, suspended: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
-        """Yield the id and record of each turn that ended or was suspended since the previous call.
+    async def read_new_turns(self, *, suspended: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
+        """Yield id and record of turns that ended, or with ``suspended`` were suspended, since the previous call.
 
         Reading continues after these turns once the caller has taken them. The first call yields nothing.
         """

@@ -104,7 +104,7 @@ class ChannelHub:
         self.on_lost(RedisConnectionError("the client was closed"))
 
     async def _shared_connection(self) -> Subscription:
-        """Open a connection on behalf of all concurrent callers. Cancelling one caller does not affect the others."""
+        """Open one connection for all concurrent callers. Cancelling one caller does not affect the others."""
         if self._opening is None or self._opening.done() or self._opening.get_loop() is not asyncio.get_running_loop():
             self._opening = asyncio.create_task(self._open_connection(), name="wake-up channels")
         return await asyncio.shield(self._opening)

@@ -34,7 +34,7 @@ class FairQueue:
             await self.release_turns()
 
     async def release_turns(self) -> None:
-        """Announce the turns that may leave the fair queue now, so that workers start them."""
+        """Announce the turns that may leave the fair queue now, so that workers can start them."""
         keys = release_keys(self._store.keys, find_queue(self._store.settings))
         found = ReleaseReply.parse_reply(await self._store.run_script(self._release, keys, [""]))
         for chain_task, each, session_id in found.left:

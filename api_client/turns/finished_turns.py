@@ -33,7 +33,7 @@ class FinishedTurns:
         self._life = int(store.settings.retention_seconds)
 
     async def start_reading(self, since_seconds: float | None = None) -> None:
-        """Start with turns that finished ``since_seconds`` ago, or at the stored position for None."""
+        """Start with turns that finished ``since_seconds`` ago or, for None, at the stored position."""
         now = await self._clock_ms()
         if since_seconds is None:
             await self._ask(self._redis.set(self._cursor, now, nx=True, ex=self._life))

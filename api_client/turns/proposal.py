@@ -13,7 +13,7 @@ from api_client.interruptions.registry import find_question_kind
 
 
 def build_proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
-    """Return the answer on which a person has to decide, with its attempt, its issues and its folder of files."""
+    """Return the answer that a person has to accept or reject, with its attempt, its issues and its files."""
     records = {record.number: record for record in attempts}
     best = records.get(turn.best or turn.attempt)
     asked = turn.interruption

@@ -32,7 +32,7 @@ class Sessions:
         self._place = load_queue_script(_QUEUE_POSITION, store.settings)
 
     async def find_position(self, turn_id: str, session_id: str) -> QueuePlace:
-        """Return a waiting turn's position, within its session or among all turns that are waiting for an agent."""
+        """Return a turn's position in its session or, if it is next there, among all turns that wait for an agent."""
         found = await self._store.await_reply(self._store.redis.lpos(self._session_key(turn_id, session_id), turn_id))
         if found:
             return QueuePlace(int(found), 0)

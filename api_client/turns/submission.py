@@ -22,11 +22,11 @@ _DAY_MS = 86_400_000
 
 
 def build_submit_arguments(
-    request: TurnRequest, settings: Settings, chain_task: ChainTask, *, pushed: Announcement | None, keyed: bool
+    request: TurnRequest, settings: Settings, chain_task: ChainTask, *, announcement: Announcement | None, has_key: bool
 ) -> tuple[dict[str, Word], list[str]]:
-    """Return the named and the other arguments of ``submit.lua``, which stores a request as a turn.
+    """Return the arguments of ``submit.lua``, which stores a request as a turn: named values, and earlier messages.
 
-    ``pushed`` is the message that the script itself publishes if the queues are in the same server; ``keyed`` says that
+    ``announcement`` is the message that the script publishes itself if the queues are in the same server. ``has_key``:
     the caller gave an idempotency key.
     """
     cost_limit = int(request.cost_limit_usd * 1e6)
@@ -39,8 +39,8 @@ def build_submit_arguments(
         "locale": request.locale,
         "deadline_ms": int(request.deadline_seconds * 1000),
         "double_text": request.double_text.value,
-        "body": hash_request(request, settings) if keyed else "",
-        "key_ms": int((request.deadline_seconds + settings.retention_seconds) * 1000) + _DAY_MS if keyed else 0,
+        "body": hash_request(request, settings) if has_key else "",
+        "key_ms": int((request.deadline_seconds + settings.retention_seconds) * 1000) + _DAY_MS if has_key else 0,
         "session_id": request.session_id,
         "token_limit": request.token_limit,
         "cost_limit": cost_limit,
@@ -52,9 +52,9 @@ def build_submit_arguments(
         "from_claim": int(find_work(request).waits_long),
         "max_attempts": request.max_attempts,
         "key": clean_label(request.key) if request.key else "",
-        "message": pushed.message if pushed else "",
-        "channel": pushed.channel if pushed else "",
-        "event": pushed.event if pushed else "",
+        "message": announcement.message if announcement else "",
+        "channel": announcement.channel if announcement else "",
+        "event": announcement.event if announcement else "",
         "priority": request.priority or Priority.INTERACTIVE.value,
         "weight": request.weight or 1,
         "most": request.at_once,

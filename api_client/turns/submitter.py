@@ -35,10 +35,10 @@ class Submitter:
         announcer: Announcer,
         canceller: Canceller,
         admissions: Sequence[Admission],
-        closed: Callable[[str, float], HelixError],
+        make_refusal: Callable[[str, float], HelixError],
     ) -> None:
-        """Create a submitter. ``closed`` builds the error for refused turns from a reason and an end time."""
-        self._store, self._admissions, self._closed = store, admissions, closed
+        """Create a submitter. ``make_refusal`` builds the error for refused turns from a reason and an end time."""
+        self._store, self._admissions, self._make_refusal = store, admissions, make_refusal
         self._settings = store.settings
         self._line = FairQueue(store, announcer)
         self._canceller = canceller
@@ -54,7 +54,7 @@ class Submitter:
 
         Repeating the call with the same ``turn_id`` is safe. After the return the turn survives the death of any
         process. Raises ``BadRequest``, ``IdempotencyConflict``, ``NotAdmitted``, ``SessionBusy``, ``StoreUnavailable``,
-        or the error made by ``closed`` while no new turns are stored.
+        or the error made by ``make_refusal`` while no new turns are stored.
         """
         turn_id = turn_id or self.create_turn_id()
         turn = Submission(turn_id=turn_id, request=request, idempotency_key=idempotency_key)
@@ -72,10 +72,10 @@ class Submitter:
             await self._list_unfinished(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
         )
         chain_task = ChainTask(find_work(request).first, 1)
-        pushed = build_announcement(self._settings, chain_task, turn_id, request.session_id, MessageStamp())
-        at_once = pushed if self._store.has_queues else None
+        announcement = build_announcement(self._settings, chain_task, turn_id, request.session_id, MessageStamp())
+        at_once = announcement if self._store.has_queues else None
         values, earlier = build_submit_arguments(
-            request, self._settings, chain_task, pushed=at_once, keyed=bool(idempotency_key)
+            request, self._settings, chain_task, announcement=at_once, has_key=bool(idempotency_key)
         )
         more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id)]
         reply = await self._store.run_command(self._submit, turn_id, request.session_id, values, more_keys, earlier)
@@ -87,7 +87,7 @@ class Submitter:
         if said == "busy":
             raise SessionBusy(request.session_id, other)
         if said == "closed":
-            raise self._closed(other, position / 1000)
+            raise self._make_refusal(other, position / 1000)
         await self._store.await_durability(other if said == "repeated" else turn_id, 1)
         if said == "repeated":
             return str(other)

@@ -87,11 +87,11 @@ class _FileFolder:
     def has_file(self, path: str) -> bool:
         return not (self.beside and path.startswith("ADR-"))
 
-    def walk_files(self, kept: StoredFiles | None) -> Iterator[tuple[str, int]]:
-        """Yield the path and size of each file in the folder. Raises ``OSError`` if the folder is missing."""
-        if kept:
+    def walk_files(self, stored_files: StoredFiles | None) -> Iterator[tuple[str, int]]:
+        """Yield path and size of each file in the folder, as listed in ``stored_files`` or found on disk."""
+        if stored_files:
             above = self._above
-            for path, size in kept.sizes.items():
+            for path, size in stored_files.sizes.items():
                 inner = path.removeprefix(above)
                 if inner != path and _are_listable(inner.split("/")):
                     yield inner, size
@@ -99,10 +99,10 @@ class _FileFolder:
         with ExitStack() as stack:
             yield from _walk_folder(_open_folder(self.base, self.parts, stack), "")
 
-    def open_file(self, path: str, kept: StoredFiles | None) -> tuple[int, int]:
+    def open_file(self, path: str, stored_files: StoredFiles | None) -> tuple[int, int]:
         """Open a file and return its descriptor and size. Raises ``OSError`` if no such file may be sent."""
-        if kept:
-            return kept.open(self._above + path)
+        if stored_files:
+            return stored_files.open(self._above + path)
         *above, name = path.split("/")
         with ExitStack() as stack:
             fd = os.open(name, _FILE, dir_fd=_open_folder(self.base, (*self.parts, *above), stack))
@@ -124,23 +124,27 @@ async def find_snapshot_files(sessions: StoredSessions | None, turn: Turn) -> St
 
 
 def list_files(
-    settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], kept: StoredFiles | None = None
+    settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], stored_files: StoredFiles | None = None
 ) -> list[TurnFile]:
     """Return the files of a turn's accepted answer, sorted by path. The list is empty before acceptance.
 
-    ``kept`` are the session's files in a plug-in's storage, None for files on a disk.
+    ``stored_files`` are the session's files in a plug-in's storage, or None for files on disk.
     """
     found: dict[str, TurnFile] = {}
     for place in _file_folders(settings, turn, attempts):
         with suppress(OSError):
-            for path, size in place.walk_files(kept):
+            for path, size in place.walk_files(stored_files):
                 if path != _ANSWER and place.has_file(path):
                     found.setdefault(path, TurnFile(path, size, media_type(path)))
     return [found[path] for path in sorted(found)[:MOST_FILES]]
 
 
 def open_file(
-    settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], path: str, kept: StoredFiles | None = None
+    settings: Settings,
+    turn: Turn,
+    attempts: Sequence[AttemptRecord],
+    path: str,
+    stored_files: StoredFiles | None = None,
 ) -> tuple[TurnFile, int]:
     """Open a file of a turn's answer. Return the file and a descriptor that the caller must close.
 
@@ -151,7 +155,7 @@ def open_file(
         for place in _file_folders(settings, turn, attempts):
             if place.has_file(path):
                 with suppress(OSError):
-                    fd, size = place.open_file(path, kept)
+                    fd, size = place.open_file(path, stored_files)
                     return TurnFile(path, size, media_type(path)), fd
     raise FileMissing("no such file")
 
@@ -161,7 +165,7 @@ def media_type(path: str) -> str:
 
 
 def _file_folders(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> Iterator[_FileFolder]:
-    """Yield the folders that may contain the answer's files. Earlier folders take precedence."""
+    """Yield the folders that may contain the answer's files, in order of precedence."""
     if not turn.success:
         return
     by_code_or_person = turn.outcome in {Outcome.PASSED_BY_FALLBACK, Outcome.PASSED_BY_HUMAN}

@@ -64,7 +64,7 @@ class Fleet:
 
 
 def make_fleet(reports: Iterable[WorkerReport], now: float) -> Fleet:
-    """Summarise the last reports of all worker processes, ignoring old reports."""
+    """Summarise the recent reports of all worker processes. Old reports are ignored."""
     fresh = [each for each in reports if now - each.at < HEARD_SECONDS]
     agents = [each for each in fresh if RUN_QUEUE in each.queues]
     ready: dict[str, float] = {}
@@ -84,13 +84,13 @@ def make_fleet(reports: Iterable[WorkerReport], now: float) -> Fleet:
     )
 
 
-def check_disk(free: int, total: int, where: str) -> Alert:
-    """Return an alert about the free space on the disk of session folders; its severity is ``ok`` if that is enough."""
+def check_disk(free: int, total: int, path: str) -> Alert:
+    """Return an alert about free disk space. Its severity is ``ok`` if there is enough space."""
     said = f"{free / 2**30:.1f} GiB" if free >= 2**30 else f"{free / 2**20:.0f} MiB"
     severity = "wrong" if free < NONE else "warning" if free < max(LITTLE, LITTLE_SHARE * total) else "ok"
     return Alert(
         DISK,
-        f"{said} ({free / max(1, total):.0%}) free at {where}",
+        f"{said} ({free / max(1, total):.0%}) free at {path}",
         "make room, or run `turns data gc --sessions DAYS`",
         severity,
     )
@@ -104,7 +104,7 @@ def find_alerts(
     waits: Sequence[WaitingGroup],
     folders: Collection[str] = (),
 ) -> Iterator[Alert]:
-    """Yield alerts about what keeps turns from running: basic causes first, without their consequences.
+    """Yield alerts about what keeps turns from running: root causes first, and no alerts that only follow from them.
 
     ``overdue`` counts turns that were due long ago and that no reaper looked at. ``folders`` has the hosts whose
     workers see different session folders.
@@ -129,17 +129,19 @@ def find_alerts(
     for wait in facts.troubles:  # also a trouble behind which no turn waits yet
         group = by_reason.get((wait.reason, wait.subject))
         yield Alert(
-            wait.reason.value, _describe_group(group, facts.at) if group else wait.words(), wait.fix, wait.severity
+            wait.reason.value, _describe_group(group, facts.at) if group else wait.words(), wait.advice, wait.severity
         )
     for group in waits:
         if group.wait.is_alert:
-            yield Alert(group.wait.reason.value, _describe_group(group, facts.at), group.wait.fix, group.wait.severity)
+            yield Alert(
+                group.wait.reason.value, _describe_group(group, facts.at), group.wait.advice, group.wait.severity
+            )
         elif group.wait.reason is Reason.STUCK and fleet.agents and not overdue:
             message = f"{group.count} turns could run and have waited for {int((facts.at - group.since) // 60)} min"
-            fix = f"`turns turn show {group.turn_id}`; {group.wait.fix}"
+            fix = f"`turns turn show {group.turn_id}`; {group.wait.advice}"
             yield Alert("waiting", f"{message}, though a slot is free", fix)
         elif group.wait.reason is Reason.SLOT and facts.at - group.since > LONG_SECONDS:
-            yield Alert(Reason.SLOT.value, _describe_group(group, facts.at), group.wait.fix, "warning")
+            yield Alert(Reason.SLOT.value, _describe_group(group, facts.at), group.wait.advice, "warning")
 
 
 def _find_worker_alerts(fleet: Fleet) -> Iterator[Alert]:
@@ -262,7 +264,7 @@ _OVER = {"signed off", "replaced"}
 def list_workers(
     reports: Sequence[WorkerReport], rows: Iterable[UnfinishedTurn], now: float, ended: Sequence[WorkerReport] = ()
 ) -> list[WorkerRow]:
-    """Return a row for each worker process of the last day: missing ones first, replaced and exited ones last.
+    """Return a row for each worker process of the last day: missing workers first, exited ones last.
 
     ``ended`` has the last reports of workers that exited cleanly; ``rows`` the unfinished turns; ``now`` is in seconds
     since the epoch.

@@ -94,7 +94,7 @@ class InstallationState:
 
     @property
     def stuck(self) -> int:
-        """Return how many turns wait although slots are free, because no worker takes them."""
+        """Return how many turns wait although a worker has a free slot for them."""
         return sum(each.count for each in self.waits if each.wait.reason is Reason.STUCK)
 
     @property
@@ -247,7 +247,7 @@ class Workers:
         return await read_installation_state(self._store, self._prober, self._monitors, at_most)
 
     async def explain_waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
-        """Return why each of these turns is not running, by turn id."""
+        """Return for each turn, by its id, the reason why it is not running."""
         unfinished = [each for each in turns if each.state is not TurnState.FINISHED]
         if not unfinished:
             return {}
@@ -293,7 +293,7 @@ class Workers:
         """Return the number of turns that have not ended, including suspended turns."""
         return int(await self._store.send_command("ZCARD", self._store.keys.due))
 
-    async def order_worker(self, name: str, what: WorkerOrder) -> str:
+    async def order_worker(self, name: str, order: WorkerOrder) -> str:
         """Store an operator's order, to be read at the worker's next heartbeat. Return the worker's full name.
 
         ``name`` may be the beginning of the process name. Idempotent. Raises ``BadRequest`` if no name or several names
@@ -305,10 +305,10 @@ class Workers:
         ordered = await self._store.await_reply(self._store.redis.hkeys(keys.orders))
         if left := [raw for raw in ordered if raw.decode() not in known]:  # of workers that are gone for good
             await self._store.await_reply(self._store.redis.hdel(keys.orders, *left))
-        if what is WorkerOrder.RESUME:
+        if order is WorkerOrder.RESUME:
             await self._store.await_reply(self._store.redis.hdel(keys.orders, whole))
         else:
-            await self._store.await_reply(self._store.redis.hset(keys.orders, whole, what.value))
+            await self._store.await_reply(self._store.redis.hset(keys.orders, whole, order.value))
         return whole
 
     async def find_worker(self, name: str) -> str:

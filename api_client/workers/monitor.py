@@ -50,7 +50,7 @@ class Monitor:
         return ()
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return the current problems that somebody must be told about."""
+        """Return the current problems that must be reported to people."""
         return ()
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
@@ -61,7 +61,7 @@ class Monitor:
         return ()
 
     async def read_obstacle(self, now: float) -> Obstacle | None:
-        """Return the obstacle that keeps turns from starting, or None if this monitor has none."""
+        """Return what currently keeps turns from starting, or None if this monitor knows no obstacle."""
         return None
 
 

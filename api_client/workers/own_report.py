@@ -53,7 +53,7 @@ class OwnReport:
         await self._sign.aclose()
 
     async def signal_alive(self, at: float) -> None:
-        """Show that this worker is alive even if the store refuses writes, by subscribing to a channel of its name."""
+        """Subscribe to a channel with this worker's name, to show that it is alive even if the store is read-only."""
         await self._sign.aclose()
         await self._sign.subscribe(self._keys.alive(f"{at}:{self._name}"))
 
@@ -63,11 +63,11 @@ class OwnReport:
         reports = recent_reports(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
         return [each for each in reports if each.worker != worker_name(self._name)]
 
-    async def sign_off(self, last: WorkerReport) -> None:
-        """Move this worker's report to the list of ended workers, where it is kept for a day."""
+    async def sign_off(self, last_report: WorkerReport) -> None:
+        """Store this worker's last report in the list of ended workers, where it stays for a day."""
         await self._sign.aclose()
         pipe = self._redis.pipeline(transaction=False)
-        pipe.hset(self._keys.ended_workers, self._name, last.to_json())
+        pipe.hset(self._keys.ended_workers, self._name, last_report.to_json())
         pipe.expire(self._keys.ended_workers, int(_FORGET_SECONDS))
         pipe.hdel(self._keys.workers, self._name)
         pipe.hdel(self._keys.orders, self._name)

@@ -91,7 +91,7 @@ class Prober:
         return tuple(taken.get(queue, QueueProbe(queue=queue, state=rest, seconds=seconds)) for queue in queues)
 
     async def _any_lease_held(self) -> bool:
-        """Return True if any worker holds a turn, because then an unanswered probe may only mean busy slots."""
+        """Return True if any worker holds a turn. Then an unanswered probe may only mean that all slots are busy."""
         now = await self._store.read_clock_ms()
         keys, pipe = self._store.keys, self._redis.pipeline(transaction=False)
         for turn_id in await self._ask(self._redis.zrange(keys.due, 0, _LEASES - 1)):

@@ -105,18 +105,18 @@ class Wait:
         return " " + words.format(seconds=round(left), time=format_clock_time(self.until, self.at))
 
     @property
-    def fix(self) -> str:
-        """Return a sentence that tells an operator how to end the wait."""
+    def advice(self) -> str:
+        """Return a sentence that tells operators what to do so that the turn can run."""
         return str(_WORDS[self.reason]["fix"]).format(subject=self.subject)
 
     @property
     def severity(self) -> str:
-        """Return how serious the wait is for the installation: ``ok``, ``warning`` or ``wrong``."""
+        """Return how serious this reason is for the installation: ``ok``, ``warning`` or ``wrong``."""
         return str(_WORDS[self.reason]["is"])
 
     @property
     def is_alert(self) -> bool:
-        """Return True if waiting for this reason is an alert, however short the wait is."""
+        """Return True if this reason is an alert as soon as any turn waits because of it."""
         return bool(_WORDS[self.reason].get("alerts"))
 
     def to_dict(self, *, public: bool = False) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Obstacle(Protocol):
     """A condition that keeps turns from starting, such as a pause."""
 
     def explain_hold(self, row: UnfinishedTurn, at: float) -> Wait | None:
-        """Return why a turn has to wait, or None if this obstacle does not affect the turn."""
+        """Return why a turn (``row``) has to wait, or None if this obstacle does not affect the turn."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -158,7 +158,7 @@ class InstallationFacts:
         return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
 
     def check_workers(self, queue: str, model: str, lacks: str) -> Wait | float:
-        """Return the ``Wait`` that keeps all workers from taking such a turn, or when a suitable one last took a turn.
+        """Return why no worker can take a turn of this kind. If one can, return when it last took a turn.
 
         ``lacks`` names the workers that cannot run the turn, with reasons. The time is in seconds since the epoch.
         """
@@ -255,7 +255,7 @@ def read_row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Unfini
 
 
 def _waits_since(head: UnfinishedTurn, facts: InstallationFacts) -> float:
-    """Return when a session's first turn became due (seconds since the epoch), derived from its announcements."""
+    """Return since when a session's first turn has been due, in seconds since the epoch."""
     if head.announced == 0:  # postponed, because its announcement still waits: the time of the announcement was noted
         since = float(head.announced_at)
     else:
@@ -273,10 +273,7 @@ def _read_lacks(text: str) -> dict[str, str]:
 
 
 def explain_wait(row: UnfinishedTurn, head: str, facts: InstallationFacts) -> Wait | None:
-    """Return why an unfinished turn is not running, or None while a worker is working on it.
-
-    ``head`` is the first turn of its session.
-    """
+    """Return why a turn is not running, or None if a worker works on it. ``head`` is the session's first turn."""
     at = facts.at
     if row.held:
         if facts.refusal is None and (facts.is_gone(row.worker) or 0 < row.lease_until <= at * 1000):
@@ -310,7 +307,7 @@ def _row_queue(row: UnfinishedTurn) -> str:
     return find_queue(row.task) if row.task in all_tasks() else RUN_QUEUE
 
 
-def find_heads(rows: Iterable[UnfinishedTurn]) -> dict[str, str]:
+def find_first_turns(rows: Iterable[UnfinishedTurn]) -> dict[str, str]:
     """Return the id of each session's first unfinished turn: the running turn, or the next to run."""
     found: dict[str, tuple[tuple[bool, int, float], str]] = {}
     for each in rows:
@@ -335,13 +332,13 @@ class WaitingGroup:
     count: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        more = {"count": self.count, "since": self.since, "turn_id": self.turn_id, "fix": self.wait.fix}
+        more = {"count": self.count, "since": self.since, "turn_id": self.turn_id, "fix": self.wait.advice}
         return {**self.wait.to_dict(), **more}
 
 
 def list_waiting(rows: Sequence[UnfinishedTurn], facts: InstallationFacts) -> list[WaitingGroup]:
     """Return an entry for each turn that is not running, longest waiting first."""
-    first, found = find_heads(rows), list[WaitingGroup]()
+    first, found = find_first_turns(rows), list[WaitingGroup]()
     for row in rows:
         if wait := explain_wait(row, first[row.session_id], facts):
             since = row.suspended_at / 1000 or min(_waits_since(row, facts), facts.at)
@@ -352,10 +349,10 @@ def list_waiting(rows: Sequence[UnfinishedTurn], facts: InstallationFacts) -> li
     return sorted(found, key=lambda each: each.since)
 
 
-def group_by_reason(found: Iterable[WaitingGroup]) -> list[WaitingGroup]:
+def group_by_reason(waiting: Iterable[WaitingGroup]) -> list[WaitingGroup]:
     """Merge waiting turns with the same reason into groups, most serious reasons first."""
     groups: dict[tuple[Reason, str, str], WaitingGroup] = {}
-    for each in found:
+    for each in waiting:
         key = (each.wait.reason, each.wait.subject, each.wait.said)
         if known := groups.get(key):
             groups[key] = replace(known, count=known.count + each.count)

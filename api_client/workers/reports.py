@@ -31,7 +31,7 @@ async def read_written_reports(redis: Redis, namespace: str) -> list[WorkerRepor
 
 
 def parse_reports(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> list[WorkerReport]:
-    """Decode the stored reports of worker processes, skipping invalid ones.
+    """Decode the stored reports of worker processes. Invalid reports are skipped.
 
     ``alive`` has the names of channels that show signs of life (``Keys.alive``).
     """

@@ -42,7 +42,7 @@ from api_client.workers.reason import (
     Wait,
     WaitingGroup,
     explain_wait,
-    find_heads,
+    find_first_turns,
     group_by_reason,
     list_waiting,
     read_row,
@@ -292,9 +292,9 @@ def test_it_is_stuck_when_a_slot_is_free_and_nobody_takes_anything(waited: float
 
 def test_the_head_of_a_session_is_the_turn_that_has_begun_else_the_one_that_came_first() -> None:
     first, second = turn(), turn(turn_id=OTHER, created_at=int(NOW * 1000))
-    assert find_heads([second, first]) == {"s": ID}
+    assert find_first_turns([second, first]) == {"s": ID}
     for begun in ({"held": True}, {"state": TurnState.SUSPENDED}, {"state": TurnState.RAN}, {"held_since": 9}):
-        assert find_heads([first, replace(second, **begun)]) == {"s": OTHER}
+        assert find_first_turns([first, replace(second, **begun)]) == {"s": OTHER}
 
 
 def test_turns_that_wait_for_the_same_are_told_together_the_worst_first() -> None:

@@ -11,24 +11,28 @@ from worker.enforcement.reply_merging import list_candidates
 
 
 def merge_files(
-    before: Mapping[str, str], errors: Sequence[ValidationIssue], answer: str, new: Mapping[str, str], locale: str
+    old_files: Mapping[str, str],
+    errors: Sequence[ValidationIssue],
+    answer: str,
+    new_files: Mapping[str, str],
+    locale: str,
 ) -> tuple[dict[str, str], list[ValidationIssue]]:
-    """Merge a reply's ``new`` files into those of the earlier answer. Return them, with issues about lost content.
+    """Merge the files of a reply into those of the earlier answer. Return all files, and issues about lost content.
 
     A file changes only if an error named it or the retry asked for a whole answer, and never loses a good section.
     """
-    files, missing = dict(before), []
+    files, missing = dict(old_files), []
     whole = [replace(error, file="", part="") for error in errors if not error.file]
     whole = whole[:1] if derive_request(answer, errors).whole else []
-    for name, text in new.items():
-        old = before.get(name)
+    for name, text in new_files.items():
+        old = old_files.get(name)
         asked = [*(replace(error, file="") for error in errors if error.file == name), *whole]
         if old is None or old == text:
             files[name] = text
         elif asked:
             candidates = [each.answer for each in list_candidates(old, asked, text)]
             after = next((each for each in candidates if each != old), old)
-            gone = find_lost_content(old, asked, after, locale, unasked=True)
+            gone = find_lost_content(old, asked, after, locale, check_length=True)
             files[name] = old if gone else after
             missing += [replace(issue, file=name, part="") for issue in gone]
     return files, missing

@@ -98,5 +98,5 @@ def _failure_issue(name: str, problem: str, locale: str) -> list[ValidationIssue
 
 
 def refused_file_issues(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
-    """Return an issue for each refused file of an answer. ``files`` maps each path to the reason."""
+    """Return an issue for each refused file of an answer. ``files`` maps paths to the reasons for the refusal."""
     return tuple(make_issue("ANSWER_FILE_REFUSED", locale, path=path, problem=why) for path, why in files.items())

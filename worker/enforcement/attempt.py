@@ -53,7 +53,7 @@ def find_best_attempt(history: Sequence[Attempt]) -> Attempt | None:
 
 
 def latest_attempts(history: Sequence[Attempt]) -> Sequence[Attempt]:
-    """Return the attempts since the last fresh start, when a person or another model asked again."""
+    """Return the attempts from the last ``fresh`` one on, that is, since a person or another model took over."""
     for at in reversed(range(len(history))):
         if history[at].fresh:
             return history[at:]

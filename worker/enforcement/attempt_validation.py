@@ -48,7 +48,7 @@ def validate_attempt(
     fresh: bool = False,
     assembled: str | None = None,
 ) -> Attempt:
-    """Assemble the answer from the agent's new text, repair and validate it, and return the resulting attempt.
+    """Build the answer from the agent's new text and the earlier attempts, validate it, and return the new attempt.
 
     An incomplete text is not validated. Without a policy, nothing is repaired before validation. ``feedback`` is this
     attempt's prompt; ``assembled`` is the answer, if the text was merged before. ``fresh``: a person or another model
@@ -106,7 +106,7 @@ def _add_guard_issues(
     *,
     fresh: bool,
 ) -> list[ValidationIssue]:
-    """Add issues about lost content, flawed text and refusals to the validators' issues, and return all of them.
+    """Return the validators' issues, with further issues about lost content, flawed text and refusals.
 
     ``fresh`` says that the agent was asked for an independent answer, which may lack the sections of ``earlier`` ones.
     """
@@ -186,7 +186,7 @@ def _find_losses(
     files = _markdown_files(context)
     kept = find_best_attempt(latest_attempts(history))
     if kept is not None:
-        lost = find_lost_content(kept.answer, kept.errors, answer, locale, files, unasked=found.merged.whole)
+        lost = find_lost_content(kept.answer, kept.errors, answer, locale, files, check_length=found.merged.whole)
         earlier = [attempt for attempt in history if attempt.number < kept.number]
         return [*lost, *find_unresolved_losses(kept.errors, earlier, answer, locale, files)]
     drafts = [attempt.text for attempt in latest_attempts(history) if attempt.text.strip()]

@@ -82,12 +82,12 @@ def find_lost_content(
     files: Sequence[str] = (),
     *,
     adrs_only: bool = False,
-    unasked: bool = False,
+    check_length: bool = False,
 ) -> list[ValidationIssue]:
-    """Return an issue (CONTENT_LOST) for each part of the old answer that the new answer lost: ADRs and good sections.
+    """Return an issue (CONTENT_LOST) for each ADR and each good section of an answer that the text ``after`` lacks.
 
     A section is good if it has content, and is required or without errors. Content in one of ``files`` is not lost.
-    ``adrs_only`` ignores sections. ``unasked``: a section may not be much shorter either.
+    ``adrs_only`` ignores sections. ``check_length``: a section must not be much shorter either.
     """
     adrs = parse_document(answer).adrs
     if after == answer or not adrs:
@@ -108,7 +108,7 @@ def find_lost_content(
             part = section_part(title) if surgical else ""
             if not there.has_section(title, body):
                 found[section_part(title)] = part
-            elif unasked and not there.has_section(title, body, _LEAST_KEPT):
+            elif check_length and not there.has_section(title, body, _LEAST_KEPT):
                 found[choose_text(locale, f"mehr als die Hälfte von '## {title}'", f"most of '## {title}'")] = part
     return [replace(make_issue(LOST, locale, part=part, what=what), validator=GUARD) for what, part in found.items()]
 
@@ -124,13 +124,15 @@ def lacks_adr(answer: str, texts: Sequence[str]) -> bool:
 def find_unresolved_losses(
     missing: Iterable[ValidationIssue], earlier: Iterable[Attempt], after: str, locale: str, files: Sequence[str] = ()
 ) -> list[ValidationIssue]:
-    """Return the issues about lost content that a later answer does not resolve."""
+    """Return the ``missing`` issues about content that earlier answers had and the text ``after`` still lacks."""
     open_ = {issue.message for issue in missing if issue.code == LOST}
     if not open_:
         return []
     texts = ((attempt.answer or attempt.text, attempt.errors) for attempt in earlier)
     found = (
-        issue for text, errors in texts for issue in find_lost_content(text, errors, after, locale, files, unasked=True)
+        issue
+        for text, errors in texts
+        for issue in find_lost_content(text, errors, after, locale, files, check_length=True)
     )
     return list({issue.message: issue for issue in found if issue.message in open_}.values())
 
@@ -153,7 +155,7 @@ def restore_sections(answer: str, errors: Iterable[ValidationIssue], earlier: It
 
 
 def keeps_content(before: str, after: str, errors: Iterable[ValidationIssue]) -> bool:
-    """Return True if an automatic edit removes nothing from the answer except the sections that the errors name."""
+    """Return True if an automatic edit of an answer removed only sections that the errors name."""
     mine = [error for error in errors if error.is_error and error.code != LOST]
     if len(parse_document(after).adrs) < len(parse_document(before).adrs):
         return False
@@ -173,7 +175,10 @@ class _ContentIndex:
         self._lines = {line.strip() for text in texts for line in text.split("\n")}
 
     def has_section(self, title: str, body: str, least: float = 0.0) -> bool:
-        """Return True if a text has this section (at least the share ``least`` of its length) or most of its lines."""
+        """Return True if a text has most lines of the section, or a section of this title that is not much shorter.
+
+        ``least`` is the least share of the old length.
+        """
         lines = [line.strip() for line in body.split("\n") if len(line.strip()) >= _LONG_LINE]
         merged = bool(lines) and sum(line in self._lines for line in lines) > max(_MERGED_SHARE, least) * len(lines)
         found = self._sections.get(section_key(title))

@@ -65,7 +65,7 @@ class Policy:
         return _parse_actions(tuple(self.order.get(validator, self.default)))
 
     def repairs_first(self, validator: str) -> bool:
-        """Return True if an error of this validator is first answered by repairing the answer."""
+        """Return True if the first reaction to an error of this validator is to repair the answer."""
         return self.list_actions(validator)[:1] == (Action.REPAIR,)
 
 

@@ -60,7 +60,7 @@ class RepairResult:
 def repair_answer(
     answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
 ) -> RepairResult:
-    """Repair an answer without the agent as far as possible, and return the validated result.
+    """Repair an answer automatically, without the agent, and return the result with the issues that remain.
 
     A fallback counts only if it removes an error, adds none, and loses no content without errors.
     """
@@ -93,7 +93,7 @@ def repair_attempt(
     validators: Sequence[ResponseValidator],
     context: Mapping[str, Any] | None = None,
 ) -> RepairResult:
-    """Repair the answer of an attempt without the agent, and return the validated result.
+    """Repair the answer of an attempt automatically, and return the result with the issues that remain.
 
     Sections that the answer lost are restored from earlier attempts. A failure of our own code leaves the answer
     rejected.

@@ -91,12 +91,14 @@ def list_candidates(
     if not replaces:
         return [merged]
     again = MergedAnswer(whole, {} if whole == reply else {"": whole}, whole=True)
-    better = _adds_structure(merged.answer, whole) or _repeats_less(merged.answer, answer, request.parts, whole)
+    better = _adds_structure(merged.answer, whole) or _is_complete_and_shorter(
+        merged.answer, answer, request.parts, whole
+    )
     return [again, merged] if better else [merged, again]
 
 
 def _unframe(reply: str, feedback: str) -> str:
-    """Return the text in a reply's only ``<part>`` tags, the reply if it has none, or an empty text for several."""
+    """Return the text inside the only ``<part>`` tags, the whole reply without tags, or an empty text for several."""
     frames = list(find_framed_texts(reply, feedback).values())
     if not frames:
         return reply
@@ -104,7 +106,7 @@ def _unframe(reply: str, feedback: str) -> str:
 
 
 def _cut_remarks(reply: str, answer: str) -> str:
-    """Return a reply that repeats the answer without the remarks around it, or nothing if its end is uncertain."""
+    """Remove the agent's remarks around a repeated answer. Return an empty text if the answer's end is uncertain."""
     own = [line for line in strip_marker(answer).split("\n") if line.strip()]
     lines = reply.split("\n")
     if not own or own[0] not in lines or _PLAIN.fullmatch(own[0]):
@@ -170,8 +172,8 @@ def _list_structure(text: str) -> set[str]:
     return found | {"---" for adr in document.adrs if adr.header}
 
 
-def _repeats_less(merged: str, answer: str, parts: Sequence[str], reply: str) -> bool:
-    """Return True if a reply keeps all lines outside the requested parts but is shorter than the merged answer."""
+def _is_complete_and_shorter(merged: str, answer: str, parts: Sequence[str], reply: str) -> bool:
+    """Return True if the reply has all lines of the answer outside ``parts``, but fewer lines than ``merged``."""
     there = set(_plain_lines(reply))
     kept = there.issuperset(_plain_lines(_text_outside(answer, parts)))
     return kept and len(_plain_lines(merged)) > len(_plain_lines(reply))

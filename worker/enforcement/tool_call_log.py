@@ -67,7 +67,7 @@ class ToolCallLog:
         return ToolCallLog(calls=self.calls + later.calls, files=files, whole=self.whole and later.whole)
 
     def with_observed(self, observed: ToolCallLog) -> ToolCallLog:
-        """Return the log with independently observed calls in place of the agent's own reports of them."""
+        """Return the log, in which independently observed calls replace the agent's own reports of these calls."""
         seen = tuple({_SIGNS.sub("", call.what) for call in observed.calls})
         own = [call for call in self.calls if call.kind != "other" or not _SIGNS.sub("", call.what).endswith(seen)]
         return replace(self, calls=(*own, *observed.calls), whole=self.whole and observed.whole)
@@ -141,8 +141,8 @@ class ToolCallRecorder:
         tests = call.tests or counts is not None
         self._calls[name] = replace(call, ok=ok, ran=ran, code=code, tests=tests, counts=counts, new=new)
 
-    def wait(self) -> None:
-        """Mark all calls that have not ended as not executed. Call this when a run ends with a question."""
+    def mark_unexecuted(self) -> None:
+        """Mark all open calls as not executed, because the run ended with a question."""
         for name in list(self._open):
             self.end(name, ok=None, ran=False)
 

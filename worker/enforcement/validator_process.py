@@ -30,7 +30,7 @@ MOST_CHARACTERS = 64 * 1024
 
 def runs_in_place(validator: ResponseValidator, texts: Collection[str]) -> bool:
     """Return True if the validator may check these texts in this process, without a child process."""
-    return _stays_in_process(validator) or (not are_long(texts) and validator.bounded_on(texts))
+    return _stays_in_process(validator) or (not are_long(texts) and validator.takes_bounded_time(texts))
 
 
 def are_long(texts: Collection[str]) -> bool:
@@ -39,14 +39,14 @@ def are_long(texts: Collection[str]) -> bool:
 
 
 def _stays_in_process(validator: ResponseValidator) -> bool:
-    return isinstance(validator, StepMarkerValidator) or bool(getattr(validator, "reaches_out", False))
+    return isinstance(validator, StepMarkerValidator) or bool(getattr(validator, "needs_services", False))
 
 
 @contextmanager
 def isolate_validators(
     validators: Sequence[ResponseValidator], *, seconds: float | None = None, memory_mb: int | None = None
 ) -> Iterator[IsolatedValidators]:
-    """Yield validators whose risky calls run in a child process, until the block ends.
+    """Yield the validators, whose risky calls run in a child process until the block ends.
 
     Risky are long texts and validators without a known bound. ``seconds`` and ``memory_mb`` limit each call; 0 seconds
     disables the child.
@@ -54,7 +54,7 @@ def isolate_validators(
     seconds = SECONDS if seconds is None else seconds
     apart = [each for each in validators if seconds and not _stays_in_process(each)]
     child = ValidatorProcess(apart, seconds, MEMORY_MB if memory_mb is None else memory_mb)
-    stand_ins = {id(validator): _ValidatorProxy(validator, child, place) for place, validator in enumerate(apart)}
+    stand_ins = {id(validator): _ValidatorProxy(validator, child, index) for index, validator in enumerate(apart)}
     try:
         isolated = IsolatedValidators(stand_ins.get(id(validator), validator) for validator in validators)
         isolated.child = child if seconds else None
@@ -70,7 +70,7 @@ class IsolatedValidators(tuple[ResponseValidator, ...]):
 
 
 def run_step_isolated(validators: Sequence[ResponseValidator], texts: Collection[str], step: Callable[[], Any]) -> Any:
-    """Run a step of our own code on these texts: in the child process of isolated validators if the texts are long.
+    """Run a step of our own code on these texts. For long texts, use the child process of isolated validators.
 
     Raises ``ValidatorFailure`` if the child fails.
     """
@@ -85,8 +85,8 @@ _OWN_CODE: Any = SimpleNamespace(patience=0.0, run_step=lambda step: step())
 class _ValidatorProxy(ResponseValidator):
     """Stands in for a validator, and sends risky calls to the validator in a child process."""
 
-    def __init__(self, validator: ResponseValidator, child: ValidatorProcess, place: int) -> None:
-        self._validator, self._child, self._place = validator, child, place
+    def __init__(self, validator: ResponseValidator, child: ValidatorProcess, index: int) -> None:
+        self._validator, self._child, self._index = validator, child, index
 
     @property
     def name(self) -> str:
@@ -106,14 +106,14 @@ class _ValidatorProxy(ResponseValidator):
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
         lines: Sequence[str] = self._child.call_validator(
-            self._place, "explain_fallback", (before, after, dict(context))
+            self._index, "explain_fallback", (before, after, dict(context))
         )
         return lines
 
     def _call_validator(self, method: str, response: str, context: Mapping[str, Any]) -> Any:
         if runs_in_place(self._validator, [response, *(context.get("files") or {}).values()]):
             return getattr(self._validator, method)(response, context)
-        return self._child.call_validator(self._place, method, (response, dict(context)))
+        return self._child.call_validator(self._index, method, (response, dict(context)))
 
 
 #: A validator is disabled after this many timeouts.
@@ -138,20 +138,20 @@ class ValidatorProcess:
         self._closed = False
         self._lock = threading.Lock()
 
-    def call_validator(self, place: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        """Call a method of a validator in the child process and return the method's result.
+    def call_validator(self, index: int, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Call a method of the validator at an index in the child process, and return the method's result.
 
-        ``place`` is the index of the validator, or -1 for our own code. Raises ``ValidatorFailure`` if the method
-        raised, timed out or killed the child.
+        The index -1 stands for our own code. Raises ``ValidatorFailure`` if the method raised, timed out or killed the
+        child.
         """
-        seconds = self._seconds + self._validators[place].patience
+        seconds = self._seconds + self._validators[index].patience
         with self._lock:
-            if self._closed or self._overran[place] >= MOST_OVERRUNS:
+            if self._closed or self._overran[index] >= MOST_OVERRUNS:
                 raise ValidatorFailure(f"took longer than {seconds:g} s {MOST_OVERRUNS} times")
             try:
-                pipe = self._send_call((place, method, arguments, seconds))
+                pipe = self._send_call((index, method, arguments, seconds))
                 if not pipe.poll(seconds):
-                    self._overran[place] += 1
+                    self._overran[index] += 1
                     raise ValidatorFailure(f"took longer than {seconds:g} s")
                 result, problem, spent = pipe.recv()
             except (EOFError, OSError):
@@ -226,9 +226,9 @@ class ValidatorProcess:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         with contextlib.suppress(EOFError, OSError):
             while True:
-                place, method, arguments, seconds = call
+                index, method, arguments, seconds = call
                 signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE)
-                answer = self._run_call(place, method, arguments)
+                answer = self._run_call(index, method, arguments)
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 try:
                     pipe.send(answer)
@@ -236,11 +236,11 @@ class ValidatorProcess:
                     pipe.send((None, f"{type(error).__name__}: {error}", answer[2]))
                 call = pipe.recv()
 
-    def _run_call(self, place: int, method: str, arguments: tuple[Any, ...]) -> tuple[Any, str, Any]:
+    def _run_call(self, index: int, method: str, arguments: tuple[Any, ...]) -> tuple[Any, str, Any]:
         with CostMeter() as counted:
             try:
                 with limit_memory(self._memory_mb):
-                    result = getattr(self._validators[place], method)(*arguments)
+                    result = getattr(self._validators[index], method)(*arguments)
             except (Exception, SystemExit) as error:
                 return None, f"{type(error).__name__}: {error}", counted.spent
         return result, "", counted.spent

@@ -15,7 +15,7 @@ from worker.runners.tool_rules.shell_commands import find_commands, matchable_te
 from worker.runners.tool_rules.shell_words import ShellCommand
 from worker.runners.tool_rules.touched_paths import (
     WORKING_FOLDERS,
-    find_folders,
+    find_working_folders,
     match_folder,
     paths_of_command,
     paths_of_tool,
@@ -79,7 +79,7 @@ class _RuledCall:
 
     @functools.cached_property
     def folders(self) -> list[str | None]:
-        return find_folders(self.commands, self.folder)
+        return find_working_folders(self.commands, self.folder)
 
     def paths(self, command: ShellCommand | None, *, named: bool) -> Iterator[str | None]:
         """Yield the paths that the call, or one of its commands, reads or writes. None means any path."""

@@ -156,7 +156,7 @@ class AgentRun:
 
     def _find_finished_run(self, runner: AdoptingRunner, order: Order) -> RunResult | None:
         asked = self._turn.interruption
-        if asked and not find_kind(asked).may_adopt(self._turn, asked):
+        if asked and not find_kind(asked).may_adopt_run(self._turn, asked):
             return None
         asked_in = asked.delivery if asked else 0  # the interruption already holds everything from before
         for number in range(order.delivery - 1, asked_in, -1):
@@ -249,7 +249,7 @@ class AgentRun:
         )
         try:
             for kind in list_kinds():
-                order = kind.equip_order(order, context)
+                order = kind.extend_order(order, context)
         except BaseException:
             self._at_end.close()
             raise

@@ -186,7 +186,7 @@ class Engine:
     async def leave_task(self, name: str, kwargs: Mapping[str, Any]) -> None:
         """Leave a turn to other workers, because no package installed here can carry out the task."""
         unknown = UnknownTask(ChainTask(name, int(kwargs["attempt"])))
-        await self._ledger.leave_turn(str(kwargs["turn_id"]), str(kwargs["session_id"]), unknown)
+        await self._ledger.refuse_unknown_task(str(kwargs["turn_id"]), str(kwargs["session_id"]), unknown)
 
     async def cancel_turn(self, turn_id: str, stored: Callable[[], object]) -> None:
         """Cancel the turn of a revoked Celery task, then call ``stored``. Retry until the store answers."""

@@ -234,7 +234,7 @@ class TurnService:
         try:
             claim = await self._request_claim(chain_task, turn_id, session_id, context)
         except (ResponseError, ValueError) as error:
-            await self.parts.ledger.put_aside(turn_id, error)
+            await self.parts.ledger.postpone_damaged_turn(turn_id, error)
             report.end_task("its record is damaged")
             return None
         if isinstance(claim, LeaseClaim):

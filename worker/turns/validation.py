@@ -23,7 +23,7 @@ from api_client.contract.turn import Turn
 from api_client.contract.usage import Usage
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.claim import ValidationHeldBack
-from api_client.turns.record.transition import Transition, is_freshly_ordered, to_policy_attempts
+from api_client.turns.record.transition import Transition, is_fresh_attempt, to_policy_attempts
 from api_client.turns.record.turn_policy import find_turn_policy
 from worker.enforcement.answer_validation import refused_file_issues
 from worker.enforcement.attempt import Attempt
@@ -166,8 +166,8 @@ def build_case(
         },
         policy=find_turn_policy(turn),
         file=answer_format.add_rule(file) if answer_format else file,
-        fresh=is_freshly_ordered(before),
-        feedback=before[-1].feedback if before and not is_freshly_ordered(before) else "",
+        fresh=is_fresh_attempt(before),
+        feedback=before[-1].feedback if before and not is_fresh_attempt(before) else "",
     )
 
 

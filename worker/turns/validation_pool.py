@@ -96,7 +96,7 @@ class ValidationCase:
         if sum(map(len, texts)) > MOST_CHARACTERS:
             return False
         try:
-            return all(validator.bounded_on(texts) for validator in _build_case_validators(self))
+            return all(validator.takes_bounded_time(texts) for validator in _build_case_validators(self))
         except ValidatorsUnavailable:
             return False
 

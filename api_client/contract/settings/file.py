@@ -63,7 +63,7 @@ class SettingsFile:
         return f"{self.name}:{self.places[key][0]}" if key in self.places else self.name
 
     def key_place(self, key: str, *, of_key: bool) -> str:
-        """Return file name, line and column of a value or, with ``of_key``, of its key: ``.helix/helix.toml:12:10``."""
+        """Return the position of a value or, with ``of_key``, of its key, such as ``.helix/helix.toml:12:10``."""
         line, own, behind = self.places.get(key, (0, 0, 0))
         return f"{self.name}:{line}:{own if of_key else behind}" if line else self.name
 
@@ -220,7 +220,7 @@ def _parse_value(value: Any, known: Field[Any]) -> Any:
 
 
 def _to_text(value: Any, known: Field[Any]) -> str:
-    """Convert a TOML value to the text used in the setting's environment variable. Raises ``ValueError``."""
+    """Convert a TOML value to the text used in the environment variable of the setting ``known``."""
     kind = str(known.type)
     if value == "" and kind == "str" and known.default:
         raise ValueError(f"must not be empty; without this line it is {known.default}")

@@ -40,11 +40,11 @@ class GuidanceSettings(Agents, ModelBlocks, Storage):
 
     @property
     def guidance(self) -> tuple[str, ...]:
-        """Return all paths that this model's block names."""
+        """Return the paths of all skills and instruction files that this model's block names."""
         return *self.skills, *self.instructions
 
     def find_problems(self) -> Iterator[str]:
-        """Yield a message for each named path that agents of any model may write."""
+        """Yield a message for each skill or instruction file that agents of any model may change."""
         yield from super().find_problems()
         models = {model: self.for_model(model) for model in self.model_settings}
         written = {(self.root / name).resolve() for each in (self, *models.values()) for name in each.writable}
@@ -56,7 +56,7 @@ class GuidanceSettings(Agents, ModelBlocks, Storage):
 
 
 def guidance_kinds(runner: str, root: Path) -> dict[str, Kind]:
-    """Return the parsers of the keys ``skills`` and ``instructions`` that a model of this runner may have."""
+    """Return parsers for ``skills`` and ``instructions`` in a model's block, if the runner supports these keys."""
     finders: dict[str, _Find] = {"skills": find_skills, "instructions": lambda *at: {at[1]: read_instruction_file(*at)}}
     return {key: partial(_read_names, finders[key], root.absolute()) for key in _TAKES.get(runner, tuple(finders))}
 
@@ -78,7 +78,7 @@ def _read_names(find: _Find, root: Path, value: Any) -> tuple[str, ...]:
 
 
 def locate_guidance(root: Path, name: str) -> Path:
-    """Return the path, without links, of a file or folder that a model's block names. Raises ``ValueError``."""
+    """Return the resolved path of a file or folder that a model's block names. Raises ``ValueError``."""
     if Path(name).is_absolute() or ".." in Path(name).parts or Path(name) == Path():
         raise ValueError(f"{name}: must be a path below HELIX_ROOT, such as team/skills")
     try:
@@ -93,7 +93,7 @@ def locate_guidance(root: Path, name: str) -> Path:
 
 
 def find_skills(root: Path, name: str) -> dict[str, Path]:
-    """Return the skills in a folder, which may be one: name -> path. Raises ``ValueError``, also for a link in it."""
+    """Return the path of each skill by name. The folder ``name`` is a skill itself or contains skills."""
     folder = locate_guidance(root, name)
     inside = [f"{name}/{each.parent.name}" for each in sorted(folder.glob(f"*/{SKILL_FILE}"))]
     if (folder / SKILL_FILE).is_file():

@@ -16,7 +16,7 @@ PERSON_RIGHTS = ("operator", "user")
 
 
 def parse_secure_address(value: str) -> str:
-    """Return an https address unchanged; http is accepted for this machine only. Raises ``ValueError``."""
+    """Check a web address, which must begin with https:// unless it points to this machine."""
     parts = urlsplit(parse_web_address(value))
     if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
         raise ValueError("must begin with https://; http:// serves this machine only")
@@ -36,7 +36,7 @@ def parse_group_rights(value: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class OidcSettings(RelaySettings):
-    """Settings of signing in to the pages with an OpenID Connect provider (docs/sign-in.md)."""
+    """Settings for sign-in to the web pages with an OpenID Connect provider (docs/sign-in.md)."""
 
     oidc_issuer: str = declare_setting(
         "", parse_secure_address, "The provider whose people may sign in to the pages, as its tokens spell it."
@@ -59,7 +59,7 @@ class OidcSettings(RelaySettings):
     )
 
     def find_problems(self) -> Iterator[str]:
-        """Yield a message for each setting that sign-in with a provider lacks, or that has no effect without one."""
+        """Yield a message for each setting that is missing for sign-in, or that has no effect without a provider."""
         yield from super().find_problems()
         if self.oidc_issuer:
             needed = {

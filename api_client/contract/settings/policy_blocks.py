@@ -25,7 +25,7 @@ def block_kinds(folder: Path) -> Mapping[str, Mapping[str, Kind]]:
 
 
 def key_kinds(folder: Path) -> dict[str, Kind]:
-    """Return the parsers for keys whose values are written differently in the file than in the environment."""
+    """Return parsers for keys whose values are written differently in the file and in the environment."""
     return {"policy": partial(_read_policy, folder=folder), "prompt_template": partial(_read_template, folder=folder)}
 
 

@@ -17,7 +17,7 @@ FLAG = "HELIX_USE_LLM_FLOW"
 
 
 def find_flag_problems(environ: Mapping[str, str]) -> list[str]:
-    """Return a message if the environment turns the feature flag off, which is no longer possible."""
+    """Return an error message if the environment turns off HELIX_USE_LLM_FLOW, which must stay on."""
     if environ.get(FLAG, "true").lower() in {"true", "1", ""}:
         return []
     return [f"{FLAG}: only true; the flow before ADR-034 is not here. HELIX_FLOW_VERSION compares flows"]
@@ -91,7 +91,7 @@ class PolicySettings(ModelBlocks):
         return tuple(dict.fromkeys(filter(None, named)))
 
     def find_problems(self) -> Iterator[str]:
-        """Yield a message for settings of unknown flow versions, and for a missing plug-in of the flow guard."""
+        """Yield a message for each setting of an unknown flow version, and if the plug-in ``flow-guard`` is missing."""
         yield from super().find_problems()
         versions = ", ".join(self.flow_version)
         for flow in self.flow_settings:

@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@")
 
 
 def list_secrets(settings: Settings) -> list[str]:
-    """Return all secret values in the settings, longest first. Of an address, only the password is secret."""
+    """Return all secret values in the settings, longest first. Of an address, it contains only the password."""
     found: set[str] = set()
     secret = [field.name for field in fields(settings) if field.metadata["masked"]]
     values = [getattr(settings, name) for name in secret]
@@ -47,7 +47,7 @@ def _split_secret(text: str) -> Iterator[str]:
 
 
 def make_redactor(settings: Settings) -> Callable[[str], str]:
-    """Return a function that replaces every secret in a text by a mask."""
+    """Return a function that masks the secrets in a text."""
     known = list_secrets(settings)
     values = re.compile("|".join(map(re.escape, known))) if known else None
 

@@ -96,7 +96,7 @@ class RelaySettings(SettingsGroup):
     max_message_chars: int = declare_constant(2**20, "Characters one message may have.")
 
     def find_problems(self) -> Iterator[str]:
-        """Yield a message for API keys that are listed both for a single caller and for several users."""
+        """Yield a message if an API key is listed both for a single caller and for several users."""
         yield from super().find_problems()
         if set(self.api_keys) & set(self.forwarding_keys):
             yield "HELIX_FORWARDING_KEYS: a key is in HELIX_API_KEYS too; leave it in one of them"

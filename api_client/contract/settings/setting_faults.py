@@ -1,4 +1,4 @@
-"""Finds settings that have a valid form but cannot work, by the modules of ``api_client.setting_checks``."""
+"""Finds well-formed settings that cannot work, with the modules of ``api_client.setting_checks``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api_client.contract.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class SettingFault:
-    """A setting with a valid form that cannot work, for example because a name does not exist."""
+    """A well-formed setting that cannot work, for example because it names a file that does not exist."""
 
     check: str
     message: str
@@ -24,7 +24,7 @@ def find_setting_faults(settings: Settings) -> Iterator[SettingFault]:
         yield from find_faults(settings)
 
 
-def require_fitting(settings: Settings) -> None:
-    """Raise ``SettingsError`` if any setting cannot work although its form is valid (``SettingFault``)."""
+def reject_faulty_settings(settings: Settings) -> None:
+    """Raise ``SettingsError`` if a well-formed setting cannot work (``SettingFault``)."""
     if found := [fault.message for fault in find_setting_faults(settings)]:
         raise SettingsError(found)

@@ -29,7 +29,7 @@ class ToolSettings(SettingsGroup):
     tools_settings: dict[str, dict[str, Any]] = declare_file_value(dict)
 
     def find_problems(self) -> Iterator[str]:
-        """Yield a message for each server without exactly one address, and for a missing plug-in."""
+        """Yield a message for each invalid server block, and for a missing plug-in."""
         yield from super().find_problems()
         for name, block in self.tools_settings.items():
             if not _NAME.fullmatch(name) or "__" in name or name.endswith("_"):
@@ -43,7 +43,7 @@ class ToolSettings(SettingsGroup):
 
 
 def server_kinds() -> dict[str, Kind]:
-    """Return the parsers of the keys in a block ``[tools.NAME]``."""
+    """Return a parser for each key of a server block ``[tools.NAME]``."""
     texts = list_kind(_read_text, "texts")
     return {
         "url": lambda value: parse_web_address(_read_text(value)),
@@ -78,7 +78,7 @@ def _read_environment(value: Any) -> dict[str, str]:
 
 
 def _read_arguments(value: Any) -> dict[str, Any]:
-    """Parse the conditions of a rule by argument path: patterns for texts and limits for numbers."""
+    """Parse a rule's conditions for arguments: patterns for texts and limits for numbers."""
     if not isinstance(value, Mapping):
         raise ValueError('must look like { path = "reports/*", amount = { max = 100 } }')
     for path, wanted in value.items():

@@ -23,7 +23,7 @@ _AT_REST = {TurnState.QUEUED.value, TurnState.RAN.value}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncedTurn:
-    """A turn whose task was announced to workers but not yet claimed by one.
+    """A turn whose task was announced to workers, but has not been claimed by a worker yet.
 
     ``score`` is the due time as it was read, ``at`` the time of the announcement, and ``deadline_at`` is 0 without a
     deadline.

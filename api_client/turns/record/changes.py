@@ -162,7 +162,7 @@ class TurnCommands:
         return self._build_command("use_up", *_claim_ids(claim), read, {"token": claim.token, "run": run})
 
     def append_events(self, claim: LeaseClaim, events: list[Body]) -> Exchange[None]:
-        """Append events to a turn's log, in order and exactly once, repeating earlier commands that the store lost.
+        """Append events to a turn's log, in order and exactly once. Earlier commands that the store lost are repeated.
 
         Two tasks must not use the same claim. Raises ``LeaseLost``.
         """
@@ -299,13 +299,13 @@ class TurnCommands:
         """
         return self._build_command("enqueue", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
 
-    def release_turns(self, behind: str = "", ended: Sequence[str] = ()) -> Command[ReleaseReply]:
-        """Build the command that frees the slots ``ended`` and starts queued turns while slots are free.
+    def release_turns(self, after_slot: str = "", ended_slots: Sequence[str] = ()) -> Command[ReleaseReply]:
+        """Build the command that frees the slots of ended turns and starts queued turns while slots are free.
 
-        The result lists occupied slots behind the slot ``behind``.
+        The result lists the occupied slots after ``after_slot``.
         """
         keys = release_keys(Keys(self._settings.namespace), self._queue)
-        return Command(ReleaseReply.parse_reply, (behind, *ended), "release", keys)
+        return Command(ReleaseReply.parse_reply, (after_slot, *ended_slots), "release", keys)
 
     def fold_counters(self) -> Exchange[bool]:
         """Add the oldest pending counters to the stored totals. Return True if more may be pending."""

@@ -121,7 +121,7 @@ def encode_transition(
     facts, ahead = dict[str, str](), dict[str, str]()
 
     def find_place(name: str, text: str) -> str:
-        """Return the name of the fact that holds a text, so that each long text is stored only once."""
+        """Return the name of the fact that stores a text. Equal texts share one fact."""
         if text not in places:
             places[text] = name
             if token and _count_bytes(text) > AHEAD_BYTES:

@@ -67,7 +67,7 @@ class GracePeriod:
         self._script = store.register_script(_GRACE_PERIOD_LUA.read_text())
 
     async def register_look(self) -> ClockReading:
-        """Record that this reaper is looking now. Return the store's time and the time without a gap.
+        """Record that this reaper looks for expired leases now. Return the store's time and the time without a gap.
 
         Raises ``RedisError``.
         """

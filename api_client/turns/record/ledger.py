@@ -200,13 +200,13 @@ class Ledger:
         return [turn_id.decode() for turn_id in found]
 
     async def recall_turns(self) -> None:
-        """Make every unfinished turn due now, which is necessary after the store's clock was set back."""
+        """Make every unfinished turn due now. This is necessary after the store's clock was set back."""
         if ids := await self._connection.send_command("ZRANGE", self._keys.due, 0, -1):
             now = int(await self.server_time() * 1000)
             words = [word for turn_id in ids for word in (now, turn_id)]
             await self._connection.send_command("ZADD", self._keys.due, "XX", "LT", *words)
 
-    async def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
+    async def postpone_damaged_turn(self, turn_id: str, error: ResponseError | ValueError) -> None:
         """Postpone a turn with a damaged record, so that it does not block other turns.
 
         Raises ``ResponseError`` if the store refuses all writes, so that the turn is not at fault.
@@ -216,8 +216,8 @@ class Ledger:
         log.error("turn.damaged", turn_id=turn_id, error=str(error)[:200])
         await self.postpone_turn(turn_id, _DAMAGED_SECONDS)
 
-    async def leave_turn(self, turn_id: str, session_id: str, unknown: UnknownTask) -> bool:
-        """Record that this worker does not know a turn's task. Return True if another worker is asked to do it."""
+    async def refuse_unknown_task(self, turn_id: str, session_id: str, unknown: UnknownTask) -> bool:
+        """Record that this worker does not know a turn's task. Return True if another worker may know the task."""
         log.error("turn.not_here", turn_id=turn_id, chain_task=str(unknown.chain_task), error=str(unknown))
         await self.claim_turn(turn_id, session_id, unknown.chain_task, lack=str(unknown))
         turn = await self.read_turn(turn_id)

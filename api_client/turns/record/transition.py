@@ -118,15 +118,15 @@ def to_policy_attempts(records: Sequence[AttemptRecord]) -> list[Attempt]:
             answer=record.answer,
             complete=record.completion.get("verdict") == Verdict.COMPLETE,
             issues=record.issues,
-            fresh=is_freshly_ordered(records[:at]),
+            fresh=is_fresh_attempt(records[:at]),
         )
         for at, record in enumerate(records)
     ]
 
 
-def is_freshly_ordered(before: Sequence[AttemptRecord]) -> bool:
-    """Return True if the next attempt was ordered by a person or for another model, not by automatic feedback."""
-    return bool(before) and before[-1].decision == HANDED_ON
+def is_fresh_attempt(earlier: Sequence[AttemptRecord]) -> bool:
+    """Return True if the attempt after the ``earlier`` ones was requested by a person or goes to another model."""
+    return bool(earlier) and earlier[-1].decision == HANDED_ON
 
 
 def retry_event(

@@ -27,7 +27,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.package_parts import collect_parts
 from api_client.contract.settings import Settings
-from api_client.contract.settings.setting_faults import require_fitting
+from api_client.contract.settings.setting_faults import reject_faulty_settings
 from api_client.contract.settings.store_addresses import is_loopback
 from api_client.oidc.provider import OidcProvider
 from api_client.watcher import TroubleWatcher
@@ -208,7 +208,7 @@ def serve_relay(settings: Settings, host: str, port: int, pack_bundle: BundleBui
     Raises ``SettingsError`` as ``create_app``, or if others can reach the address without a key; ``SystemExit`` if the
     address is taken.
     """
-    require_fitting(settings)
+    reject_faulty_settings(settings)
     app = create_app(settings, pack=pack_bundle)
     if not requires_key(app.state.relay) and not is_loopback(host):
         problem = "set HELIX_API_KEYS, or make a key with `turns keys create NAME`, to listen beyond this machine"

@@ -81,9 +81,9 @@ async def complete_chat(request: Request, relay: CurrentRelay, caller: CurrentCa
 
 
 async def read_request(
-    request: Request, relay: Relay, caller: Caller, route: str = "chat", read: RequestReader = read_chat_request
+    request: Request, relay: Relay, caller: Caller, route: str = "chat", parse: RequestReader = read_chat_request
 ) -> ChatRequest:
-    """Parse a chat request from an HTTP request. ``route`` is the route's name in policies.
+    """Read the body of an HTTP request with ``parse``, and return the chat request for the policy of this ``route``.
 
     Raises ``ApiError``: 4xx with the invalid fields.
     """
@@ -94,7 +94,7 @@ async def read_request(
     def read_body(body: dict[str, Any]) -> ChatRequest:
         nonlocal seen
         note_locale(request, body)
-        ask = read(body, headers, settings, caller.owner, policy)
+        ask = parse(body, headers, settings, caller.owner, policy)
         if ask.from_open_webui and headers.get("user-agent") != CHECK_USER_AGENT and route != "responses":
             tools = body.get("tools")
             seen = SeenRequest(

@@ -38,14 +38,14 @@ class DecisionBody(Body):
 
 @router.get("/v1/inbox", response_model=None)
 async def list_inbox(relay: CurrentRelay, owner: VisibleOwner) -> Response:
-    """List the turns that await a decision, longest waiting first."""
+    """List the turns that wait for a decision, longest waiting first."""
     turns = await relay.client.inbox.list_suspended(owner=owner)
     return JSONResponse({"object": "list", "data": [turn_object(turn) for turn in turns]})
 
 
 @router.get("/v1/inbox/{turn_id}", response_model=None)
 async def show_inbox_turn(turn_id: NamedTurnId, relay: CurrentRelay, owner: VisibleOwner) -> Response:
-    """Return a suspended turn, with the answer that an approval would accept and that answer's problems."""
+    """Return a suspended turn, with the answer that a person can approve and the problems of this answer."""
     turn = await relay.client.reader.read_turn(turn_id, owner=owner)
     attempts = await relay.client.reader.read_attempts(turn_id, owner=owner)
     return JSONResponse({**turn_object(turn), **build_proposal(turn, attempts)})

@@ -31,7 +31,7 @@ class NotificationsBody(Body):
 
 @router.post(GIVEN_UP.api + "/resend", response_model=None, openapi_extra=openapi_operation(NotificationsBody))
 async def resend_notifications(request: Request, relay: CurrentRelay, caller: CurrentCaller) -> Response:
-    """Queue undeliverable notifications again, with the same ids, for up to one more day: either all or none."""
+    """Queue all given undeliverable notifications again, or none of them if one cannot be queued."""
     named = await _read_selection(request, relay, caller)
     return JSONResponse({"resent": await relay.client.notifications.send_again(named, by=name_caller(caller.owner))})
 

@@ -53,9 +53,9 @@ async def _answer_rows(resource: Resource[Any], relay: Relay, caller: Caller, mo
     return JSONResponse({"object": "list", "data": [{**kind, **each.to_dict()} for each in seen], **facts})
 
 
-def add_resource(to: APIRouter, resource: Resource[Any]) -> None:
-    """Add a ``GET`` route that lists the resource to the router ``to``."""
-    to.add_api_route(
+def add_resource(to_router: APIRouter, resource: Resource[Any]) -> None:
+    """Add a ``GET`` route that lists the resource to a router."""
+    to_router.add_api_route(
         resource.api,
         _make_list_route(resource),
         name=resource.called,

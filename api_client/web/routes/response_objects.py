@@ -34,7 +34,7 @@ def response_status(turn: Turn) -> str:
 
 
 def read_refusal(turn: Turn) -> str:
-    """Return the model's refusal to answer in the demanded JSON format, or an empty string.
+    """Return the model's refusal to answer in the requested JSON format, or an empty string.
 
     OpenAI's clients expect such a refusal as content; a refusal of a text is the turn's failure.
     """
@@ -88,7 +88,7 @@ def response_object(turn: Turn, spent: TurnUsage | None = None) -> Payload:
 
 
 class ResponseEvents:
-    """Converts a turn's events, from the first on, to the events of OpenAI's Responses API."""
+    """Converts all events of a turn, in order, to the events of OpenAI's Responses API."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = replace(
@@ -133,7 +133,7 @@ class ResponseEvents:
         return opening + self._number_payloads(self._render_ending())
 
     def render_error(self, error: ApiError) -> Payload:
-        """Return the event that tells a reader that the stream broke off.
+        """Return the event that tells a client that the stream broke off.
 
         The payload repeats the last event's number, so that a reader can resume after that event.
         """

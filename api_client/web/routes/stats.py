@@ -21,7 +21,7 @@ router = APIRouter(dependencies=[RequireMetricsRight])
 async def show_stats(
     request: Request, relay: CurrentRelay, since: str = "24h", by: str = "", against: str = ""
 ) -> Response:
-    """Return the figures since a time, optionally split ``by`` a dimension, and compared with an earlier period."""
+    """Return the figures since a time, optionally split ``by`` a dimension and compared with an earlier period."""
     if by not in {"", *BREAKDOWNS}:
         raise bad_request(f"by: must be one of {', '.join(BREAKDOWNS)}; got {display_value(by)}", param="by")
     seconds = _read_span("since", since)

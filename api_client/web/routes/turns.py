@@ -106,23 +106,24 @@ async def stream_turn_events(
         message = f"Last-Event-ID: must be the id of an event of this stream; got {display_value(given)}"
         raise bad_request(message, param="Last-Event-ID", code="invalid_event_id") from None
     turn = await relay.client.reader.read_turn(turn_id, owner=owner)
-    stranger = after > 0 and (epoch != turn.epoch or after > turn.seq)
-    if stranger:
+    needs_reset = after > 0 and (epoch != turn.epoch or after > turn.seq)
+    if needs_reset:
         after = 0
     if turn.has_ended_with(after, at_ms):
         return Response(status_code=204)
-    frames = stream_turn(relay, turn, owner, after, at_ms, stranger=stranger)
+    frames = stream_turn(relay, turn, owner, after, at_ms, needs_reset=needs_reset)
     return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
 
 
 async def stream_turn(
-    relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, stranger: bool
+    relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, needs_reset: bool
 ) -> AsyncIterator[bytes]:
-    """Yield a turn's events as server-sent events, from the one that follows number ``after`` of the time ``at_ms``.
+    """Yield the turn's events after number ``after`` as server-sent events until the turn has finished.
 
-    A ``stranger``, a reader that knows another history of the turn, is first told to discard its events.
+    ``at_ms`` is the time of event ``after``. ``needs_reset``: the reader knows another history of the turn, and must
+    first discard its events.
     """
-    yield _make_frame(reset_event("the id is not of this log")) if stranger else PING
+    yield _make_frame(reset_event("the id is not of this log")) if needs_reset else PING
     try:
         with relay.readers.track_reader(turn.turn_id):
             found = follow_turn(relay, turn.turn_id, owner, after=after, epoch=turn.epoch, at_ms=at_ms)

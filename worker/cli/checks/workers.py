@@ -101,7 +101,7 @@ def report_alerts(installation: InstallationState) -> Iterator[Finding]:
             longest = f"the longest for {max(0.0, installation.at - each.since):.0f} s"
             words = f"{count_noun(each.count, 'turn')}, {longest}: {words}"
             state: State = "ok" if each.wait.severity == "ok" else "warning"
-            yield Finding(f"waits {reason}", state, words, "" if state == "ok" else each.wait.fix)
+            yield Finding(f"waits {reason}", state, words, "" if state == "ok" else each.wait.advice)
 
 
 def check_presence(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:

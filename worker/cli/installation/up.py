@@ -19,7 +19,7 @@ import click
 from api_client.api_keys import make_token
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import RUN_FILE, Settings, load_settings, mask_password, shared_environment
-from api_client.contract.settings.setting_faults import require_fitting
+from api_client.contract.settings.setting_faults import reject_faulty_settings
 from api_client.contract.validator_names import offered_validators
 from api_client.policies.policy_files import PolicyFiles
 from api_client.private_file import write_private
@@ -134,7 +134,7 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
 
 def require_models(settings: Settings) -> None:
     """Raise ``SettingsError`` if a configured model can never work. The error lists each such model."""
-    require_fitting(settings)
+    reject_faulty_settings(settings)
     found = list_model_problems(settings) + missing_programs(settings)
     active = [name for model in settings.models for name in settings.for_model(model).validators]
     if (finding := check_active_validators(tuple(dict.fromkeys(active)), offered_validators())).state == "wrong":

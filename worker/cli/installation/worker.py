@@ -12,7 +12,7 @@ import click
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load_settings, require_store
-from api_client.contract.settings.setting_faults import require_fitting
+from api_client.contract.settings.setting_faults import reject_faulty_settings
 from worker.cli.installation.start_checks import await_store, blame_store, run_in_fork
 from worker.cli.output import count_noun
 from worker.processes import own_programs, process_tuning
@@ -41,7 +41,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     from worker.processes.restore_mark import require_complete_restore
 
     require_complete_restore(settings.root)
-    require_fitting(settings)
+    reject_faulty_settings(settings)
     if missing := missing_programs(settings):
         raise SettingsError(missing)
     state = own_programs.ensure_state_dir(settings)

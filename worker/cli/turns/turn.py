@@ -168,8 +168,8 @@ def show(turn_id: str, as_json: bool) -> None:
     if turn.state is TurnState.SUSPENDED:
         until = f"{format_time(turn.decide_by)}, then {turn.interruption.silence if turn.interruption else ''}"
         rows += [("until", until), ("what to do", f"{SHOW_COMMAND} {turn.turn_id}")]
-    elif wait and wait.fix:
-        rows.append(("fix", wait.fix))
+    elif wait and wait.advice:
+        rows.append(("fix", wait.advice))
     rows += [("error", text) for text in format_error(turn.error)]
     if turn.error and turn.error.code:
         rows.append(("what to do", f"turns explain {fit_line(turn.error.code)}"))

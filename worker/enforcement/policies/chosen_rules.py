@@ -105,16 +105,16 @@ class _ConditionalValidator(ResponseValidator):
     def mends_files(self) -> bool:  # type: ignore[override]
         return self._inner.mends_files
 
-    def bounded_on(self, texts: Iterable[str]) -> bool:
-        return self._inner.bounded_on(texts)
+    def takes_bounded_time(self, texts: Iterable[str]) -> bool:
+        return self._inner.takes_bounded_time(texts)
 
     @property
     def bounded(self) -> bool:  # type: ignore[override]
         return self._inner.bounded
 
     @property
-    def reaches_out(self) -> bool:
-        return bool(getattr(self._inner, "reaches_out", False))
+    def needs_services(self) -> bool:
+        return bool(getattr(self._inner, "needs_services", False))
 
     @property
     def patience(self) -> float:  # type: ignore[override]

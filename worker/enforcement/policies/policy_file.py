@@ -166,6 +166,6 @@ def _standalone_rules() -> tuple[str, ...]:
 
 def _is_bare(rule: str) -> bool:
     try:
-        return not RULES[rule]().reaches_out
+        return not RULES[rule]().needs_services
     except ValueError:
         return False

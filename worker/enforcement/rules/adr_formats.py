@@ -59,7 +59,7 @@ class AdrPart:
 
 
 def find_adr_parts(document: Document, preset: str) -> dict[str, list[AdrPart]]:
-    """Return where an ADR has each of its parts (status, context, ...): by name, its headings, labels or header keys.
+    """Find the parts of an ADR (status, context, ...) in a document, and return their positions by name.
 
     ``preset`` is a key of ``PRESETS``.
     """
@@ -81,7 +81,7 @@ def is_adr(document: Document) -> bool:
     return DECISION in found and not found.keys().isdisjoint((STATUS, CONTEXT))
 
 
-def requested_title(preset: str, name: str, document: Document) -> str:
+def choose_part_title(preset: str, name: str, document: Document) -> str:
     """Return the title under which to request a missing part, in the language of the document's other titles."""
     forms = [list_title_forms(heading.title) for heading in document.out.headings]
     known = {

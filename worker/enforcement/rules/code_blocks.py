@@ -55,17 +55,17 @@ class CodeBlocksRule(Rule):
 
     @property
     def bounded(self) -> bool:  # type: ignore[override]
-        """Return False if shell code is checked, because an external program parses shell code."""
+        """Return False if the rule checks shell code, which it parses with an external program."""
         return SHELL not in self.languages
 
-    def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Return False if parsing these texts may take long, as for shell code."""
+    def takes_bounded_time(self, texts: Iterable[str]) -> bool:
+        """Return False if parsing these texts may take long, for example if they contain shell code."""
         slow = "python" in self.languages and any(len(text) > LONG and _F_STRING.search(text) for text in texts)
         return self.bounded and not slow
 
     @property
-    def reaches_out(self) -> bool:  # type: ignore[override]
-        """Return True if shell code is checked, because that needs an external program."""
+    def needs_services(self) -> bool:  # type: ignore[override]
+        """Return True if the rule checks shell code, because it runs an external program to parse shell code."""
         return SHELL in self.languages
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:

@@ -73,7 +73,7 @@ class LlmJudgeRule(Rule):
     """Asks a model to judge the answer by criteria in plain language, and charges the cost to the turn."""
 
     kind: ClassVar[str] = "llm_judge"
-    reaches_out: ClassVar[bool] = True
+    needs_services: ClassVar[bool] = True
 
     model: str = option("", "A model of the settings (HELIX_MODELS), best a small one.")
     criteria: str = option("", "What an answer must meet, in plain words.")

@@ -32,7 +32,7 @@ class CommandRule(Rule):
     """Runs a program in the sandbox to check the answer, which the program gets as a file and on standard input."""
 
     kind: ClassVar[str] = "command"
-    reaches_out: ClassVar[bool] = True
+    needs_services: ClassVar[bool] = True
 
     command: tuple[str, ...] = option((), "Program and arguments, such as [vale, --output=line, answer.md]; no shell.")
     fence: str = option("", "Check each closed fenced block of this language instead of the whole answer.")

@@ -58,7 +58,7 @@ class Rule(ResponseValidator):
 
     kind: ClassVar[str] = ""
     #: True if the rule starts programs or asks models. A request may use it only if the policy file has it.
-    reaches_out: ClassVar[bool] = False
+    needs_services: ClassVar[bool] = False
     #: True if the rule implements ``collect``.
     collects: ClassVar[bool] = False
 

@@ -12,7 +12,7 @@ from worker.enforcement.documents.content import is_filled
 from worker.enforcement.documents.document import Document, parse_document
 from worker.enforcement.documents.part_names import section_part
 from worker.enforcement.documents.titles import plain_title, section_key
-from worker.enforcement.rules.adr_formats import OPTIONAL, PRESETS, AdrPart, find_adr_parts, requested_title
+from worker.enforcement.rules.adr_formats import OPTIONAL, PRESETS, AdrPart, choose_part_title, find_adr_parts
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
@@ -65,12 +65,12 @@ class StructureRule(Rule):
         return issues
 
     def _find_wanted(self, document: Document) -> Iterator[tuple[str, int, Sequence[AdrPart], bool]]:
-        """Yield the title, level and places of each wanted section, and whether the section is optional."""
+        """Yield for each wanted section its title, its level, its places, and True if it is optional."""
         if self.preset:
             parts = find_adr_parts(document, self.preset)
             for name in PRESETS[self.preset]:
                 yield (
-                    requested_title(self.preset, name, document),
+                    choose_part_title(self.preset, name, document),
                     0,
                     parts.get(name, []),
                     name in OPTIONAL[self.preset],

@@ -46,7 +46,7 @@ class FileExistenceValidator(ResponseValidator):
         self.helix_root = Path(helix_root)
         self.locale = locale
 
-    def bounded_on(self, texts: Iterable[str]) -> bool:
+    def takes_bounded_time(self, texts: Iterable[str]) -> bool:
         return not may_look_at_files(texts)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:

@@ -36,7 +36,7 @@ class ResponseValidator(ABC):
     #: Extra seconds for waiting on programs or models.
     patience: ClassVar[float] = 0.0
 
-    def bounded_on(self, texts: Iterable[str]) -> bool:
+    def takes_bounded_time(self, texts: Iterable[str]) -> bool:
         """Return True if validating these texts takes bounded time. The default is the attribute ``bounded``."""
         return self.bounded
 

@@ -42,7 +42,7 @@ async def gather_notifications(settings: Settings, store: Store, outbox: Notific
 
 async def _gather_turns(settings: Settings, outbox: NotificationOutbox, *, suspended: bool) -> None:
     notifications_of = _notify_suspended if suspended else _notify_finished
-    async for turn_id, record in outbox.new_turns(suspended=suspended):
+    async for turn_id, record in outbox.read_new_turns(suspended=suspended):
         try:
             found = list(notifications_of(settings, turn_id, record))
         except (ValueError, TypeError, AttributeError) as error:  # skip a damaged record

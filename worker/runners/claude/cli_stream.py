@@ -130,7 +130,7 @@ class ClaudeStream:
         self._torn = self._torn or not ends_with(self.text, clean_text(record.get("result")))
         self._add_usage(_get_mapping(record, "usage"))
         if record.get("deferred_tool_use"):
-            self._tool_calls.wait()
+            self._tool_calls.mark_unexecuted()
 
     def _handle_stream_event(self, event: Mapping[str, Any]) -> list[AgentEvent]:
         match event.get("type"):

@@ -26,7 +26,7 @@ def find_agent(runner: str) -> str:
 
 
 def find_uncontrolled(pattern: str, agent: str) -> tuple[str, bool]:
-    """Return why a rule for tools like ``pattern`` cannot control an agent, and True if it has no effect at all."""
+    """Return why a rule for tools like ``pattern`` cannot control an agent, and True if the rule has no effect."""
     asks, silent = AGENTS.get(agent, ([pattern], []))
     quiet = [name for name in silent if match_pattern(pattern, name) is Match.DOES]
     heard = any(match_pattern(pattern, name) is Match.DOES for tool in asks for name in tool_names(tool))

@@ -52,7 +52,7 @@ def _may_match(pattern: str, text: str) -> bool:
 
 
 def _skip_stars(pattern: str, at: set[int]) -> set[int]:
-    """Add the positions after stars to the given positions in a pattern, because a star may match nothing."""
+    """Add the positions after each star to the positions in a pattern, because a star may match nothing."""
     for place in sorted(at):
         while pattern.startswith("*", place):
             place += 1

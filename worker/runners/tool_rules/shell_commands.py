@@ -37,12 +37,12 @@ _STANDARD_INPUT = re.compile(r"/(?:dev|proc)/.*")
 _LINE = re.compile(r"[\s;&|<>$`(]")
 
 
-def find_commands(given: str | list[str]) -> list[ShellCommand]:
-    """Return all commands that a command line or an argument list runs, in order.
+def find_commands(command_line: str | list[str]) -> list[ShellCommand]:
+    """Return all commands that a command line, given as a text or as arguments, runs in order.
 
     ``ANYTHING`` means an unknown command.
     """
-    first = _parse_line(given) if isinstance(given, str) else [ShellCommand(tuple(given))]
+    first = _parse_line(command_line) if isinstance(command_line, str) else [ShellCommand(tuple(command_line))]
     found: list[ShellCommand] = []
     todo = [(each, 0) for each in reversed(first)]
     while todo:

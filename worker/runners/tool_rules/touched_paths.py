@@ -71,7 +71,7 @@ def paths_of_tool(tool: str, arguments: Mapping[str, Any], folder: str, *, named
             place = unquote(re.sub(r"^file://[^/]*", "", text)) if text.startswith("file:") else text
             inner = base if searches and name != "path" else folder
             for start in {inner} if named else {folder, inner}:
-                yield from _covered_path(_pattern_path(place) if searches else place, start)
+                yield from _absolute_path(_pattern_path(place) if searches else place, start)
 
 
 def _argument_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -98,7 +98,7 @@ def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> It
     if ANY in program or GLOB in program or program in PROGRAMS["blind"] or (not words and ANY in command.words):
         yield None
     recursive = any(_RECURSIVE.fullmatch(word) for word in words)
-    deep = program not in PROGRAMS["shallow"] or (program == "ls" and recursive)
+    mark_folders = program not in PROGRAMS["shallow"] or (program == "ls" and recursive)
     operands = [word for word in words if not word.startswith("-")]
     for start in folders:
         if start is None:
@@ -121,7 +121,7 @@ def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> It
             # A value may be attached to a short option, as in ``-ofile``.
             attached = [text[at:] for at in range(2, min(len(text), 6))] if re.match(r"-[A-Za-z]", text) else []
             for token in {text, *_TOKEN.findall(text), *attached}:
-                yield from _covered_path(token, start, deep=deep)
+                yield from _absolute_path(token, start, mark_folders=mark_folders)
 
 
 def _glob_files(text: str, folder: str) -> Iterator[str | None]:
@@ -134,8 +134,8 @@ def _glob_files(text: str, folder: str) -> Iterator[str | None]:
         yield from found if len(found) < _MOST_NAMES else [None]
 
 
-def find_folders(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:
-    """Return the possible working folders of the commands on one line; None stands for an unknown folder."""
+def find_working_folders(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:
+    """Return the folders in which the commands of a command line may run, as a list. None is an unknown folder."""
     found: list[str | None] = [folder]
     for command in commands:
         for at, word in enumerate(command.words):
@@ -158,9 +158,9 @@ def _join_path(folder: str, path: str) -> str:
     return str(Path(folder, path))
 
 
-def _covered_path(text: str, folder: str, *, deep: bool = True) -> Iterator[str]:
-    """Yield ``text`` as an absolute path. A final slash says that the path is a folder whose content is meant too."""
+def _absolute_path(text: str, folder: str, *, mark_folders: bool = True) -> Iterator[str]:
+    """Yield the absolute path of ``text``. With ``mark_folders``, the path of a folder ends with a slash."""
     if not text or len(text) > _MOST_CHARS or "\0" in text:
         return
     path = Path(folder, text)
-    yield f"{path}/" if deep and (GLOB in text or path.is_dir()) else str(path)
+    yield f"{path}/" if mark_folders and (GLOB in text or path.is_dir()) else str(path)

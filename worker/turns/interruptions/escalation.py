@@ -32,7 +32,7 @@ class PersonVerdict(InterruptionKind):
     name = VERDICT
 
     def rescue_turn(self, turn: Turn, transition: Transition, failure: FailedTurn) -> Transition | None:
-        """Return the transition that asks another model or else a person, or None if neither is left to ask."""
+        """Return the transition that asks another model or a person, or None if there is nobody left to ask."""
         escalation = Escalation.from_request(turn.request)
         if escalation is None:
             return None
@@ -68,18 +68,20 @@ class PersonVerdict(InterruptionKind):
         interruption: Interruption,
         decision: TurnDecision,
         attempt: int,
-        proposed: AttemptRecord | None,
+        shown_attempt: AttemptRecord | None,
     ) -> Transition:
         """Return the transition for a person's decision: accept an answer, run the agent again, or fail the turn."""
         kind = decision.kind
         if kind is DecisionKind.RETRY:
-            transition = _order_attempts(turn, attempt, decision.note, proposed)
+            transition = _grant_attempts(turn, attempt, decision.note, shown_attempt)
         elif kind is DecisionKind.EDIT and find_work(turn.request).answers_in_text:
             transition = _accept_answer(turn, attempt, decision.text)
-        elif kind is not DecisionKind.REJECT and proposed is not None:
-            transition = _accept_answer(turn, proposed.number, proposed.mended or proposed.answer or proposed.text)
+        elif kind is not DecisionKind.REJECT and shown_attempt is not None:
+            transition = _accept_answer(
+                turn, shown_attempt.number, shown_attempt.mended or shown_attempt.answer or shown_attempt.text
+            )
         else:
-            transition = _reject_answer(turn, decision, attempt, proposed)
+            transition = _reject_answer(turn, decision, attempt, shown_attempt)
         return replace(transition, fields=transition.fields | progress(interruption=None))
 
 
@@ -125,9 +127,9 @@ def _accept_answer(turn: Turn, attempt: int, text: str) -> Transition:
     )
 
 
-def _order_attempts(turn: Turn, attempt: int, note: str, proposed: AttemptRecord | None) -> Transition:
-    """Return the transition that grants new attempts with the person's note. If all fail, the person is asked again."""
-    issues = (proposed.remaining or proposed.issues) if proposed else ()
+def _grant_attempts(turn: Turn, attempt: int, note: str, shown_attempt: AttemptRecord | None) -> Transition:
+    """Return the transition that runs the agent again with the person's note, for as many attempts as at first."""
+    issues = (shown_attempt.remaining or shown_attempt.issues) if shown_attempt else ()
     hints = [format_issue(issue) for issue in issues]
     feedback = review_prompt(note, turn.request.locale, hints)
     allowed = attempt + turn.request.max_attempts
@@ -142,8 +144,8 @@ def _order_attempts(turn: Turn, attempt: int, note: str, proposed: AttemptRecord
     )
 
 
-def _reject_answer(turn: Turn, decision: TurnDecision, attempt: int, proposed: AttemptRecord | None) -> Transition:
-    issues = (proposed.remaining or proposed.issues) if proposed else ()
+def _reject_answer(turn: Turn, decision: TurnDecision, attempt: int, shown_attempt: AttemptRecord | None) -> Transition:
+    issues = (shown_attempt.remaining or shown_attempt.issues) if shown_attempt else ()
     lines = [format_issue(issue) for issue in issues]
     error = TurnError(
         code="undecided" if decision.timed_out else "rejected",

@@ -63,7 +63,7 @@ class InterruptionKind:
     name = ""
 
     def suspend_turn(self, turn: Turn, transition: Transition, interruption: Interruption) -> Transition:
-        """Return the transition that suspends the turn until a person answers, or reruns an answered turn."""
+        """Return the transition that suspends the turn until a person answers, or reruns it if an answer is known."""
         fields = (
             transition.fields
             | progress(interruption=interruption, answer_used="")
@@ -89,11 +89,11 @@ class InterruptionKind:
         interruption: Interruption,
         decision: TurnDecision,
         attempt: int,
-        proposed: AttemptRecord | None,
+        shown_attempt: AttemptRecord | None,
     ) -> Transition:
-        """Return the transition that reruns the agent for this attempt, now that a person has made the decision.
+        """Return the transition that reruns the agent for this attempt after a person's decision.
 
-        ``proposed`` is the attempt whose answer the person was shown.
+        ``shown_attempt`` is the attempt whose answer the person was shown.
         """
         said = replace(interruption, answer=decision.kind.value, note=decision.note, text=decision.text)
         goes_on = progress(interruption=said)
@@ -108,7 +108,7 @@ class InterruptionKind:
         decision_used: bool,
         answer_complete: bool,
     ) -> Transition:
-        """Return the transition that ends a resumed run, with the answered question removed.
+        """Return the transition that ends a resumed run and removes the answered question from the turn.
 
         A question stays if the run asks again or the same attempt continues. ``decision_used``: the run made use of
         the person's decision. Without an ``answer_complete`` from the agent, its session is dropped too.
@@ -122,12 +122,12 @@ class InterruptionKind:
         """Return a transition that asks a person instead of failing the turn, or None if the turn should fail."""
         return None
 
-    def may_adopt(self, turn: Turn, interruption: Interruption) -> bool:
+    def may_adopt_run(self, turn: Turn, interruption: Interruption) -> bool:
         """Return True if another worker may take over the finished run of a worker that died."""
         return True
 
-    def equip_order(self, order: Order, context: RunContext) -> Order:
-        """Return the order for an agent run (``Order``), with additions such as tool rules. By default, unchanged."""
+    def extend_order(self, order: Order, context: RunContext) -> Order:
+        """Return the ``order`` that describes an agent run, extended if necessary, for example by tool rules."""
         return order
 
 

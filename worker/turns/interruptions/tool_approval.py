@@ -62,12 +62,12 @@ class ToolApproval(InterruptionKind):
         interruption: Interruption,
         decision: TurnDecision,
         attempt: int,
-        proposed: AttemptRecord | None,
+        shown_attempt: AttemptRecord | None,
     ) -> Transition:
         """Return the transition that reruns the agent. Only a person's explicit approval allows the tool call."""
         yes = decision.kind is DecisionKind.APPROVE and not decision.timed_out
         kind = DecisionKind.APPROVE if yes else DecisionKind.REJECT
-        return super().resume_turn(turn, interruption, replace(decision, kind=kind), attempt, proposed)
+        return super().resume_turn(turn, interruption, replace(decision, kind=kind), attempt, shown_attempt)
 
     def end_run(
         self,
@@ -78,7 +78,7 @@ class ToolApproval(InterruptionKind):
         decision_used: bool,
         answer_complete: bool,
     ) -> Transition:
-        """Return the transition that ends a resumed run. An approved tool call that never ran is counted and noted."""
+        """Return the transition that ends a resumed run, with a note if the agent never made the approved tool call."""
         transition, anew = (
             super().end_run(
                 turn, transition, interruption, decision_used=decision_used, answer_complete=answer_complete
@@ -95,12 +95,12 @@ class ToolApproval(InterruptionKind):
         fields = transition.fields | count_interruption(turn, transition, TOOL_CALL, "unused")
         return replace(transition, fields=fields, events=[*transition.events, unused])
 
-    def may_adopt(self, turn: Turn, interruption: Interruption) -> bool:
-        """Return False if the run has not used its approval, because the approval server died with the worker."""
+    def may_adopt_run(self, turn: Turn, interruption: Interruption) -> bool:
+        """Return False if a person approved a tool call that the dead worker's run did not make."""
         return interruption.answer != _YES or bool(turn.answer_used)
 
-    def equip_order(self, order: Order, context: RunContext) -> Order:
-        """Return the order with the policy's tool rules and a socket through which the run learns a person's answer."""
+    def extend_order(self, order: Order, context: RunContext) -> Order:
+        """Return the ``order`` for an agent run, with the policy's tool rules and the socket of an approval server."""
         turn, locale = context.turn, context.turn.request.locale
         try:
             file = context.policy()

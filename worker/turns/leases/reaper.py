@@ -124,7 +124,7 @@ class Reaper:
             try:
                 await self._handle_turn(turn_id, await self._ledger.reap_turn(turn_id, may_take=may_take))
             except (ResponseError, ValueError) as error:
-                await self._ledger.put_aside(turn_id, error)
+                await self._ledger.postpone_damaged_turn(turn_id, error)
         return len(due) == _READ_AT_MOST or len(others) > _REAP_AT_MOST
 
     async def _release_turns(self) -> None:
@@ -148,7 +148,7 @@ class Reaper:
             try:
                 chain_task = ChainTask.parse(found.chain_task)
             except UnknownTask as error:
-                if await self._ledger.leave_turn(turn_id, found.session_id, error):
+                if await self._ledger.refuse_unknown_task(turn_id, found.session_id, error):
                     self._step_back()
                 return
             log.info("turn.announced", turn_id=turn_id, chain_task=found.chain_task)

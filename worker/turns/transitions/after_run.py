@@ -107,7 +107,7 @@ def after_run(
     strikes: int = 5,
     answer_used: str = "",
 ) -> Transition:
-    """Return the transition that follows from a finished agent run: validate, ask a person, retry or fail.
+    """Return the transition after a finished agent run: validate the answer, ask a person, retry or fail.
 
     ``sent`` is the agent's full input (``SentInput.to_dict``), ``evidence`` what rules collected, ``stop`` why the run
     was stopped, ``unsent`` its events not yet logged, ``strikes`` the most killed runs, ``answer_used`` the nonce of a
@@ -160,7 +160,9 @@ def _charge_run(turn: Turn, transition: Transition, result: RunResult, usage: Us
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
     if transition.run_ended:  # a finished run ends the count of hand-overs
         used |= progress(handed_over=0, avoid="")
-        transition = settle_question(turn, transition, answer_used, whole=completion.verdict is Verdict.COMPLETE)
+        transition = settle_question(
+            turn, transition, answer_used, answer_complete=completion.verdict is Verdict.COMPLETE
+        )
     counters = transition.counters | _run_counters(turn, transition, completion, usage)
     return replace(transition, fields=transition.fields | used, counters=counters)
 
@@ -369,7 +371,7 @@ def _handle_incomplete(ended: _FinishedRun, history: Sequence[AttemptRecord]) ->
 
 
 def end_refused_run(turn: Turn, chain_task: ChainTask, refusal: NotAdmitted, unsent: Sequence[Body]) -> Transition:
-    """Return the transition that ends a turn because a limit forbids another run of the agent."""
+    """Return the transition that ends a turn because a limit forbids another run. ``unsent`` events are added."""
     what = error_words(refusal.code, "de" if turn.request.locale == "de" else "en")
     message = f"{what[0]} ({refusal.kind or refusal})\n{what[1]}"
     error = TurnError(code=refusal.code, message=message, reason=str(refusal))

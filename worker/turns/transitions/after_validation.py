@@ -107,7 +107,7 @@ def _pending_failure(reason: str, attempt: Attempt) -> PendingFailure:
 
 
 def after_fallback(turn: Turn, chain_task: ChainTask, best: int, repaired: RepairResult) -> Transition:
-    """Return the transition after a repair: finish with the repaired answer, or fail the turn."""
+    """Return the transition after an automatic repair. It accepts the repaired answer or fails the turn."""
     left = demote_issues(repaired.issues, find_turn_policy(turn), final=True)
     facts = attempt_facts(changes=tuple(repaired.changes), mended=repaired.text)
     repair = TurnMended(

@@ -12,7 +12,7 @@ MOST_HAND_OVERS, _LONGEST_SECONDS = 8, 60.0
 
 
 def hand_over_delay(number: int) -> float:
-    """Return how many seconds to wait before an attempt is handed over for the ``number``-th time."""
+    """Return how many seconds to wait before an attempt is handed to another worker for the ``number``-th time."""
     return min(2.0 ** (number - 1), _LONGEST_SECONDS)
 
 

@@ -21,33 +21,33 @@ def suspend_turn(turn: Turn, transition: Transition, interruption: Interruption)
     return find_kind(interruption).suspend_turn(turn, transition, interruption)
 
 
-def resume_turn(turn: Turn, attempt: int, proposed: AttemptRecord | None) -> Transition:
+def resume_turn(turn: Turn, attempt: int, shown_attempt: AttemptRecord | None) -> Transition:
     """Return the transition that resumes a suspended turn according to the decision in its record.
 
-    ``proposed`` is the attempt whose answer the person was shown. Raises ``ValueError`` without an open question or a
-    decision.
+    ``shown_attempt`` is the attempt whose answer the person was shown. Raises ``ValueError`` without an open question
+    or a decision.
     """
     interruption, decision = turn.interruption, turn.decision
     if interruption is None or decision is None:
         raise ValueError(f"turn {turn.turn_id} has no question, or no decision on it")
-    transition = find_kind(interruption).resume_turn(turn, interruption, decision, attempt, proposed)
+    transition = find_kind(interruption).resume_turn(turn, interruption, decision, attempt, shown_attempt)
     if transition.outcome is not Outcome.FAILED or transition.answer.error is None:
         return transition
     return replace(transition, end_counters=count_gave_up(turn, transition.answer.error.issues))
 
 
-def settle_question(turn: Turn, transition: Transition, used: str, *, whole: bool) -> Transition:
-    """Return the transition after a run that a person's answer resumed, usually with the question removed.
+def settle_question(turn: Turn, transition: Transition, run_nonce: str, *, answer_complete: bool) -> Transition:
+    """Return the transition after a resumed run. It usually removes the question that a person has answered.
 
-    ``used`` is the run's nonce if the run used up the answer; ``whole`` says that the run's answer is complete.
+    ``run_nonce`` names the run if it used the person's answer, and is empty otherwise.
     """
     if turn.interruption is None:
         return transition
     if not asks_again(transition):
-        transition = replace(transition, fields=transition.fields | progress(answer_used=used or turn.answer_used))
-    is_used = bool(used or turn.answer_used)
+        transition = replace(transition, fields=transition.fields | progress(answer_used=run_nonce or turn.answer_used))
+    is_used = bool(run_nonce or turn.answer_used)
     return find_kind(turn.interruption).end_run(
-        turn, transition, turn.interruption, decision_used=is_used, answer_complete=whole
+        turn, transition, turn.interruption, decision_used=is_used, answer_complete=answer_complete
     )
 
 

@@ -10,7 +10,7 @@ from api_client.turns.record.transition import Transition
 
 @checked_frozen(slots=True)
 class ValidatedRun:
-    """A run and the verdict on its answer, stored together in one transition.
+    """A finished run and the verdict on its answer, stored together in one transition.
 
     ``verdict`` is the transition after validating the answer.
     """
@@ -20,7 +20,7 @@ class ValidatedRun:
 
     @classmethod
     def of(cls, run: Transition, verdict: Transition, validation_ms: int = 0) -> ValidatedRun:
-        """Combine the transition of a run with the transition of its verdict."""
+        """Combine the transition after a run with the transition after validating its answer."""
         counters = dict(run.counters)
         for name, by in verdict.counters.items():
             counters[name] = counters.get(name, 0) + by

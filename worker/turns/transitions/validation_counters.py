@@ -15,7 +15,7 @@ from worker.enforcement.validators.codes import CODES
 
 
 def count_validated(turn: Turn, decision: str) -> dict[str, int]:
-    """Return the metrics counters for an answer that was validated and led to this decision."""
+    """Return the metrics counters for a validated answer and the decision about it."""
     model = model_label(turn)
     validated = {counter_field("attempt.judged", decision, model): 1}
     kind = find_work(turn.request)
