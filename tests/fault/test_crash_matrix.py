@@ -22,7 +22,7 @@ from api_client.contract.session_paths import delivery_name
 from api_client.contract.step_marker import strip_own_marker
 from api_client.contract.tasks import RUN, ChainTask
 from api_client.contract.turn import Outcome, Turn
-from api_client.store import Store
+from api_client.turns import fair_queue
 from api_client.turns.record.claim import LeaseClaim
 from tests.fault.conftest import judged
 from tests.fault.matrix import WHOLE, Caller, Runs, Stage, left_in_store, resume, stubbornly
@@ -172,7 +172,9 @@ class Case:
             return await self.caller.turn_id(), asking
         # For the reaper: nobody hears of the turn but a worker that is never heard of again.
         with monkeypatch.context() as patched:
-            patched.setattr(Store, "has_queues", False)
+            patched.setattr(self.client.store, "has_queues", False)
+            blank = {"message": "", "channel": "", "event": "", "since": 0}
+            patched.setattr(fair_queue, "build_enqueue_arguments", lambda *_: blank)
             patched.setattr(Announcer, "announce_task", lambda *_, **__: asyncio.sleep(0))
             turn_id = await self.client.submitter.submit(message(self.prompt, self.name))
         claim = Ledger(self.stage.settings, "nobody").claim_turn(turn_id, self.name, ChainTask(RUN, 1))
