@@ -1,1 +1,1 @@
-"""Notifications to outside systems: their outbox and its monitor."""
+"""Stores notifications to outside systems until they are sent, and reports how many are waiting."""

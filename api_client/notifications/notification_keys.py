@@ -1,4 +1,4 @@
-"""The Redis keys of notifications."""
+"""Names the Redis keys of notifications."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from api_client.contract.keys import KeyNames, named_key, named_keys
 
 
 class NotificationKeys(KeyNames):
-    """Names the Redis keys of an installation's notifications."""
+    """Names the Redis keys under which an installation's notifications are stored."""
 
     #: Hash: notifications that wait to be sent or were given up, by id.
     notifications = named_key("notifications")
@@ -22,5 +22,8 @@ class NotificationKeys(KeyNames):
     watched = named_keys("notifications:watched:")
 
     def searched_until(self, turn_list: str) -> str:
-        """Return the key of the time up to which a list of turns was searched for events to report."""
+        """Return the key that stores how far a list of turns was searched. ``turn_list`` is the key of that list.
+
+        The stored value is a time in milliseconds. Later turns may still need notifications.
+        """
         return self.key_named(f"notifications:looked:{turn_list.rpartition(':')[2]}")

@@ -1,4 +1,4 @@
-"""The monitor of the outbox, and the reporter that stores notifications about problems."""
+"""Monitors the outbox of notifications, and stores notifications about problems that other monitors find."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = ModuleLog(__name__)
 
 
 class NotificationMonitor(Monitor):
-    """Reports how many notifications are waiting to be sent and how many are undeliverable."""
+    """Reports how many notifications are waiting to be sent and how many could not be delivered."""
 
     name, part = "notifications", "notifications"
 
@@ -23,7 +23,7 @@ class NotificationMonitor(Monitor):
         self._outbox = outbox
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return metrics with the numbers of waiting and of undeliverable notifications."""
+        """Return the number of waiting notifications and the number of undeliverable ones as metrics."""
         counts = await self._outbox.counts()
         return [
             Gauge(
@@ -40,16 +40,16 @@ class NotificationMonitor(Monitor):
 
 
 class NotificationReporter(TroubleReporter):
-    """Stores a notification for each reported problem, if any worker sends notifications."""
+    """Stores a notification about each problem that a monitor finds, so that a worker sends the notification."""
 
     def __init__(self, store: Store, outbox: NotificationOutbox) -> None:
         self._store, self._outbox = store, outbox
         self._url = store.settings.public_url.rstrip("/")
 
     async def claim_search(self, name: str, seconds: float) -> bool:
-        """Return True if this process should search for problems now: no other does, and notifications are being sent.
+        """Return True if this process may run the monitor ``name`` now. No other process may for about ``seconds``.
 
-        ``name`` is the monitor's name, ``seconds`` the time until the next search.
+        The result is False if another process has just run the monitor, or if no worker sends notifications.
         """
         if not await self._outbox.is_sending():
             return False
@@ -57,7 +57,7 @@ class NotificationReporter(TroubleReporter):
         return bool(await self._store.await_reply(self._store.redis.set(key, "1", nx=True, px=int(seconds * 900))))
 
     async def report_trouble(self, trouble: Trouble) -> None:
-        """Store a notification about a problem, with the address of its web page if known."""
+        """Store a notification about a problem. With the public URL set, it contains a link to the problem's page."""
         data = {**trouble.data, **({"url": self._url + trouble.page} if self._url else {})}
         notification = Notification(kind=trouble.kind, subject=trouble.subject, at=trouble.at, data=data)
         if await self._outbox.put(notification):

@@ -1,7 +1,7 @@
-"""The outbox of notifications, which relays and workers fill and one worker empties (docs/webhooks.md).
+"""Stores notifications in an outbox, which relays and workers fill and one worker empties (docs/webhooks.md).
 
-An entry leaves the outbox when every target has accepted the notification. After a day without that, the notification
-is undeliverable: it is no longer sent, but kept. Every method may be repeated.
+A notification leaves the outbox when every target has accepted it. If that takes longer than a day, the notification is
+undeliverable: the outbox keeps it, but it is no longer sent. Every method may be repeated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class NotificationCounts:
 
 
 class NotificationOutbox:
-    """Stores notifications until they are sent. Methods raise ``StoreUnavailable``."""
+    """Stores notifications until they are sent. Methods raise ``StoreUnavailable`` if Redis does not answer."""
 
     def __init__(self, store: Store, orders: Orders) -> None:
         self._store = store
@@ -52,15 +52,15 @@ class NotificationOutbox:
         self._right = secrets.token_hex(8)
 
     async def put(self, notification: Notification) -> bool:
-        """Store a notification, to be sent at least once. Return False if it was stored before."""
+        """Store a notification, which is then sent at least once. Return False if it was already stored before."""
         args: list[str | int] = [notification.notification_id, notification.to_body(), int(REMEMBERED_SECONDS * 1000)]
         names = [self._keys.said, self._keys.notifications, self._keys.due]
         return bool(await self._store.await_reply(self._put(keys=names, args=args)))
 
     async def read_new_turns(self, *, suspended: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
-        """Yield id and record of turns that ended, or with ``suspended`` were suspended, since the previous call.
+        """Yield each newly ended turn's id and record. With ``suspended``, yield newly suspended turns instead.
 
-        Reading continues after these turns once the caller has taken them. The first call yields nothing.
+        Every call continues where the previous one stopped, in any process. The first call yields nothing.
         """
         ask, redis, keys = self._store.await_reply, self._store.redis, self._store.keys
         listed = keys.suspended if suspended else keys.finished
@@ -100,7 +100,7 @@ class NotificationOutbox:
         return bool(await self._store.await_reply(self._store.redis.exists(self._keys.sender)))
 
     async def counts(self) -> NotificationCounts:
-        """Return how many notifications are waiting to be sent and how many are undeliverable."""
+        """Return how many notifications are waiting to be sent and how many could not be delivered."""
         pipe = self._store.redis.pipeline(transaction=False)
         pipe.zcard(self._keys.due)
         pipe.zcard(self._keys.dead)
@@ -108,17 +108,17 @@ class NotificationOutbox:
         return NotificationCounts(waiting=waiting, given_up=given_up)
 
     async def waiting(self, most: int = -1) -> list[OutboxEntry]:
-        """Return up to ``most`` notifications that are waiting to be sent, the next one first; -1 returns all."""
+        """Return up to ``most`` notifications that are waiting to be sent, the next one first. -1 returns all."""
         return await self._read(self._store.redis.zrange(self._keys.due, 0, _last(most)))
 
     async def given_up(self, most: int = -1) -> list[OutboxEntry]:
-        """Return up to ``most`` undeliverable notifications, newest first; -1 returns all."""
+        """Return up to ``most`` notifications that could not be delivered, newest first. -1 returns all."""
         return await self._read(self._store.redis.zrevrange(self._keys.dead, 0, _last(most)))
 
     async def send_again(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Queue undeliverable notifications again, by default all of them, and return their ids.
+        """Queue undeliverable notifications again, by default all, and return their ids. ``by`` names the operator.
 
-        ``by`` names the operator in the audit log. Raises ``BadRequest`` for any other notification.
+        The operator's name is written to the audit log. Raises ``BadRequest`` if a notification is not undeliverable.
         """
         entries = await self._chosen(notification_ids)
         now = time.time()
@@ -133,9 +133,9 @@ class NotificationOutbox:
         return [entry.notification_id for entry in entries]
 
     async def drop(self, notification_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Delete undeliverable notifications, by default all of them, and return their ids.
+        """Delete undeliverable notifications, by default all, and return their ids. ``by`` names the operator.
 
-        ``by`` names the operator in the audit log.
+        The operator's name is written to the audit log. Raises ``BadRequest`` if a notification is not undeliverable.
         """
         entries = await self._chosen(notification_ids)
         pipe = self._store.redis.pipeline(transaction=True)
@@ -147,7 +147,7 @@ class NotificationOutbox:
         return [entry.notification_id for entry in entries]
 
     async def may_send(self) -> bool:
-        """Return True if this process has the right to send notifications, acquiring the right if it is free."""
+        """Acquire or renew the right to send notifications. Return False if another process has the right."""
         ask, key = self._store.await_reply, self._keys.sender
         return bool(
             await ask(self._store.redis.set(key, self._right, nx=True, px=_RIGHT_MS))
@@ -159,7 +159,7 @@ class NotificationOutbox:
         await self._store.await_reply(self._release(keys=[self._keys.sender], args=[self._right]))
 
     async def due(self, count: int) -> list[OutboxEntry]:
-        """Return up to ``count`` notifications that are due to be sent, oldest first."""
+        """Return up to ``count`` notifications that must be sent now, those that have been due longest first."""
         now, redis = int(time.time() * 1000), self._store.redis
         ids: Sequence[bytes] = await self._store.await_reply(
             redis.zrangebyscore(self._keys.due, "-inf", now, start=0, num=count)
@@ -179,9 +179,9 @@ class NotificationOutbox:
         await self._store.await_reply(pipe.execute())
 
     async def failed(self, entry: OutboxEntry, taken: Sequence[str], error: str) -> bool:
-        """Record a failed delivery and schedule the next one. Return True if there will be none.
+        """Record a failed delivery. Return True if it was the last one. ``taken`` names the targets that accepted it.
 
-        ``taken`` are the targets that accepted the notification.
+        Otherwise, the next delivery is scheduled, to the other targets.
         """
         entry = replace(entry, tries=entry.tries + 1, taken=(*entry.taken, *taken), error=error[:300])
         now = time.time()
@@ -197,7 +197,7 @@ class NotificationOutbox:
         return dead
 
     async def forget_old(self) -> None:
-        """Delete all but the newest 10,000 undeliverable notifications."""
+        """Delete all undeliverable notifications but the newest 10,000."""
         old = await self._store.await_reply(self._store.redis.zrange(self._keys.dead, 0, -_MOST_DEAD - 1))
         if old:
             pipe = self._store.redis.pipeline(transaction=True)

@@ -1,1 +1,1 @@
-"""Secrets for MCP servers: kept in the store, encrypted with keys from a file that only this user can read."""
+"""Keeps the secrets of MCP servers in Redis, encrypted with keys from a file that only this user can read."""

@@ -1,4 +1,4 @@
-"""Encrypts secrets with the Fernet keys of a file: the first line encrypts, every line decrypts."""
+"""Encrypts secrets with the Fernet keys in a file. The key in the first line encrypts; every key decrypts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MAX_BYTES = 65_536
 
 
 class UnreadableSecret(SettingsError):
-    """Raised when no key in the file decrypts a secret, or when the secret was stored for another name or owner."""
+    """Raised when no key in the file decrypts a secret, or when it was encrypted for another name, owner or server."""
 
 
 class SecretCipher:
-    """Encrypts JSON objects, each for one place in the store, and decrypts them only for the same place."""
+    """Encrypts and decrypts secrets. Each secret is bound to its name, owner and server."""
 
     def __init__(self, settings: Settings) -> None:
-        """Read the keys. Raises ``SettingsError`` if there are none."""
+        """Read the keys from the key file. Raises ``SettingsError`` if the file has none or cannot be read."""
         if importlib.util.find_spec("cryptography") is None:
             raise SettingsError(["secrets need the package cryptography; pip install 'helix-turns[mcp]'"])
         from cryptography.fernet import Fernet, MultiFernet
@@ -38,11 +38,14 @@ class SecretCipher:
             raise SettingsError([said]) from None
 
     def encrypt(self, place: str, value: Mapping[str, Any]) -> bytes:
-        """Encrypt a value for this place with the first key, and return the token."""
+        """Encrypt a secret with the first key. ``place`` tells whose secret it is: its name, owner and server."""
         return self._keys.encrypt(json.dumps({"place": place, "value": value}).encode())
 
     def decrypt(self, place: str, token: bytes) -> dict[str, Any]:
-        """Return a token's value. Raises ``UnreadableSecret`` if no key fits or the token is for another place."""
+        """Return a decrypted secret. ``place`` tells whose secret it is: its name, owner and server.
+
+        Raises ``UnreadableSecret`` if no key decrypts ``token``, or if it was encrypted for another place.
+        """
         from cryptography.fernet import InvalidToken
 
         try:
@@ -57,11 +60,14 @@ class SecretCipher:
         return dict(data["value"])
 
     def read_time(self, token: bytes) -> int:
-        """Return when a token was encrypted, in seconds since the epoch. One of the keys must decrypt the token."""
+        """Return when a secret was encrypted, in seconds since the epoch. ``token`` is the encrypted secret.
+
+        One of the keys must decrypt the token.
+        """
         return self._keys.extract_timestamp(token)
 
     def reencrypt(self, token: bytes) -> bytes:
-        """Decrypt a token and encrypt its value with the first key. The new token keeps the time of the old one."""
+        """Return a secret encrypted again with the first key. The time at which it was encrypted does not change."""
         return self._keys.rotate(token)
 
 

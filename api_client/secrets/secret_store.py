@@ -1,4 +1,4 @@
-"""Secrets in the store, by name and owner, each encrypted."""
+"""Stores encrypted secrets in Redis by name, owner and server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ return 1
 
 
 class SecretKeys(KeyNames):
-    """Names the Redis keys of secrets."""
+    """Names the Redis keys under which secrets are stored."""
 
     #: Hash: the secrets, encrypted, by ``SecretPlace.field``.
     secrets = named_key("secrets")
@@ -31,11 +31,11 @@ class SecretKeys(KeyNames):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretPlace:
-    """Identifies a secret in the store by its name, its owner and, for an OAuth token, its MCP server.
+    """Identifies a secret in the store by its name, its owner and, for an OAuth token, the token's MCP server.
 
     Attributes:
-        owner: id of the owner whose secret it is; empty for the installation's.
-        server: name of the server whose OAuth token it is; empty for what an operator set.
+        owner: id of the owner whose secret it is; empty for a secret of the installation.
+        server: name of the server whose OAuth token it is; empty for a secret that an operator set.
     """
 
     name: str
@@ -54,7 +54,10 @@ class SecretPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSecret:
-    """A secret in the store. If no key decrypts it, ``value`` is None and ``set_at`` is 0."""
+    """A secret in the store. If no key decrypts it, ``value`` is None and ``set_at`` is 0.
+
+    ``set_at`` is the time at which the secret was encrypted, in seconds since the epoch.
+    """
 
     place: SecretPlace
     value: dict[str, Any] | None = field(repr=False)
@@ -62,21 +65,27 @@ class StoredSecret:
 
 
 class SecretStore:
-    """Writes and reads secrets. Methods raise ``StoreUnavailable``, and ``SettingsError`` if there is no key."""
+    """Writes and reads encrypted secrets. Methods raise ``StoreUnavailable``, and ``SettingsError`` without a key."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._settings = store, store.settings
         self._key = SecretKeys(store.namespace).secrets
 
     async def write_secret(self, place: SecretPlace, value: Mapping[str, Any]) -> None:
-        """Store a secret, replacing an earlier one. Raises ``SettingsError`` for an invalid name."""
+        """Store a secret and replace an earlier one. ``place`` tells whose secret it is: its name, owner and server.
+
+        Raises ``SettingsError`` for an invalid name.
+        """
         if not _NAME.fullmatch(place.name):
             raise SettingsError([f"{place.name!r}: a name has 1 to 64 letters, digits, - and _"])
         token = (await self._load_cipher()).encrypt(place.field, value)
         await self._store.send_command("HSET", self._key, place.field, token)
 
     async def read_secret(self, *places: SecretPlace) -> StoredSecret | None:
-        """Return the secret at the first of the ``places`` that has one, or None if none has."""
+        """Return the first secret that is stored for one of ``places``, or None. A place is a name, owner and server.
+
+        Raises ``UnreadableSecret`` if no key decrypts the secret.
+        """
         found = await self._store.send_command("HMGET", self._key, *(place.field for place in places))
         for place, token in zip(places, found, strict=True):
             if token is not None:
@@ -87,20 +96,23 @@ class SecretStore:
         return None
 
     async def delete_secret(self, name: str, owner: str = "") -> bool:
-        """Delete a secret and the OAuth tokens obtained with it. Return False if there was none. Needs no key."""
+        """Delete an owner's secret and the OAuth tokens that were obtained with it. Return False if there was none.
+
+        An empty owner is the installation. Deleting needs no key.
+        """
         fields = [each.decode() for each in await self._store.read_hash(self._key)]
         places = map(SecretPlace.from_field, fields)
         doomed = [place.field for place in places if (place.name, place.owner) == (name, owner)]
         return bool(doomed) and bool(await self._store.send_command("HDEL", self._key, *doomed))
 
     async def list_secrets(self) -> list[StoredSecret]:
-        """Return all secrets, including those that no key decrypts."""
+        """Return all secrets. A secret that no key decrypts is listed without its value."""
         found = await self._store.read_hash(self._key)
         cipher = await self._load_cipher() if found else None
         return [_read_stored(cipher, name.decode(), token) for name, token in sorted(found.items()) if cipher]
 
     async def reencrypt_secrets(self) -> int:
-        """Encrypt every secret again with the first key in the file, and return the number of secrets."""
+        """Encrypt every secret again with the first key in the key file, and return the number of secrets."""
         found, cipher = await self._store.read_hash(self._key), await self._load_cipher()
         for name, token in found.items():
             cipher.decrypt(name.decode(), token)

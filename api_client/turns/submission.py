@@ -24,7 +24,7 @@ _DAY_MS = 86_400_000
 def build_submit_arguments(
     request: TurnRequest, settings: Settings, chain_task: ChainTask, *, announcement: Announcement | None, has_key: bool
 ) -> tuple[dict[str, Word], list[str]]:
-    """Return the arguments of ``submit.lua``, which stores a request as a turn: named values, and earlier messages.
+    """Return the named arguments and the list of earlier messages for ``submit.lua``, the script that stores a turn.
 
     ``announcement`` is the message that the script publishes itself if the queues are in the same server. ``has_key``:
     the caller gave an idempotency key.

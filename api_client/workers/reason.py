@@ -255,7 +255,7 @@ def read_row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Unfini
 
 
 def _waits_since(head: UnfinishedTurn, facts: InstallationFacts) -> float:
-    """Return since when a session's first turn has been due, in seconds since the epoch."""
+    """Return the time at which ``head``, a session's first turn, became due to run, in seconds since the epoch."""
     if head.announced == 0:  # postponed, because its announcement still waits: the time of the announcement was noted
         since = float(head.announced_at)
     else:

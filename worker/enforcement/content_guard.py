@@ -114,7 +114,11 @@ def find_lost_content(
 
 
 def lacks_adr(answer: str, texts: Sequence[str]) -> bool:
-    """Return True if an ADR of an answer is missing from all the texts. ADRs are recognised by their numbers."""
+    """Return True if ``texts`` lack an architecture decision record (ADR) that ``answer`` has. Numbers identify ADRs.
+
+    ``texts`` are the agent's reply and the files that it wrote. If the answer has only one numbered ADR, any ADR in the
+    texts is enough.
+    """
     numbers = {_adr_number(adr) for adr in parse_document(answer).adrs} - {""}
     there = [adr for text in texts for adr in parse_document(text).adrs]
     several = len(numbers) > 1 and not numbers <= set(map(_adr_number, there))

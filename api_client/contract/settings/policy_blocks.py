@@ -25,7 +25,10 @@ def block_kinds(folder: Path) -> Mapping[str, Mapping[str, Kind]]:
 
 
 def key_kinds(folder: Path) -> dict[str, Kind]:
-    """Return parsers for keys whose values are written differently in the file and in the environment."""
+    """Return parsers for the settings ``policy`` and ``prompt_template``. Paths in their values start at ``folder``.
+
+    The values of these settings are written differently in the settings file and in the environment.
+    """
     return {"policy": partial(_read_policy, folder=folder), "prompt_template": partial(_read_template, folder=folder)}
 
 

@@ -21,7 +21,10 @@ router = APIRouter(dependencies=[RequireMetricsRight])
 async def show_stats(
     request: Request, relay: CurrentRelay, since: str = "24h", by: str = "", against: str = ""
 ) -> Response:
-    """Return the figures since a time, optionally split ``by`` a dimension and compared with an earlier period."""
+    """Return statistics of recent turns, grouped by ``by``. ``against`` adds those of an earlier period to compare.
+
+    ``since``, for example ``24h``, is the length of both periods. The earlier period ended ``against`` ago.
+    """
     if by not in {"", *BREAKDOWNS}:
         raise bad_request(f"by: must be one of {', '.join(BREAKDOWNS)}; got {display_value(by)}", param="by")
     seconds = _read_span("since", since)

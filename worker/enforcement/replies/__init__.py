@@ -1,1 +1,1 @@
-"""Agents' replies to feedback: separate the requested parts from talk about them."""
+"""Reads agents' replies to feedback: finds the requested parts of an answer between remarks about them."""

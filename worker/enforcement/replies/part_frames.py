@@ -1,4 +1,4 @@
-"""Frames: the tags ``<part id=…>`` in which a retry asks for parts of an answer, and the framed texts of a reply."""
+"""Writes and reads frames: the ``<part id=…>`` tags that feedback asks an agent to put around parts of an answer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MARKS_BEHIND = re.compile(r"\A(?:\*\*|[*_`])(?=[ \t]*\n)")
 
 @dataclass(frozen=True, slots=True)
 class FramedText:
-    """The text between the tags ``<part id=…>`` and ``</part>``. ``closed`` is False if the latter is missing."""
+    """The text behind a tag ``<part id=…>``. ``closed`` is False if the closing tag ``</part>`` is missing."""
 
     text: str
     closed: bool
 
 
 def derive_nonce(answer: str, attempt: int) -> str:
-    """Return the id for a retry's ``<part id=…>`` tags. It stays the same if a crashed retry is run again."""
+    """Return the id for the ``<part id=…>`` tags of a retry. A retry that runs again after a crash has the same id."""
     return hashlib.sha256(f"{attempt}\n{answer}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
 
 
@@ -37,9 +37,10 @@ def opening_tag(nonce: str, number: int, count: int) -> str:
 
 
 def find_framed_texts(reply: str, feedback: str) -> dict[int, FramedText]:
-    """Return a reply's texts between the ``<part id=…>`` tags that the feedback asked for, by their numbers.
+    """Return the texts between ``<part>`` tags in a reply, by tag number. Only tags with the id in ``feedback`` count.
 
-    Tags with another id are ordinary text. If a number occurs twice, the last text counts.
+    ``feedback`` is the prompt that asked the agent for the tags. A tag without a number has the number 1. If a number
+    occurs twice, the last text counts.
     """
     asked = _TAG.findall(feedback)
     tags = [tag for tag in _TAG.finditer(reply) if tag[1].lower() == asked[-1][0].lower()] if asked else []
@@ -53,7 +54,7 @@ def find_framed_texts(reply: str, feedback: str) -> dict[int, FramedText]:
 
 
 def cut_last_tag(text: str) -> tuple[str, bool]:
-    """Remove a ``</part>`` tag in the last line. Return the text, and True if there was such a tag."""
+    """Remove a ``</part>`` tag from the last line of a text. Return the text, and True if there was such a tag."""
     found = _LAST_CLOSING.search(text)
     return (text[: found.start()], True) if found else (text, False)
 

@@ -1,7 +1,8 @@
-"""Reads requested parts in an agent's reply: from frames, or from a reply that is one part or the whole answer.
+"""Reads the requested parts of an answer in an agent's reply, with or without ``<part id=…>`` tags around them.
 
 A part is a replaceable piece of an answer, such as a section. A frame is the pair of tags ``<part id=…>`` and
-``</part>`` that feedback asks the agent to put around each part.
+``</part>`` that feedback asks the agent to put around each part. A reply without frames may be one part or the whole
+answer.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _WORD = re.compile(r"[^\W\d_]{5,}")
 
 
 def read_step(reply: str) -> str | None:
-    """Return the step that a reply's last valid marker (``<!-- STEP: … -->``) names, or None.
+    """Return the step name in a reply's last valid ``<!-- STEP: … -->`` marker, or None if there is none.
 
     Markers in code count only if all of them name the same step and no marker is outside code.
     """
@@ -85,9 +86,10 @@ def read_step(reply: str) -> str | None:
 
 
 def read_parts(reply: str, parts: Sequence[str], answer: str, feedback: str = "") -> dict[str, str]:
-    """Return the texts that a reply contains for the requested parts, by part name.
+    """Return the parts of an answer that a reply contains, by part name. ``feedback`` is the prompt for the reply.
 
-    ``answer`` is the answer that lacks the parts, and ``feedback`` the prompt that asked for them.
+    A part is a piece of an answer, such as a section. ``parts`` names the parts that ``feedback`` asks for, and
+    ``answer`` is the rejected answer that lacks them.
     """
     text = reply.replace("\r\n", "\n").removeprefix("\ufeff")
     frames = find_framed_texts(text, feedback)
@@ -111,7 +113,10 @@ class _PartReader:
         return self.titles | set(map(section_key, present))
 
     def read_frames(self, frames: Mapping[int, FramedText]) -> dict[str, str]:
-        """Return the requested parts' texts by name, each from the ``<part>`` tags with its number or else from any."""
+        """Return the requested parts of an answer by name. ``frames`` holds a reply's texts between ``<part>`` tags.
+
+        Each part is read from the tags with its own number or, if they do not contain it, from any tags.
+        """
         found: dict[str, str] = {}
         for number, part in enumerate(self.parts, 1):
             own = frames.get(number)
@@ -123,7 +128,11 @@ class _PartReader:
         return {part: text for part, text in found.items() if text}
 
     def find_bare_text(self, text: str) -> tuple[str, bool]:
-        """Return the text with the parts in a reply without ``<part>`` tags, and True if its end is marked."""
+        """Return the content of a reply that has no ``<part>`` tags, and True if no remark by the agent can follow it.
+
+        The content is empty if the reply does not begin with a requested part. A remark can follow unless the content
+        is in a code fence or ends with a lone ``</part>``.
+        """
         body, ended = cut_last_tag(strip_marker(text).strip("\n"))
         fence = find_only_fence(body)
         if fence and self._begins_with_part(fence[0]):
@@ -151,9 +160,10 @@ class _PartReader:
         return f"{glued[1]} {text[glued.end() :]}" if glued else text
 
     def read_part(self, part: str, text: str, *, own_frame: bool, end_known: bool) -> str:
-        """Return the text of a requested part, or an empty string if ``text`` does not contain it for certain.
+        """Return a part in ``text``, or ''. ``own_frame``: its tags held ``text``. ``end_known``: no remark follows.
 
-        ``own_frame``: the text is from the part's own frame; ``end_known``: nothing else can follow the part in it.
+        A part is a piece of an answer, such as a section. Its tags are the ``<part id=…>`` tags that the feedback asked
+        for. If a remark by the agent may follow, a section that may end in one is not returned.
         """
         if title := section_title(part):
             return self._read_section(_BLANK_LINES.sub("", text), section_key(title), end_known=end_known)
@@ -214,10 +224,11 @@ class _PartReader:
 
 
 def may_end_in_remark(body: str, answer: str) -> bool:
-    """Return True if the last paragraph of a text may be a remark to the reader that is not part of the text.
+    """Return True if the last paragraph of a text, taken from a reply, may be the agent's remark about its reply.
 
-    Nothing marks the end of a text without a frame. A short last paragraph is uncertain below a horizontal rule, if it
-    speaks to somebody, and if it has no number, code, link or word of the text and the answer.
+    Without tags, nothing marks the end of the text. A short last paragraph may be a remark if it is below a horizontal
+    rule, if it speaks to somebody, or if it has no number, code or link and shares no word with ``answer`` and the rest
+    of the text.
     """
     before, _, last = body.rpartition("\n\n")
     above, (rule, _, below) = before.rstrip().rpartition("\n")[2], last.strip().partition("\n")
@@ -237,9 +248,9 @@ def may_end_in_remark(body: str, answer: str) -> bool:
 
 
 def find_only_fence(text: str, *, json: bool = False) -> tuple[str, bool] | None:
-    """Return the text inside a text's only code fence, and whether other text surrounds the fence.
+    """Return the content of a text's only Markdown fence, and True if other text is around it. ``json`` allows JSON.
 
-    Return None for several fences and for fences of code (``json`` allows JSON).
+    Return None for several fences and for a fence with code.
     """
     marks = _FENCE.finditer(text)
     first = next(marks, None)

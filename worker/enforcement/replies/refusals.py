@@ -1,4 +1,4 @@
-"""Refusals: answers that only decline a request, such as "I can't help with that request"."""
+"""Recognises refusals: answers that only decline a request, such as "I can't help with that request"."""
 
 from __future__ import annotations
 
@@ -54,9 +54,11 @@ _WORDING = re.compile(
 
 
 def is_refusal(text: str, prompt: str = "") -> bool:
-    """Return True if an answer only refuses a request, for example "I can't help with that request".
+    """Return True if an answer only refuses a request. An answer is no refusal if ``prompt`` may ask for such a text.
 
-    The text must be short and without structure, and its first sentence must refuse in the first person.
+    An example of a refusal is "I can't help with that request". The answer must be short and without structure, and its
+    first sentence must refuse in the first person. A prompt may ask for such a text if it is about translating, quoting
+    or rephrasing.
     """
     said = strip_marker(text[: 2 * MOST_REFUSED + 1]).strip() if len(text) <= 2 * MOST_REFUSED else ""
     if (

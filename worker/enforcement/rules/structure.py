@@ -65,7 +65,7 @@ class StructureRule(Rule):
         return issues
 
     def _find_wanted(self, document: Document) -> Iterator[tuple[str, int, Sequence[AdrPart], bool]]:
-        """Yield for each wanted section its title, its level, its places, and True if it is optional."""
+        """Yield each expected section's title, heading level and occurrences, and True if the section is optional."""
         if self.preset:
             parts = find_adr_parts(document, self.preset)
             for name in PRESETS[self.preset]:

@@ -1,1 +1,1 @@
-"""Matches an agent's tool calls against a policy's rules. Standard library only, for agents' hooks."""
+"""Matches agents' tool calls with a policy's rules. Agents' hooks run this code without third-party packages."""

@@ -1,4 +1,4 @@
-"""The tools of each agent that a policy can control (agents.toml), and alternative tool names."""
+"""Lists the tools of each agent that a policy's rules can control (agents.toml), and their alternative names."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ AGENTS = {agent: (table["asks"].split(), table["silent"].split()) for agent, tab
 
 
 def tool_names(tool: str) -> set[str]:
-    """Return all names, old and new, of the tool with the name ``tool``."""
+    """Return every name of a tool, including ``tool`` itself. A rule for one of the names applies to all of them."""
     newest = _ALIASES.get(tool, tool)
     return {newest, *(name for name, other in _ALIASES.items() if other == newest)}
 
 
 def find_agent(runner: str) -> str:
-    """Return the name of the agent that a model's runner starts, such as ``codex`` or ``acp:opencode``."""
+    """Return the agent in a model's setting ``runner``, such as ``codex`` or ``acp:opencode``, without its options."""
     name, _, option = runner.partition(":")
     return f"{name}:{option.partition(':')[0]}" if name == "acp" else name
 
 
 def find_uncontrolled(pattern: str, agent: str) -> tuple[str, bool]:
-    """Return why a rule for tools like ``pattern`` cannot control an agent, and True if the rule has no effect."""
+    """Return a warning if an agent calls tools like ``pattern`` without asking first, and True if it never asks first.
+
+    A policy's rule works only if the agent asks before each call. ``pattern`` is the tool name in the rule, in which
+    ``*`` matches any text. The warning is empty if the rule works. Another warning tells that the agent has no such
+    tool.
+    """
     asks, silent = AGENTS.get(agent, ([pattern], []))
     quiet = [name for name in silent if match_pattern(pattern, name) is Match.DOES]
     heard = any(match_pattern(pattern, name) is Match.DOES for tool in asks for name in tool_names(tool))

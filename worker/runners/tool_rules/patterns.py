@@ -1,4 +1,4 @@
-"""Matches texts with unknown parts against patterns, in which only ``*`` is special."""
+"""Matches texts with patterns in which only ``*`` is special. Parts of a text may be unknown placeholders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ANY, GLOB = "\0", "\1"
 
 
 class Match(IntEnum):
-    """The result of matching a text with a pattern: no, perhaps, or certainly."""
+    """The result of matching a text with a pattern: no match, a possible match, or a certain match."""
 
     NO = 0
     MAY = 1
@@ -17,7 +17,11 @@ class Match(IntEnum):
 
 
 def match_pattern(pattern: str, text: str) -> Match:
-    """Match a text with a pattern. The result is ``DOES``, ``NO``, or ``MAY`` if unknown parts of the text decide."""
+    """Return ``DOES`` if a pattern matches a text, ``NO`` if not, and ``MAY`` if a placeholder in the text decides.
+
+    In a pattern, ``*`` matches any text. In a text, ``ANY`` and ``GLOB`` stand for parts that are known only when the
+    command runs, such as the value of a variable.
+    """
     if ANY in text or GLOB in text:
         return Match.MAY if _may_match(pattern, text) else Match.NO
     first, *rest = pattern.split("*")
@@ -52,7 +56,7 @@ def _may_match(pattern: str, text: str) -> bool:
 
 
 def _skip_stars(pattern: str, at: set[int]) -> set[int]:
-    """Add the positions after each star to the positions in a pattern, because a star may match nothing."""
+    """Add the positions behind stars to ``at``, a set of positions in the pattern. A star may match nothing."""
     for place in sorted(at):
         while pattern.startswith("*", place):
             place += 1

@@ -1,4 +1,4 @@
-"""Finds all commands that a command line runs, including those started by ``sh -c``, ``env`` or ``find -exec``."""
+"""Finds all commands that a command line runs, including those that ``sh -c``, ``env`` or ``find -exec`` start."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ _LINE = re.compile(r"[\s;&|<>$`(]")
 
 
 def find_commands(command_line: str | list[str]) -> list[ShellCommand]:
-    """Return all commands that a command line, given as a text or as arguments, runs in order.
+    """Return every command that a command line runs. ``ANYTHING`` in the list stands for a command that is unknown.
 
-    ``ANYTHING`` means an unknown command.
+    The list is in order and includes commands that other commands start, such as ``sh -c``. A command line given as a
+    list of arguments is one command.
     """
     first = _parse_line(command_line) if isinstance(command_line, str) else [ShellCommand(tuple(command_line))]
     found: list[ShellCommand] = []
@@ -56,12 +57,15 @@ def find_commands(command_line: str | list[str]) -> list[ShellCommand]:
 
 
 def program_name(command: ShellCommand) -> str:
-    """Return the name of the program that a command runs, without its folder, or an empty string."""
+    """Return the name of the program that a command runs, without its folder, or '' if the command has no words."""
     return command.words[0].rpartition("/")[2].removeprefix("=") if command.words else ""
 
 
 def matchable_texts(command: ShellCommand) -> Iterator[str]:
-    """Yield the texts of a command that patterns may match: with and without its leading options."""
+    """Yield the spellings of a command that rules match: ``git -C folder push`` also yields ``git push``.
+
+    The spellings omit the program's folder and more and more of its leading options.
+    """
     if command.words:
         program, words = program_name(command), command.words[1:]
         if program.startswith("git-"):
@@ -74,7 +78,7 @@ def matchable_texts(command: ShellCommand) -> Iterator[str]:
 
 
 def _first_operands(words: tuple[str, ...]) -> list[int]:
-    """Return the possible positions of the first operand, because any option may take the next word as its value."""
+    """Return the indexes at which the first operand may be, because any option may take the next word as its value."""
     places = {0}
     for at, word in enumerate(words):
         if at in places and word.startswith(("-", "+", ANY, GLOB)):

@@ -1,6 +1,6 @@
-"""Parses a shell command line into its simple commands with ``shfmt`` (docs/policy.md).
+"""Parses a shell command line into its simple commands with the program ``shfmt`` (docs/policy.md).
 
-Parts known only at run time (variables, command output) become ``patterns.ANY``.
+Parts that are known only at run time, such as variables and the output of commands, become ``patterns.ANY``.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class UnreadableCommand(Exception):
 
 
 class ShellCommand(NamedTuple):
-    """A simple command of a shell command line.
+    """A command in a shell command line: its words, and the files that it is redirected to or from.
 
     Attributes:
-        plain: True if only its words determine what it does.
-        stdin: the text it reads; None if unknown.
+        plain: True if nothing but its words determines what it does.
+        stdin: the text that it reads from the command line; None if unknown.
         wrapped: True if another command of the line starts it.
     """
 
@@ -59,7 +59,7 @@ ANYTHING = ShellCommand((ANY,), plain=False)
 
 
 def read_commands(line: str) -> list[ShellCommand]:
-    """Parse a command line and return its simple commands."""
+    """Parse a shell command line and return its commands. Raises ``UnreadableCommand`` if that is impossible."""
     if len(line) > _MOST_CHARS or _RENAMES.search(line) or any(letter in line for letter in (ANY, GLOB, "\r")):
         raise UnreadableCommand
     try:
@@ -74,7 +74,7 @@ def read_commands(line: str) -> list[ShellCommand]:
 
 
 def find_parser() -> Path:
-    """Return the path of the program shfmt, which is installed next to Python. Raises ``FileNotFoundError``."""
+    """Return the path of the program ``shfmt`` beside Python. Raises ``FileNotFoundError`` if it is not installed."""
     for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if (program := folder / "shfmt").is_file():
             return program
@@ -88,7 +88,7 @@ def _hides_commands(tree: Mapping[str, Any]) -> bool:
 
 
 class _TreeReader:
-    """Collects simple commands from shfmt's syntax tree of a command line."""
+    """Collects the commands in the syntax tree that the program ``shfmt`` makes of a command line."""
 
     def __init__(self, line: str) -> None:
         self._line, self._steps = line, itertools.count()

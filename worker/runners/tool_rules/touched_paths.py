@@ -1,4 +1,4 @@
-"""Finds the files and folders that a tool call's arguments or commands name or cover."""
+"""Finds the files and folders that a tool call may read or write, from its arguments or its shell commands."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ _MOST_CHARS, _MOST_FOLDERS, _MOST_NAMES, _MOST_PATHS = 4_096, 24, 200, 5_000
 
 
 def match_folder(pattern: str, paths: Iterable[str | None], root: str, *, covers: bool) -> list[Match]:
-    """Match each path with a folder pattern below ``root``. ``covers``: a path with a final slash includes its content.
+    """Match each path with a folder pattern below ``root``. ``covers`` also matches folders above the pattern's folder.
 
-    A path of None is unknown, so it may match.
+    ``covers`` applies to paths that end with a slash, which stand for a folder and all its content. A path of None is
+    unknown, so it may match.
     """
     base = os.path.realpath(root)
     patterns = {pattern, f"{pattern.rstrip('/')}/*"} | ({pattern[:-2]} if pattern.endswith("/*") else set())
@@ -54,7 +55,7 @@ def _relative_place(path: str, base: str) -> str:
 
 
 def paths_of_tool(tool: str, arguments: Mapping[str, Any], folder: str, *, named: bool) -> Iterator[str]:
-    """Yield the paths in a tool call's arguments or, if ``named``, only in arguments with a name such as ``file``."""
+    """Yield the paths in a tool call's arguments. ``named`` reads only arguments with names such as ``file``."""
     searches = bool(_SEARCH_TOOL.search(tool))
     base = next(
         (
@@ -93,7 +94,7 @@ def _pattern_path(text: str) -> str:
 
 
 def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> Iterator[str | None]:
-    """Yield the paths that one shell command reads or writes, for each possible working folder; None means any path."""
+    """Yield the paths that a shell command may use, from each possible working folder. None means any path."""
     program, words = program_name(command), command.words[1:]
     if ANY in program or GLOB in program or program in PROGRAMS["blind"] or (not words and ANY in command.words):
         yield None
@@ -125,7 +126,7 @@ def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> It
 
 
 def _glob_files(text: str, folder: str) -> Iterator[str | None]:
-    """Yield the files that a shell glob matches, so that links among them are checked, or None for too many files."""
+    """Yield the files that a shell glob matches, because some may be links. Yield None if there are too many."""
     if text.rpartition("/")[0].count(GLOB) > 1:
         yield None
     elif GLOB in text:
@@ -135,7 +136,7 @@ def _glob_files(text: str, folder: str) -> Iterator[str | None]:
 
 
 def find_working_folders(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:
-    """Return the folders in which the commands of a command line may run, as a list. None is an unknown folder."""
+    """Return the folders in which the commands of a command line may run. None stands for an unknown folder."""
     found: list[str | None] = [folder]
     for command in commands:
         for at, word in enumerate(command.words):
@@ -159,7 +160,7 @@ def _join_path(folder: str, path: str) -> str:
 
 
 def _absolute_path(text: str, folder: str, *, mark_folders: bool = True) -> Iterator[str]:
-    """Yield the absolute path of ``text``. With ``mark_folders``, the path of a folder ends with a slash."""
+    """Yield the absolute path of a text, or nothing if it is no path. ``mark_folders`` adds a slash to folders."""
     if not text or len(text) > _MOST_CHARS or "\0" in text:
         return
     path = Path(folder, text)

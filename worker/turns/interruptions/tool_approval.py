@@ -100,7 +100,7 @@ class ToolApproval(InterruptionKind):
         return interruption.answer != _YES or bool(turn.answer_used)
 
     def extend_order(self, order: Order, context: RunContext) -> Order:
-        """Return the ``order`` for an agent run, with the policy's tool rules and the socket of an approval server."""
+        """Add the policy's tool rules and approval socket to ``order``, which has a run's prompt, folder and limits."""
         turn, locale = context.turn, context.turn.request.locale
         try:
             file = context.policy()
