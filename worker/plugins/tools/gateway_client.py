@@ -68,6 +68,13 @@ class GatewayProcess:
             self._handlers.pop(secret, None)
         with contextlib.suppress(OSError):
             self._send_request({"do": "close", "run": secret})
+        if self.gone:  # the next delivery must not meet the servers of this one
+            self._await_servers()
+
+    def _await_servers(self) -> None:
+        """Wait until the guard has ended all MCP servers of the gateway, which has ended itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_TO_END)
 
     def _send_request(self, message: Mapping[str, Any]) -> Any:
         number, reply = next(self._numbers), Future[Any]()
@@ -122,12 +129,11 @@ class GatewayProcess:
         with self._lock:
             self.gone = True
             replies, handlers = list(self._replies.values()), list(self._handlers.values())
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_TO_END)
         for reply in replies:
             reply.set_exception(ConnectionError("the tool gateway's process has ended"))
-        for handle in handlers:
+        for handle in handlers:  # at once, before agents give up by themselves
             handle({"do": "gone"})
+        self._await_servers()
         if handlers:
             log.error("tools.gateway_died", pid=self.pid, exit_code=self._process.returncode, runs=len(handlers))
 
