@@ -4,15 +4,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("mcp")
 
-from tests.installation import Installation
+from api_client.contract.settings import Settings
+from tests.installation import Installation, children_of
 from tests.support import processes_with, wait_for, wait_until
 from tests.tools.running import call, counting, equip, gateways
+from worker.plugins.tools import gateway_client
 
 WORKER = """
 import os, socket, subprocess, sys, time
@@ -62,6 +65,23 @@ def test_a_gateway_whose_guard_is_killed_dies(tmp_path: Path) -> None:
         wait_for(lambda: gateway not in processes_with(f"GUARDED={tmp_path}"))
         for pid in processes_with(f"GUARDED={tmp_path}"):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_a_run_hears_at_once_that_its_gateway_died_though_the_servers_are_still_being_ended(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_client, "_TO_END", 3_600)
+    gateway, heard = gateway_client.GatewayProcess(settings), threading.Event()
+    named = dict.fromkeys(("turn_id", "token", "owner", "locale", "folder"), "")
+    gateway.open_run({**named, "attempt": 1, "delivery": 1, "servers": [], "secrets": []}, lambda _: heard.set())
+    [child] = children_of(gateway.pid)
+    os.kill(gateway.pid, signal.SIGSTOP)  # the guard
+    try:
+        os.kill(child, signal.SIGKILL)
+        assert heard.wait(60)
+    finally:
+        os.kill(gateway.pid, signal.SIGCONT)
+    gateway._process.wait(60)
 
 
 @pytest.mark.long
