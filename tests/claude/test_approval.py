@@ -362,7 +362,7 @@ async def test_three_calls_in_one_message_are_all_asked_about_and_stay_in_the_co
         [file] = made(asking, name)
         assert Path(file).read_text() == "x\n"
     heard = json.dumps(stub.requests[1]["messages"], ensure_ascii=False)
-    assert heard.count("noch nicht, und niemand hat ihn abgelehnt") == 2, "of each that did not run"
+    assert heard.count("noch nicht ausgeführt, und niemand hat ihn abgelehnt") == 2, "of each that did not run"
 
 
 async def suspended_after(client: TurnsClient, turn_id: str, at: float) -> bool:
