@@ -39,7 +39,6 @@ class Ending:
         retry_after: how long the service asks to wait at least, in seconds, where the CLI shows it.
         small_disk: its session lies on a disk of 8 MB.
         chosen: replies by a word of what is asked, as ``Stub`` has them.
-        unheard: the truth where the CLI left out its StopFailure hook, which alone would have named the error.
     """
 
     name: str
@@ -53,7 +52,6 @@ class Ending:
     text: str | None = None
     retry_after: float = 0.0
     small_disk: bool = False
-    unheard: str = ""
     chosen: dict[str, Reply] | None = None
 
     def run(self, agent: Agent) -> Ran:
@@ -82,8 +80,7 @@ class Ending:
 
 def mistakes(ending: Ending, ran: Ran) -> list[str]:
     """What is not as it must be: the verdict, what a reader saw, and whether the conversation can go on."""
-    truth = ending.unheard if ending.unheard and "StopFailure" not in ran.hooks else ending.truth
-    found = [] if ran.verdict == truth else [f"verdict {ran.verdict}, not {truth}: {ran.reason}"]
+    found = [] if ran.verdict == ending.truth else [f"verdict {ran.verdict}, not {ending.truth}: {ran.reason}"]
     if ran.verdict == "complete" and not ran.result.agent_session:
         found.append("no agent session to continue from")
     if ran.shown != ran.result.text:
@@ -257,13 +254,7 @@ ENDINGS = [
         replies=(says("immer ", "weiter ", stop_reason="model_context_window_exceeded"),),
     ),
     Ending(name="disk nearly full", truth="host", replies=(_OK,), wrapper=FULL_DISK, small_disk=True),
-    Ending(
-        name="stdout lost, HTTP 429",
-        truth="transient",
-        replies=(fails(429),),
-        wrapper=LOSE_STDOUT,
-        unheard="incomplete",
-    ),
+    Ending(name="stdout lost, HTTP 429", truth="transient", replies=(fails(429),), wrapper=LOSE_STDOUT),
     Ending(
         name="connection cut after a whole block",
         truth="complete",
