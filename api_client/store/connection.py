@@ -68,6 +68,8 @@ class Connection:
         """Open a connection on behalf of all concurrent callers. Cancelling one caller does not affect the others."""
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self._open_pipeline(), name="store connection")
+            # Callers that were cancelled no longer ask for its error.
+            self._opening.add_done_callback(lambda opening: opening.cancelled() or opening.exception())
         return await asyncio.shield(self._opening)
 
     async def _open_pipeline(self) -> _Pipeline:

@@ -81,11 +81,17 @@ class Store:
 
         Raises ``StoreUnavailable`` for an error or a missing reply.
         """
+        cancellations = _count_cancellations()
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                return await answer
+                reply = await answer
         except (RedisError, OSError, TimeoutError) as error:
+            if _count_cancellations() > cancellations:
+                raise asyncio.CancelledError from error
             raise to_unavailable(error) from error
+        if _count_cancellations() > cancellations:
+            raise asyncio.CancelledError  # redis-py can swallow it on Python 3.11, by asyncio.wait_for
+        return reply
 
     @contextlib.contextmanager
     def tolerate_failures(self, what: str) -> Iterator[None]:
@@ -109,12 +115,11 @@ class Store:
         Raises ``StoreUnavailable``, or ``ResponseError`` if the store's user lacks the permission.
         """
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                found: dict[str, Any] = await self.redis.info("memory")
-        except ResponseError:
+            found: dict[str, Any] = await self.await_reply(self.redis.info("memory"))
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, ResponseError):
+                raise error.__cause__ from None
             raise
-        except (RedisError, OSError, TimeoutError) as error:
-            raise StoreUnavailable(type(error).__name__) from error
         return found
 
     async def store_fact(self, field: str, value: str) -> None:
@@ -260,6 +265,11 @@ def to_unavailable(error: BaseException) -> StoreUnavailable:
     """Convert an error of the store's client to ``StoreUnavailable``, with the message of a refusal."""
     text = " ".join(str(error).split())[:160]
     return StoreUnavailable(f"{type(error).__name__}{f': {text}' if text else ''}", find_refusal(error))
+
+
+def _count_cancellations() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
 
 
 def heed_cancellation() -> None:

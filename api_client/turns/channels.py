@@ -107,6 +107,8 @@ class ChannelHub:
         """Open one connection for all concurrent callers. Cancelling one caller does not affect the others."""
         if self._opening is None or self._opening.done() or self._opening.get_loop() is not asyncio.get_running_loop():
             self._opening = asyncio.create_task(self._open_connection(), name="wake-up channels")
+            # Callers that were cancelled no longer ask for its error.
+            self._opening.add_done_callback(lambda opening: opening.cancelled() or opening.exception())
         return await asyncio.shield(self._opening)
 
     async def _open_connection(self) -> Subscription:

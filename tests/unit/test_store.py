@@ -11,8 +11,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
 from redis.retry import Retry
 
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.settings import Settings
 from api_client.contract.settings.cluster import ClusterAddress
-from api_client.store import heed_cancellation
+from api_client.store import Store, heed_cancellation
 from api_client.store.cluster import Nodes, find_master, list_nodes
 from api_client.store.connecting import NOT_YET
 from api_client.store.connection import Subscription
@@ -33,6 +35,51 @@ async def test_a_loop_whose_cancellation_was_swallowed_ends_all_the_same() -> No
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 60)
+
+
+@pytest.mark.parametrize("reply", [b"1", ConnectionResetError("the server is gone"), RedisConnectionError("gone")])
+async def test_a_caller_that_is_cancelled_while_its_reply_arrives_ends(reply: bytes | Exception) -> None:
+    store, arriving = Store(Settings(store_url="redis://127.0.0.1:1/0")), asyncio.Event()
+
+    async def answer() -> bytes:
+        arriving.set()
+        with suppress(asyncio.CancelledError):  # as redis-py does on Python 3.11, by asyncio.wait_for
+            await asyncio.sleep(0.1)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def ask_again_and_again() -> None:
+        for _ in range(9):
+            with suppress(StoreUnavailable):
+                await store.await_reply(answer())
+
+    task = asyncio.create_task(ask_again_and_again())
+    await arriving.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled(), "it went on as if nobody had cancelled it"
+    await store.close()
+
+
+async def test_cleaning_up_after_a_cancellation_may_still_ask_the_store() -> None:
+    store, replies = Store(Settings(store_url="redis://127.0.0.1:1/0")), list[bytes]()
+
+    async def answer() -> bytes:
+        return b"cleaned"
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            replies.append(await store.await_reply(answer()))
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert replies == [b"cleaned"]
+    await store.close()
 
 
 # What a connection that listens to channels makes of the bytes that come.
