@@ -165,7 +165,7 @@ def session_digest(session_id: str) -> str:
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-@lru_cache(maxsize=256)  # asked for again with each command of a turn in flight: a process works on fewer
+@lru_cache(maxsize=256)
 def keys_for_turn(namespace: str, turn_id: str) -> Keys:
     """Return the Redis key names of a turn. Raises ``ValueError`` if ``turn_id`` is invalid."""
     check_turn_id(turn_id)

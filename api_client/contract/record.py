@@ -42,7 +42,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "float": lambda seconds: str(int(seconds * 1000)),
     "PendingFailure | None": lambda failing: failing.to_json() if failing else "{}",
     "Interruption | None": lambda asked: asked.to_json() if asked else "{}",
-    "dict[str, Any]": lambda mapping: json.dumps(mapping) if mapping else "{}",  # most are empty
+    "dict[str, Any]": lambda mapping: json.dumps(mapping) if mapping else "{}",
     "tuple[ValidationIssue, ...]": lambda issues: json.dumps(issues_to_dicts(issues)) if issues else "[]",
     "tuple[str, ...]": lambda texts: json.dumps(texts) if texts else "[]",
 }
