@@ -145,7 +145,6 @@ def build_attempt(number: int, facts: Mapping[str, str], asked: str = "") -> Att
 
 
 def _resolve_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
-    """Replace the references in an attempt's stored fields by their texts."""
     texts = {**facts, ASKED: asked}
     found = {
         name.removesuffix(_IN): texts.get(place, "") for name, place in facts.items() if name.endswith(_IN) and place
