@@ -23,7 +23,6 @@ BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
 
 
 def named_key(name: str) -> cached_property[str]:
-    """Declare a class attribute with the Redis key ``name``."""
     return cached_property(lambda keys: f"{keys.prefix}{name}")
 
 

@@ -108,7 +108,6 @@ class ProgramRun:
 
     @property
     def placeholder_values(self) -> dict[str, str]:
-        """Return the values for the placeholders in the program's declaration."""
         return {
             "model": self.model,
             "url": self.url,
@@ -195,7 +194,6 @@ class ProgramRunner(ProcessRunner):
         return [run.path, *self.build_arguments(run)], ()
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Prepare a run of the program. Return an error result if the configuration is invalid."""
         run = self._build_run(order)
         if isinstance(run, RunResult):
             return run
