@@ -51,7 +51,6 @@ _NAME = "helix_worker_name"
 
 
 def create_app(settings: Settings) -> TurnsApp:
-    """Create the Celery application for a worker with these settings."""
     celery = TurnsApp("helix-turns", set_as_current=False)
     celery.conf.update(celery_settings(settings) | worker_settings())
     register_tasks(celery)

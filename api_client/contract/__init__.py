@@ -1,1 +1,1 @@
-"""Types shared by the client and the worker, which meet only here. Standard library only."""
+"""Types shared by the client and the worker, which meet only here."""

@@ -19,7 +19,7 @@ class Submission:
 
 
 class Admission:
-    """Base class of admission checks for submitted turns. Subclasses override the methods that they need.
+    """Base class of admission checks for submitted turns.
 
     A process may die after any call, and a client repeats a submission with the same ``turn_id``: each method must be
     idempotent, and whatever ``hold`` reserves must expire when no turn follows.

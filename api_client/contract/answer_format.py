@@ -10,7 +10,6 @@ from typing import Any
 from api_client.contract.policy import Action, PolicyFile, PolicyRule
 from api_client.contract.turn import TurnRequest
 
-#: Name of the attachment, and of the rule in issues and metrics.
 RESPONSE_FORMAT = "response_format"
 #: A code fence around the JSON is removed before the answer counts as wrong.
 FORMAT_ORDER = (Action.REPAIR, Action.RETRY, Action.FAIL)
@@ -22,7 +21,6 @@ MAX_DEPTH = 48
 #: Most levels of nested schemas with ``strict``, as OpenAI documents it.
 MAX_STRICT_LEVELS = 10
 _REFUSED = ("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$vocabulary")
-#: Keywords that OpenAI documents for ``strict``.
 _STRICT_KEYWORDS = frozenset(
     {"type", "enum", "const", "anyOf", "$ref", "$defs", "definitions", "$schema", "title", "description", "default"}
     | {"properties", "required", "additionalProperties", "items", "minItems", "maxItems", "pattern", "format"}

@@ -20,14 +20,12 @@ class AttemptFacts:
         answer: the validated text: ``text``, or the repaired part spliced into the answer before.
         completion: verdict on the run, with its evidence: ``{"verdict": ..., "reason": ..., ...}``.
         edits: in words, how ``answer`` was made from ``text``; empty if they are equal.
-        issues: the findings of the validators.
         decision: accept | retry | fallback | fail, or empty if the answer was never validated.
         feedback: what the agent is asked next because of this attempt.
         goes_on: the run broke off; the next run continues its text.
         ``mended``, changes, remaining: the fallback's repaired answer, its changes, and the issues it left.
         shadow: findings of rules in shadow mode; they decide nothing.
         verification: findings of gates and of the verifier of a phase.
-        evidence: what rules collected about the run, by rule.
         deliveries: how often the run was started; more than one means that a worker died or froze.
         last_delivery: number, within the turn, of the delivery that gave this result.
     """

@@ -28,7 +28,7 @@ def collect_declarations(name: str) -> dict[str, Any]:
 
 @cache
 def load_declarations(name: str) -> Mapping[str, Any]:
-    """Import the objects that the mappings called ``name`` refer to as ``module:attribute``. Return them by entry."""
+    """Import the objects that the mappings called ``name`` refer to as ``module:attribute``."""
     found = {}
     for entry, place in collect_declarations(name).items():
         module, _, attribute = place.partition(":")

@@ -41,7 +41,7 @@ class ErrorKind(StrEnum):
 
 
 class ProviderFault(StrEnum):
-    """Reasons why a model's provider failed. For each of them another model may take over."""
+    """Reasons why a model's provider failed."""
 
     #: 429, or the account has no credit.
     LIMIT = "limit"
@@ -54,7 +54,7 @@ class ProviderFault(StrEnum):
 
 
 class IncompleteReason(StrEnum):
-    """Reasons why an agent run gave no complete answer. Users get a different message for each reason."""
+    """Reasons why an agent run gave no complete answer."""
 
     #: The run ended by itself without evidence that the agent had finished.
     BROKE_OFF = "broke_off"

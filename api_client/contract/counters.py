@@ -1,7 +1,7 @@
 """Declare all counters: name, labels and meaning.
 
 A counter is a field ``name|label|label`` of the metrics hashes. The Lua command that changes a turn appends its counts
-to a list, which reapers add to the hashes. Label sets are bounded.
+to a list, which reapers add to the hashes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ COUNTERS: dict[str, CounterDeclaration] = {
 } | collect_declarations("COUNTERS")
 
 
-@lru_cache(maxsize=4096)  # few, and asked for again in each turn
+@lru_cache(maxsize=4096)
 def counter_field(name: str, *labels: str) -> str:
     """Return the Redis hash field of a counter with these labels, in the declared order.
 
@@ -93,10 +93,7 @@ def counter_field(name: str, *labels: str) -> str:
 
 
 def count_duration(name: str, ms: int, *labels: str) -> dict[str, int]:
-    """Return the counter increments that add a duration in milliseconds to a histogram.
-
-    Raises ``KeyError`` or ``ValueError`` for an unknown counter or wrong labels.
-    """
+    """Return the counter increments that add a duration in milliseconds to a histogram."""
     bucket = next((str(bound) for bound in BOUNDS_MS if ms <= bound), BEYOND)
     _, *given = counter_field(name, *labels).split("|")
     return {"|".join((f"{name}.ms", *given)): ms, "|".join((f"{name}.le", *given, bucket)): 1}

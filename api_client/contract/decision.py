@@ -14,7 +14,6 @@ from api_client.contract.open_enum import OpenEnum
 MAX_NOTE, MAX_TEXT = 10_000, 1_000_000
 #: All ids of a turn's decisions are kept in one space-separated text.
 MAX_ID = 64
-#: Commands that list what waits for a person, and that show one turn of it.
 LIST_COMMAND, SHOW_COMMAND = "turns inbox list", "turns inbox show"
 #: Decision of an attempt whose turn was escalated to another model or to a person.
 HANDED_ON = "escalate"

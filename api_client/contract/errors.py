@@ -149,6 +149,6 @@ class StoreUnavailable(HelixError):
 
 
 class RestoreRefused(HelixError):
-    """Raised when a backup is incomplete or the target is not empty. The message says what to do."""
+    """Raised when a backup is incomplete or the target is not empty."""
 
     code = "restore_refused"

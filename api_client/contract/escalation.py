@@ -12,7 +12,6 @@ from api_client.contract.interruption import MAX_WAIT_SECONDS
 from api_client.contract.turn import TurnRequest
 
 MAX_RUNS = 10
-#: Name of the escalation among the parts attached to a request.
 NAME = "escalation"
 
 
@@ -21,7 +20,7 @@ class Escalation:
     """The steps after all attempts of a turn have failed: ask another model, then ask a person.
 
     An empty ``model`` or 0 ``runs`` skips the other model. If no person answers within ``timeout_seconds``, ``default``
-    (reject or approve) is decided. Stored with the turn, so that a worker's own settings do not matter.
+    (reject or approve) is decided.
     """
 
     model: str = ""

@@ -67,7 +67,6 @@ class _FolderFailpoints:
         self._folder = folder
 
     def next_action(self, name: str) -> str:
-        """Count a pass of the failpoint ``name``. Return the action to carry out, or an empty string."""
         try:
             action, _, at = (self._folder / name).read_text().partition("@")
         except FileNotFoundError:

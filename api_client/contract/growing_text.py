@@ -62,7 +62,6 @@ def fence_after(fence: str, line: str) -> tuple[str, bool]:
 
 
 def _strip_markers(line: str) -> str:
-    """Return a line without its step markers and part tags. Inline code is left unchanged."""
     parts: list[str] = []
     end = ticks = 0
     for match in _HIDDEN.finditer(line):

@@ -54,7 +54,6 @@ def read_image(url: str) -> Image:
 
 
 def format_data_url(name: str, content: bytes) -> str:
-    """Encode an image file as a ``data:`` URL."""
     return f"data:{_MEDIA[name.rpartition('.')[2]]};base64,{b64encode(content).decode()}"
 
 

@@ -23,7 +23,6 @@ BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
 
 
 def named_key(name: str) -> cached_property[str]:
-    """Declare a class attribute with the Redis key ``name``."""
     return cached_property(lambda keys: f"{keys.prefix}{name}")
 
 
@@ -165,7 +164,7 @@ def session_digest(session_id: str) -> str:
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-@lru_cache(maxsize=256)  # asked for again with each command of a turn in flight: a process works on fewer
+@lru_cache(maxsize=256)
 def keys_for_turn(namespace: str, turn_id: str) -> Keys:
     """Return the Redis key names of a turn. Raises ``ValueError`` if ``turn_id`` is invalid."""
     check_turn_id(turn_id)

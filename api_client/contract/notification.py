@@ -101,7 +101,6 @@ class OutboxEntry:
         return {**data, "error": self.error, "body": self.body}
 
     def to_json(self) -> str:
-        """Encode the entry as JSON for the store."""
         data = {"body": self.body, "put_at": round(self.put_at * 1000), "tries": self.tries, "error": self.error}
         return json.dumps({**data, "taken": list(self.taken)})
 

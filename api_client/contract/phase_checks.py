@@ -1,4 +1,4 @@
-"""Checks of the values in phases.yaml. Each problem is one sentence. No files are read."""
+"""Checks of the values in phases.yaml."""
 
 from __future__ import annotations
 

@@ -38,7 +38,6 @@ OBSERVER = "helix_turns.observers"
 #: Equipment of agents' runs: classes derived from ``worker.turns.run_equipment.RunEquipment``.
 EQUIPMENT = "helix_turns.equipment"
 
-#: Entry point group -> what a plug-in of the group is called in messages.
 GROUPS: Mapping[str, str] = {
     RUNNER: "runner",
     COMMAND: "command",
@@ -61,7 +60,7 @@ PACKAGES: Mapping[str, Mapping[str, str]] = {
 
 
 class UnusablePlugin(LookupError):
-    """Raised when a plug-in is not installed or cannot be imported. The message says which one and why."""
+    """Raised when a plug-in is not installed or cannot be imported."""
 
 
 def find_plugins(group: str) -> Mapping[str, EntryPoint]:
@@ -92,7 +91,7 @@ def why_missing(group: str, name: str) -> str:
     package = PACKAGES.get(group, {}).get(name)
     try:
         found = not package or (name in find_plugins(group) and find_spec(package))
-    except ModuleNotFoundError:  # of a package above
+    except ModuleNotFoundError:
         found = False
     called = name.replace(".", " ")  # a command in a group
     return "" if found else f"the {GROUPS[group]} {called!r} is in the plug-in {package}, which is not installed"

@@ -156,7 +156,6 @@ class PolicyRule:
         return data | ({"on_request": True} if self.on_request else {})
 
 
-#: The options of a rule in a policy file that are true or false.
 RULE_FLAGS = tuple(each.name for each in fields(PolicyRule) if each.type == "bool")
 
 
@@ -215,13 +214,12 @@ def settings_policy(
     return _build_settings_policy(ordered, max_attempts)
 
 
-@lru_cache(maxsize=256)  # the settings are the same for each turn
+@lru_cache(maxsize=256)
 def _build_settings_policy(ordered: tuple[tuple[str, tuple[str, ...]], ...], max_attempts: int) -> PolicyFile:
     rules = (PolicyRule(rule=name, name=name, reactions=tuple(map(Action, order))) for name, order in ordered)
     return PolicyFile(tuple(rules), max_attempts)
 
 
-#: Name of the applied policy among the parts attached to a request.
 APPLIED = "applied_policy"
 
 

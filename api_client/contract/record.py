@@ -42,7 +42,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "float": lambda seconds: str(int(seconds * 1000)),
     "PendingFailure | None": lambda failing: failing.to_json() if failing else "{}",
     "Interruption | None": lambda asked: asked.to_json() if asked else "{}",
-    "dict[str, Any]": lambda mapping: json.dumps(mapping) if mapping else "{}",  # most are empty
+    "dict[str, Any]": lambda mapping: json.dumps(mapping) if mapping else "{}",
     "tuple[ValidationIssue, ...]": lambda issues: json.dumps(issues_to_dicts(issues)) if issues else "[]",
     "tuple[str, ...]": lambda texts: json.dumps(texts) if texts else "[]",
 }
@@ -145,7 +145,6 @@ def build_attempt(number: int, facts: Mapping[str, str], asked: str = "") -> Att
 
 
 def _resolve_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
-    """Replace the references in an attempt's stored fields by their texts."""
     texts = {**facts, ASKED: asked}
     found = {
         name.removesuffix(_IN): texts.get(place, "") for name, place in facts.items() if name.endswith(_IN) and place

@@ -1,4 +1,4 @@
-"""Port for the storage of session files when workers share no folder. A plug-in implements the port."""
+"""Port for the storage of session files when workers share no folder."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from api_client.contract.keys import session_digest
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 
 
-@lru_cache(maxsize=256)  # asked several times in each run
+@lru_cache(maxsize=256)
 def session_directory(sessions_dir: Path, session_id: str) -> Path:
     """Return the folder of a session. Session ids that are no plain file names are hashed."""
     plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")

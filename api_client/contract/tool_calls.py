@@ -55,7 +55,6 @@ class ToolRule:
                 raise ValueError(f"arguments: the pattern of {name!r} must be a text")
 
     def matches(self, model: str, owner: str) -> bool:
-        """Return True if the rule applies to turns of this model and owner."""
         wanted = ((self.models, model), (self.owners, owner))
         return all(not names or any(fnmatchcase(value, name) for name in names) for names, value in wanted)
 

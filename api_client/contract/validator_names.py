@@ -1,7 +1,6 @@
 """Validators that a request can name: the built-in ones and those of installed packages.
 
-Offered validators can be requested; active validators check answers (HELIX_VALIDATORS or the request). No package is
-imported.
+Offered validators can be requested; active validators check answers (HELIX_VALIDATORS or the request).
 """
 
 from __future__ import annotations

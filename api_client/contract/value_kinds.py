@@ -217,7 +217,6 @@ def kind_of(hint: Any) -> Kind:
 
 
 def read_mapping(value: Any) -> dict[str, Any]:
-    """Parse a mapping with arbitrary keys and values."""
     if not isinstance(value, Mapping):
         raise ValueError(f"must be a mapping, not {describe_type(value)}")
     return {key: resolve_scalars(item) for key, item in value.items()}

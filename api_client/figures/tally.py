@@ -102,7 +102,6 @@ class TurnTally:
         return groups
 
     async def _read_pages(self, low: int, high: int) -> AsyncGenerator[list[str]]:
-        """Yield the ids of the turns that finished in a period (in milliseconds), in pages, oldest first."""
         finished, redis, same = self._keys.finished, self._store.redis, 0
         while True:  # `same` turns of the page before finished in the millisecond `low`
             read = redis.zrange(finished, low, high, byscore=True, withscores=True, offset=same, num=PAGE)

@@ -202,7 +202,6 @@ class TurnLists:
         return {turn.turn_id: int(at or 0) / 1000 for turn, at in zip(turns, found, strict=True)}
 
     async def _read_batches(self, search: Search, after: Cursor | None) -> AsyncGenerator[list[Cursor]]:
-        """Yield the finished turns that may match, in the order of the search and in batches."""
         oldest, low = search.sort == "oldest", int(search.since * 1000)
         high = int(search.until * 1000) - 1 if search.until else sys.maxsize
         if after:

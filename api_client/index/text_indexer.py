@@ -60,7 +60,6 @@ class TextIndexer:
         return kept
 
     async def _add_segment(self, low: int, high: int) -> int:
-        """Add the segment that begins at ``low``, and return where the next one begins."""
         finished = self._redis.zrangebyscore
         found = await self._ask(finished(self._finished, low, high, 0, SEGMENT_TURNS, withscores=True))
         last = int(found[-1][1]) if found else high

@@ -107,7 +107,6 @@ class StoredPolicies:
         self._templates: OrderedDict[str, str] = OrderedDict()
 
     async def load_policy(self, turn: Turn) -> None:
-        """Load a turn's policy into the cache, if the turn has one."""
         applied = AppliedPolicy.from_request(turn.request)
         if not applied or (policy := applied.hash) in self._read:
             return

@@ -18,11 +18,11 @@ _MAX_BYTES = 65_536
 
 
 class UnreadableSecret(SettingsError):
-    """Raised when no key in the file decrypts a secret, or when it was encrypted for another name, owner or server."""
+    """Raised if no key decrypts a secret, or if the secret was encrypted under another id."""
 
 
 class SecretCipher:
-    """Encrypts and decrypts secrets. Each secret is bound to its name, owner and server."""
+    """Encrypts and decrypts secrets. Each is bound to its id, so nobody can exchange two secrets in the store."""
 
     def __init__(self, settings: Settings) -> None:
         """Read the keys from the key file. Raises ``SettingsError`` if the file has none or cannot be read."""
@@ -37,42 +37,37 @@ class SecretCipher:
             said = f"{_SETTING}: {self._path} is not a file of keys; `turns secrets new-key` makes one"
             raise SettingsError([said]) from None
 
-    def encrypt(self, place: str, value: Mapping[str, Any]) -> bytes:
-        """Encrypt a secret with the first key. ``place`` tells whose secret it is: its name, owner and server."""
-        return self._keys.encrypt(json.dumps({"place": place, "value": value}).encode())
+    def encrypt(self, secret_id: str, value: Mapping[str, Any]) -> bytes:
+        """Encrypt the value of a secret with the first key. ``decrypt`` needs the same ``secret_id``."""
+        return self._keys.encrypt(json.dumps({"place": secret_id, "value": value}).encode())
 
-    def decrypt(self, place: str, token: bytes) -> dict[str, Any]:
-        """Return a decrypted secret. ``place`` tells whose secret it is: its name, owner and server.
+    def decrypt(self, secret_id: str, encrypted: bytes) -> dict[str, Any]:
+        """Return the value of an encrypted secret.
 
-        Raises ``UnreadableSecret`` if no key decrypts ``token``, or if it was encrypted for another place.
+        Raises ``UnreadableSecret`` if no key decrypts the secret, or if it was encrypted under another id.
         """
         from cryptography.fernet import InvalidToken
 
         try:
-            data = json.loads(self._keys.decrypt(token))
+            data = json.loads(self._keys.decrypt(encrypted))
         except InvalidToken:
-            said = (
-                f"{_SETTING}: no key in {self._path} decrypts the secret {place}; bring its key back, or set it again"
-            )
+            said = f"{_SETTING}: no key in {self._path} decrypts {secret_id}; restore the key, or set the secret again"
             raise UnreadableSecret([said]) from None
-        if data["place"] != place:
-            raise UnreadableSecret([f"the secret {place} was stored for {data['place']}; set it again"])
+        if data["place"] != secret_id:
+            raise UnreadableSecret([f"the secret {secret_id} was stored for {data['place']}; set it again"])
         return dict(data["value"])
 
-    def read_time(self, token: bytes) -> int:
-        """Return when a secret was encrypted, in seconds since the epoch. ``token`` is the encrypted secret.
+    def read_encryption_time(self, encrypted: bytes) -> int:
+        """Return when a secret was encrypted, in seconds since the epoch."""
+        return self._keys.extract_timestamp(encrypted)
 
-        One of the keys must decrypt the token.
-        """
-        return self._keys.extract_timestamp(token)
-
-    def reencrypt(self, token: bytes) -> bytes:
-        """Return a secret encrypted again with the first key. The time at which it was encrypted does not change."""
-        return self._keys.rotate(token)
+    def encrypt_again(self, encrypted: bytes) -> bytes:
+        """Encrypt an encrypted secret again with the first key. Its encryption time stays the same."""
+        return self._keys.rotate(encrypted)
 
 
 def add_key(settings: Settings) -> int:
-    """Write a new key as the first line of the key file, and return the number of keys in the file."""
+    """Create a key in the first line of the key file. Return the number of keys that the file then contains."""
     from cryptography.fernet import Fernet
 
     path = settings.secrets_key_path

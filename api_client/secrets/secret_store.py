@@ -25,13 +25,13 @@ return 1
 class SecretKeys(KeyNames):
     """Names the Redis keys under which secrets are stored."""
 
-    #: Hash: the secrets, encrypted, by ``SecretPlace.field``.
+    #: Hash: the secrets, encrypted, by ``SecretId.field``.
     secrets = named_key("secrets")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecretPlace:
-    """Identifies a secret in the store by its name, its owner and, for an OAuth token, the token's MCP server.
+class SecretId:
+    """Identifies a stored secret by name, owner and, for an OAuth token, the MCP server of the token.
 
     Attributes:
         owner: id of the owner whose secret it is; empty for a secret of the installation.
@@ -47,85 +47,86 @@ class SecretPlace:
         return "/".join((self.name, self.owner, self.server)).rstrip("/")
 
     @classmethod
-    def from_field(cls, field: str) -> SecretPlace:
+    def from_field(cls, field: str) -> SecretId:
         name, owner, server = (*field.split("/"), "", "")[:3]
         return cls(name=name, owner=owner, server=server)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSecret:
-    """A secret in the store. If no key decrypts it, ``value`` is None and ``set_at`` is 0.
+    """A secret that was read from the store. If no key decrypts it, ``value`` is None and ``set_at`` is 0.
 
-    ``set_at`` is the time at which the secret was encrypted, in seconds since the epoch.
+    ``set_at`` is when the secret was encrypted, in seconds since the epoch.
     """
 
-    place: SecretPlace
+    secret_id: SecretId
     value: dict[str, Any] | None = field(repr=False)
     set_at: int
 
 
 class SecretStore:
-    """Writes and reads encrypted secrets. Methods raise ``StoreUnavailable``, and ``SettingsError`` without a key."""
+    """Writes and reads encrypted secrets. Raises ``StoreUnavailable``, and ``SettingsError`` without a key."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._settings = store, store.settings
         self._key = SecretKeys(store.namespace).secrets
 
-    async def write_secret(self, place: SecretPlace, value: Mapping[str, Any]) -> None:
-        """Store a secret and replace an earlier one. ``place`` tells whose secret it is: its name, owner and server.
+    async def write_secret(self, secret_id: SecretId, value: Mapping[str, Any]) -> None:
+        """Encrypt and store a secret; replace an earlier one. Raises ``SettingsError`` if the name is invalid."""
+        if not _NAME.fullmatch(secret_id.name):
+            raise SettingsError([f"{secret_id.name!r}: a name has 1 to 64 letters, digits, - and _"])
+        token = (await self._load_cipher()).encrypt(secret_id.field, value)
+        await self._store.send_command("HSET", self._key, secret_id.field, token)
 
-        Raises ``SettingsError`` for an invalid name.
-        """
-        if not _NAME.fullmatch(place.name):
-            raise SettingsError([f"{place.name!r}: a name has 1 to 64 letters, digits, - and _"])
-        token = (await self._load_cipher()).encrypt(place.field, value)
-        await self._store.send_command("HSET", self._key, place.field, token)
-
-    async def read_secret(self, *places: SecretPlace) -> StoredSecret | None:
-        """Return the first secret that is stored for one of ``places``, or None. A place is a name, owner and server.
+    async def read_secret(self, *secret_ids: SecretId) -> StoredSecret | None:
+        """Return the stored secret with the first of the given ids that has one, or None.
 
         Raises ``UnreadableSecret`` if no key decrypts the secret.
         """
-        found = await self._store.send_command("HMGET", self._key, *(place.field for place in places))
-        for place, token in zip(places, found, strict=True):
+        found = await self._store.send_command("HMGET", self._key, *(secret_id.field for secret_id in secret_ids))
+        for secret_id, token in zip(secret_ids, found, strict=True):
             if token is not None:
                 cipher = await self._load_cipher()
                 return StoredSecret(
-                    place=place, value=cipher.decrypt(place.field, token), set_at=cipher.read_time(token)
+                    secret_id=secret_id,
+                    value=cipher.decrypt(secret_id.field, token),
+                    set_at=cipher.read_encryption_time(token),
                 )
         return None
 
     async def delete_secret(self, name: str, owner: str = "") -> bool:
-        """Delete an owner's secret and the OAuth tokens that were obtained with it. Return False if there was none.
+        """Delete an owner's secret and the OAuth tokens that were obtained with it. Return False if it is not stored.
 
         An empty owner is the installation. Deleting needs no key.
         """
         fields = [each.decode() for each in await self._store.read_hash(self._key)]
-        places = map(SecretPlace.from_field, fields)
-        doomed = [place.field for place in places if (place.name, place.owner) == (name, owner)]
+        secret_ids = map(SecretId.from_field, fields)
+        doomed = [secret_id.field for secret_id in secret_ids if (secret_id.name, secret_id.owner) == (name, owner)]
         return bool(doomed) and bool(await self._store.send_command("HDEL", self._key, *doomed))
 
     async def list_secrets(self) -> list[StoredSecret]:
-        """Return all secrets. A secret that no key decrypts is listed without its value."""
+        """Return all stored secrets; those that no key decrypts have no value."""
         found = await self._store.read_hash(self._key)
         cipher = await self._load_cipher() if found else None
-        return [_read_stored(cipher, name.decode(), token) for name, token in sorted(found.items()) if cipher]
+        return [_decrypt_stored(cipher, name.decode(), token) for name, token in sorted(found.items()) if cipher]
 
-    async def reencrypt_secrets(self) -> int:
-        """Encrypt every secret again with the first key in the key file, and return the number of secrets."""
+    async def encrypt_all_again(self) -> int:
+        """Encrypt every stored secret again with the first key of the key file. Return the number of secrets."""
         found, cipher = await self._store.read_hash(self._key), await self._load_cipher()
         for name, token in found.items():
             cipher.decrypt(name.decode(), token)
-            await self._store.send_command("EVAL", _SWAP, 1, self._key, name, token, cipher.reencrypt(token))
+            await self._store.send_command("EVAL", _SWAP, 1, self._key, name, token, cipher.encrypt_again(token))
         return len(found)
 
     async def _load_cipher(self) -> SecretCipher:
         return await asyncio.to_thread(SecretCipher, self._settings)
 
 
-def _read_stored(cipher: SecretCipher, name: str, token: bytes) -> StoredSecret:
-    place = SecretPlace.from_field(name)
+def _decrypt_stored(cipher: SecretCipher, field: str, token: bytes) -> StoredSecret:
+    secret_id = SecretId.from_field(field)
     try:
-        return StoredSecret(place=place, value=cipher.decrypt(name, token), set_at=cipher.read_time(token))
+        return StoredSecret(
+            secret_id=secret_id, value=cipher.decrypt(field, token), set_at=cipher.read_encryption_time(token)
+        )
     except UnreadableSecret:
-        return StoredSecret(place=place, value=None, set_at=0)
+        return StoredSecret(secret_id=secret_id, value=None, set_at=0)

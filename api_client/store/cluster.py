@@ -58,7 +58,6 @@ def find_master(slots: Iterable[Any], slot: int, asked: str) -> Address | None:
 
 
 def list_nodes(slots: Iterable[Any]) -> list[Address]:
-    """Return the addresses of all nodes in a CLUSTER SLOTS reply."""
     found = [(_decode_text(node[0]), int(node[1])) for _, _, *nodes in slots for node in nodes]
     return list(dict.fromkeys(each for each in found if each[0] not in {"", "?"}))
 

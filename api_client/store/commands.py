@@ -167,7 +167,6 @@ def _build_script(path: Path, constants: str) -> Script:
     return Script(path.stem, text, _hash_text(text), tuple(name.rstrip("#") for name in names), rest, keys)
 
 
-#: The start of a declaration in the common files, and the names it declares.
 _DECLARED = re.compile(r"^(?=local |\w+ = function)", re.MULTILINE)
 _NAMES = re.compile(r"(?:local )?(?:function )?(\w+(?:, \w+)*)")
 _COMMENT, _TEXT = re.compile(r"--.*$", re.MULTILINE), re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -264,7 +263,7 @@ def _format_literal(value: object) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
-@lru_cache(maxsize=256)  # the same for all commands of a turn, like `keys_of`
+@lru_cache(maxsize=256)
 def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") -> tuple[str, ...]:
     """Return the KEYS for scripts about a turn, in the order that the scripts expect.
 

@@ -129,7 +129,7 @@ class _Pool(aioredis.ConnectionPool):
 
 def _pack_words(by_redis: Callable[..., Any], *words: Any) -> Any:
     if isinstance(words[0], str) and " " not in words[0]:  # redis-py splits names such as "CONFIG GET" into two words
-        with contextlib.suppress(TypeError):  # redis-py may know the type of the word
+        with contextlib.suppress(TypeError):
             return [hiredis.pack_command(words)]
     return by_redis(*words)
 

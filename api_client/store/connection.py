@@ -140,7 +140,6 @@ class _Pipeline(asyncio.Protocol):
             self._transport.write(b"".join(unsent))
 
     def data_received(self, data: bytes) -> None:
-        """Parse received data and pass replies to the waiting commands, in order."""
         self._silent_since = self._loop.time()
         self._reader.feed(data)
         while (reply := self._reader.gets()) is not NOT_YET:
@@ -159,7 +158,6 @@ class _Pipeline(asyncio.Protocol):
                 return
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail all commands that are waiting for a reply, because the connection was lost."""
         self.close_failed(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
 
     def _check_silence(self) -> None:

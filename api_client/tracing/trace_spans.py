@@ -126,7 +126,6 @@ class _AttemptTrace:
     notes: list[SpanNote] = field(default_factory=list)
 
     def add_usage(self, usage: Mapping[str, Any]) -> None:
-        """Add the token usage and cost of an agent run to the attempt's totals."""
         for name, amount in usage.items():
             if isinstance(amount, int | float):
                 self.used[name] = self.used.get(name, 0) + amount

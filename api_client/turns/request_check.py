@@ -12,7 +12,6 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.contract.work import find_work
 
-#: Request fields that may contain a caller's text.
 _FIELDS = ("messages", "session_id", "owner", "locale", "metadata", "key", "work_data", "traceparent")
 _HALF = re.compile("[\ud800-\udfff]")
 _LONGEST_ID = 255

@@ -78,8 +78,6 @@ class LinkedFile:
 
 @dataclass(frozen=True, slots=True)
 class _FileFolder:
-    """A folder that may contain files of an answer."""
-
     base: Path
     parts: tuple[str, ...]
     beside: bool = False
@@ -88,7 +86,6 @@ class _FileFolder:
         return not (self.beside and path.startswith("ADR-"))
 
     def walk_files(self, stored_files: StoredFiles | None) -> Iterator[tuple[str, int]]:
-        """Yield path and size of each file in the folder, as listed in ``stored_files`` or found on disk."""
         if stored_files:
             above = self._above
             for path, size in stored_files.sizes.items():
@@ -165,7 +162,6 @@ def media_type(path: str) -> str:
 
 
 def _file_folders(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> Iterator[_FileFolder]:
-    """Yield the folders that may contain the answer's files, in order of precedence."""
     if not turn.success:
         return
     by_code_or_person = turn.outcome in {Outcome.PASSED_BY_FALLBACK, Outcome.PASSED_BY_HUMAN}

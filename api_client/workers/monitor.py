@@ -36,8 +36,7 @@ class Trouble:
 class Monitor:
     """Base class for monitors. Each monitor measures one area of the system, such as budgets, and finds its problems.
 
-    A monitor can also tell why turns wait. Subclasses override the methods that they need. Methods raise
-    ``StoreUnavailable``. ``look_seconds`` is the time between two searches for problems.
+    Methods raise ``StoreUnavailable``. ``look_seconds`` is the time between two searches for problems.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Explains why a turn does not run, in the same way for all interfaces. The texts are in ``reason.toml``.
+"""Explains why a turn does not run, in the same way for all interfaces.
 
 The first turn of a session waits for a worker from the moment it became due: at its submit, at the end of the turn
 before, after its delay, after a lost worker, or after a person's decision.

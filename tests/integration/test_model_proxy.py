@@ -395,7 +395,7 @@ def test_a_named_host_that_turns_out_to_be_this_machine_is_refused(proxy_server:
         pytest.skip(f"{here} is {address}, no loopback address")
     with proxy_server.open_socket_proxy(AllowedDestinations(hosts=(f"{here.lower()}:{service.port}",))) as path:
         answer = connect(path, f"{here}:{service.port}", REQUEST)
-    assert (answer[:12], b"an inner address" in answer) == (b"HTTP/1.1 403", True)
+    assert (answer[:12], b"an internal address" in answer) == (b"HTTP/1.1 403", True)
 
 
 def test_the_outside_is_reached_through_the_installations_proxy(proxy_server: ProxyServer, service: Service) -> None:

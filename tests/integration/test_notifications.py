@@ -225,5 +225,5 @@ def test_doctor_names_an_address_that_leads_inside_and_webhooks_without_a_signat
     used = called.change(webhook_urls=("https://localhost/x",), webhook_internal="refused", webhook_secret="")
     findings = json.loads(command(used, "doctor", "--json").stdout)["findings"]
     said = [each["message"] for each in findings if each["check"] == "webhook"]
-    assert any("an inner address" in each for each in said)
+    assert any("an internal address" in each for each in said)
     assert any("not signed" in each for each in said)

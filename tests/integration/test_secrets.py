@@ -13,11 +13,11 @@ pytest.importorskip("mcp")
 
 from api_client.contract.errors import SettingsError
 from api_client.secrets.cipher import SecretCipher
-from api_client.secrets.secret_store import SecretPlace, SecretStore
+from api_client.secrets.secret_store import SecretId, SecretStore
 from tests.installation import Installation, environ_of, turns
 from tests.tools.stored_secrets import CANARY, run_secrets, store_secret
 
-JIRA = SecretPlace(name="jira")
+JIRA = SecretId(name="jira")
 
 
 def test_a_secret_is_stored_from_a_file_listed_without_its_value_and_deleted(
@@ -130,12 +130,12 @@ async def test_a_new_key_encrypts_and_the_earlier_one_still_decrypts_until_all_a
 async def test_a_secret_that_somebody_moved_to_another_owner_is_not_used(installation: Installation) -> None:
     run_secrets(installation, "new-key")
     store = SecretStore(installation.client.store)
-    await store.write_secret(SecretPlace(name="jira", owner="a"), {"headers": {"a": CANARY}})
+    await store.write_secret(SecretId(name="jira", owner="a"), {"headers": {"a": CANARY}})
     name = f"{installation.keys.prefix}secrets"
     moved: Any = installation.store.hget(name, "jira/a")
     installation.store.hset(name, "jira/b", moved)
     with pytest.raises(SettingsError, match="was stored for jira/a"):
-        await store.read_secret(SecretPlace(name="jira", owner="b"), JIRA)
+        await store.read_secret(SecretId(name="jira", owner="b"), JIRA)
 
 
 async def test_a_secret_that_is_set_while_all_are_encrypted_again_is_the_one_that_stays(
@@ -150,8 +150,8 @@ async def test_a_secret_that_is_set_while_all_are_encrypted_again_is_the_one_tha
         installation.store.hset(f"{installation.keys.prefix}secrets", JIRA.field, later)
         return token
 
-    monkeypatch.setattr(SecretCipher, "reencrypt", set_meanwhile)
-    await store.reencrypt_secrets()
+    monkeypatch.setattr(SecretCipher, "encrypt_again", set_meanwhile)
+    await store.encrypt_all_again()
     found = await store.read_secret(JIRA)
     assert found is not None
     assert found.value == {"headers": {"a": "later"}}

@@ -76,7 +76,6 @@ class TaskEventBuffer:
         self._lock = threading.Lock()
 
     def add(self, kind: str, task_id: str, task: Task | None = None, **fields: Any) -> None:
-        """Add a task event with the current time and the given fields."""
         fields["uuid"], fields["timestamp"] = task_id, time.time()
         with self._lock:
             first = not self._waiting

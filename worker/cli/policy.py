@@ -26,7 +26,7 @@ from worker.enforcement.policies import (
     read_policy,
 )
 from worker.enforcement.policies.rule_file import is_rule_file, load_rule
-from worker.runners.tool_rules.agent_tools import AGENTS, find_agent, find_uncontrolled
+from worker.runners.tool_rules.agent_tools import AGENTS, check_tool_rule, parse_agent_name
 
 
 def load_policy_file(file: str) -> PolicyFile:
@@ -78,8 +78,8 @@ def find_unenforced_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) 
     """Yield a message for each entry under ``tools`` that these models' agents cannot enforce."""
     for number, rule in enumerate(rules, 1):
         of_models = replace(rule, owners=())
-        agents = {find_agent(runner) for model, runner in models.items() if of_models.matches(model, "")}
-        found = [find_uncontrolled(rule.tool, agent)[0] for agent in sorted(agents & set(AGENTS) or set(AGENTS))]
+        agents = {parse_agent_name(runner) for model, runner in models.items() if of_models.matches(model, "")}
+        found = [check_tool_rule(rule.tool, agent).warning for agent in sorted(agents & set(AGENTS) or set(AGENTS))]
         nowhere = all(" has no tool " in why for why in found)
         yield from (f"tools, entry {number}: {why}" for why in found if nowhere or " without asking" in why)
 

@@ -200,7 +200,6 @@ def _validate_file(
 
 
 def _find_file_line(line: int, answer: str, text: str) -> int:
-    """Convert a line number of the edited text to a line number of the file."""
     old, new = (each.replace("\r\n", "\n").split("\n") for each in (text, answer))
     pairs = enumerate(zip(reversed(old), reversed(new), strict=False))
     alike = next((number for number, (before, after) in pairs if before != after), len(new))

@@ -18,7 +18,7 @@ from worker.enforcement.documents.part_names import (
     parse_fence_part,
     section_title,
 )
-from worker.enforcement.replies.part_frames import CLOSING_TAG, derive_nonce, opening_tag
+from worker.enforcement.replies.part_tags import CLOSING_TAG, format_opening_tag, make_tag_id
 from worker.enforcement.validators.codes import DEFAULT_LOCALE
 
 #: Most issues listed in one prompt; the rest are counted.
@@ -54,7 +54,7 @@ def build_feedback(
     if request is None:
         mine = [error.part for error in errors if not error.file]
         request = RetryRequest(tuple(dict.fromkeys(part for part in mine if part)), not all(mine))
-    nonce = nonce or derive_nonce("\n".join(error.message for error in errors), len(errors))
+    nonce = nonce or make_tag_id("\n".join(error.message for error in errors), len(errors))
     framed = not request.whole and any(part != STEP_MARKER for part in request.parts)
     lines += [_format_text(name, locale) for name in ("ignored", "taken")[: 1 + framed]] if ignored else []
     return "\n".join([*lines, _format_text("repeat", locale), *_request_lines(errors, locale, request, nonce)])
@@ -75,7 +75,7 @@ def _request_lines(errors: Sequence[ValidationIssue], locale: str, request: Retr
     heading = _format_text("heading", locale) if any(map(section_title, request.parts)) else ""
     lines += [_format_text("frame" if count == 1 else "frames", locale, heading=heading), ""]
     for number, part in enumerate(request.parts, 1):
-        lines += [opening_tag(nonce, number, count), _sketch_part(part), CLOSING_TAG]
+        lines += [format_opening_tag(nonce, number, count), _sketch_part(part), CLOSING_TAG]
     return lines
 
 

@@ -12,7 +12,7 @@ from worker.enforcement.answer_continuation import find_unfinished_text
 from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
 from worker.enforcement.content_guard import LOST, NOT_JUDGED, ONLY_REASONING, derive_request
 from worker.enforcement.feedback import build_feedback, continuation_feedback, incomplete_feedback
-from worker.enforcement.replies.part_frames import derive_nonce
+from worker.enforcement.replies.part_tags import make_tag_id
 from worker.enforcement.validation_faults import describe_fault
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, LOCALES
 
@@ -215,7 +215,7 @@ def _write_feedback(history: Sequence[Attempt], policy: Policy) -> str:
         known = {(error.code, error.message) for error in errors}
         errors += [e for e in last.errors if (e.code, e.message) not in known and e.code != NOT_JUDGED]
     ignored = kept is not last or last.answer in {attempt.answer for attempt in attempts[:-1]}
-    nonce = derive_nonce(history[0].text, len(history))
+    nonce = make_tag_id(history[0].text, len(history))
     return build_feedback(errors, policy.locale, request=request, ignored=ignored, nonce=nonce)
 
 

@@ -36,8 +36,8 @@ from worker.enforcement.documents.splice import (
 )
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import find_required_section, section_key
-from worker.enforcement.replies.part_frames import find_framed_texts
-from worker.enforcement.replies.part_reader import find_only_fence, may_end_in_remark, read_parts, read_step
+from worker.enforcement.replies.part_reader import extract_parts, find_single_fence, may_end_in_remark, read_step_name
+from worker.enforcement.replies.part_tags import find_tagged_texts
 from worker.enforcement.replies.refusals import is_refusal
 
 #: A reply below this share of the previous answer is a fragment, if that answer has at least this length.
@@ -79,13 +79,14 @@ def list_candidates(
     ``parts_text`` is the reply from which parts are read, if it differs.
     """
     request = derive_request(answer, errors)
-    whole = _unframe(reply, feedback)
+    whole = _remove_tags(reply, feedback)
     if request.parts and not request.whole:
         whole = _cut_remarks(whole, answer)
     replaces = _may_replace(whole, answer, request, files)
     if request.whole and replaces:
-        fence = find_only_fence(strip_marker(whole), json=True) if request.shortens else None
-        value = fence[0] + whole[len(strip_marker(whole)) :] if fence and (not fence[1] or is_json(fence[0])) else whole
+        fence = find_single_fence(strip_marker(whole), allow_json=True) if request.shortens else None
+        accepts = fence and (not fence.surrounded or is_json(fence.text))
+        value = fence.text + whole[len(strip_marker(whole)) :] if fence and accepts else whole
         return [MergedAnswer(value, {} if value == reply else {"": value})]
     merged = _merge_parts(answer, errors, reply if parts_text is None else parts_text, request, feedback)
     if not replaces:
@@ -97,12 +98,12 @@ def list_candidates(
     return [again, merged] if better else [merged, again]
 
 
-def _unframe(reply: str, feedback: str) -> str:
+def _remove_tags(reply: str, feedback: str) -> str:
     """Return the text inside the only ``<part>`` tags, the whole reply without tags, or an empty text for several."""
-    frames = list(find_framed_texts(reply, feedback).values())
-    if not frames:
+    tagged_texts = list(find_tagged_texts(reply, feedback).values())
+    if not tagged_texts:
         return reply
-    return frames[0].text.strip("\r\n") if len(frames) == 1 else ""
+    return tagged_texts[0].text.strip("\r\n") if len(tagged_texts) == 1 else ""
 
 
 def _cut_remarks(reply: str, answer: str) -> str:
@@ -197,7 +198,7 @@ def _merge_parts(
     answer: str, errors: Sequence[ValidationIssue], reply: str, request: RetryRequest, feedback: str
 ) -> MergedAnswer:
     splice = _AnswerBuilder(answer)
-    found = read_parts(reply, request.parts, answer, feedback) if request.parts else {}
+    found = extract_parts(reply, request.parts, answer, feedback) if request.parts else {}
     named = _named_files(answer, errors)
     for part in sorted(found, key=_insertion_order):
         text, now = found[part], splice.answer
@@ -211,7 +212,7 @@ def _merge_parts(
         else:
             after = _insert_section(now, str(title), text) if title else now
         splice.record_part(part, text, after)
-    if STEP_MARKER in request.parts and (step := read_step(reply)):
+    if STEP_MARKER in request.parts and (step := read_step_name(reply)):
         splice.record_part(STEP_MARKER, format_marker(step), put_marker(splice.answer, step))
     return MergedAnswer(splice.answer, splice.inserted)
 

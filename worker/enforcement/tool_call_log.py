@@ -183,7 +183,6 @@ _RUNS_NONE = re.compile(r"\s(?:install|add|--version|--help|--collect-only|--co|
 
 
 def runs_tests(command: str) -> bool:
-    """Return True if a command probably runs tests."""
     for segment in _SEGMENT.split(command):
         program = next((word for word in segment.split() if "=" not in word), "")
         looks = program.rpartition("/")[2] in _LOOKS

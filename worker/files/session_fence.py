@@ -161,7 +161,6 @@ def open_fenced(session: Path, token: str = "", *, keep: bool = False) -> Iterat
 
 
 def _holder_name(token: str) -> str:
-    """Return the name of a holder's folder: a hash of its token, or a random name."""
     return hashlib.blake2b(token.encode(), digest_size=8).hexdigest() if token else f"{random.getrandbits(64):016x}"
 
 

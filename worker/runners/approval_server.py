@@ -66,10 +66,7 @@ def find_question(order: Order, tool: str, given: Mapping[str, Any], call: str =
 
 
 def build_tool_orders(order: Order, *, sandboxed: bool) -> dict[str, Any]:
-    """Return the JSON data with which an agent's tool hook enforces the rules of this run.
-
-    ``sandboxed`` is True if the agent runs in a sandbox.
-    """
+    """Return the JSON data with which an agent's tool hook enforces the rules of this run."""
     tools = order.tools
     if tools is None:
         return {}

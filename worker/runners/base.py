@@ -78,7 +78,6 @@ class Order:
         agent_session: the agent session to continue; empty for a fresh one.
         so_far: the interrupted answer to continue; empty for none.
         rejected: the answer that the feedback in ``prompt`` is about, for an agent that does not remember it.
-        model: name of the model, and of its block in the settings file.
         option: the part after ``:`` in the model's runner.
         deadline: latest end, by ``time.monotonic()``.
         read_only: True if the agent may only read files in ``directory``.

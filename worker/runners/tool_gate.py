@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from worker.runners.tool_rules.agent_tools import tool_names
+from worker.runners.tool_rules.agent_tools import list_tool_names
 from worker.runners.tool_rules.patterns import ANY, GLOB, Match, match_pattern
-from worker.runners.tool_rules.shell_commands import find_commands, matchable_texts, program_name
+from worker.runners.tool_rules.shell_commands import find_commands, get_program_name, list_spellings
 from worker.runners.tool_rules.shell_words import ShellCommand
 from worker.runners.tool_rules.touched_paths import (
     WORKING_FOLDERS,
+    find_argument_paths,
+    find_command_paths,
     find_working_folders,
-    match_folder,
-    paths_of_command,
-    paths_of_tool,
+    match_paths,
 )
 
 Rule = Mapping[str, Any]
@@ -81,16 +81,18 @@ class _RuledCall:
     def folders(self) -> list[str | None]:
         return find_working_folders(self.commands, self.folder)
 
-    def paths(self, command: ShellCommand | None, *, named: bool) -> Iterator[str | None]:
+    def paths(self, command: ShellCommand | None, *, only_path_arguments: bool) -> Iterator[str | None]:
         """Yield the paths that the call, or one of its commands, reads or writes. None means any path."""
-        yield from paths_of_tool(self.tool, {**self.arguments, "command": ""}, self.folder, named=named)
+        yield from find_argument_paths(
+            self.tool, {**self.arguments, "command": ""}, self.folder, only_path_arguments=only_path_arguments
+        )
         if command:
-            yield from paths_of_command(command, self.folders)
+            yield from find_command_paths(command, self.folders)
 
 
 def _match_rule(rule: Rule, call: _RuledCall, command: ShellCommand | None) -> Match:
     runs = rule.get("do", "ask") == "run"
-    if not any(match_pattern(rule.get("tool", "*"), name) for name in tool_names(call.tool)):
+    if not any(match_pattern(rule.get("tool", "*"), name) for name in list_tool_names(call.tool)):
         return Match.NO
     found = [Match.DOES]
     for name, pattern in rule.get("arguments", {}).items():
@@ -103,7 +105,9 @@ def _match_rule(rule: Rule, call: _RuledCall, command: ShellCommand | None) -> M
         else:
             found.append(Match.NO if runs or not _OF_LINES.search(pattern) else match_pattern(pattern, text.strip()))
     if folder := rule.get("folder"):
-        fits = match_folder(folder, call.paths(command, named=runs), call.root, covers=not runs) or [Match.NO]
+        fits = match_paths(
+            folder, call.paths(command, only_path_arguments=runs), call.root, match_contents=not runs
+        ) or [Match.NO]
         found.append(Match.NO if runs and call.commands else min(fits) if runs else max(fits))
     if rule.get("network"):
         found.append(_match_network(call, command))
@@ -119,12 +123,12 @@ def _match_command(pattern: str, command: ShellCommand, line: str, *, runs: bool
     head, blank, rest = pattern.partition(" ")
     base = head.rpartition("/")[2]
     patterns = {pattern, f"{base}{blank}{rest}"} if base.strip("*") else {pattern}
-    return max(match_pattern(each, text) for each in patterns for text in [line.strip(), *matchable_texts(command)])
+    return max(match_pattern(each, text) for each in patterns for text in [line.strip(), *list_spellings(command)])
 
 
 def _match_network(call: _RuledCall, command: ShellCommand | None) -> Match:
     texts = [value for value in call.arguments.values() if isinstance(value, str)]
     if _NETWORK_TOOLS.search(call.tool) or any(_ADDRESS.search(text) for text in texts):
         return Match.DOES
-    fits = [Match.DOES for text in (matchable_texts(command) if command else ()) if _PROGRAMS.match(text)]
-    return max(fits, default=Match.MAY if command and ANY in program_name(command) else Match.NO)
+    fits = [Match.DOES for text in (list_spellings(command) if command else ()) if _PROGRAMS.match(text)]
+    return max(fits, default=Match.MAY if command and ANY in get_program_name(command) else Match.NO)

@@ -1,6 +1,6 @@
 """Streams an agent's events to its turn's log during the run.
 
-Only one append is in flight; further events are joined meanwhile. The last events are left to the commit of the run.
+Only one append is in flight; further events are joined meanwhile.
 """
 
 from __future__ import annotations

@@ -61,7 +61,6 @@ class RunControl:
         self._aborted = self._aborted or reason
 
     def report_event(self, event: AgentEvent) -> None:
-        """Append an event to the turn's log."""
         self._loop.call_soon_threadsafe(self._emit, event)
 
     def apply_to(self, result: RunResult) -> RunResult:

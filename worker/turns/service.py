@@ -276,7 +276,6 @@ class TurnService:
             wait += _FIRST_WAIT
 
     async def _find_lack(self, turn_id: str, chain_task: ChainTask) -> str:
-        """Return why this worker cannot carry out a task of the turn's kind of work, or an empty string."""
         turn = await self.parts.ledger.read_turn(turn_id)
         try:
             if turn:

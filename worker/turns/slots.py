@@ -30,7 +30,6 @@ class Slots:
         self._lock = threading.Lock()
 
     def __json__(self) -> str:
-        """Return the text that ``celery inspect stats`` shows for this object."""
         return "the engine's"
 
     def count_slots(self, queue: str) -> int:

@@ -44,7 +44,6 @@ log = structlog.get_logger()
 
 Found = TypeVar("Found", Attempt, RepairResult)
 
-#: Names of our own validators and rules.
 _OURS = frozenset({*BUILT_IN, *OUR_RULES})
 
 _PR_SET_PDEATHSIG = 1
@@ -182,7 +181,7 @@ class ValidationPool:
         return replace(unread, feedback=case.feedback, fresh=case.fresh)
 
     def repair(self, case: ValidationCase) -> RepairResult:
-        """Repair a validated answer. Report a validator that takes too long or crashes as ``VALIDATOR_ERROR``."""
+        """Repair a validated answer."""
         found = self._work_in_parts(repair_case, case)
         if found is not None:
             return found

@@ -71,7 +71,6 @@ class FeedbackChannel:
         )
 
     def remove_feedback(self) -> None:
-        """Delete the feedback file if it exists."""
         with contextlib.suppress(FileNotFoundError), open_folder(self.session_dir) as folder:
             os.unlink(self.FEEDBACK_FILE, dir_fd=folder)
 

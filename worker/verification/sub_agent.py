@@ -111,7 +111,6 @@ class SubAgentVerifier:
     def verify_output(
         self, phase: Phase, directory: Path, verifying: VerificationScope | None = None
     ) -> VerificationResult:
-        """Verify the output of a phase and return the result."""
         on = verifying or VerificationScope()
         report = run_gates(phase, directory, **on.gate_settings(on.fence or GateSandbox.from_settings(self._settings)))
         if not (report.passed and phase.verify_agent):

@@ -1,4 +1,4 @@
-"""The settings: name, default, meaning. ``load`` reads them from the environment and the settings file."""
+"""The settings: name, default, meaning."""
 
 from api_client.contract.settings.declaration import declared_fields, environment_name, spell_value
 from api_client.contract.settings.load import (

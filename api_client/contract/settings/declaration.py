@@ -45,7 +45,7 @@ def _make_field(default: Any, **metadata: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsGroup:
-    """Base class for the settings about one subject. ``Settings`` inherits the fields of all groups."""
+    """Base class for the settings about one subject."""
 
     def find_problems(self) -> Iterator[str]:
         """Yield a message for each missing or contradictory setting in the group."""

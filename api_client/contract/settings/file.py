@@ -220,7 +220,6 @@ def _parse_value(value: Any, known: Field[Any]) -> Any:
 
 
 def _to_text(value: Any, known: Field[Any]) -> str:
-    """Convert a TOML value to the text used in the environment variable of the setting ``known``."""
     kind = str(known.type)
     if value == "" and kind == "str" and known.default:
         raise ValueError(f"must not be empty; without this line it is {known.default}")

@@ -79,7 +79,6 @@ def _is_protected(url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if a host is ``localhost`` or a loopback IP address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -111,7 +111,6 @@ class Settings(
 
     @property
     def secrets_key_path(self) -> Path:
-        """Return the path of the file with the keys that encrypt secrets."""
         return Path(self.secrets_key_file) if self.secrets_key_file else self.root / STATE_DIR / "secrets.key"
 
     @property

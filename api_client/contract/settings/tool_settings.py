@@ -78,7 +78,6 @@ def _read_environment(value: Any) -> dict[str, str]:
 
 
 def _read_arguments(value: Any) -> dict[str, Any]:
-    """Parse a rule's conditions for arguments: patterns for texts and limits for numbers."""
     if not isinstance(value, Mapping):
         raise ValueError('must look like { path = "reports/*", amount = { max = 100 } }')
     for path, wanted in value.items():

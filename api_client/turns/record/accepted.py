@@ -26,7 +26,7 @@ class AcceptedAnswer:
             "delivery": self.delivery,
             "mended": self.mended,
         }
-        texts = self.transition.texts.events  # JSON already
+        texts = self.transition.texts.events
         events = ", ".join(f'["{kind}", {said}]' for kind, said in zip(texts[::2], texts[1::2], strict=True))
         return f'{{"events": [{events}], {json.dumps(data)[1:]}'
 

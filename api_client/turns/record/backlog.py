@@ -76,7 +76,6 @@ class Backlog:
         return others
 
     async def _read_announced(self, due: Iterable[tuple[str, float]]) -> list[AnnouncedTurn | None]:
-        """Return the announced turn for each due turn in order, with None for damaged or unannounced turns."""
         asked = list(due)
         pipe = self._store.pipeline(transaction=False)
         for turn_id, _ in asked:

@@ -35,7 +35,6 @@ Exchange: TypeAlias = Generator[Command[Any], Any, T]
 
 
 def decode_text(value: bytes | None) -> str:
-    """Decode a value from the store as text, or None as an empty string."""
     return (value or b"").decode()
 
 

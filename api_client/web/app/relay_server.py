@@ -176,7 +176,6 @@ class _Server(uvicorn.Server):
         self._stuck_seconds = stuck_seconds
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Start listening, limit how long a client may leave sent data unread, and log the server's addresses."""
         self._loop, self._exit_event = asyncio.get_running_loop(), asyncio.Event()
         await super().startup(sockets)
         for server in self.servers if self.started else ():

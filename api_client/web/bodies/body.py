@@ -105,7 +105,6 @@ class _BodyMemory:
         self.bytes_by_owner[body.owner] += len(piece)
 
     def refuse_body(self, body: _BodyBuffer) -> None:
-        """Discard the bytes of a body, both those received and those still to come."""
         body.refused = True
         self.drop_body(body)
 

@@ -32,7 +32,6 @@ class LinkedQuestion:
 
     @property
     def is_open(self) -> bool:
-        """Return True if the question can still be answered."""
         turn = self.turn
         same = turn.state is TurnState.SUSPENDED and round(turn.suspended_at * 1000) == self.suspended_ms
         return same and turn.interruption is not None and time.time() < self.expires_at

@@ -75,7 +75,6 @@ class Relay:
 
 
 def get_relay(request: Request) -> Relay:
-    """Return the state of the relay that serves the request."""
     return cast("Relay", request.app.state.relay)
 
 

@@ -103,7 +103,6 @@ class _InstallationCollector(Collector):
         self._state = installation
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics for the page ``/metrics``, including those of events that have not happened yet."""
         yield from _collect_state(self._state)
         yield from _collect_vitals(self._vitals)
         for name, entry in COUNTERS.items():

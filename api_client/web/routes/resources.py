@@ -54,7 +54,6 @@ async def _answer_rows(resource: Resource[Any], relay: Relay, caller: Caller, mo
 
 
 def add_resource(to_router: APIRouter, resource: Resource[Any]) -> None:
-    """Add a ``GET`` route that lists the resource to a router."""
     to_router.add_api_route(
         resource.api,
         _make_list_route(resource),

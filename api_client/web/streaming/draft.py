@@ -101,7 +101,6 @@ class Draft:
         return [] if self._is_validated and self._only_parts_missing else self._withdraw()
 
     def append_text(self, text: str) -> list[DraftEdit]:
-        """Append text to the draft, and return the edit that shows it."""
         self._shown.append(text)
         return [DraftEdit(text)] if text else []
 

@@ -159,7 +159,6 @@ def _abandon_wait(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None 
 
 
 async def _cancel_until_done(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None) -> None:
-    """Cancel a task repeatedly until it has ended, then close its event stream."""
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=0.1)

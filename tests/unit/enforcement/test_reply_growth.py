@@ -12,7 +12,7 @@ from tests.unit.enforcement.samples import ADR
 from worker.enforcement import ADRStructureValidator, Retry, decide_next, validate_attempt
 from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.normaliser import normalise_answer
-from worker.enforcement.replies.part_reader import read_parts
+from worker.enforcement.replies.part_reader import extract_parts
 from worker.enforcement.reply_merging import list_candidates
 from worker.enforcement.rules.decoded_text import decode_text
 
@@ -63,7 +63,7 @@ SHAPES = {
 WORK: dict[str, Callable[[str], object]] = {
     "frame": lambda text: list_candidates(FIRST.answer, FIRST.errors, f"{TAG}\n{SECTION}{text}\n</part>", (), FEEDBACK),
     "heading": lambda text: list_candidates(FIRST.answer, FIRST.errors, SECTION + text, (), FEEDBACK),
-    "lines": lambda text: read_parts(text, ["lines:2-2", "fence:json:1", "yaml_header"], f"a\n{text}", FEEDBACK),
+    "lines": lambda text: extract_parts(text, ["lines:2-2", "fence:json:1", "yaml_header"], f"a\n{text}", FEEDBACK),
     "answer": lambda text: list_candidates(FIRST.answer + text, FIRST.errors, f"{SECTION}Neu.", (), FEEDBACK),
     "normaliser": normalise_answer,
     "forbidden": lambda text: FORBIDDEN.validate(text, {}),

@@ -151,11 +151,11 @@ def test_a_name_that_leads_inside_is_refused_before_anything_is_sent(monkeypatch
     with HookReceiver() as receiver:
         resolving(monkeypatch, "127.0.0.1")
         with pytest.raises(
-            DeliveryError, match=r"leads to 127\.0\.0\.1, an inner address; HELIX_WEBHOOK_INTERNAL=allowed"
+            DeliveryError, match=r"leads to 127\.0\.0\.1, an internal address; HELIX_WEBHOOK_INTERNAL=allowed"
         ):
-            post_body(f"http://hooks.example:{receiver.port}/hook", b"{}", {}, allow_inner=False)
+            post_body(f"http://hooks.example:{receiver.port}/hook", b"{}", {}, allow_internal=False)
         assert receiver.paths == []
-        post_body(f"http://hooks.example:{receiver.port}/hook?a=b", b"{}", {}, allow_inner=True)
+        post_body(f"http://hooks.example:{receiver.port}/hook?a=b", b"{}", {}, allow_internal=True)
         assert receiver.paths == ["/hook?a=b"]
 
 
@@ -170,7 +170,7 @@ def test_a_name_that_leads_elsewhere_after_the_check_changes_nothing(monkeypatch
 
     monkeypatch.setattr(socket, "create_connection", create_connection)
     with pytest.raises(DeliveryError, match="nobody is there"):
-        post_body("https://hooks.example/hook", b"{}", {}, allow_inner=False)
+        post_body("https://hooks.example/hook", b"{}", {}, allow_internal=False)
     assert reached == [("1.1.1.1", 443)]
     assert asked == ["hooks.example"]
 
@@ -179,7 +179,7 @@ def test_a_redirect_is_not_followed() -> None:
     with HookReceiver() as receiver:
         receiver.answer = lambda headers, body: 302
         with pytest.raises(DeliveryError, match="answers 302, redirects are not followed"):
-            post_body(receiver.url, b"{}", {}, allow_inner=True)
+            post_body(receiver.url, b"{}", {}, allow_internal=True)
         assert receiver.paths == ["/hook"]
 
 
@@ -187,6 +187,6 @@ def test_an_error_of_the_receiver_and_one_who_is_not_there_are_not_sent() -> Non
     with HookReceiver() as receiver:
         receiver.answer = lambda headers, body: 500
         with pytest.raises(DeliveryError, match="answers 500"):
-            post_body(receiver.url, b"{}", {}, allow_inner=True)
+            post_body(receiver.url, b"{}", {}, allow_internal=True)
     with pytest.raises(DeliveryError, match="ConnectionRefusedError"):
-        post_body(receiver.url, b"{}", {}, allow_inner=True)
+        post_body(receiver.url, b"{}", {}, allow_internal=True)

@@ -51,8 +51,8 @@ def reach(monkeypatch: pytest.MonkeyPatch, target: str, *addresses: str, outboun
 )
 def test_a_named_host_leads_to_no_inner_address(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     for target in ("a.allowed.example:443", "one.example:443"):
-        assert "an inner address" in reach(monkeypatch, target, address)
-        assert "an inner address" in reach(monkeypatch, target, "1.1.1.1", address), "all addresses count"
+        assert "an internal address" in reach(monkeypatch, target, address)
+        assert "an internal address" in reach(monkeypatch, target, "1.1.1.1", address), "all addresses count"
 
 
 def test_a_public_address_and_one_that_the_setting_names_are_reached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,9 +62,9 @@ def test_a_public_address_and_one_that_the_setting_names_are_reached(monkeypatch
     assert reach(monkeypatch, "10.1.2.3:443", "10.1.2.3") == "10.1.2.3"
     assert reach(monkeypatch, "[::1]:443", "::1") == "::1"
     assert reach(monkeypatch, "localhost:443", "127.0.0.1") == "127.0.0.1"
-    assert "an inner address" in reach(monkeypatch, "localhost:443", "169.254.169.254")
+    assert "an internal address" in reach(monkeypatch, "localhost:443", "169.254.169.254")
     here = AllowedDestinations(hosts=("one.example:443", "10.1.2.3:8443"))
-    assert "an inner address" in reach(monkeypatch, "one.example:443", "10.1.2.3", outbound=here), "at another port"
+    assert "an internal address" in reach(monkeypatch, "one.example:443", "10.1.2.3", outbound=here), "at another port"
 
 
 LONG = "a" * 64

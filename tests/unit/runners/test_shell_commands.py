@@ -14,7 +14,7 @@ import pytest
 from tests.approvals.spellings import WAYS
 from worker.runners import tool_gate
 from worker.runners.tool_rules.patterns import match_pattern
-from worker.runners.tool_rules.shell_commands import find_commands, matchable_texts
+from worker.runners.tool_rules.shell_commands import find_commands, list_spellings
 
 _BASH = shutil.which("bash")
 pytestmark = pytest.mark.skipif(_BASH is None, reason="needs bash")
@@ -78,7 +78,7 @@ def seen(line: str, call: list[str]) -> bool:
     return any(
         match_pattern(text.replace("*", "?"), each)
         for command in find_commands(line)
-        for each in matchable_texts(command)
+        for each in list_spellings(command)
     )
 
 

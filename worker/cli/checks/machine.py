@@ -19,7 +19,7 @@ from api_client.policies.policy_files import PolicyFiles
 from api_client.workers.fleet import check_disk
 from worker.cli.checks.finding import Finding, State
 from worker.cli.policy import find_unenforced_rules
-from worker.runners.tool_rules.shell_words import find_parser
+from worker.runners.tool_rules.shell_words import find_shfmt
 
 #: Remedies for a folder that cannot be written, by error number.
 _WAYS_TO_WRITE = {
@@ -148,7 +148,7 @@ def check_policies(settings: Settings) -> Iterator[Finding]:
             Finding("tool rules", "warning", why, fix) for why in find_unenforced_rules(source.tools, settings.models)
         )
         with contextlib.suppress(FileNotFoundError):
-            find_parser()
+            find_shfmt()
             continue
         said, fix = (
             "rules fit every command line: shfmt is not beside Python",

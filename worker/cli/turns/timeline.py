@@ -254,7 +254,6 @@ class Timeline:
         return lines
 
     def write_line(self, line: Line) -> None:
-        """Write a line between the events of the turn."""
         self._clear_progress()
         self._stream.write(f"{style_line(line) if self._live else line.text}\n")
         self._stream.flush()

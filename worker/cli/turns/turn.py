@@ -88,7 +88,6 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
 
 
 def build_request(settings: Settings, message: str, options: Mapping[str, Any]) -> TurnRequest:
-    """Build the request of a turn from a message and the options of ``turns submit``, by name."""
     if not message.strip():
         raise BadRequest("the message is empty")
     model, session = options["model"] or next(iter(settings.models)), options["session"]

@@ -40,7 +40,6 @@ class Part:
 
     @classmethod
     def section(cls, title: str) -> Part:
-        """Return the ``Part`` for the text below the heading with this title."""
         return cls(section_part(title))
 
     @classmethod

@@ -1,8 +1,6 @@
-"""Reads the requested parts of an answer in an agent's reply, with or without ``<part id=…>`` tags around them.
+"""Extracts parts of an answer, such as sections, from an agent's reply, with or without ``<part id=…>`` tags.
 
-A part is a replaceable piece of an answer, such as a section. A frame is the pair of tags ``<part id=…>`` and
-``</part>`` that feedback asks the agent to put around each part. A reply without frames may be one part or the whole
-answer.
+A reply without tags may be one part or the whole answer.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from api_client.contract.step_marker import find_markers
 from worker.enforcement.documents import header_lines
@@ -30,7 +29,7 @@ from worker.enforcement.documents.placeholders import omits_text
 from worker.enforcement.documents.splice import closed_fences, only_adr
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import find_required_section, section_key
-from worker.enforcement.replies.part_frames import FramedText, cut_last_tag, find_framed_texts
+from worker.enforcement.replies.part_tags import ReplyText, cut_closing_tag, find_tagged_texts
 from worker.enforcement.replies.refusals import is_refusal
 
 #: A title in bold, or glued to its ``#`` marks, at the beginning of a text.
@@ -75,8 +74,15 @@ _PROSE = re.compile(r"(?![-+*>#|`]|\d{1,3}[.)]\s)\S")
 _WORD = re.compile(r"[^\W\d_]{5,}")
 
 
-def read_step(reply: str) -> str | None:
-    """Return the step name in a reply's last valid ``<!-- STEP: … -->`` marker, or None if there is none.
+class FencedText(NamedTuple):
+    """The content of a code fence in a Markdown text. ``surrounded`` is True if the text has more than the fence."""
+
+    text: str
+    surrounded: bool
+
+
+def read_step_name(reply: str) -> str | None:
+    """Return the name in the last valid marker ``<!-- STEP: name -->`` of an agent's reply, or None.
 
     Markers in code count only if all of them name the same step and no marker is outside code.
     """
@@ -85,59 +91,51 @@ def read_step(reply: str) -> str | None:
     return outside or (steps.pop() if len(steps) == 1 else None)
 
 
-def read_parts(reply: str, parts: Sequence[str], answer: str, feedback: str = "") -> dict[str, str]:
-    """Return the parts of an answer that a reply contains, by part name. ``feedback`` is the prompt for the reply.
+def extract_parts(reply: str, part_names: Sequence[str], earlier_answer: str, prompt: str = "") -> dict[str, str]:
+    """Return the parts of an answer, such as sections, that an agent's reply to a prompt contains, by part name.
 
-    A part is a piece of an answer, such as a section. ``parts`` names the parts that ``feedback`` asks for, and
-    ``answer`` is the rejected answer that lacks them.
+    ``part_names`` are the parts that the prompt asks for, because ``earlier_answer`` lacks them.
     """
     text = reply.replace("\r\n", "\n").removeprefix("\ufeff")
-    frames = find_framed_texts(text, feedback)
-    reader = _PartReader(answer, parts, feedback)
-    if frames:
-        return reader.read_frames(frames)
-    bare, end_known = reader.find_bare_text(text)
-    found = {part: reader.read_part(part, bare, own_frame=False, end_known=end_known) for part in parts} if bare else {}
-    found |= _read_lines(parts, text) | _read_blocks(answer, parts, text)
+    tagged_texts = find_tagged_texts(text, prompt)
+    reader = _PartReader(earlier_answer, part_names, prompt)
+    if tagged_texts:
+        return reader.read_tagged_parts(tagged_texts)
+    untagged = reader.find_untagged_text(text)
+    found = {part: reader.read_part(part, untagged, own_tag=False) for part in part_names} if untagged.text else {}
+    found |= _read_lines(part_names, text) | _read_blocks(earlier_answer, part_names, text)
     return {part: value for part, value in found.items() if value}
 
 
 class _PartReader:
-    def __init__(self, answer: str, parts: Sequence[str], feedback: str) -> None:
-        self.answer, self.parts, self.feedback = answer, parts, feedback
-        self.titles = {section_key(title) for part in parts if (title := section_title(part))}
+    def __init__(self, answer: str, part_names: Sequence[str], prompt: str) -> None:
+        self.answer, self.parts, self.feedback = answer, part_names, prompt
+        self.titles = {section_key(title) for part in part_names if (title := section_title(part))}
 
     @cached_property
     def known(self) -> set[str]:
         present = (one.title for adr in parse_document(self.answer).adrs for one in adr.sections)
         return self.titles | set(map(section_key, present))
 
-    def read_frames(self, frames: Mapping[int, FramedText]) -> dict[str, str]:
-        """Return the requested parts of an answer by name. ``frames`` holds a reply's texts between ``<part>`` tags.
-
-        Each part is read from the tags with its own number or, if they do not contain it, from any tags.
-        """
+    def read_tagged_parts(self, tagged_texts: Mapping[int, ReplyText]) -> dict[str, str]:
+        """Read each part from the tag with its own number or, if that does not contain the part, from any tag."""
         found: dict[str, str] = {}
         for number, part in enumerate(self.parts, 1):
-            own = frames.get(number)
-            found[part] = self.read_part(part, own.text, own_frame=True, end_known=own.closed) if own else ""
+            own = tagged_texts.get(number)
+            found[part] = self.read_part(part, own, own_tag=True) if own else ""
         lacking = [part for part in self.parts if not found[part] and (section_title(part) or in_header(part))]
-        for frame in (frame for number, frame in frames.items() if number <= len(self.parts)):
+        for tagged in (tagged for number, tagged in tagged_texts.items() if number <= len(self.parts)):
             for part in lacking:
-                found[part] = found[part] or self.read_part(part, frame.text, own_frame=False, end_known=frame.closed)
+                found[part] = found[part] or self.read_part(part, tagged, own_tag=False)
         return {part: text for part, text in found.items() if text}
 
-    def find_bare_text(self, text: str) -> tuple[str, bool]:
-        """Return the content of a reply that has no ``<part>`` tags, and True if no remark by the agent can follow it.
-
-        The content is empty if the reply does not begin with a requested part. A remark can follow unless the content
-        is in a code fence or ends with a lone ``</part>``.
-        """
-        body, ended = cut_last_tag(strip_marker(text).strip("\n"))
-        fence = find_only_fence(body)
-        if fence and self._begins_with_part(fence[0]):
-            return fence[0], True
-        return (body, ended) if self._begins_with_part(body) else ("", False)
+    def find_untagged_text(self, text: str) -> ReplyText:
+        """Return the content of a reply without ``<part>`` tags. It is empty if it begins with no requested part."""
+        body = cut_closing_tag(strip_marker(text).strip("\n"))
+        fence = find_single_fence(body.text)
+        if fence and self._begins_with_part(fence.text):
+            return ReplyText(fence.text, closed=True)
+        return body if self._begins_with_part(body.text) else ReplyText("", closed=False)
 
     def _begins_with_part(self, text: str) -> bool:
         text = self._as_heading(_BLANK_LINES.sub("", text))
@@ -159,32 +157,29 @@ class _PartReader:
         glued = _GLUED.match(text)
         return f"{glued[1]} {text[glued.end() :]}" if glued else text
 
-    def read_part(self, part: str, text: str, *, own_frame: bool, end_known: bool) -> str:
-        """Return a part in ``text``, or ''. ``own_frame``: its tags held ``text``. ``end_known``: no remark follows.
-
-        A part is a piece of an answer, such as a section. Its tags are the ``<part id=…>`` tags that the feedback asked
-        for. If a remark by the agent may follow, a section that may end in one is not returned.
-        """
-        if title := section_title(part):
-            return self._read_section(_BLANK_LINES.sub("", text), section_key(title), end_known=end_known)
-        if part == YAML_HEADER:
+    def read_part(self, part_name: str, reply_text: ReplyText, *, own_tag: bool) -> str:
+        """Return the named part in a text, or ''. ``own_tag`` says that the text is between the tags of this part."""
+        text = reply_text.text
+        if title := section_title(part_name):
+            return self._read_section(_BLANK_LINES.sub("", text), section_key(title), end_known=reply_text.closed)
+        if part_name == YAML_HEADER:
             header = _read_header(text)
             return header if len(set(header_lines.find_entries(header)) & {*header_lines.FIELDS}) > 1 else ""
-        if name := header_key(part):
+        if name := header_key(part_name):
             return _read_key(_read_header(text), name)
-        if not own_frame or part == STEP_MARKER:
+        if not own_tag or part_name == STEP_MARKER:
             return ""
-        fence = find_only_fence(text)
-        inside = fence[0] if fence else text.strip("\n").rstrip()
-        if wanted := parse_fence_part(part):
+        fence = find_single_fence(text)
+        inside = fence.text if fence else text.strip("\n").rstrip()
+        if wanted := parse_fence_part(part_name):
             own = closed_fences(text, wanted[0])
             return parse_document(text).out.inner_text(own[0]) if own else inside
         return inside
 
     def _read_section(self, text: str, name: str, *, end_known: bool) -> str:
-        fence = find_only_fence(text)
-        if fence and self._begins_with_part(fence[0]):
-            text = fence[0]
+        fence = find_single_fence(text)
+        if fence and self._begins_with_part(fence.text):
+            text = fence.text
         text = self._as_heading(_BLANK_LINES.sub("", text))
         out = parse_document(text).out
         tops = [heading for heading in out.headings if heading.top]
@@ -203,9 +198,9 @@ class _PartReader:
         body = _BLANK_LINES.sub("", "\n".join(lines[start:end]).rstrip())
         markers = parse_document(body).markers
         body = body[: markers[0].start].rstrip() if markers else body
-        fence = find_only_fence(body)
-        if fence and not fence[1] and body.lstrip("`~ ").startswith(("markdown", "md")):
-            body = _BLANK_LINES.sub("", fence[0].rstrip())
+        fence = find_single_fence(body)
+        if fence and not fence.surrounded and body.lstrip("`~ ").startswith(("markdown", "md")):
+            body = _BLANK_LINES.sub("", fence.text.rstrip())
         prose = _CODE.sub("", body)
         if not has_content(body) or omits_text(body) or is_refusal(body) or is_json(body):
             return ""
@@ -223,14 +218,13 @@ class _PartReader:
         return heading.level <= min(level, 2) or (known and heading.level <= max(level, 2))
 
 
-def may_end_in_remark(body: str, answer: str) -> bool:
-    """Return True if the last paragraph of a text, taken from a reply, may be the agent's remark about its reply.
+def may_end_in_remark(text: str, answer: str) -> bool:
+    """Return True if the last paragraph of a text may be a remark to the user, such as "Let me know if you need more".
 
-    Without tags, nothing marks the end of the text. A short last paragraph may be a remark if it is below a horizontal
-    rule, if it speaks to somebody, or if it has no number, code or link and shares no word with ``answer`` and the rest
-    of the text.
+    A short last paragraph may be a remark if it is below a horizontal rule, if it speaks to somebody, or if it has no
+    number, code or link and shares no word with ``answer`` and the rest of the text.
     """
-    before, _, last = body.rpartition("\n\n")
+    before, _, last = text.rpartition("\n\n")
     above, (rule, _, below) = before.rstrip().rpartition("\n")[2], last.strip().partition("\n")
     ruled = bool(_RULE.fullmatch(rule) or _RULE.fullmatch(above))
     last = below if _RULE.fullmatch(rule) else last.strip()
@@ -238,8 +232,8 @@ def may_end_in_remark(body: str, answer: str) -> bool:
         return False
     if ruled or _SPEAKS.search(last):
         return True
-    fences = parse_outline(body).fences if may_hold_fences(body) else []
-    inside = bool(fences) and fences[-1].end > body.count("\n")
+    fences = parse_outline(text).fences if may_hold_fences(text) else []
+    inside = bool(fences) and fences[-1].end > text.count("\n")
     said = _ABOUT_REPLY.sub(" ", last)
     if inside or (said == last and _REFERENCE.search(last)):
         return False
@@ -247,14 +241,11 @@ def may_end_in_remark(body: str, answer: str) -> bool:
     return about.isdisjoint(map(str.casefold, _WORD.findall(f"{before}\n{answer}")))
 
 
-def find_only_fence(text: str, *, json: bool = False) -> tuple[str, bool] | None:
-    """Return the content of a text's only Markdown fence, and True if other text is around it. ``json`` allows JSON.
-
-    Return None for several fences and for a fence with code.
-    """
+def find_single_fence(text: str, *, allow_json: bool = False) -> FencedText | None:
+    """Return a Markdown text's only code fence, or None. It must contain text or, with ``allow_json``, JSON."""
     marks = _FENCE.finditer(text)
     first = next(marks, None)
-    if first is None or first[2].lower() not in (_INFOS | {"json"} if json else _INFOS):
+    if first is None or first[2].lower() not in (_INFOS | {"json"} if allow_json else _INFOS):
         return None
     depth = 1
     for mark in marks:
@@ -264,7 +255,7 @@ def find_only_fence(text: str, *, json: bool = False) -> tuple[str, bool] | None
             return None
         if not depth:
             around = text[: first.start()].strip() or text[mark.end() :].strip()
-            return text[first.end() + 1 : mark.start() - 1], bool(around)
+            return FencedText(text[first.end() + 1 : mark.start() - 1], bool(around))
     return None
 
 
@@ -287,8 +278,8 @@ def _read_header(text: str) -> str:
     adr = only_adr(text)
     if adr and adr.header:
         return adr.yaml_text.rstrip("\n")
-    fence = find_only_fence(text)
-    lines = (fence[0] if fence else text).strip("\n").split("\n")
+    fence = find_single_fence(text)
+    lines = (fence.text if fence else text).strip("\n").split("\n")
     opened = lines[0].rstrip() == "---"
     lines = lines[opened:]
     ends = (

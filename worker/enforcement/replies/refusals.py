@@ -54,11 +54,10 @@ _WORDING = re.compile(
 
 
 def is_refusal(text: str, prompt: str = "") -> bool:
-    """Return True if an answer only refuses a request. An answer is no refusal if ``prompt`` may ask for such a text.
+    """Return True if an answer only refuses what the prompt asks for, such as "I can't help with that request".
 
-    An example of a refusal is "I can't help with that request". The answer must be short and without structure, and its
-    first sentence must refuse in the first person. A prompt may ask for such a text if it is about translating, quoting
-    or rephrasing.
+    The answer must be short and without structure, and refuse in the first person in its first sentence. Return False
+    if the prompt is about translating, quoting or rephrasing, because it may ask for such a text.
     """
     said = strip_marker(text[: 2 * MOST_REFUSED + 1]).strip() if len(text) <= 2 * MOST_REFUSED else ""
     if (

@@ -131,7 +131,6 @@ def _find_keys(text: str) -> Iterator[tuple[int, int]]:
 
 
 def remove_secrets(text: str, mark: str) -> str:
-    """Return the text with each secret replaced by a mark."""
     pieces, done = list[str](), 0
     for start, end in sorted(secret[2:] for secret in find_secrets(text)):
         if start >= done:

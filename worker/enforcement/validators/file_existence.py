@@ -108,7 +108,6 @@ def _file_issue(
 
 
 def _find_target(root: Root, path: str) -> PathTarget:
-    """Return what kind of thing is at a path, ignoring a line number or remark after the path."""
     found = root.find(path)
     return root.find(strip_suffix(path)) if found is PathTarget.MISSING and strip_suffix(path) != path else found
 

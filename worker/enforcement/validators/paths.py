@@ -104,7 +104,6 @@ def strip_suffix(path: str) -> str:
 
 
 def _is_impossible(path: str) -> bool:
-    """Return True if no file can have this path, because the path is empty, too long or has control characters."""
     if not path.strip() or len(path) > MAX_PATH_CHARS:
         return True
     if not path.isprintable() and any(unicodedata.category(char) == "Cc" for char in path):

@@ -1,7 +1,7 @@
 """Rolls back a flow version when too many of its turns fail (ADR-034).
 
 A version is rolled back when its failure rate in the last hour exceeds its limit (``[flow.v3] max_failure_rate = 0.2``)
-with statistical confidence. Its running turns keep it.
+with statistical confidence.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ COMMANDS = {
 
 
 def notify(settings: Settings, connection: SingleConnection) -> Notifier | None:
-    """Create the sender of notifications, or return None if no target is configured."""
+    """Create the object that sends notifications, or return None if no target is configured."""
     if not (settings.webhook_urls or settings.notification_command):
         return None
     from worker.plugins.notifications.notifier import Notifier

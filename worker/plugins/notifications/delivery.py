@@ -22,11 +22,11 @@ _MOST_READ = 65_536
 
 
 class DeliveryError(Exception):
-    """Raised when a target does not accept a notification. The message gives the reason."""
+    """Raised if a notification cannot be delivered. The message gives the reason."""
 
 
-def resolve_addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
-    """Resolve a host name to IP addresses. Refuse addresses of an internal network unless allowed.
+def resolve_addresses(host: str, port: int, *, allow_internal: bool) -> list[str]:
+    """Resolve a host name to IP addresses. ``allow_internal`` permits addresses in internal networks.
 
     Raises ``DeliveryError``.
     """
@@ -34,15 +34,15 @@ def resolve_addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise DeliveryError(f"{host} has no address: {error}") from None
-    numbers = list(dict.fromkeys(str(each[4][0]) for each in found))
-    if not allow_inner and (refused := [number for number in numbers if is_internal_address(number)]):
-        said = f"{host} leads to {refused[0]}, an inner address; HELIX_WEBHOOK_INTERNAL=allowed lets it"
+    addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+    if not allow_internal and (refused := [address for address in addresses if is_internal_address(address)]):
+        said = f"{host} leads to {refused[0]}, an internal address; HELIX_WEBHOOK_INTERNAL=allowed permits it"
         raise DeliveryError(said)
-    return numbers
+    return addresses
 
 
-def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool) -> None:
-    """Send a body to a URL with an HTTP POST. ``allow_inner`` also permits addresses that are not public.
+def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_internal: bool) -> None:
+    """Send a body to a URL with an HTTP POST. ``allow_internal`` permits addresses in internal networks.
 
     Raises ``DeliveryError`` for any reply but a 2xx status.
     """
@@ -51,7 +51,7 @@ def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner:
     port = parts.port or (443 if tls else 80)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     said = ""
-    for address in resolve_addresses(host, port, allow_inner=allow_inner):
+    for address in resolve_addresses(host, port, allow_internal=allow_internal):
         connection = _PinnedConnection(host, port, address, tls=tls)
         try:
             connection.request("POST", path, body, dict(headers))
@@ -70,7 +70,7 @@ def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner:
 
 
 class _PinnedConnection(http.client.HTTPConnection):
-    """An HTTP connection to an address that was checked before, with the host's name for TLS and headers."""
+    """An HTTP connection to a fixed IP address; TLS and the ``Host`` header use the host name."""
 
     def __init__(self, host: str, port: int, address: str, *, tls: bool) -> None:
         super().__init__(host, port, timeout=_SECONDS)
@@ -94,31 +94,31 @@ COMMAND = "command"
 
 
 def list_targets(settings: Settings) -> tuple[str, ...]:
-    """Return the targets of notifications: the configured URLs, and ``command`` for the operator's command."""
+    """Return where notifications are sent: the configured URLs, and ``command`` for the configured shell command."""
     return (*settings.webhook_urls, *([COMMAND] if settings.notification_command else ()))
 
 
 def mask_target(target: str) -> str:
-    """Return a target's URL without path and query, which often contain a secret."""
+    """Return a target's URL without its path and query, which may contain a secret."""
     parts = urlsplit(target)
     return f"{parts.scheme}://{parts.hostname}" if parts.scheme else target
 
 
 def is_wanted(settings: Settings, kind: str) -> bool:
-    """Return True if the settings select notifications of this kind, by name or by a prefix such as ``response.*``."""
+    """Return True if the settings select notifications of a kind, by name or by a prefix such as ``response.*``."""
     return any(
         kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for each in settings.notification_kinds
     )
 
 
 def deliver_notification(settings: Settings, target: str, entry: OutboxEntry) -> None:
-    """Deliver a notification to a webhook or to the operator's command."""
+    """Deliver a notification to a target: a webhook's URL, or ``command`` for the configured shell command."""
     if target == COMMAND:
         _run_command(settings.notification_command, entry)
         return
     headers = {"content-type": "application/json", "user-agent": "helix-turns"}
     headers |= sign_headers(settings.webhook_secret, entry.notification_id, entry.body, time.time())
-    post_body(target, entry.body.encode(), headers, allow_inner=settings.webhook_internal == "allowed")
+    post_body(target, entry.body.encode(), headers, allow_internal=settings.webhook_internal == "allowed")
 
 
 def _run_command(command: str, entry: OutboxEntry) -> None:

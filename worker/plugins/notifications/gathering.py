@@ -26,7 +26,7 @@ _FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
 
 
 async def gather_notifications(settings: Settings, store: Store, outbox: NotificationOutbox) -> None:
-    """Find events that users want to be notified of, and put new notifications into the outbox."""
+    """Put a notification into the outbox for each new event of a kind that the settings select."""
     await _gather_turns(settings, outbox, suspended=False)
     await _gather_turns(settings, outbox, suspended=True)
     seconds, _ = await store.await_reply(store.redis.time())  # workers report by the store's clock
@@ -89,9 +89,9 @@ def _build_data(settings: Settings, turn_id: str, record: dict[str, str], **more
     return {"attempts": int(record["attempt"] or 0), **{name: value for name, value in facts.items() if value}}
 
 
-def find_rollbacks(settings: Settings, said: dict[str, Rollback], now: float) -> Iterator[Notification]:
-    """Yield notifications about flow versions that were rolled back automatically in the last day."""
-    for version, note in said.items():
+def find_rollbacks(settings: Settings, rollbacks: dict[str, Rollback], now: float) -> Iterator[Notification]:
+    """Yield a notification for each flow version that was rolled back automatically in the day before ``now``."""
+    for version, note in rollbacks.items():
         if note.by != GUARD or note.resumed or now - note.at > _OLD_SECONDS:
             continue
         data: dict[str, str | int | float] = {"flow": version, "why": note.why}
@@ -101,7 +101,7 @@ def find_rollbacks(settings: Settings, said: dict[str, Rollback], now: float) ->
 
 
 def find_gone_workers(reports: Iterable[WorkerReport], now: float) -> Iterator[Notification]:
-    """Yield notifications about workers that have not reported for a while."""
+    """Yield a notification for each worker that stopped reporting in the day before ``now``."""
     for each in missing_workers(reports, now):
         if _GONE_SECONDS < now - each.at < _OLD_SECONDS:
             queues = ",".join(each.queues)

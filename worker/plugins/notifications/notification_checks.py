@@ -16,7 +16,7 @@ from worker.plugins.notifications.delivery import DeliveryError, list_targets, r
 
 
 def notifications(settings: Settings) -> Iterator[Finding]:
-    """Check the targets of notifications and the outbox, and yield the findings."""
+    """Check where notifications are sent, and whether some could not be delivered. Yield the findings."""
     if not list_targets(settings) or not settings.store_url:
         yield Finding(
             "notifications", "ok", "nobody is called: HELIX_WEBHOOK_URLS and HELIX_NOTIFICATION_COMMAND are empty"
@@ -26,7 +26,7 @@ def notifications(settings: Settings) -> Iterator[Finding]:
         parts = urlsplit(url)
         try:
             port = parts.port or (443 if parts.scheme == "https" else 80)
-            resolve_addresses(parts.hostname or "", port, allow_inner=settings.webhook_internal == "allowed")
+            resolve_addresses(parts.hostname or "", port, allow_internal=settings.webhook_internal == "allowed")
         except DeliveryError as error:
             yield Finding("webhook", "wrong", str(error), "correct HELIX_WEBHOOK_URLS, or the name's address")
     if settings.webhook_urls and not settings.webhook_secret:
@@ -42,11 +42,11 @@ def notifications(settings: Settings) -> Iterator[Finding]:
         return  # reported by the checks of the store
 
 
-def report_outbox(waiting: list[OutboxEntry], dead: list[OutboxEntry]) -> Finding:
-    """Return the finding about notifications that are waiting or could not be delivered."""
+def report_outbox(waiting: list[OutboxEntry], given_up: list[OutboxEntry]) -> Finding:
+    """Report how many notifications wait to be sent, and how many were given up after too many tries."""
     failing = [entry for entry in waiting if entry.error]
-    if dead:
-        said = f"{count_noun(len(dead), 'notification')} given up after a day, the last one: {dead[0].error}"
+    if given_up:
+        said = f"{count_noun(len(given_up), 'notification')} given up after a day, the last one: {given_up[0].error}"
         return Finding(
             "notifications", "warning", said, "`turns notifications dead`, then `turns notifications resend --all`"
         )

@@ -31,7 +31,7 @@ _AT_ONCE, _DUE_AT_ONCE = 8, 64
 
 
 class Notifier:
-    """Finds events that users want to be notified of, and sends notifications to the configured targets."""
+    """Creates notifications of events, such as failed turns, and sends them to the configured targets."""
 
     def __init__(self, settings: Settings, connection: SingleConnection | None = None) -> None:
         self._settings = settings
@@ -46,7 +46,7 @@ class Notifier:
         await self._outbox.leave()
 
     async def poll(self) -> None:
-        """Collect new notifications, and send all notifications that are due."""
+        """Create notifications of new events, then send all notifications that are due."""
         if not await self._outbox.may_send():
             return
         await gather_notifications(self._settings, self._store, self._outbox)

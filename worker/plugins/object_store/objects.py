@@ -80,7 +80,6 @@ class ObjectStoreClient:
                 yield StoredObject(each["path"], each["size"], each["last_modified"].timestamp())
 
     def remove_object(self, name: str) -> None:
-        """Delete the object with this name, if it exists."""
         self._call_store(lambda: self._api.delete(self._store, name))
 
     def probe_store(self) -> float:

@@ -72,7 +72,6 @@ class AgentProgram:
         return self.uses_placeholder("url")
 
     def uses_placeholder(self, name: str) -> bool:
-        """Return True if the declaration contains the placeholder with this name."""
         texts = (*self.arguments, *self.environment.values(), *self.files.values())
         return any(f"{{{name}}}" in text for text in texts)
 
@@ -140,5 +139,4 @@ def read_declaration(text: str, source: str, more: Mapping[str, Kind], needed: t
 
 
 def build_program(found: Mapping[str, Any]) -> AgentProgram:
-    """Build the agent program from the values of a parsed declaration."""
     return AgentProgram(**{name: found[name] for name in KINDS if name in found})

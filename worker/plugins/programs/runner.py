@@ -35,7 +35,7 @@ from worker.runners.sandbox.process_runner import PreparedRun, ProcessRunner, Ru
 from worker.runners.sandbox.resource_usage import ResourceLimits
 from worker.runners.sandbox.supervision import RunEnding, explain_own_stop
 from worker.runners.sent_input import SentInput
-from worker.runners.tool_rules.agent_tools import find_agent, find_uncontrolled
+from worker.runners.tool_rules.agent_tools import check_tool_rule, parse_agent_name
 
 #: Placeholder for the API key, which the model proxy adds.
 PLACEHOLDER = "in-the-sandbox"
@@ -108,7 +108,6 @@ class ProgramRun:
 
     @property
     def placeholder_values(self) -> dict[str, str]:
-        """Return the values for the placeholders in the program's declaration."""
         return {
             "model": self.model,
             "url": self.url,
@@ -195,7 +194,6 @@ class ProgramRunner(ProcessRunner):
         return [run.path, *self.build_arguments(run)], ()
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Prepare a run of the program. Return an error result if the configuration is invalid."""
         run = self._build_run(order)
         if isinstance(run, RunResult):
             return run
@@ -229,9 +227,11 @@ class ProgramRunner(ProcessRunner):
         if order.tools and not self.obeys_tool_rules:
             return config_error(f"{self.name}: it cannot hold an agent to the policy's tools; name another model")
         for rule in order.tools.rules if order.tools else ():
-            why, never_asks = find_uncontrolled(rule.get("tool", "*"), find_agent(f"{self.name}:{order.option}"))
-            if never_asks and rule.get("do", "ask") != "run":
-                return config_error(f"{self.name}: it cannot be held to the policy's tools: {why}; name another model")
+            checked = check_tool_rule(rule.get("tool", "*"), parse_agent_name(f"{self.name}:{order.option}"))
+            if checked.never_asks and rule.get("do", "ask") != "run":
+                return config_error(
+                    f"{self.name}: it cannot be held to the policy's tools: {checked.warning}; name another model"
+                )
         if problem := self.find_config_problem(order.option, settings) or self.find_missing_program(
             order.option, settings
         ):

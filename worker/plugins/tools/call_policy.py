@@ -95,7 +95,6 @@ _MISSING = object()
 
 
 def _value_at(path: str, arguments: Any) -> Any:
-    """Return the value at a path such as ``to.0.address``, or a marker if the value is missing."""
     found = arguments
     for step in path.split("."):
         if isinstance(found, Mapping) and step in found:

@@ -62,7 +62,6 @@ async def _send_in_session(upstreams: UpstreamPool, session: UpstreamSession, ca
 
 
 def write_result(result: CallToolResult) -> str:
-    """Return a result as JSON."""
     return result.model_dump_json(by_alias=True, exclude_none=True)
 
 

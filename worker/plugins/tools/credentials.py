@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api_client.contract.errors import SettingsError
-from api_client.secrets.secret_store import SecretPlace, SecretStore
+from api_client.secrets.secret_store import SecretId, SecretStore
 
 #: Parts of a stored credential besides a client's secret: mappings of names to texts.
 _MAPPINGS = ("headers", "environment")
@@ -54,8 +54,8 @@ class StoredCredentials:
 
         Raises ``SettingsError`` or ``StoreUnavailable``.
         """
-        places = [SecretPlace(name=name, owner=each) for each in dict.fromkeys((owner, ""))]
-        found = await self._secrets.read_secret(*places)
+        secret_ids = [SecretId(name=name, owner=each) for each in dict.fromkeys((owner, ""))]
+        found = await self._secrets.read_secret(*secret_ids)
         if found is None:
             raise SettingsError([f"there are no credentials {name!r}; `turns secrets set {name}` stores them"])
-        return Credential.from_value(found.value, personal=bool(found.place.owner))
+        return Credential.from_value(found.value, personal=bool(found.secret_id.owner))

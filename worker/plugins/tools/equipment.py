@@ -101,7 +101,6 @@ class _RunHandler:
         )
 
     def summarise_calls(self) -> list[dict[str, Any]]:
-        """Return the tool calls of the run as evidence, without arguments and results."""
         rows = [row.to_dict() for row in self._rows[:_MOST_SHOWN]]
         return [{name: row[name] for name in _EVIDENCE if row[name] not in (False, 0)} for row in rows]
 

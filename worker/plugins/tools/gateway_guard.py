@@ -1,7 +1,7 @@
 """Starts a worker's tool gateway, and kills what is left of it: ``python -P -m ...gateway_guard FD WORKER``.
 
 A gateway ends by itself after its worker, once its calls have ended. This process kills a gateway that cannot, because
-its event loop is blocked or it is stopped. No MCP server outlives its gateway.
+its event loop is blocked or it is stopped.
 """
 
 from __future__ import annotations

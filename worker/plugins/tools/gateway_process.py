@@ -66,7 +66,6 @@ class AgentConnection:
         return message
 
     async def send(self, message: Any) -> None:
-        """Send a message of the answer."""
         self._answered = self._answered or (message["type"] == "http.response.body" and not message.get("more_body"))
         await self._send(message)
 

@@ -11,7 +11,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import ValidationError
 
 from api_client.contract.errors import SettingsError, StoreUnavailable
-from api_client.secrets.secret_store import SecretPlace, SecretStore
+from api_client.secrets.secret_store import SecretId, SecretStore
 from worker.plugins.tools.tool_servers import ToolServer
 
 log = structlog.get_logger(__name__)
@@ -23,25 +23,25 @@ class StoredTokens:
     ``secrets`` collects each token, so that results can be searched for it.
     """
 
-    def __init__(self, store: SecretStore, place: SecretPlace, secrets: list[str]) -> None:
-        self._store, self._place, self._secrets = store, place, secrets
+    def __init__(self, store: SecretStore, secret_id: SecretId, secrets: list[str]) -> None:
+        self._store, self._secret_id, self._secrets = store, secret_id, secrets
 
     async def get_tokens(self) -> OAuthToken | None:
         """Return the stored token, or None if there is no readable one, so that the SDK requests a new token."""
         try:
-            found = await self._store.read_secret(self._place)
+            found = await self._store.read_secret(self._secret_id)
             return self._note(OAuthToken.model_validate(found.value)) if found else None
         except (SettingsError, StoreUnavailable, ValidationError) as error:
-            log.warning("tools.token_unread", server=self._place.server, error=type(error).__name__)
+            log.warning("tools.token_unread", server=self._secret_id.server, error=type(error).__name__)
             return None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Store a new token. If the store is unavailable, only this session uses the token."""
         self._note(tokens)
         try:
-            await self._store.write_secret(self._place, tokens.model_dump(exclude_none=True))
+            await self._store.write_secret(self._secret_id, tokens.model_dump(exclude_none=True))
         except (SettingsError, StoreUnavailable) as error:
-            log.warning("tools.token_unstored", server=self._place.server, error=type(error).__name__)
+            log.warning("tools.token_unstored", server=self._secret_id.server, error=type(error).__name__)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """Return None, because the settings identify the client."""
@@ -63,10 +63,10 @@ def authorize_client(
 
     Only the configured issuer gets the client's secret.
     """
-    place = SecretPlace(name=server.credentials, owner=owner, server=server.name)
+    secret_id = SecretId(name=server.credentials, owner=owner, server=server.name)
     return ClientCredentialsOAuthProvider(
         server.url,
-        StoredTokens(store, place, secrets),
+        StoredTokens(store, secret_id, secrets),
         server.oauth["client_id"],
         client_secret,
         issuer=server.oauth["issuer"],

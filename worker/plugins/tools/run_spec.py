@@ -41,7 +41,6 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RunSpec:
-        """Create a spec from the dictionary that the worker sends."""
         servers = tuple(map(ToolServer.from_dict, data["servers"]))
         return cls(**{**data, "servers": servers, "secrets": tuple(data["secrets"])})
 
@@ -57,6 +56,4 @@ class RunOwner(Protocol):
         """End the run and ask a person the given question (``Interruption.to_dict``)."""
         ...
 
-    def report_call(self, row: CallRow) -> None:
-        """Report a finished tool call."""
-        ...
+    def report_call(self, row: CallRow) -> None: ...

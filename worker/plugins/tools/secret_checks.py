@@ -29,11 +29,11 @@ def secrets(settings: Settings) -> Iterator[Finding]:
         return
     except HelixError:
         return  # reported by the checks of the store
-    lost = sorted({each.place.name for each in found if each.value is None})
+    lost = sorted({each.secret_id.name for each in found if each.value is None})
     if lost:
         fix = f"bring the key back into {settings.secrets_key_path}, or `turns secrets set` each again"
         yield Finding("secrets", "wrong", f"no key decrypts {', '.join(lost)}", fix)
-    if missing := sorted(named - {each.place.name for each in found}):
+    if missing := sorted(named - {each.secret_id.name for each in found}):
         fix = f"`turns secrets set {missing[0]}`"
         yield Finding("secrets", "warning", f"[tools] names credentials that nobody stored: {', '.join(missing)}", fix)
     if found and not lost:

@@ -13,7 +13,7 @@ from api_client.client import TurnsClient
 from api_client.contract.owners import parse_owner
 from api_client.contract.settings import load_settings
 from api_client.secrets.cipher import UnreadableSecret, add_key
-from api_client.secrets.secret_store import SecretPlace, SecretStore, StoredSecret
+from api_client.secrets.secret_store import SecretId, SecretStore, StoredSecret
 from worker.cli import NO
 from worker.cli.output import count_noun, fit_line, format_time, json_option, write_list, write_result
 from worker.cli.store_access import run_with_client
@@ -55,9 +55,9 @@ def set_secret(
         Credential.from_value(value)
     except ValueError as error:
         raise click.UsageError(f"the value of {name}: {error}") from None
-    place = SecretPlace(name=name, owner=parse_owner(owner))
-    _run(lambda store: store.write_secret(place, value))
-    write_result(as_json, {"name": name, "owner": place.owner}, f"stored {_describe_place(place)}")
+    secret_id = SecretId(name=name, owner=parse_owner(owner))
+    _run(lambda store: store.write_secret(secret_id, value))
+    write_result(as_json, {"name": name, "owner": secret_id.owner}, f"stored {_describe_secret_id(secret_id)}")
 
 
 def _read_value(name: str, file: str) -> str:
@@ -89,17 +89,17 @@ def list_secrets(as_json: bool) -> None:
     found = _run(lambda store: store.list_secrets())
     data = [_describe_secret(each) for each in found]
     write_list(as_json, data, "no secrets", ("name", "owner", "has", "set"), map(_to_row, data))
-    if lost := [each.place for each in found if each.value is None]:
+    if lost := [each.secret_id for each in found if each.value is None]:
         path = load_settings().secrets_key_path
-        raise UnreadableSecret([f"HELIX_SECRETS_KEY_FILE: no key in {path} decrypts {_describe_place(lost[0])}"])
+        raise UnreadableSecret([f"HELIX_SECRETS_KEY_FILE: no key in {path} decrypts {_describe_secret_id(lost[0])}"])
 
 
 def _describe_secret(secret: StoredSecret) -> dict[str, Any]:
     has = "unreadable" if secret.value is None else ", ".join(_name_parts(secret.value))
     return {
-        "name": secret.place.name,
-        "owner": secret.place.owner,
-        "server": secret.place.server,
+        "name": secret.secret_id.name,
+        "owner": secret.secret_id.owner,
+        "server": secret.secret_id.server,
         "has": has,
         "set_at": secret.set_at,
     }
@@ -125,10 +125,10 @@ def _to_row(data: Mapping[str, Any]) -> tuple[str, ...]:
 @json_option
 def delete_secret(name: str, owner: str, as_json: bool) -> None:
     """Delete a secret. Exit code 1 if there is none. Servers that have it end with their next call."""
-    place = SecretPlace(name=name, owner=parse_owner(owner))
-    deleted = _run(lambda store: store.delete_secret(place.name, place.owner))
-    said = f"{'deleted' if deleted else 'there is no secret'} {_describe_place(place)}"
-    write_result(as_json, {"name": name, "owner": place.owner, "deleted": deleted}, said)
+    secret_id = SecretId(name=name, owner=parse_owner(owner))
+    deleted = _run(lambda store: store.delete_secret(secret_id.name, secret_id.owner))
+    said = f"{'deleted' if deleted else 'there is no secret'} {_describe_secret_id(secret_id)}"
+    write_result(as_json, {"name": name, "owner": secret_id.owner, "deleted": deleted}, said)
     if not deleted:
         raise click.exceptions.Exit(NO)
 
@@ -150,7 +150,7 @@ def new_key(as_json: bool) -> None:
 @json_option
 def rotate(as_json: bool) -> None:
     """Encrypt all secrets again with the first key of the file; then its other lines can be removed."""
-    count = _run(lambda store: store.reencrypt_secrets())
+    count = _run(lambda store: store.encrypt_all_again())
     write_result(as_json, {"encrypted": count}, f"{count_noun(count, 'secret')} encrypted with the first key")
 
 
@@ -161,5 +161,9 @@ def _run(action: Callable[[SecretStore], Awaitable[Any]]) -> Any:
     return run_with_client(act)
 
 
-def _describe_place(place: SecretPlace) -> str:
-    return f"{fit_line(place.name)} of {place.owner}" if place.owner else f"{fit_line(place.name)} of everybody"
+def _describe_secret_id(secret_id: SecretId) -> str:
+    return (
+        f"{fit_line(secret_id.name)} of {secret_id.owner}"
+        if secret_id.owner
+        else f"{fit_line(secret_id.name)} of everybody"
+    )

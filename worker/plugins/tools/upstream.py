@@ -221,7 +221,6 @@ def mask_secrets(secrets: Sequence[str], text: str) -> str:
 
 
 def _classify_error(error: MCPError, said: str) -> Exception:
-    """Return the exception that tells whether a failed call was executed."""
     if error.message == _SESSION_GONE:
         return SessionGone(said)
     if error.code == NOT_SENT:

@@ -103,7 +103,7 @@ def build_cli_arguments(
     # Deny what is not explicitly allowed: nobody could be asked.
     mode = "dontAsk" if order.read_only else settings.claude_permission_mode
     tools = READING_TOOLS if order.read_only else settings.claude_tools
-    if settings.skills and not order.read_only and "default" not in tools:  # that is all of them
+    if settings.skills and not order.read_only and "default" not in tools:
         tools = (*tools, _SKILL_TOOL)
     found += ["--permission-mode", mode, "--tools", ",".join(tools)]
     if order.option:

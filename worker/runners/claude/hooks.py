@@ -1,6 +1,6 @@
 """The settings and hooks of one run of the Claude CLI, and the marks that the hooks write (ADR-036).
 
-The settings file is outside the agent's working folder. Each mark names its run (docs/claude-cli.md).
+The settings file is outside the agent's working folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Spare processes of the Claude CLI, started before their session is known (``--await-claim``).
 
-A spare makes no calls until ``claim_session`` binds it to a session for good. Its folder is then moved into the
-session's folder and mounted into the sandbox in which the spare waits.
+A spare makes no calls until ``claim_session`` binds it to a session for good.
 """
 
 from __future__ import annotations
@@ -222,7 +221,6 @@ class ClaudeSpare(ClaudeAgent):
         return claimed
 
     def _show_session(self, order: Order, top: Path) -> bool:
-        """Mount the process's renamed folder and the session's files into the waiting sandbox."""
         mounts = [(str(top / "work"), True), *((str(path), False) for path in readable_files(order))]
         return not self._process.add_mounts(mounts, _TO_MOUNT)
 

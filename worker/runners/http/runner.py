@@ -45,7 +45,6 @@ class OpenAiHttpRunner(ProcessRunner):
         return option
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Build the request and return the prepared run, or an error result if the address or model is missing."""
         settings = self._settings.for_model(order.model)
         if problem := self.find_config_problem(order.option, settings):
             return config_error(problem)

@@ -20,7 +20,6 @@ class ByteStream(asyncio.BufferedProtocol):
     """A TCP or unix connection that stops reading while its peer is slow. All methods run in the event loop."""
 
     def __init__(self, connected: Callable[[ByteStream], object] | None = None) -> None:
-        """Create a stream that calls ``connected`` once its connection is made."""
         self._connected = connected
         self._transport: asyncio.Transport | None = None
         self._buffer = memoryview(bytearray(_PIECE))

@@ -34,7 +34,6 @@ class CallLog:
         self.failures = 0
 
     def observe_call(self, path: str) -> CallObserver | None:
-        """Return an observer for a new call, or None if the path does not belong to a model call."""
         api = find_api(path)
         if api is None:
             return None

@@ -121,7 +121,6 @@ class CallObserver:
         self._parse_events(lines)
 
     def _buffer_event(self, rest: bytes) -> None:
-        """Keep the beginning of an incomplete event, or only its end if the event is too long."""
         self._kept += rest
         if len(self._kept) > _MOST_KEPT:
             self._too_long = True

@@ -169,7 +169,7 @@ class AllowedDestinations:
         for address in filter(is_internal_address, addresses):
             own = host == "localhost" and ipaddress.ip_address(address).is_loopback
             if not own and not any(_matches_entry(entry, address, port) for entry in self.hosts):
-                said = f"{host} leads to {address}, an inner address: name that address in HELIX_SANDBOX_HOSTS as well"
+                said = f"{host} leads to {address}, an internal address: name it in HELIX_SANDBOX_HOSTS as well"
                 raise RequestRefused(403, said)
         return addresses[0]
 

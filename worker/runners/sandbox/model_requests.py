@@ -142,7 +142,6 @@ class _BodyRules:
             self._check_tool(inner)
 
     def _check_content(self, value: object, *, item: bool = False) -> None:
-        """Raise ``CallNotAllowed`` if the content for the model refers to external sources that are not allowed."""
         if isinstance(value, list):
             for each in value:
                 if item and isinstance(each, dict) and not (each.get("type") or each.get("role")):

@@ -59,7 +59,6 @@ def _parse_error(found: object) -> Facts:
 
 
 def _parse_counts(usage: object, *names: str) -> Facts:
-    """Return the token counts from a provider's usage object, read from the fields ``names``."""
     found = (sum(max(0, _number_at(usage, name)) for name in words.split("+")) for words in names)
     return {name: amount for name, amount in zip(TOKENS, found, strict=False) if amount}
 

@@ -26,7 +26,6 @@ class ScriptedRunner(ProcessRunner):
     name = "scripted"
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Read the script and return the prepared run, or an error result if the script is invalid."""
         try:
             steps = choose_steps(order, self._settings.root)
         except ScriptError as error:

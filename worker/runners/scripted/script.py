@@ -58,12 +58,10 @@ class ScriptRule:
     lists: tuple[tuple[Step, ...], ...]
 
     def matches(self, message: str) -> bool:
-        """Return True if the rule applies to a message."""
         return bool(self.pattern.search(message)) if self.pattern else self.when in message
 
 
 def find_steps(script: tuple[ScriptRule, ...], message: str, attempt: int, delivery: int) -> tuple[Step, ...]:
-    """Return the steps that a script plays for a message in this run."""
     for rule in script:
         if rule.matches(message):
             run = attempt if rule.by == "attempts" else delivery

@@ -69,7 +69,6 @@ class ScriptPlayer:
         return 0
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for this number of seconds."""
         time.sleep(seconds)
 
     def say(self, text: str, seconds: float = 0.0, pieces: int = 0, goes_on: bool = False) -> None:
@@ -93,7 +92,6 @@ class ScriptPlayer:
         self.sleep(seconds)
 
     def tool(self, name: str, detail: str = "") -> None:
-        """Report a call of the tool ``name`` to the worker."""
         self.emit({"event": "tool", "text": name, "detail": detail})
 
     def note(self, text: str) -> None:

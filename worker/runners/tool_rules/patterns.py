@@ -9,7 +9,7 @@ ANY, GLOB = "\0", "\1"
 
 
 class Match(IntEnum):
-    """The result of matching a text with a pattern: no match, a possible match, or a certain match."""
+    """The result of matching a text with a pattern: no match, a possible match or a certain match."""
 
     NO = 0
     MAY = 1
@@ -17,10 +17,10 @@ class Match(IntEnum):
 
 
 def match_pattern(pattern: str, text: str) -> Match:
-    """Return ``DOES`` if a pattern matches a text, ``NO`` if not, and ``MAY`` if a placeholder in the text decides.
+    """Match a text with a pattern in which ``*`` stands for any text.
 
-    In a pattern, ``*`` matches any text. In a text, ``ANY`` and ``GLOB`` stand for parts that are known only when the
-    command runs, such as the value of a variable.
+    The result is ``MAY`` if it depends on a placeholder in the text (``ANY``, ``GLOB``) for a part that is known only
+    when a command runs.
     """
     if ANY in text or GLOB in text:
         return Match.MAY if _may_match(pattern, text) else Match.NO
@@ -55,10 +55,10 @@ def _may_match(pattern: str, text: str) -> bool:
     return end in at
 
 
-def _skip_stars(pattern: str, at: set[int]) -> set[int]:
-    """Add the positions behind stars to ``at``, a set of positions in the pattern. A star may match nothing."""
-    for place in sorted(at):
-        while pattern.startswith("*", place):
-            place += 1
-            at.add(place)
-    return at
+def _skip_stars(pattern: str, positions: set[int]) -> set[int]:
+    """Add the positions behind stars to a set of positions in a pattern, because a star may match nothing."""
+    for position in sorted(positions):
+        while pattern.startswith("*", position):
+            position += 1
+            positions.add(position)
+    return positions

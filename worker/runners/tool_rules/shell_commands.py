@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from worker.runners.tool_rules.patterns import ANY, GLOB
-from worker.runners.tool_rules.shell_words import ANYTHING, ShellCommand, UnreadableCommand, read_commands
+from worker.runners.tool_rules.shell_words import ANYTHING, ShellCommand, UnreadableCommand, parse_commands
 
 #: Kind of program, by how it treats its arguments -> names (programs.toml).
 PROGRAMS = {
@@ -38,10 +38,9 @@ _LINE = re.compile(r"[\s;&|<>$`(]")
 
 
 def find_commands(command_line: str | list[str]) -> list[ShellCommand]:
-    """Return every command that a command line runs. ``ANYTHING`` in the list stands for a command that is unknown.
+    """Return all commands that a command line runs, in order, including those that ``sh -c`` or ``env`` starts.
 
-    The list is in order and includes commands that other commands start, such as ``sh -c``. A command line given as a
-    list of arguments is one command.
+    ``ANYTHING`` stands for a command that is unknown. A list of arguments is one command.
     """
     first = _parse_line(command_line) if isinstance(command_line, str) else [ShellCommand(tuple(command_line))]
     found: list[ShellCommand] = []
@@ -56,30 +55,29 @@ def find_commands(command_line: str | list[str]) -> list[ShellCommand]:
     return found
 
 
-def program_name(command: ShellCommand) -> str:
-    """Return the name of the program that a command runs, without its folder, or '' if the command has no words."""
+def get_program_name(command: ShellCommand) -> str:
+    """Return the name of the program that a command runs, without its folder, or '' for an empty command."""
     return command.words[0].rpartition("/")[2].removeprefix("=") if command.words else ""
 
 
-def matchable_texts(command: ShellCommand) -> Iterator[str]:
-    """Yield the spellings of a command that rules match: ``git -C folder push`` also yields ``git push``.
+def list_spellings(command: ShellCommand) -> Iterator[str]:
+    """Yield a command's text as it is, and without its leading options: ``git -C folder push``, then ``git push``.
 
-    The spellings omit the program's folder and more and more of its leading options.
+    Rules are matched with each spelling.
     """
     if command.words:
-        program, words = program_name(command), command.words[1:]
+        program, words = get_program_name(command), command.words[1:]
         if program.startswith("git-"):
             program = program.replace("-", " ", 1)
         yield _join_words(command.words)
-        places = _first_operands(words)
+        places = _find_operand_starts(words)
         yield from (_join_words((program, *words[at:])) for at in places[:_MOST_WORDS])
         if len(places) > _MOST_WORDS:
             yield ANY
 
 
-def _first_operands(words: tuple[str, ...]) -> list[int]:
-    """Return the indexes at which the first operand may be, because any option may take the next word as its value."""
-    places = {0}
+def _find_operand_starts(words: tuple[str, ...]) -> list[int]:
+    places = {0}  # an option may take the next word as its value, or not
     for at, word in enumerate(words):
         if at in places and word.startswith(("-", "+", ANY, GLOB)):
             places |= {at + 1} if "=" in word else {at + 1, at + 2}
@@ -92,13 +90,13 @@ def _join_words(words: tuple[str, ...]) -> str:
 
 def _parse_line(line: str) -> list[ShellCommand]:
     try:
-        return [ANYTHING] if ANY in line or GLOB in line else read_commands(line)
+        return [ANYTHING] if ANY in line or GLOB in line else parse_commands(line)
     except UnreadableCommand:
         return [ANYTHING]
 
 
 def _started_commands(command: ShellCommand) -> Iterator[ShellCommand]:
-    program, words = program_name(command), command.words[1:]
+    program, words = get_program_name(command), command.words[1:]
     if _runs_anything(program, words, command.stdin):
         yield ANYTHING
     for at, word in enumerate(words):
@@ -111,7 +109,7 @@ def _started_commands(command: ShellCommand) -> Iterator[ShellCommand]:
         yield from _parse_line(command.stdin)
     starts: Iterable[int] = ()
     if program in PROGRAMS["shells"] | PROGRAMS["source"] or _INTERPRETER.fullmatch(program):
-        starts = _first_operands(words)[:_MOST_WORDS]
+        starts = _find_operand_starts(words)[:_MOST_WORDS]
     elif program in PROGRAMS["starters"]:
         starts = range(min(len(words), _MOST_WORDS))
     elif program in PROGRAMS["containers"]:
@@ -128,7 +126,7 @@ def _started_commands(command: ShellCommand) -> Iterator[ShellCommand]:
 
 def _runs_anything(program: str, words: tuple[str, ...], stdin: str | None) -> bool:
     operands = [word for word in words if not word.startswith(("-", "+"))]
-    given = [words[at] for at in _first_operands(words) if at < len(words)]
+    given = [words[at] for at in _find_operand_starts(words) if at < len(words)]
     asks = bool(words) and not operands and words[0] in {"--version", "--help", "-V", "-v", "-h"}
     if program in PROGRAMS["opaque"] or (program in PROGRAMS["starters"] and len(words) > _MOST_WORDS):
         return not asks

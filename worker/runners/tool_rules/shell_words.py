@@ -36,11 +36,11 @@ _EVALUATES = re.compile(
 
 
 class UnreadableCommand(Exception):
-    """Raised for a command line that cannot be parsed or is too long."""
+    """Raised if a shell command line cannot be parsed."""
 
 
 class ShellCommand(NamedTuple):
-    """A command in a shell command line: its words, and the files that it is redirected to or from.
+    """A simple command in a shell command line: its words, and the files of its redirections.
 
     Attributes:
         plain: True if nothing but its words determines what it does.
@@ -58,23 +58,29 @@ class ShellCommand(NamedTuple):
 ANYTHING = ShellCommand((ANY,), plain=False)
 
 
-def read_commands(line: str) -> list[ShellCommand]:
-    """Parse a shell command line and return its commands. Raises ``UnreadableCommand`` if that is impossible."""
-    if len(line) > _MOST_CHARS or _RENAMES.search(line) or any(letter in line for letter in (ANY, GLOB, "\r")):
+def parse_commands(command_line: str) -> list[ShellCommand]:
+    """Parse a shell command line and return its simple commands. Raises ``UnreadableCommand`` if parsing fails."""
+    if (
+        len(command_line) > _MOST_CHARS
+        or _RENAMES.search(command_line)
+        or any(letter in command_line for letter in (ANY, GLOB, "\r"))
+    ):
         raise UnreadableCommand
     try:
-        argv = [str(find_parser()), "--to-json", "-ln", "bash"]
-        done = subprocess.run(argv, input=line.encode(), capture_output=True, timeout=_SECONDS, check=False, env={})
+        argv = [str(find_shfmt()), "--to-json", "-ln", "bash"]
+        done = subprocess.run(
+            argv, input=command_line.encode(), capture_output=True, timeout=_SECONDS, check=False, env={}
+        )
         tree = json.loads(done.stdout) if done.returncode == 0 else None
-        if not isinstance(tree, dict) or (re.search(r"\$\(|`", line) and _hides_commands(tree)):
+        if not isinstance(tree, dict) or (re.search(r"\$\(|`", command_line) and _hides_commands(tree)):
             raise UnreadableCommand
-        return list(_TreeReader(line).find_commands(tree, {}))
+        return list(_TreeReader(command_line).find_commands(tree, {}))
     except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired) as error:
         raise UnreadableCommand from error
 
 
-def find_parser() -> Path:
-    """Return the path of the program ``shfmt`` beside Python. Raises ``FileNotFoundError`` if it is not installed."""
+def find_shfmt() -> Path:
+    """Return the path of the program ``shfmt``. Raises ``FileNotFoundError`` if it is not installed with Python."""
     for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if (program := folder / "shfmt").is_file():
             return program
@@ -88,7 +94,7 @@ def _hides_commands(tree: Mapping[str, Any]) -> bool:
 
 
 class _TreeReader:
-    """Collects the commands in the syntax tree that the program ``shfmt`` makes of a command line."""
+    """Collects the commands in the syntax tree of a shell command line, as the program ``shfmt`` prints it."""
 
     def __init__(self, line: str) -> None:
         self._line, self._steps = line, itertools.count()

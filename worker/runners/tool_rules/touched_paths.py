@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from worker.runners.tool_rules.patterns import ANY, GLOB, Match, match_pattern
-from worker.runners.tool_rules.shell_commands import PROGRAMS, program_name
+from worker.runners.tool_rules.shell_commands import PROGRAMS, get_program_name
 from worker.runners.tool_rules.shell_words import ShellCommand
 
 #: Arguments that name the working folder.
@@ -27,20 +27,23 @@ _LEAVES = re.compile(f"{GLOB}.*/\\.\\.")
 _MOST_CHARS, _MOST_FOLDERS, _MOST_NAMES, _MOST_PATHS = 4_096, 24, 200, 5_000
 
 
-def match_folder(pattern: str, paths: Iterable[str | None], root: str, *, covers: bool) -> list[Match]:
-    """Match each path with a folder pattern below ``root``. ``covers`` also matches folders above the pattern's folder.
+def match_paths(
+    folder_pattern: str, paths: Iterable[str | None], root_folder: str, *, match_contents: bool
+) -> list[Match]:
+    """Match paths with a folder pattern such as ``src/*`` that is relative to ``root_folder``. None is any path.
 
-    ``covers`` applies to paths that end with a slash, which stand for a folder and all its content. A path of None is
-    unknown, so it may match.
+    A path with a slash at its end is a folder. ``match_contents`` also matches a folder that may contain a match.
     """
-    base = os.path.realpath(root)
-    patterns = {pattern, f"{pattern.rstrip('/')}/*"} | ({pattern[:-2]} if pattern.endswith("/*") else set())
+    base = os.path.realpath(root_folder)
+    patterns = {folder_pattern, f"{folder_pattern.rstrip('/')}/*"} | (
+        {folder_pattern[:-2]} if folder_pattern.endswith("/*") else set()
+    )
     found = []
     for number, given in enumerate(itertools.islice(paths, _MOST_PATHS + 1)):
         path = given if number < _MOST_PATHS else None
         place = None if path is None else _relative_place(path, base)
         texts = [ANY if place is None else place]
-        below = covers and path is not None and path.endswith("/")
+        below = match_contents and path is not None and path.endswith("/")
         if below:
             texts.append(ANY if place == "." else f"{place}/{ANY}")
         most = max(match_pattern(each, text) for each in patterns for text in texts)
@@ -54,25 +57,30 @@ def _relative_place(path: str, base: str) -> str:
     return "." if base.startswith(real.rstrip("/") + "/") and path.endswith("/") else os.path.relpath(real, base)
 
 
-def paths_of_tool(tool: str, arguments: Mapping[str, Any], folder: str, *, named: bool) -> Iterator[str]:
-    """Yield the paths in a tool call's arguments. ``named`` reads only arguments with names such as ``file``."""
+def find_argument_paths(
+    tool: str, arguments: Mapping[str, Any], working_folder: str, *, only_path_arguments: bool
+) -> Iterator[str]:
+    """Yield the paths in the arguments of a tool call. Relative paths start at ``working_folder``.
+
+    ``only_path_arguments`` reads only arguments whose name tells that they are paths, such as ``file``.
+    """
     searches = bool(_SEARCH_TOOL.search(tool))
     base = next(
         (
-            _join_path(folder, value)
+            _join_path(working_folder, value)
             for name in ("path", *WORKING_FOLDERS)
             if isinstance(value := arguments.get(name), str)
         ),
-        folder,
+        working_folder,
     )
     if searches:
         yield f"{base}/"
     for name, text in _argument_texts(arguments):
-        if not named or _NAMED.search(name) or (searches and name in {"pattern", "glob", "include"}):
+        if not only_path_arguments or _NAMED.search(name) or (searches and name in {"pattern", "glob", "include"}):
             place = unquote(re.sub(r"^file://[^/]*", "", text)) if text.startswith("file:") else text
-            inner = base if searches and name != "path" else folder
-            for start in {inner} if named else {folder, inner}:
-                yield from _absolute_path(_pattern_path(place) if searches else place, start)
+            inner = base if searches and name != "path" else working_folder
+            for start in {inner} if only_path_arguments else {working_folder, inner}:
+                yield from _resolve_path(_pattern_path(place) if searches else place, start)
 
 
 def _argument_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -93,15 +101,15 @@ def _pattern_path(text: str) -> str:
     return text if plain == text else f"{plain}{GLOB}"
 
 
-def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> Iterator[str | None]:
-    """Yield the paths that a shell command may use, from each possible working folder. None means any path."""
-    program, words = program_name(command), command.words[1:]
+def find_command_paths(command: ShellCommand, working_folders: Iterable[str | None]) -> Iterator[str | None]:
+    """Yield the paths that a shell command may use if it runs in one of ``working_folders``. None is any path."""
+    program, words = get_program_name(command), command.words[1:]
     if ANY in program or GLOB in program or program in PROGRAMS["blind"] or (not words and ANY in command.words):
         yield None
     recursive = any(_RECURSIVE.fullmatch(word) for word in words)
-    mark_folders = program not in PROGRAMS["shallow"] or (program == "ls" and recursive)
+    add_slash = program not in PROGRAMS["shallow"] or (program == "ls" and recursive)
     operands = [word for word in words if not word.startswith("-")]
-    for start in folders:
+    for start in working_folders:
         if start is None:
             yield None
             continue
@@ -118,37 +126,37 @@ def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> It
             ):
                 yield None
                 continue
-            yield from _glob_files(text, start)
+            yield from _expand_glob(text, start)
             # A value may be attached to a short option, as in ``-ofile``.
             attached = [text[at:] for at in range(2, min(len(text), 6))] if re.match(r"-[A-Za-z]", text) else []
             for token in {text, *_TOKEN.findall(text), *attached}:
-                yield from _absolute_path(token, start, mark_folders=mark_folders)
+                yield from _resolve_path(token, start, add_slash=add_slash)
 
 
-def _glob_files(text: str, folder: str) -> Iterator[str | None]:
-    """Yield the files that a shell glob matches, because some may be links. Yield None if there are too many."""
-    if text.rpartition("/")[0].count(GLOB) > 1:
+def _expand_glob(word: str, working_folder: str) -> Iterator[str | None]:
+    """Yield the files that a shell glob matches, because some may be links, or None if there are too many."""
+    if word.rpartition("/")[0].count(GLOB) > 1:
         yield None
-    elif GLOB in text:
-        pattern = "*".join(map(glob.escape, str(Path(folder, text)).split(GLOB)))
+    elif GLOB in word:
+        pattern = "*".join(map(glob.escape, str(Path(working_folder, word)).split(GLOB)))
         found = list(itertools.islice(glob.iglob(pattern, include_hidden=True), _MOST_NAMES))  # noqa: PTH207
         yield from found if len(found) < _MOST_NAMES else [None]
 
 
-def find_working_folders(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:
-    """Return the folders in which the commands of a command line may run. None stands for an unknown folder."""
-    found: list[str | None] = [folder]
+def find_working_folders(commands: Iterable[ShellCommand], start_folder: str) -> list[str | None]:
+    """Return the folders in which a shell's commands may run if it starts in ``start_folder``. None is any folder."""
+    found: list[str | None] = [start_folder]
     for command in commands:
         for at, word in enumerate(command.words):
-            changes = (program_name(command) in {"cd", "pushd", "chdir"} and at and not word.startswith("-")) or (
+            changes = (get_program_name(command) in {"cd", "pushd", "chdir"} and at and not word.startswith("-")) or (
                 at and command.words[at - 1] in {"-C", "--chdir", "--directory", "--work-tree"}
             )
             if changes:
                 unknown = ANY in word or GLOB in word or word.startswith("~")
                 found += [None if unknown or each is None else _join_path(each, word) for each in found]
         if (
-            program_name(command) in {"popd", "chdir"}
-            or ("-" in command.words and program_name(command) == "cd")
+            get_program_name(command) in {"popd", "chdir"}
+            or ("-" in command.words and get_program_name(command) == "cd")
             or len(found) > _MOST_FOLDERS
         ):
             return [None]
@@ -159,9 +167,9 @@ def _join_path(folder: str, path: str) -> str:
     return str(Path(folder, path))
 
 
-def _absolute_path(text: str, folder: str, *, mark_folders: bool = True) -> Iterator[str]:
-    """Yield the absolute path of a text, or nothing if it is no path. ``mark_folders`` adds a slash to folders."""
+def _resolve_path(text: str, working_folder: str, *, add_slash: bool = True) -> Iterator[str]:
+    """Yield a text as an absolute path, or nothing if it is no path. ``add_slash`` ends a folder with a slash."""
     if not text or len(text) > _MOST_CHARS or "\0" in text:
         return
-    path = Path(folder, text)
-    yield f"{path}/" if mark_folders and (GLOB in text or path.is_dir()) else str(path)
+    path = Path(working_folder, text)
+    yield f"{path}/" if add_slash and (GLOB in text or path.is_dir()) else str(path)

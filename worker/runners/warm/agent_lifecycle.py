@@ -21,7 +21,6 @@ class WarmLimits:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> WarmLimits:
-        """Return the limits that the settings specify."""
         return cls(
             seconds=settings.claude_warm_seconds,
             processes=settings.claude_warm_processes,

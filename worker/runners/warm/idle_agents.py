@@ -265,5 +265,4 @@ def _close_agent(living: LivingAgent) -> None:
 
 @functools.cache
 def shared_idle_agents() -> IdleAgents:
-    """Return the idle agent processes shared by all runners of this worker."""
     return IdleAgents()

@@ -1,7 +1,7 @@
 """Escalation after all attempts have failed: another model first, then a person (ADR-025, decision 3).
 
 Stage 1 gives the task and the issues to another model in a fresh agent session. Stage 2 suspends the turn until a
-person decides. Each stage happens at most once.
+person decides.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One thread per process renews all leases in one command, on its own connection, so that neither a hanging store nor a
 busy main loop delays the renewal. The lease also expires by the local clock: the agent is suspended before another
-worker may take the turn. A stuck main loop loses its leases as well.
+worker may take the turn.
 """
 
 from __future__ import annotations
@@ -198,7 +198,6 @@ class LeaseKeeper:
         return not stuck
 
     def _renew_leases(self, held: list[Lease], planned: float) -> None:
-        """Renew the given leases with one command; ``planned`` is the scheduled start of the round."""
         asked_at, answered = time.monotonic(), True
         try:
             said = self._beats.renew_leases([lease.claim for lease in held])

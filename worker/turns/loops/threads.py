@@ -69,9 +69,7 @@ class Threads:
             pool.shutdown(wait=False)
 
 
-#: A result's future, and the function that computes the result.
 _Work = tuple["asyncio.Future[Any]", Callable[[], Any]]
-#: A result's future, and the result or the error.
 _Done = tuple["asyncio.Future[Any]", object, BaseException | None]
 
 

@@ -67,7 +67,6 @@ class _FinishedRun:
     event: AttemptCompleted
 
     def build_transition(self, facts: Facts | None = None, *more: Body, **changes: Any) -> Transition:
-        """Return a transition that stores the finished run, followed by the events ``more``."""
         return Transition(
             attempt=self.chain_task.attempt,
             facts=self.facts if facts is None else facts,

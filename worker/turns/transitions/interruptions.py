@@ -1,7 +1,4 @@
-"""Pure transitions that suspend and resume a turn for an interruption, a question that a person must answer.
-
-Each kind of interruption adds its own changes.
-"""
+"""Pure transitions that suspend and resume a turn for an interruption, a question that a person must answer."""
 
 from __future__ import annotations
 

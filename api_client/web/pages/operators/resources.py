@@ -51,7 +51,6 @@ def _make_button_route(
 
 
 def add_page(to: APIRouter, page: ResourcePage) -> None:
-    """Add the routes of a resource page and its buttons to a router."""
     if page.template:
         to.add_api_route(page.address, _make_page_route(page))
     for resource in page.resources:

@@ -1,4 +1,4 @@
-"""Writes and reads frames: the ``<part id=…>`` tags that feedback asks an agent to put around parts of an answer."""
+"""Writes and reads the ``<part id=…>`` tags that an agent must put around parts of an answer that it sends again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from worker.enforcement.documents.outline import parse_outline
 
 _TAG = re.compile(r"<part\s{1,4}id\s?=\s?[\"']?([0-9a-f]{6})(?:-(\d{1,2}))?[\"']?\s?>", re.IGNORECASE)
-#: Ends a frame.
 CLOSING_TAG = "</part>"
 #: A closing tag as models write it, and marks of Markdown that they put around tags.
 _CLOSING = r"(?:</part\b[^<>\n]{0,40}>|<part\s?/>)"
@@ -20,30 +19,29 @@ _MARKS_BEHIND = re.compile(r"\A(?:\*\*|[*_`])(?=[ \t]*\n)")
 
 
 @dataclass(frozen=True, slots=True)
-class FramedText:
-    """The text behind a tag ``<part id=…>``. ``closed`` is False if the closing tag ``</part>`` is missing."""
+class ReplyText:
+    """A text in an agent's reply. ``closed`` is True if its end is marked, for example by the tag ``</part>``."""
 
     text: str
     closed: bool
 
 
-def derive_nonce(answer: str, attempt: int) -> str:
-    """Return the id for the ``<part id=…>`` tags of a retry. A retry that runs again after a crash has the same id."""
+def make_tag_id(answer: str, attempt: int) -> str:
+    """Return an id for ``<part id=…>`` tags, derived from an answer and the number of the attempt to repair it."""
     return hashlib.sha256(f"{attempt}\n{answer}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
 
 
-def opening_tag(nonce: str, number: int, count: int) -> str:
-    return f'<part id="{nonce}-{number}">' if count > 1 else f'<part id="{nonce}">'
+def format_opening_tag(tag_id: str, number: int, count: int) -> str:
+    return f'<part id="{tag_id}-{number}">' if count > 1 else f'<part id="{tag_id}">'
 
 
-def find_framed_texts(reply: str, feedback: str) -> dict[int, FramedText]:
-    """Return the texts between ``<part>`` tags in a reply, by tag number. Only tags with the id in ``feedback`` count.
+def find_tagged_texts(reply: str, prompt: str) -> dict[int, ReplyText]:
+    """Return the texts in a reply between ``<part>`` tags with the id that the prompt gave, by the tags' numbers.
 
-    ``feedback`` is the prompt that asked the agent for the tags. A tag without a number has the number 1. If a number
-    occurs twice, the last text counts.
+    A tag without a number has the number 1. If a number occurs twice, the last text counts.
     """
-    asked = _TAG.findall(feedback)
-    tags = [tag for tag in _TAG.finditer(reply) if tag[1].lower() == asked[-1][0].lower()] if asked else []
+    requested = _TAG.findall(prompt)
+    tags = [tag for tag in _TAG.finditer(reply) if tag[1].lower() == requested[-1][0].lower()] if requested else []
     before = [reply[reply.rfind("\n", 0, tag.start()) + 1 : tag.start()] for tag in tags]
     tags = [tag for tag, said in zip(tags, before, strict=True) if not said.strip(" \t*_`")] or tags
     ends = [*[tag.start() for tag in tags[1:]], len(reply)]
@@ -53,15 +51,15 @@ def find_framed_texts(reply: str, feedback: str) -> dict[int, FramedText]:
     }
 
 
-def cut_last_tag(text: str) -> tuple[str, bool]:
-    """Remove a ``</part>`` tag from the last line of a text. Return the text, and True if there was such a tag."""
+def cut_closing_tag(text: str) -> ReplyText:
+    """Remove the tag ``</part>`` from the last line of a text. The result is not ``closed`` if there is no such tag."""
     found = _LAST_CLOSING.search(text)
-    return (text[: found.start()], True) if found else (text, False)
+    return ReplyText(text[: found.start()], closed=True) if found else ReplyText(text, closed=False)
 
 
-def _cut_at_closing(text: str) -> FramedText:
+def _cut_at_closing(text: str) -> ReplyText:
     lone = [tag.start() for tag in _LONE_CLOSING.finditer(text)]
     fences = parse_outline(text).fences if len(lone) > 1 else []
     in_code = [at for at in lone for line in [text.count("\n", 0, at)] if any(f.start < line < f.end for f in fences)]
     end = next((at for at in lone if at not in in_code), lone[0] if lone else text.lower().rfind(CLOSING_TAG))
-    return FramedText(text[:end] if end >= 0 else text, end >= 0)
+    return ReplyText(text[:end] if end >= 0 else text, end >= 0)
