@@ -62,7 +62,7 @@ class SecretCipher:
         return self._keys.extract_timestamp(encrypted)
 
     def encrypt_again(self, encrypted: bytes) -> bytes:
-        """Encrypt an encrypted secret again with the first key. Its encryption time stays the same."""
+        """Re-encrypt a secret with the first key. Its encryption time stays the same."""
         return self._keys.rotate(encrypted)
 
 

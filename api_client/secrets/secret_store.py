@@ -79,7 +79,7 @@ class SecretStore:
         await self._store.send_command("HSET", self._key, secret_id.field, token)
 
     async def read_secret(self, *secret_ids: SecretId) -> StoredSecret | None:
-        """Return the stored secret with the first of the given ids that has one, or None.
+        """Return the first stored secret among the given ids, in their order, or None.
 
         Raises ``UnreadableSecret`` if no key decrypts the secret.
         """

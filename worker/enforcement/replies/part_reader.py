@@ -92,9 +92,9 @@ def read_step_name(reply: str) -> str | None:
 
 
 def extract_parts(reply: str, part_names: Sequence[str], earlier_answer: str, prompt: str = "") -> dict[str, str]:
-    """Return the parts of an answer, such as sections, that an agent's reply to a prompt contains, by part name.
+    """Return the requested parts (sections, for example) that an agent's reply contains, as a dict from name to text.
 
-    ``part_names`` are the parts that the prompt asks for, because ``earlier_answer`` lacks them.
+    ``part_names`` are the parts that ``prompt`` asks for, because ``earlier_answer`` lacks them.
     """
     text = reply.replace("\r\n", "\n").removeprefix("\ufeff")
     tagged_texts = find_tagged_texts(text, prompt)
@@ -118,7 +118,10 @@ class _PartReader:
         return self.titles | set(map(section_key, present))
 
     def read_tagged_parts(self, tagged_texts: Mapping[int, ReplyText]) -> dict[str, str]:
-        """Read each part from the tag with its own number or, if that does not contain the part, from any tag."""
+        """Return the text of each requested part, by part name.
+
+        The first part is expected in tag 1, the second in tag 2; a part that is not there is searched in all tags.
+        """
         found: dict[str, str] = {}
         for number, part in enumerate(self.parts, 1):
             own = tagged_texts.get(number)
@@ -130,7 +133,7 @@ class _PartReader:
         return {part: text for part, text in found.items() if text}
 
     def find_untagged_text(self, text: str) -> ReplyText:
-        """Return the content of a reply without ``<part>`` tags. It is empty if it begins with no requested part."""
+        """Return a reply without ``<part>`` tags, or an empty text if it does not begin with a requested part."""
         body = cut_closing_tag(strip_marker(text).strip("\n"))
         fence = find_single_fence(body.text)
         if fence and self._begins_with_part(fence.text):
@@ -158,7 +161,10 @@ class _PartReader:
         return f"{glued[1]} {text[glued.end() :]}" if glued else text
 
     def read_part(self, part_name: str, reply_text: ReplyText, *, own_tag: bool) -> str:
-        """Return the named part in a text, or ''. ``own_tag`` says that the text is between the tags of this part."""
+        """Return the part with this name from a text, or an empty string if the text does not contain it.
+
+        ``own_tag`` says that the text stood between the tags of this part.
+        """
         text = reply_text.text
         if title := section_title(part_name):
             return self._read_section(_BLANK_LINES.sub("", text), section_key(title), end_known=reply_text.closed)
@@ -242,7 +248,10 @@ def may_end_in_remark(text: str, answer: str) -> bool:
 
 
 def find_single_fence(text: str, *, allow_json: bool = False) -> FencedText | None:
-    """Return a Markdown text's only code fence, or None. It must contain text or, with ``allow_json``, JSON."""
+    """Return the code block of a Markdown text that has exactly one, or None.
+
+    A block in another language than Markdown or plain text does not count; ``allow_json`` accepts JSON as well.
+    """
     marks = _FENCE.finditer(text)
     first = next(marks, None)
     if first is None or first[2].lower() not in (_INFOS | {"json"} if allow_json else _INFOS):

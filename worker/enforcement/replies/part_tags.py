@@ -36,9 +36,10 @@ def format_opening_tag(tag_id: str, number: int, count: int) -> str:
 
 
 def find_tagged_texts(reply: str, prompt: str) -> dict[int, ReplyText]:
-    """Return the texts in a reply between ``<part>`` tags with the id that the prompt gave, by the tags' numbers.
+    """Return the texts that the agent put between numbered ``<part>`` tags, by number.
 
-    A tag without a number has the number 1. If a number occurs twice, the last text counts.
+    Only tags with the id that the prompt gave count. A tag without a number has the number 1. If a number occurs twice,
+    the last text counts.
     """
     requested = _TAG.findall(prompt)
     tags = [tag for tag in _TAG.finditer(reply) if tag[1].lower() == requested[-1][0].lower()] if requested else []
@@ -52,7 +53,7 @@ def find_tagged_texts(reply: str, prompt: str) -> dict[int, ReplyText]:
 
 
 def cut_closing_tag(text: str) -> ReplyText:
-    """Remove the tag ``</part>`` from the last line of a text. The result is not ``closed`` if there is no such tag."""
+    """Remove the tag ``</part>`` from the last line of a text, and record in the result whether there was one."""
     found = _LAST_CLOSING.search(text)
     return ReplyText(text[: found.start()], closed=True) if found else ReplyText(text, closed=False)
 

@@ -75,7 +75,7 @@ _add_action_command("drop", "dropped", "dropped", "Delete notifications that wer
 @notifications.command(epilog="Example: turns notifications test")
 @json_option
 def test(as_json: bool) -> None:
-    """Send a test notification to every target from here. Exit code 1 if a target refuses it."""
+    """Send a test notification from this machine to every target. Exit code 1 if a target refuses it."""
     settings = load_settings()
     if not list_targets(settings):
         raise click.UsageError("nobody is called: set HELIX_WEBHOOK_URLS or HELIX_NOTIFICATION_COMMAND")
@@ -100,5 +100,5 @@ def test(as_json: bool) -> None:
 
 @notifications.command(epilog="Example: turns notifications secret")
 def secret() -> None:
-    """Generate a secret for HELIX_WEBHOOK_SECRET and the receiver (OPENAI_WEBHOOK_SECRET of OpenAI's SDK)."""
+    """Generate a webhook secret for HELIX_WEBHOOK_SECRET here and OPENAI_WEBHOOK_SECRET at the receiver."""
     click.echo("whsec_" + base64.b64encode(secrets.token_bytes(32)).decode())

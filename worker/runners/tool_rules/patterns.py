@@ -56,7 +56,7 @@ def _may_match(pattern: str, text: str) -> bool:
 
 
 def _skip_stars(pattern: str, positions: set[int]) -> set[int]:
-    """Add the positions behind stars to a set of positions in a pattern, because a star may match nothing."""
+    """Add, for each position of a star in a pattern, the position after it, because a star may match nothing."""
     for position in sorted(positions):
         while pattern.startswith("*", position):
             position += 1

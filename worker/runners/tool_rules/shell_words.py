@@ -80,7 +80,10 @@ def parse_commands(command_line: str) -> list[ShellCommand]:
 
 
 def find_shfmt() -> Path:
-    """Return the path of the program ``shfmt``. Raises ``FileNotFoundError`` if it is not installed with Python."""
+    """Return the path of the program ``shfmt`` in this Python environment.
+
+    Raises ``FileNotFoundError`` if the package shfmt-py is not installed.
+    """
     for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if (program := folder / "shfmt").is_file():
             return program

@@ -30,9 +30,10 @@ _MOST_CHARS, _MOST_FOLDERS, _MOST_NAMES, _MOST_PATHS = 4_096, 24, 200, 5_000
 def match_paths(
     folder_pattern: str, paths: Iterable[str | None], root_folder: str, *, match_contents: bool
 ) -> list[Match]:
-    """Match paths with a folder pattern such as ``src/*`` that is relative to ``root_folder``. None is any path.
+    """Compare each path with a folder pattern such as ``src/*``, and return one result per path.
 
-    A path with a slash at its end is a folder. ``match_contents`` also matches a folder that may contain a match.
+    The pattern is relative to ``root_folder``. A path with a slash at its end is a folder; None stands for an unknown
+    path. ``match_contents`` also matches a folder that may contain a match.
     """
     base = os.path.realpath(root_folder)
     patterns = {folder_pattern, f"{folder_pattern.rstrip('/')}/*"} | (
@@ -134,7 +135,7 @@ def find_command_paths(command: ShellCommand, working_folders: Iterable[str | No
 
 
 def _expand_glob(word: str, working_folder: str) -> Iterator[str | None]:
-    """Yield the files that a shell glob matches, because some may be links, or None if there are too many."""
+    """Yield the existing files that a shell glob such as ``*.md`` matches, or only None if there are too many."""
     if word.rpartition("/")[0].count(GLOB) > 1:
         yield None
     elif GLOB in word:
@@ -144,7 +145,10 @@ def _expand_glob(word: str, working_folder: str) -> Iterator[str | None]:
 
 
 def find_working_folders(commands: Iterable[ShellCommand], start_folder: str) -> list[str | None]:
-    """Return the folders in which a shell's commands may run if it starts in ``start_folder``. None is any folder."""
+    """Return the folders in which a shell's commands may run, beginning with ``start_folder``.
+
+    A folder that cannot be determined, such as the target of ``cd $X``, is None.
+    """
     found: list[str | None] = [start_folder]
     for command in commands:
         for at, word in enumerate(command.words):
@@ -168,7 +172,10 @@ def _join_path(folder: str, path: str) -> str:
 
 
 def _resolve_path(text: str, working_folder: str, *, add_slash: bool = True) -> Iterator[str]:
-    """Yield a text as an absolute path, or nothing if it is no path. ``add_slash`` ends a folder with a slash."""
+    """Yield the absolute form of a path, or nothing if the text cannot be a path.
+
+    ``add_slash`` appends a slash to the path of a folder.
+    """
     if not text or len(text) > _MOST_CHARS or "\0" in text:
         return
     path = Path(working_folder, text)
