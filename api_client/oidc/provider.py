@@ -48,15 +48,15 @@ class OidcProvider:
         issuer = self._settings.oidc_issuer
         document = await self._request("GET", f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if document.get("issuer") != issuer:
-            said = f"it calls itself {str(document.get('issuer'))[:200]!r}, but HELIX_OIDC_ISSUER is {issuer!r}"
-            raise SignInRefused(f"the issuer is not the configured one: {said}")
+            said = f"it calls itself {str(document.get('issuer'))[:200]!r}, and HELIX_OIDC_ISSUER is {issuer!r}"
+            raise SignInRefused(f"the provider is another one: {said}")
         for name in _ENDPOINTS:
             try:
                 parse_secure_address(str(document.get(name, "")).partition("?")[0])
             except ValueError as error:
                 raise SignInRefused(f"the provider's {name} {error}") from None
         if "S256" not in document.get("code_challenge_methods_supported", ["S256"]):
-            raise SignInRefused("the provider does not offer PKCE with S256: enable it for the relay's client")
+            raise SignInRefused("the provider has no PKCE with S256: allow it for the relay's client")
         self._known = time.monotonic(), document
         return document
 
