@@ -54,7 +54,7 @@ class SeparatedText:
 
 
 def remove_reasoning(text: str) -> SeparatedText:
-    """Return a complete text without the model's reasoning."""
+    """Return a complete text without the model's reasoning. Other text is left unchanged."""
     if not TAG.search(text):
         return SeparatedText(text)
     reasoning = ReasoningFilter()
@@ -97,7 +97,7 @@ class ReasoningFilter:
         self._pieces.append(piece)
         self._window = self._window[-_MOST_TAG:] + piece
         if self._state == _PENDING and not final and not _CLOSING[self._tag].search(self._window):
-            return ""
+            return ""  # a long block is searched once
         self._held, self._place, self._at = "".join([self._held[self._at :], *self._pieces]), self._place + self._at, 0
         self._pieces.clear()
         self._searched = max(self._searched - self._place, 0)

@@ -38,7 +38,7 @@ def verify_id_token(token: str, key_set: Any, settings: Settings, nonce: str) ->
     if claims.get("azp", client if claims["aud"] in (client, [client]) else "") != client:
         raise SignInRefused("the provider's id token was issued to another client")
     if not 0 < len(claims["sub"]) <= MAX_CHARS:
-        raise SignInRefused("the provider's id token names nobody")
+        raise SignInRefused("the provider's id token names no person")
     return claims
 
 

@@ -66,12 +66,12 @@ def read_person(claims: Mapping[str, Any], settings: Settings) -> SignedInPerson
     groups = tuple(group for group in settings.oidc_rights if group in listed)
     if not groups:
         said = "none of your groups" if listed else f"the claim {settings.oidc_groups_claim!r} names no group, so none"
-        raise SignInRefused(f"you are signed in there, but {said} has a right here: ask an operator")
+        raise SignInRefused(f"you are signed in there, but {said} has access here: ask an operator")
     owner, claim = f"oidc:{claims['sub']}", settings.oidc_owner_claim
     if claim:
         owner = claims.get(claim, "")
         if not isinstance(owner, str) or not 0 < len(owner) <= MAX_CHARS:
-            raise SignInRefused(f"the provider did not say your {claim}: ask an operator")
+            raise SignInRefused(f"the provider did not send your {claim}: ask an operator")
         if claim == "email" and claims.get("email_verified") is not True:
             raise SignInRefused("the provider has not verified your e-mail address")
     issuer, client = settings.oidc_issuer, settings.oidc_client_id

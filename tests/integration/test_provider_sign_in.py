@@ -158,12 +158,12 @@ async def test_a_group_gives_its_right_for_as_long_as_the_settings_say(
 @pytest.mark.parametrize(
     ("claims", "said"),
     [
-        ({"sub": "ada", "groups": ["guests"]}, "none of your groups has a right here"),
+        ({"sub": "ada", "groups": ["guests"]}, "none of your groups has access here"),
         ({"sub": "ada"}, "the claim 'groups' names no group"),
         ({"sub": "ada", "groups": {"admins": True}}, "names no group"),
         ({"sub": "ada", "groups": "admins", "email": "a@b"}, "has not verified your e-mail address"),
-        ({"sub": "ada", "groups": "admins", "email": 7}, "did not say your email"),
-        ({"sub": "", "groups": "admins", "email": "a@b", "email_verified": True}, "names nobody"),
+        ({"sub": "ada", "groups": "admins", "email": 7}, "did not send your email"),
+        ({"sub": "", "groups": "admins", "email": "a@b", "email_verified": True}, "names no person"),
     ],
 )
 async def test_who_has_no_right_is_told_why(
@@ -262,7 +262,7 @@ async def test_an_answer_works_once_and_in_the_browser_that_asked(
 ) -> None:
     query = await begin(http, provider)
     async with web(configure(settings, provider), host="203.0.113.8") as other:
-        assert "has not begun a sign-in" in await refuse(other, query)
+        assert "did not start this sign-in" in await refuse(other, query)
         await begin(other, provider)
         assert "another browser" in await refuse(other, query)
         for wrong in ("a.b", "a.b.c", "...", "a.9999999999.2f"):
@@ -273,7 +273,7 @@ async def test_an_answer_works_once_and_in_the_browser_that_asked(
     kept = http.cookies[PENDING_COOKIE]
     assert (await http.get(CALLBACK, params=query)).status_code == 200
     http.cookies.delete(COOKIE)
-    assert "has already used its answer" in await refuse(http, query)
+    assert "the sign-in was already used" in await refuse(http, query)
     http.cookies.set(PENDING_COOKIE, kept, path=CALLBACK)
     assert "invalid_grant" in await refuse(http, query), "the provider takes a code once"
 

@@ -104,7 +104,7 @@ def test_people_sign_in_with_their_groups_rights_and_sign_out(tmp_path: Path) ->
         assert seen[15][0].startswith("Overview")
         assert seen[21].startswith(f"{web}/sign-in")
         assert seen[30] == 0
-        assert "none of your groups has a right here" in seen[-1][0]
+        assert "none of your groups has access here" in seen[-1][0]
         checked = subprocess.run(turns("doctor"), env=told["environ"], capture_output=True, text=True)
         assert f"{at} signs people in" in checked.stdout
 

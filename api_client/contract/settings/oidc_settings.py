@@ -39,14 +39,16 @@ class OidcSettings(RelaySettings):
     """Settings for sign-in to the web pages with an OpenID Connect provider (docs/sign-in.md)."""
 
     oidc_issuer: str = declare_setting(
-        "", parse_secure_address, "The provider whose people may sign in to the pages, as its tokens spell it."
+        "", parse_secure_address, "The issuer whose users may sign in to the pages, exactly as its tokens name it."
     )
-    oidc_client_id: str = declare_setting("", str, "The relay's client id there; it returns to HELIX_PUBLIC_URL.")
+    oidc_client_id: str = declare_setting(
+        "", str, "The relay's client id at the provider, which sends people back to HELIX_PUBLIC_URL."
+    )
     oidc_client_secret: str = declare_setting(
-        "", str, "The secret of this client; none: a public client, which proves itself by PKCE alone.", secret=True
+        "", str, "The client's secret; none: a public client, which relies on PKCE alone.", secret=True
     )
     oidc_scopes: tuple[str, ...] = declare_setting(
-        ("profile",), names, "The scopes that the relay asks the provider for, besides openid: profile,groups."
+        ("profile",), names, "The scopes that the relay requests besides openid, such as profile,groups."
     )
     oidc_groups_claim: str = declare_setting(
         "groups", str, "The claim of the id token that lists groups: a name, or a path such as realm_access.roles."
@@ -55,7 +57,7 @@ class OidcSettings(RelaySettings):
         dict, parse_group_rights, "What people of a group may do: admins=operator,staff=user; others are refused."
     )
     oidc_owner_claim: str = declare_setting(
-        "", str, "The claim that names the owner whose turns a user sees; none: oidc:SUBJECT, which no key names."
+        "", str, "The claim with the owner whose turns a user sees; none: oidc:SUBJECT, which no key has."
     )
 
     def find_problems(self) -> Iterator[str]:

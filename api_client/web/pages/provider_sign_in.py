@@ -83,10 +83,10 @@ async def _read_pending(request: Request, relay: Relay) -> PendingSignIn:
     """Return the values of the sign-in that this browser began. Raises ``SignInRefused``."""
     began = request.cookies.get(PENDING_COOKIE, "")
     if began.count(".") != 2:
-        raise SignInRefused("this browser has not begun a sign-in, or has already used its answer")
+        raise SignInRefused("this browser did not start this sign-in, or the sign-in was already used")
     pending = await _derive_values(relay, began)
     if not secrets.compare_digest(pending.state.encode(), request.query_params.get("state", "").encode()):
-        raise SignInRefused("this answer belongs to a sign-in of another browser or window")
+        raise SignInRefused("this answer belongs to a sign-in in another browser or window")
     if parse_integer(began.split(".")[1]) < time.time():
         raise SignInRefused("the sign-in took more than ten minutes")
     return pending

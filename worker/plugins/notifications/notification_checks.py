@@ -19,7 +19,7 @@ def notifications(settings: Settings) -> Iterator[Finding]:
     """Check where notifications are sent, and whether some could not be delivered. Yield the findings."""
     if not list_targets(settings) or not settings.store_url:
         yield Finding(
-            "notifications", "ok", "nobody is called: HELIX_WEBHOOK_URLS and HELIX_NOTIFICATION_COMMAND are empty"
+            "notifications", "ok", "nobody is notified: HELIX_WEBHOOK_URLS and HELIX_NOTIFICATION_COMMAND are empty"
         )
         return
     for url in settings.webhook_urls:
@@ -31,7 +31,7 @@ def notifications(settings: Settings) -> Iterator[Finding]:
             yield Finding("webhook", "wrong", str(error), "correct HELIX_WEBHOOK_URLS, or the name's address")
     if settings.webhook_urls and not settings.webhook_secret:
         fix = "set HELIX_WEBHOOK_SECRET to what `turns notifications secret` prints, and tell the receiver"
-        yield Finding("webhook", "warning", "webhooks are not signed: anyone could send such a thing", fix)
+        yield Finding("webhook", "warning", "webhooks are not signed, so anyone could forge one", fix)
 
     async def read_outbox(client: TurnsClient) -> Finding:
         return report_outbox(await client.notifications.waiting(), await client.notifications.given_up())
@@ -52,7 +52,9 @@ def report_outbox(waiting: list[OutboxEntry], given_up: list[OutboxEntry]) -> Fi
         )
     if failing:
         said = f"{count_noun(len(failing), 'notification')} not delivered yet: {failing[0].error}"
-        return Finding("notifications", "warning", said, "is the receiver there? `turns notifications test`")
+        return Finding(
+            "notifications", "warning", said, "check that the receiver can be reached: `turns notifications test`"
+        )
     return Finding(
         "notifications", "ok", f"{count_noun(len(waiting), 'notification')} waiting to be sent, none given up"
     )

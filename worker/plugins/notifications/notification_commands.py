@@ -78,7 +78,7 @@ def test(as_json: bool) -> None:
     """Send a test notification from this machine to every target. Exit code 1 if a target refuses it."""
     settings = load_settings()
     if not list_targets(settings):
-        raise click.UsageError("nobody is called: set HELIX_WEBHOOK_URLS or HELIX_NOTIFICATION_COMMAND")
+        raise click.UsageError("nobody would be notified: set HELIX_WEBHOOK_URLS or HELIX_NOTIFICATION_COMMAND")
     notification = Notification(
         kind="notification.test", subject=secrets.token_hex(8), at=time.time(), data={"text": "It works."}
     )

@@ -240,6 +240,7 @@ class GatewayRun:
         return self._say("waits")
 
     async def _make_call(self, session: UpstreamSession, call: GatewayCall, row: CallRow) -> CallToolResult:
+        """Send a call whose row is written, and write its outcome."""
         self._running[row.name] = asyncio.Event()
         try:
             row, result = await send_call(self._upstreams, session, call, row, self.spec.locale)

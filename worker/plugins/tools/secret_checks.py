@@ -25,16 +25,16 @@ def secrets(settings: Settings) -> Iterator[Finding]:
     try:
         found = run_with_settings(settings, read_secrets)
     except SettingsError as error:
-        yield Finding("secrets", "wrong", str(error), "bring back the file of keys that encrypted the secrets")
+        yield Finding("secrets", "wrong", str(error), "restore the key file that the secrets were encrypted with")
         return
     except HelixError:
         return  # reported by the checks of the store
     lost = sorted({each.secret_id.name for each in found if each.value is None})
     if lost:
-        fix = f"bring the key back into {settings.secrets_key_path}, or `turns secrets set` each again"
+        fix = f"restore the key in {settings.secrets_key_path}, or store each again with `turns secrets set`"
         yield Finding("secrets", "wrong", f"no key decrypts {', '.join(lost)}", fix)
     if missing := sorted(named - {each.secret_id.name for each in found}):
         fix = f"`turns secrets set {missing[0]}`"
-        yield Finding("secrets", "warning", f"[tools] names credentials that nobody stored: {', '.join(missing)}", fix)
+        yield Finding("secrets", "warning", f"[tools] names credentials that are not stored: {', '.join(missing)}", fix)
     if found and not lost:
         yield Finding("secrets", "ok", f"{count_noun(len(found), 'secret')}, all readable")

@@ -20,14 +20,14 @@ from worker.cli.store_access import run_with_client
 from worker.cli.text_input import read_text
 from worker.plugins.tools.credentials import Credential
 
-_OWNER = click.option("--owner", default="", help="Whose secret it is: a key's name or an owner; else everybody's.")
+_OWNER = click.option("--owner", default="", help="Whose secret it is: a key's name or an owner; default: everybody's.")
 
 
 @click.group()
 def secrets() -> None:
-    """Keep credentials of MCP servers, which `credentials` of a block [tools.NAME] names.
+    """Manage credentials of MCP servers. Blocks [tools.NAME] refer to them by `credentials`.
 
-    Encrypted in the store, with keys from HELIX_SECRETS_KEY_FILE. An owner's own secret precedes everybody's.
+    They are encrypted with the keys in HELIX_SECRETS_KEY_FILE. An owner's own secret is preferred to everybody's.
     """
 
 
@@ -43,7 +43,7 @@ def secrets() -> None:
 def set_secret(
     name: str, owner: str, bearer: bool, header: str, environment: str, client_secret: bool, file: str, as_json: bool
 ) -> None:
-    """Store a secret, in place of an earlier one; the value is asked for, never an argument.
+    """Store a secret, replacing an earlier one. You are asked for the value, which is never an argument.
 
     Without the options that name its kind, the value is JSON: {"headers": {...}, "environment": {...}}.
     """
@@ -79,13 +79,13 @@ def _shape_value(text: str, bearer: bool, header: str, environment: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise ValueError("is no JSON; for a plain text, give --bearer, --header or --environment") from None
+        raise ValueError("is not JSON; for a plain text, give --bearer, --header or --environment") from None
 
 
 @secrets.command("list", epilog="Example: turns secrets list")
 @json_option
 def list_secrets(as_json: bool) -> None:
-    """List the secrets: name, owner, what each has, since when; never a value. Exit code 2 if one is unreadable."""
+    """List secrets: name, owner, kind and time, never a value. Exit code 2 if one is unreadable."""
     found = _run(lambda store: store.list_secrets())
     data = [_describe_secret(each) for each in found]
     write_list(as_json, data, "no secrets", ("name", "owner", "has", "set"), map(_to_row, data))
@@ -136,11 +136,11 @@ def delete_secret(name: str, owner: str, as_json: bool) -> None:
 @secrets.command("new-key", epilog="Example: turns secrets new-key")
 @json_option
 def new_key(as_json: bool) -> None:
-    """Write a new key into HELIX_SECRETS_KEY_FILE, as its first line; earlier keys stay and still decrypt."""
+    """Add a new key as the first line of HELIX_SECRETS_KEY_FILE. Earlier keys stay, and still decrypt."""
     settings = load_settings()
     count = add_key(settings)
     path = str(settings.secrets_key_path)
-    said = f"{path} has {count_noun(count, 'key')}; keep a copy, no backup has it"
+    said = f"{path} has {count_noun(count, 'key')}; keep a copy, because backups do not contain it"
     write_result(as_json, {"file": path, "keys": count}, said)
     if count > 1:
         click.echo("copy the file to all machines with workers, then `turns secrets rotate`", err=True)
@@ -149,7 +149,7 @@ def new_key(as_json: bool) -> None:
 @secrets.command(epilog="Example: turns secrets rotate")
 @json_option
 def rotate(as_json: bool) -> None:
-    """Encrypt all secrets again with the first key of the file; then its other lines can be removed."""
+    """Encrypt all secrets again with the first key of the file. Its other lines can then be removed."""
     count = _run(lambda store: store.encrypt_all_again())
     write_result(as_json, {"encrypted": count}, f"{count_noun(count, 'secret')} encrypted with the first key")
 

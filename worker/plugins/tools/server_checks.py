@@ -50,7 +50,7 @@ async def _check_server(pool: UpstreamPool, server: ToolServer) -> Finding:
     from worker.plugins.tools.upstream import ServerUnreachable
 
     check = f"tools {server.name}"
-    fix = f"is a server at {server.url}?" if server.url else f"read {STATE_DIR}/tools/{server.name}/stderr.log"
+    fix = f"is a server running at {server.url}?" if server.url else f"read {STATE_DIR}/tools/{server.name}/stderr.log"
     try:
         async with asyncio.timeout(LIMIT_SECONDS):
             session = await pool.find_session(server, "")
