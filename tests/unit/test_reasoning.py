@@ -11,22 +11,15 @@ PIECES = st.lists(
     st.sampled_from(
         [
             *(
-                "<think>",
-                "</think>",
-                "<Reasoning>",
-                "</reasoning>",
-                "<thinking a='b'>",
-                "</thinking >",
-                "<thin",
-                "king>",
-                "<",
+                "<think>", "</think>", "<Reasoning>", "</reasoning>", "<thinking a='b'>", "</thinking >", "<thin",
+                "king>", "<",
             ),
             *("◁thi", "nk▷", "◁/think▷", "[THINK]", "[/THI", "NK]", "[T", "<|think|>", "<|/think|>", "<a:think>"),
             *("```\n", "`", "\n", " ", "> ", "x", "\ufeff", "\r\n", "An answer.\n", "~~~\n", "</"),
         ]
     ),
     max_size=14,
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -43,16 +36,12 @@ PIECES = st.lists(
         *(
             f"{opening}\n# Draft\n{closing}\n\n{ANSWER}"
             for opening, closing in (
-                ("<|thinking|>", "<|/thinking|>"),
-                ("<｜think｜>", "<｜/think｜>"),
-                ("<seed:think>", "</seed:think>"),
-                ("◁think▷", "◁/think▷"),
-                ("[THINK]", "[/THINK]"),
-                ("<thoughts>", "</thoughts>"),
+                ("<|thinking|>", "<|/thinking|>"), ("<｜think｜>", "<｜/think｜>"), ("<seed:think>", "</seed:think>"),
+                ("◁think▷", "◁/think▷"), ("[THINK]", "[/THINK]"), ("<thoughts>", "</thoughts>"),
             )
         ),
     ],
-)
+)  # fmt: skip
 def test_reasoning_before_an_answer_is_removed(text: str) -> None:
     assert remove_reasoning(text).text == ANSWER
     assert all(piece.closed for piece in remove_reasoning(text).removed)
@@ -61,22 +50,14 @@ def test_reasoning_before_an_answer_is_removed(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        ANSWER,
-        f"[think](a.md) [THINKING] [THIN\n◁ x ▷ <| y |>\n{ANSWER}",
-        "  \n\ufeff Leading blanks stay.\n",
-        "The tag <think> opens a thought; </think> closes it.\n",
-        "Models close their thoughts with `</think>`.\n",
-        "Write </think> behind it, and go on.\n",
-        "> </think>\n\nquoted\n",
+        ANSWER, f"[think](a.md) [THINKING] [THIN\n◁ x ▷ <| y |>\n{ANSWER}", "  \n\ufeff Leading blanks stay.\n",
+        "The tag <think> opens a thought; </think> closes it.\n", "Models close their thoughts with `</think>`.\n",
+        "Write </think> behind it, and go on.\n", "> </think>\n\nquoted\n",
         "```html\n<think>\n```\n\ntext\n\n```html\n</think>\n```\n",
-        "First.\n\n<think>\nIn the middle.\n</think>\n\nSecond.\n",
-        "`<think>` and `</think>`\n",
-        "<thinker>No tag.</thinker>\n",
-        "1 < 2",
-        "<",
-        "",
+        "First.\n\n<think>\nIn the middle.\n</think>\n\nSecond.\n", "`<think>` and `</think>`\n",
+        "<thinker>No tag.</thinker>\n", "1 < 2", "<", "",
     ],
-)
+)  # fmt: skip
 def test_any_other_text_stays_as_it_is(text: str) -> None:
     assert remove_reasoning(text).text == text
     assert not remove_reasoning(text).removed
