@@ -67,21 +67,6 @@ def turn(*replies: str, rules: tuple[ResponseValidator, ...] = BUILT_IN) -> tupl
 
 
 @pytest.mark.parametrize(
-    "reply",
-    [
-        "Ich habe alles ergänzt, wie gewünscht. " * 8,
-        "Das ADR beschreibt einen Cache für die Suche und legt fest, wie er gemessen wird. " * 5,
-        "Das kann ich leider nicht tun.",
-        "Erledigt.",
-    ],
-)
-def test_talk_never_takes_the_place_of_an_adr_that_lacks_a_section(reply: str) -> None:
-    decision, history = turn(WITHOUT + MARKER, reply + MARKER)
-    assert isinstance(decision, Retry)
-    assert history[-1].answer == WITHOUT + MARKER
-
-
-@pytest.mark.parametrize(
     ("first", "reply"),
     [
         ("Nimm Redis mit TTL 60 s.", "Entschuldigung, hier der Marker:\n" + MARKER),

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from api_client.contract.policy import Content
 from tests.unit.enforcement.samples import ADR, BODY, HEADER, codes, header_with
@@ -45,17 +43,12 @@ ENGLISH = (
 )
 
 
-def ask(first: str) -> tuple[list[Attempt], str]:
-    """The history after a first answer, and the feedback on it."""
+def reply_to(first: str, *replies: str) -> list[Attempt]:
+    """The attempts when the agent answers this first and then these; ``FRAME`` stands for the frame's opening tag."""
     history = [validate_attempt([], first, RULES)]
     decision = decide_next(history)
     assert isinstance(decision, Retry)
-    return history, decision.feedback
-
-
-def reply_to(first: str, *replies: str) -> list[Attempt]:
-    """The attempts when the agent answers this first and then these; ``FRAME`` stands for the frame's opening tag."""
-    history, feedback = ask(first)
+    feedback = decision.feedback
     for reply in replies:
         tags = re.findall(r"<part id=.*?>", feedback)
         for number, tag in reversed(list(enumerate(tags, 1))):
@@ -163,11 +156,6 @@ def test_of_a_whole_answer_with_placeholders_the_asked_section_is_taken() -> Non
     assert after(without("Entscheidung"), reply) == ADR.replace("Wir nehmen einen Cache.", TEXT) + f"\n{MARKER}\n"
 
 
-def test_windows_line_endings_in_a_reply_are_no_part_of_it() -> None:
-    answer = after(without("Entscheidung"), f"FRAME\r\n## Entscheidung\r\n\r\n{TEXT}\r\n</part>\r\n")
-    assert "\r" not in answer
-
-
 HEADERS = [
     HEADER, f"```yaml\n{YAML}\n```", f"```yaml\n{HEADER}```", f"```\n{YAML}\n```", f"```yaml\n---\n{YAML}\n...\n```",
     YAML, f"{HEADER}\n# ADR-040: Ein Cache\n",
@@ -251,11 +239,6 @@ def test_code_in_a_section_in_a_fence_is_part_of_it() -> None:
         assert code in after(without("Entscheidung"), around.format(code))
 
 
-@pytest.mark.parametrize("reply", ["Der Marker: `<!-- STEP: done -->`", "```html\n<!-- STEP: done -->\n```\nFertig."])
-def test_a_marker_in_code_is_taken_when_the_marker_was_asked_for(reply: str) -> None:
-    assert after(ADR, reply) == f"{ADR}\n<!-- STEP: done -->"
-
-
 @pytest.mark.parametrize("tail", ["```python\nx = 1\n", "- x\n\n  ```\n  y = 2\n"])
 def test_a_code_block_that_does_not_end_hides_no_section_behind_it(tail: str) -> None:
     answer = after(without("Entscheidung"), f"## Entscheidung\n\n{TEXT}\n\n{tail}")
@@ -318,17 +301,11 @@ def test_nygards_titles_pass_but_for_the_criteria_he_does_not_know() -> None:
     "heading",
     [
         "**Kontext**", "[Kontext](#k)", "Kontext <!-- x -->", "1. Kontext", "🎯 Kontext", "Kontext:", "Context",
-        "`Kontext`",
+        "`Kontext`", "Kontext und Problemstellung", "Context and Problem Statement", "Problemstellung",
+        "Kontext – warum", "Kontext und Optionen", "Context and Scope",
     ],
 )  # fmt: skip
 def test_mark_up_that_is_understood_in_replies_is_understood_in_answers(heading: str) -> None:
-    assert run_validators(f"{ADR}\n{MARKER}".replace("## Kontext", f"## {heading}"), RULES) == []
-
-
-@pytest.mark.parametrize(
-    "heading", ["Kontext und Problemstellung", "Context and Problem Statement", "Problemstellung", "Kontext – warum"]
-)
-def test_what_is_understood_in_replies_is_understood_in_answers(heading: str) -> None:
     assert run_validators(f"{ADR}\n{MARKER}".replace("## Kontext", f"## {heading}"), RULES) == []
 
 
@@ -550,6 +527,7 @@ def test_a_section_with_the_words_of_all_the_others_does_not_replace_them() -> N
     [
         "<!-- STEP: what -->", "\n<!-- STEP: WHAT -->\n", "```html\n<!-- STEP: what -->\n```",
         "Hier ist der Marker: <!-- STEP: what -->", "Entschuldigung, hier kommt er.\n\n<!-- STEP: what -->",
+        "Der Marker: `<!-- STEP: what -->`", "```html\n<!-- STEP: what -->\n```\nFertig.",
     ],
 )  # fmt: skip
 def test_a_bare_marker_is_put_under_the_answer_before(reply: str) -> None:
@@ -565,45 +543,11 @@ def test_a_fragment_changes_nothing(reply: str) -> None:
     assert spliced(LONG, reply) == LONG
 
 
-def test_a_whole_new_answer_does_not_replace_one_of_which_a_part_was_asked() -> None:
-    new = "Eine andere, ebenfalls vollständige Antwort. " * 15 + "\n\n<!-- STEP: done -->"
-    assert spliced(LONG, new) == f"{LONG}\n\n<!-- STEP: done -->"
-    assert spliced("Kurz?", "Auch kurz. <!-- STEP: what -->") == "Kurz?\n\n<!-- STEP: what -->"
-
-
-def test_a_missing_section_goes_where_it_belongs_and_the_rest_stays() -> None:
-    section = "## Entscheidung\n\nWir nehmen einen Cache."
-    without = ADR.replace(section + "\n\n", "") + "\n<!-- STEP: generate -->\n"
-    assert spliced(without, section) == ADR + "\n<!-- STEP: generate -->\n"
-
-
 @pytest.mark.parametrize("reply", ["{}", "```markdown\n{}\n```", "{}\n\n<!-- STEP: generate -->"])
 def test_a_missing_last_section_goes_before_the_marker(reply: str) -> None:
     head, tail = ADR.split("## Akzeptanzkriterien")
     section = "## Akzeptanzkriterien" + tail.rstrip()
     assert spliced(f"{head}<!-- STEP: done -->", reply.format(section)) == f"{head}{section}\n\n<!-- STEP: done -->"
-
-
-def test_an_empty_section_is_filled() -> None:
-    empty = ADR.replace("Die Suche ist langsam.\n\n", "") + "\n<!-- STEP: done -->"
-    answer = spliced(empty, "## Kontext\n\nDie Suche ist langsam.")
-    assert run_validators(answer, ALL) == []
-    assert answer.replace("\nDie Suche ist langsam.\n", "", 1) == empty
-
-
-def test_a_missing_header_goes_before_the_adr() -> None:
-    assert spliced(f"Vorab.\n{BODY}\n<!-- STEP: done -->", HEADER) == f"Vorab.\n\n{HEADER}{BODY}\n<!-- STEP: done -->"
-
-
-def test_a_broken_header_is_replaced_and_the_body_stays() -> None:
-    broken = ADR.replace('title: "Ein Cache"\n', "") + "\n<!-- STEP: done -->"
-    assert spliced(broken, HEADER) == ADR + "\n<!-- STEP: done -->"
-
-
-def test_several_parts_are_spliced_together() -> None:
-    section = "## Kontext\n\nDie Suche ist langsam."
-    answer = spliced(ADR.replace(section + "\n\n", ""), f"{section}\n\n<!-- STEP: generate -->")
-    assert run_validators(answer, ALL) == []
 
 
 def test_parts_nobody_asked_for_are_not_taken() -> None:
@@ -621,17 +565,3 @@ def test_a_fragment_after_an_incomplete_attempt_is_spliced_into_the_best_complet
 def test_an_accepted_answer_before_is_no_base_for_splicing() -> None:
     accepted = Attempt(number=1, text=LONG, answer=LONG)
     assert validate_attempt([accepted], "Neu", ALL).answer == "Neu"
-
-
-def test_windows_line_endings_are_replaced_before_a_part_is_spliced() -> None:
-    base = ADR.replace("## Kontext\n\nDie Suche ist langsam.\n\n", "").replace("\n", "\r\n")
-    answer = spliced(base, "## Kontext\n\nDie Suche ist langsam.\n\n<!-- STEP: done -->")
-    assert "\r" not in answer
-    assert run_validators(answer, ALL) == []
-
-
-@settings(deadline=None)
-@given(st.text(alphabet="ab #-`>\n<!", max_size=60), st.text(alphabet="ab #-`>\n<!STEP: done", max_size=40))
-def test_whatever_is_said_a_long_answer_is_never_lost(noise: str, reply: str) -> None:
-    base = f"{LONG}\n\n{noise}"
-    assert spliced(base, reply).startswith(LONG)
