@@ -8,18 +8,14 @@ from api_client.contract.reasoning import ReasoningFilter, remove_reasoning
 
 ANSWER = "# A title\n\nThe answer.\n\n```python\nprint()\n```\n"
 PIECES = st.lists(
-    st.sampled_from(
-        [
-            *(
-                "<think>", "</think>", "<Reasoning>", "</reasoning>", "<thinking a='b'>", "</thinking >", "<thin",
-                "king>", "<",
-            ),
-            *("◁thi", "nk▷", "◁/think▷", "[THINK]", "[/THI", "NK]", "[T", "<|think|>", "<|/think|>", "<a:think>"),
-            *("<|channel|>", "analysis", "final", "<|message|>", "<|start|>assistant", "<|end|>", "<|return|>", "<|chan"),
-            *("<|channel>", "thought", "<channel|>", "<analysis>", "</analysis>", "Here is my ", "thought process:"),
-            *("\nHere's my response:", "<scratchpad>", "</scratchpad>", "```\n", "`", "\n", " ", "> ", "x", "\ufeff", "\r\n", "An answer.\n", "~~~\n", "</"),
-        ]
-    ),
+    st.sampled_from([
+        "<think>", "</think>", "<Reasoning>", "</reasoning>", "<thinking a='b'>", "</thinking >", "<thin", "king>", "<",
+        "◁thi", "nk▷", "◁/think▷", "[THINK]", "[/THI", "NK]", "[T", "<|think|>", "<|/think|>", "<a:think>",
+        "<|channel|>", "analysis", "final", "<|message|>", "<|start|>assistant", "<|end|>", "<|return|>", "<|chan",
+        "<|channel>", "thought", "<channel|>", "<analysis>", "</analysis>", "Here is my ", "thought process:",
+        "\nHere's my response:", "<scratchpad>", "</scratchpad>", "```\n", "`", "\n", " ", "> ", "x", "\ufeff", "\r\n",
+        "An answer.\n", "~~~\n", "</",
+    ]),
     max_size=14,
 )  # fmt: skip
 

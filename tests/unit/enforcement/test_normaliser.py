@@ -40,8 +40,8 @@ FORMS = {
     "thinking": f"<thinking>{THOUGHTS}</thinking>{GOOD}",
     "reasoning twice": f"<reasoning>a</reasoning>\n<think>b</think>\n{GOOD}",
     "thoughts without a beginning": f"I look for the header.\n</think>\n{GOOD}",
-    "in channels of Harmony": "<|channel|>analysis<|message|>I think.<|end|><|start|>assistant<|channel|>final<|message|>"
-    f"{GOOD}<|return|>",
+    "in channels of Harmony": "<|channel|>analysis<|message|>I think.<|end|>"
+    f"<|start|>assistant<|channel|>final<|message|>{GOOD}<|return|>",
     "in the words of Granite": f"Here is my thought process:\nI think.\n\nHere is my response:\n\n{GOOD}",
     "in a fence": f"```markdown\n{ADR}```\n\n{MARKER}\n",
     "in a fence without a word": f"```\n{ADR}```\n\n{MARKER}",
