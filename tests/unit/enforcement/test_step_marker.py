@@ -205,15 +205,6 @@ def test_a_missing_or_invalid_marker_is_unknown_with_its_source() -> None:
     assert step_of("Text <!-- STEP: Why -->") == ("why", "marker")
 
 
-def test_steps_may_go_in_any_direction() -> None:
-    assert [extract_step(f"<!-- STEP: {step} -->") for step in ("generate", "what", "done", "why")] == [
-        "generate",
-        "what",
-        "done",
-        "why",
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
