@@ -144,15 +144,10 @@ last
 """
 OLD_ADR = '---\nadr_id: "040"\ntitle: X\nstatus: Proposed\n---\n\n# ADR-040: X\n\n## Kontext\n\nold\n'
 PARTS = [
-    (Part.section("Why"), "old\n\n### Deeper\n\nmore"),
-    (Part.section("why:"), "old\n\n### Deeper\n\nmore"),
-    (Part.section("Then"), "last"),
-    (Part.fence("json"), '{"a": 1,}'),
-    (Part.fence("python"), "  x = ("),
-    (Part.fence("", 2), "  x = ("),
-    (Part.lines(7), "text"),
-    (Part.lines(1, 3), "Hi\n\n```json"),
-]
+    (Part.section("Why"), "old\n\n### Deeper\n\nmore"), (Part.section("why:"), "old\n\n### Deeper\n\nmore"),
+    (Part.section("Then"), "last"), (Part.fence("json"), '{"a": 1,}'), (Part.fence("python"), "  x = ("),
+    (Part.fence("", 2), "  x = ("), (Part.lines(7), "text"), (Part.lines(1, 3), "Hi\n\n```json"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("part", "text"), PARTS, ids=str)
@@ -213,31 +208,16 @@ class Wants(ResponseValidator):
     ("part", "answer", "asked", "reply", "after"),
     [
         (
-            Part.fence("json", 2),
-            "a\n```json\n{}\n```\nb\n```json\nBAD\n```\nc",
-            "```json block number 2",
-            "Sorry, here it is:\n\n```json\n1\n```\n\nDone.",
-            "a\n```json\n{}\n```\nb\n```json\n1\n```\nc",
+            Part.fence("json", 2), "a\n```json\n{}\n```\nb\n```json\nBAD\n```\nc", "```json block number 2",
+            "Sorry, here it is:\n\n```json\n1\n```\n\nDone.", "a\n```json\n{}\n```\nb\n```json\n1\n```\nc",
         ),
         (
-            Part.fence("json", 2),
-            "a\n```json\n{}\n```\nb\n```json\nBAD\n```\nc",
-            "```json block number 2",
-            "all new\n```json\n5\n```\n```json\n1\n```\nwithout b",
-            "a\n```json\n{}\n```\nb\n```json\n1\n```\nc",
-        ),
-        (Part.lines(2), "a\nBAD\nc", "line 2", "```text\nGOOD\n```", "a\nGOOD\nc"),
-        (Part.lines(2, 3), "a\nBAD\nc\nd", "lines 2-3", "Here:\n```\nGOOD\n```", "a\nGOOD\nd"),
-        (
-            Part.section("Why"),
-            "x\n\n## Why\n\nBAD\n\n## Then\n\ny",
-            "'## Why'",
-            "Of course.\n\n```md\n## Why\n\nGOOD\n```",
-            "x\n\n## Why\n\nGOOD\n\n## Then\n\ny",
+            Part.fence("json", 2), "a\n```json\n{}\n```\nb\n```json\nBAD\n```\nc", "```json block number 2",
+            "all new\n```json\n5\n```\n```json\n1\n```\nwithout b", "a\n```json\n{}\n```\nb\n```json\n1\n```\nc",
         ),
         (Part.section("Why"), "x", "'## Why'", "## Why\n\nGOOD", "x\n\n## Why\n\nGOOD\n"),
     ],
-)
+)  # fmt: skip
 def test_a_part_is_asked_for_alone_and_put_into_the_answer(
     part: Part, answer: str, asked: str, reply: str, after: str
 ) -> None:
@@ -293,11 +273,6 @@ def test_a_second_section_with_the_same_text_renames_the_first_one() -> None:
     assert history[-1].answer == ADR + f"\n{MARKER}\n"
 
 
-@pytest.mark.parametrize("title", ["Kontext und Optionen", "Context and Scope"])
-def test_a_title_that_names_a_section_and_more_is_that_section(title: str) -> None:
-    assert decide_next([validate_attempt([], ADR.replace("## Kontext", f"## {title}") + MARKER, RULES)]) == Accept(1)
-
-
 def test_what_was_put_in_and_left_out_is_on_the_attempt() -> None:
     first = ADR.replace("## Entscheidung\n\nWir nehmen einen Cache.\n\n", "") + f"\n{MARKER}\n"
     history = [validate_attempt([], first, RULES)]
@@ -315,8 +290,7 @@ def test_what_was_put_in_and_left_out_is_on_the_attempt() -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["- - - - a\n", "- a\n  - b\n    - c\n", "> - a\n", "1. a\n   2. b\n", "Title\n===\n", "___\n"],
+    "line", ["- - - - a\n", "- a\n  - b\n    - c\n", "> - a\n", "1. a\n   2. b\n", "Title\n===\n", "___\n"]
 )
 def test_a_text_of_too_many_blocks_is_read_to_its_end(line: str) -> None:
     text = f"{line * (1_000_000 // len(line))}\n# Last\n\n```json\n{{}}\n```\n\n> quote\n\n<!-- STEP: done -->\n"

@@ -217,10 +217,7 @@ def test_what_cannot_come_back_from_a_child_is_an_issue_of_its_rule() -> None:
 
 
 def test_what_a_rule_uses_of_models_in_its_child_is_counted() -> None:
-    with (
-        CostMeter() as counted,
-        isolate_validators([Faulty(lambda: record_cost(Usage(input_tokens=7)))]) as guarded,
-    ):
+    with CostMeter() as counted, isolate_validators([Faulty(lambda: record_cost(Usage(input_tokens=7)))]) as guarded:
         run_validators("x", guarded)
     assert counted.spent.input_tokens == 7
 

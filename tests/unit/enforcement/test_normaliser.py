@@ -40,6 +40,9 @@ FORMS = {
     "thinking": f"<thinking>{THOUGHTS}</thinking>{GOOD}",
     "reasoning twice": f"<reasoning>a</reasoning>\n<think>b</think>\n{GOOD}",
     "thoughts without a beginning": f"I look for the header.\n</think>\n{GOOD}",
+    "in channels of Harmony": "<|channel|>analysis<|message|>I think.<|end|>"
+    f"<|start|>assistant<|channel|>final<|message|>{GOOD}<|return|>",
+    "in the words of Granite": f"Here is my thought process:\nI think.\n\nHere is my response:\n\n{GOOD}",
     "in a fence": f"```markdown\n{ADR}```\n\n{MARKER}\n",
     "in a fence without a word": f"```\n{ADR}```\n\n{MARKER}",
     "in a fence with its marker": f"```md\n{GOOD}```\n",
@@ -65,19 +68,11 @@ FORMS = {
     **{
         f"a title that is no YAML: {title}": GOOD.replace(HEADER, HEADER.replace("title: ", f"title: {title} ", 1))
         for title in (
-            "Why: a cache",
-            "`Redis`",
-            "[a](b)",
-            "@home",
-            "*bold*",
-            "100 %: done",
-            "- dash: x",
-            'a "b": c',
-            '"Redis" as a cache',
-            ">50 % less",
+            "Why: a cache", "`Redis`", "[a](b)", "@home", "*bold*", "100 %: done", "- dash: x", 'a "b": c',
+            '"Redis" as a cache', ">50 % less",
         )
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("answer", FORMS.values(), ids=list(FORMS))
@@ -107,24 +102,16 @@ def test_thoughts_alone_are_no_answer() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        GOOD,
-        "Hard\xa0blanks\u202fin text stay, and\ra lone return.\n\n```\n#\xa0no heading\n```\n",
-        "```python\n# a comment\nprint()\n```\n",
-        "```python\n# Title\n\n## Section\n\nprint()\n```\n",
-        "```\n# install\napt-get install x\n```\n",
-        "```c\n# include <a.h>\n\nint x;\n```\n",
+        GOOD, "Hard\xa0blanks\u202fin text stay, and\ra lone return.\n\n```\n#\xa0no heading\n```\n",
+        "```python\n# a comment\nprint()\n```\n", "```python\n# Title\n\n## Section\n\nprint()\n```\n",
+        "```\n# install\napt-get install x\n```\n", "```c\n# include <a.h>\n\nint x;\n```\n",
         "```yaml\n---\napiVersion: v1\nkind: Pod\n---\n# Second\n\nkind: Service\n```\n",
-        "---\ntitle: a: b\njust words\n---\n",
-        f"{HEADER}# A\n\ntext\n\n---\nother: header\n---\n",
-        '```json\n{"a": 1}\n```\n',
-        "```yaml\na: 1\n```\n\nMore text.\n",
-        "```markdown\n# A\n```\n\nand\n\n```markdown\n# B\n```\n",
-        "# A\n\n## B\n\n# A\n",
-        "---\n\nA rule above.\n\n---\n\nA rule below.\n",
-        "Here it is:\n\n```markdown\n# A title\n\nText.\n```\n",
-        "",
+        "---\ntitle: a: b\njust words\n---\n", f"{HEADER}# A\n\ntext\n\n---\nother: header\n---\n",
+        '```json\n{"a": 1}\n```\n', "```yaml\na: 1\n```\n\nMore text.\n",
+        "```markdown\n# A\n```\n\nand\n\n```markdown\n# B\n```\n", "# A\n\n## B\n\n# A\n",
+        "---\n\nA rule above.\n\n---\n\nA rule below.\n", "Here it is:\n\n```markdown\n# A title\n\nText.\n```\n", "",
     ],
-)
+)  # fmt: skip
 def test_any_other_answer_stays_as_it_is(answer: str) -> None:
     assert normalise_answer(answer).text == answer
 
@@ -135,33 +122,13 @@ def test_an_ordinary_document_stays_as_it_is(path: Path) -> None:
 
 
 FORM_PIECES = [
-    "<think>",
-    "</think>\n",
-    "```",
-    "```yaml\n",
-    "~~~md\n",
-    HEADER,
-    "# A\n",
-    "---\n",
-    "a: b: c\n",
-    "\r\n",
-    "\ufeff",
+    "<think>", "</think>\n", "```", "```yaml\n", "~~~md\n", HEADER, "# A\n", "---\n", "a: b: c\n", "\r\n", "\ufeff",
     "##\xa0B\n",
-]
+]  # fmt: skip
 OTHER_PIECES = [
-    "A sentence.\n",
-    "## B\n",
-    "- a: b\n",
-    "\n",
-    "a\xa0b",
-    "`</think>`",
-    "> <think>\n",
-    "| a | b |\n",
-    "x\ry",
-    "<b>",
-    "    code\n",
-    MARKER,
-]
+    "A sentence.\n", "## B\n", "- a: b\n", "\n", "a\xa0b", "`</think>`", "> <think>\n", "| a | b |\n", "x\ry", "<b>",
+    "    code\n", MARKER,
+]  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(FORM_PIECES + OTHER_PIECES), max_size=24))

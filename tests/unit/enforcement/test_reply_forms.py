@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from api_client.contract.policy import Content
 from tests.unit.enforcement.samples import ADR, BODY, HEADER, codes, header_with
@@ -45,17 +43,12 @@ ENGLISH = (
 )
 
 
-def ask(first: str) -> tuple[list[Attempt], str]:
-    """The history after a first answer, and the feedback on it."""
+def reply_to(first: str, *replies: str) -> list[Attempt]:
+    """The attempts when the agent answers this first and then these; ``FRAME`` stands for the frame's opening tag."""
     history = [validate_attempt([], first, RULES)]
     decision = decide_next(history)
     assert isinstance(decision, Retry)
-    return history, decision.feedback
-
-
-def reply_to(first: str, *replies: str) -> list[Attempt]:
-    """The attempts when the agent answers this first and then these; ``FRAME`` stands for the frame's opening tag."""
-    history, feedback = ask(first)
+    feedback = decision.feedback
     for reply in replies:
         tags = re.findall(r"<part id=.*?>", feedback)
         for number, tag in reversed(list(enumerate(tags, 1))):
@@ -81,22 +74,12 @@ def without(title: str, text: str = ADR) -> str:
 
 
 HEADINGS = [
-    "## Entscheidung\n\n{}",
-    "## **Entscheidung**:\n{}",
-    "## [Entscheidung](#entscheidung)\n\n{}",
-    "## 2.1) Entscheidung\n\n{}",
-    "## 🎯 Entscheidung <!-- neu -->\n\n{}",
-    "## Entscheidung (ergänzt) ##\n\n{}",
-    "##Entscheidung\n\n{}",
-    "# Entscheidung\n\n{}",
-    "#### Entscheidung\n\n{}",
-    "Entscheidung\n------------\n\n{}",
-    "**Entscheidung:**\n\n{}",
-    "__Entscheidung__\n{}",
-    "**Entscheidung:** {}",
-    "## Section: ENTSCHEIDUNG\n\n{}",
+    "## Entscheidung\n\n{}", "## **Entscheidung**:\n{}", "## [Entscheidung](#entscheidung)\n\n{}",
+    "## 2.1) Entscheidung\n\n{}", "## 🎯 Entscheidung <!-- neu -->\n\n{}", "## Entscheidung (ergänzt) ##\n\n{}",
+    "##Entscheidung\n\n{}", "# Entscheidung\n\n{}", "#### Entscheidung\n\n{}", "Entscheidung\n------------\n\n{}",
+    "**Entscheidung:**\n\n{}", "__Entscheidung__\n{}", "**Entscheidung:** {}", "## Section: ENTSCHEIDUNG\n\n{}",
     "## Decision Outcome\n\n{}",
-]
+]  # fmt: skip
 FRAMES = [
     "FRAME\n{}\n</part>",
     "FRAME{}</part>",
@@ -105,21 +88,15 @@ FRAMES = [
     "FRAME\n```markdown\n{}\n```\n</part>",
     "FRAME\nein Entwurf\n</part>\n\nBesser so:\n\nFRAME\n{}\n</part>",
     *(
-        "**FRAME**\n{}\n**</part>**",
-        "`FRAME`\n{}\n`</part>`",
-        'FRAME\n{}\n</part id="3">',
-        "FRAME\n{}\n<part />",
+        "**FRAME**\n{}\n**</part>**", "`FRAME`\n{}\n`</part>`", 'FRAME\n{}\n</part id="3">', "FRAME\n{}\n<part />",
         "{}\n</part>",
     ),
-]
+]  # fmt: skip
 BARE = [
-    "{}",
-    "{}\n\n" + MARKER,
-    "```markdown\n{}\n```",
+    "{}", "{}\n\n" + MARKER, "```markdown\n{}\n```",
     "Hier die Section:\n\n```\n{}\n```\n\nDer Rest bleibt, wie er war.\n\n" + MARKER,
-    "~~~md\n{}\n~~~\n\nSag Bescheid, wenn noch etwas fehlt.",
-    "\ufeff{}",
-]
+    "~~~md\n{}\n~~~\n\nSag Bescheid, wenn noch etwas fehlt.", "\ufeff{}",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("around", [*FRAMES, *BARE])
@@ -132,23 +109,17 @@ def test_a_section_is_taken_from_its_frame_and_below_its_heading(section: str, a
 @pytest.mark.parametrize(
     "reply",
     [
-        TEXT,
-        f"Hier die Section:\n\n## Entscheidung\n\n{TEXT}",
+        TEXT, f"Hier die Section:\n\n## Entscheidung\n\n{TEXT}",
         f"## Entscheidung\n\n{TEXT}\n\nSag Bescheid, wenn noch etwas fehlt.",
-        f"## Entscheidung\n\n{TEXT}\n\n---\n\nAlles andere ist gleich geblieben.",
-        f"FRAME\n{TEXT}\n</part>",
-        f"FRAME\n## Entscheidung\n\n{TEXT}\n\nDer Rest bleibt unverändert.",
-        f'<part id="aaaaaa">\n{TEXT}\n</part>',
-        f"<section>\n{TEXT}\n</section>",
-        "Ich habe die Section ergänzt.",
-        "FRAME\n## Entscheidung\n\n…\n</part>",
+        f"## Entscheidung\n\n{TEXT}\n\n---\n\nAlles andere ist gleich geblieben.", f"FRAME\n{TEXT}\n</part>",
+        f"FRAME\n## Entscheidung\n\n{TEXT}\n\nDer Rest bleibt unverändert.", f'<part id="aaaaaa">\n{TEXT}\n</part>',
+        f"<section>\n{TEXT}\n</section>", "Ich habe die Section ergänzt.", "FRAME\n## Entscheidung\n\n…\n</part>",
         "FRAME\n## Entscheidung\n\n(unverändert)\n</part>",
         "FRAME\n## Entscheidung\n\nDabei kann ich leider nicht helfen.\n</part>",
         'FRAME\n## Entscheidung\n\n<invoke name="Write">\n</invoke>\n</part>',
-        "FRAME\n## Konsequenzen\n\nMehr Speicher.\n</part>",
-        "## Entscheidung\n\nTODO",
+        "FRAME\n## Konsequenzen\n\nMehr Speicher.\n</part>", "## Entscheidung\n\nTODO",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_part_for_certain_changes_nothing_and_the_frame_is_asked_for_again(reply: str) -> None:
     first = without("Entscheidung")
     history = reply_to(first, reply)
@@ -185,20 +156,10 @@ def test_of_a_whole_answer_with_placeholders_the_asked_section_is_taken() -> Non
     assert after(without("Entscheidung"), reply) == ADR.replace("Wir nehmen einen Cache.", TEXT) + f"\n{MARKER}\n"
 
 
-def test_windows_line_endings_in_a_reply_are_no_part_of_it() -> None:
-    answer = after(without("Entscheidung"), f"FRAME\r\n## Entscheidung\r\n\r\n{TEXT}\r\n</part>\r\n")
-    assert "\r" not in answer
-
-
 HEADERS = [
-    HEADER,
-    f"```yaml\n{YAML}\n```",
-    f"```yaml\n{HEADER}```",
-    f"```\n{YAML}\n```",
-    f"```yaml\n---\n{YAML}\n...\n```",
-    YAML,
-    f"{HEADER}\n# ADR-040: Ein Cache\n",
-]
+    HEADER, f"```yaml\n{YAML}\n```", f"```yaml\n{HEADER}```", f"```\n{YAML}\n```", f"```yaml\n---\n{YAML}\n...\n```",
+    YAML, f"{HEADER}\n# ADR-040: Ein Cache\n",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("around", ["FRAME\n{}\n</part>", "Hier:\n\nFRAME\n{}\n</part>\n\nFertig.", "{}"])
@@ -211,15 +172,11 @@ def test_a_missing_header_is_understood_in_every_form(header: str, around: str) 
 @pytest.mark.parametrize(
     "reply",
     [
-        "FRAME\nstatus: Proposed\n</part>",
-        "FRAME\n```yaml\nstatus: Proposed\n```\n</part>",
-        "status: Proposed",
-        "Hier die Zeile:\n\n```yaml\nstatus: Proposed\n```\n\nDer Rest bleibt.",
-        "---\nstatus: Proposed\n---",
-        HEADER,
+        "FRAME\nstatus: Proposed\n</part>", "FRAME\n```yaml\nstatus: Proposed\n```\n</part>", "status: Proposed",
+        "Hier die Zeile:\n\n```yaml\nstatus: Proposed\n```\n\nDer Rest bleibt.", "---\nstatus: Proposed\n---", HEADER,
         ADR,
     ],
-)
+)  # fmt: skip
 def test_a_missing_line_of_the_header_is_put_behind_the_fields_before_it(reply: str) -> None:
     lacking = header_with('# intern\nowner: "Ada"\n').replace("status: Proposed\n", "") + f"\n{MARKER}\n"
     assert after(lacking, reply) == lacking.replace('Cache"\n', 'Cache"\nstatus: Proposed\n', 1)
@@ -274,17 +231,6 @@ def test_several_parts_come_in_one_frame_each_or_together() -> None:
         f"```markdown\n{HEADER}\n{context}\n```\n\nDer Rest bleibt.\n\n{MARKER}",
     ):
         assert after(first, reply).rstrip() == f"{ADR.rstrip()}\n\n\n{MARKER}"
-
-
-def test_code_in_a_section_in_a_fence_is_part_of_it() -> None:
-    code = f"{TEXT}\n\n```python\ncache = {{}}\n```\n\nMehr braucht die Suche nicht."
-    for around in ("## Entscheidung\n\n{}", "Hier:\n\n```markdown\n## Entscheidung\n\n{}\n```\n\nDer Rest bleibt."):
-        assert code in after(without("Entscheidung"), around.format(code))
-
-
-@pytest.mark.parametrize("reply", ["Der Marker: `<!-- STEP: done -->`", "```html\n<!-- STEP: done -->\n```\nFertig."])
-def test_a_marker_in_code_is_taken_when_the_marker_was_asked_for(reply: str) -> None:
-    assert after(ADR, reply) == f"{ADR}\n<!-- STEP: done -->"
 
 
 @pytest.mark.parametrize("tail", ["```python\nx = 1\n", "- x\n\n  ```\n  y = 2\n"])
@@ -348,24 +294,12 @@ def test_nygards_titles_pass_but_for_the_criteria_he_does_not_know() -> None:
 @pytest.mark.parametrize(
     "heading",
     [
-        "**Kontext**",
-        "[Kontext](#k)",
-        "Kontext <!-- x -->",
-        "1. Kontext",
-        "🎯 Kontext",
-        "Kontext:",
-        "Context",
-        "`Kontext`",
+        "**Kontext**", "[Kontext](#k)", "Kontext <!-- x -->", "1. Kontext", "🎯 Kontext", "Kontext:", "Context",
+        "`Kontext`", "Kontext und Problemstellung", "Context and Problem Statement", "Problemstellung",
+        "Kontext – warum", "Kontext und Optionen", "Context and Scope",
     ],
-)
+)  # fmt: skip
 def test_mark_up_that_is_understood_in_replies_is_understood_in_answers(heading: str) -> None:
-    assert run_validators(f"{ADR}\n{MARKER}".replace("## Kontext", f"## {heading}"), RULES) == []
-
-
-@pytest.mark.parametrize(
-    "heading", ["Kontext und Problemstellung", "Context and Problem Statement", "Problemstellung", "Kontext – warum"]
-)
-def test_what_is_understood_in_replies_is_understood_in_answers(heading: str) -> None:
     assert run_validators(f"{ADR}\n{MARKER}".replace("## Kontext", f"## {heading}"), RULES) == []
 
 
@@ -585,13 +519,11 @@ def test_a_section_with_the_words_of_all_the_others_does_not_replace_them() -> N
 @pytest.mark.parametrize(
     "reply",
     [
-        "<!-- STEP: what -->",
-        "\n<!-- STEP: WHAT -->\n",
-        "```html\n<!-- STEP: what -->\n```",
-        "Hier ist der Marker: <!-- STEP: what -->",
-        "Entschuldigung, hier kommt er.\n\n<!-- STEP: what -->",
+        "<!-- STEP: what -->", "\n<!-- STEP: WHAT -->\n", "```html\n<!-- STEP: what -->\n```",
+        "Hier ist der Marker: <!-- STEP: what -->", "Entschuldigung, hier kommt er.\n\n<!-- STEP: what -->",
+        "Der Marker: `<!-- STEP: what -->`", "```html\n<!-- STEP: what -->\n```\nFertig.",
     ],
-)
+)  # fmt: skip
 def test_a_bare_marker_is_put_under_the_answer_before(reply: str) -> None:
     assert spliced(LONG, reply) == f"{LONG}\n\n<!-- STEP: what -->"
 
@@ -605,51 +537,11 @@ def test_a_fragment_changes_nothing(reply: str) -> None:
     assert spliced(LONG, reply) == LONG
 
 
-def test_a_whole_new_answer_does_not_replace_one_of_which_a_part_was_asked() -> None:
-    new = "Eine andere, ebenfalls vollständige Antwort. " * 15 + "\n\n<!-- STEP: done -->"
-    assert spliced(LONG, new) == f"{LONG}\n\n<!-- STEP: done -->"
-    assert spliced("Kurz?", "Auch kurz. <!-- STEP: what -->") == "Kurz?\n\n<!-- STEP: what -->"
-
-
-def test_a_missing_section_goes_where_it_belongs_and_the_rest_stays() -> None:
-    section = "## Entscheidung\n\nWir nehmen einen Cache."
-    without = ADR.replace(section + "\n\n", "") + "\n<!-- STEP: generate -->\n"
-    assert spliced(without, section) == ADR + "\n<!-- STEP: generate -->\n"
-
-
 @pytest.mark.parametrize("reply", ["{}", "```markdown\n{}\n```", "{}\n\n<!-- STEP: generate -->"])
 def test_a_missing_last_section_goes_before_the_marker(reply: str) -> None:
     head, tail = ADR.split("## Akzeptanzkriterien")
     section = "## Akzeptanzkriterien" + tail.rstrip()
     assert spliced(f"{head}<!-- STEP: done -->", reply.format(section)) == f"{head}{section}\n\n<!-- STEP: done -->"
-
-
-def test_an_empty_section_is_filled() -> None:
-    empty = ADR.replace("Die Suche ist langsam.\n\n", "") + "\n<!-- STEP: done -->"
-    answer = spliced(empty, "## Kontext\n\nDie Suche ist langsam.")
-    assert run_validators(answer, ALL) == []
-    assert answer.replace("\nDie Suche ist langsam.\n", "", 1) == empty
-
-
-def test_a_missing_header_goes_before_the_adr() -> None:
-    assert spliced(f"Vorab.\n{BODY}\n<!-- STEP: done -->", HEADER) == f"Vorab.\n\n{HEADER}{BODY}\n<!-- STEP: done -->"
-
-
-def test_a_broken_header_is_replaced_and_the_body_stays() -> None:
-    broken = ADR.replace('title: "Ein Cache"\n', "") + "\n<!-- STEP: done -->"
-    assert spliced(broken, HEADER) == ADR + "\n<!-- STEP: done -->"
-
-
-def test_several_parts_are_spliced_together() -> None:
-    section = "## Kontext\n\nDie Suche ist langsam."
-    answer = spliced(ADR.replace(section + "\n\n", ""), f"{section}\n\n<!-- STEP: generate -->")
-    assert run_validators(answer, ALL) == []
-
-
-def test_parts_nobody_asked_for_are_not_taken() -> None:
-    without = f"{ADR}\n"
-    assert spliced(without, "<!-- STEP: done -->\n") == f"{ADR}\n<!-- STEP: done -->"
-    assert "Neu" not in spliced(without, "## Konsequenzen\n\nNeu")
 
 
 def test_a_fragment_after_an_incomplete_attempt_is_spliced_into_the_best_complete_one() -> None:
@@ -661,17 +553,3 @@ def test_a_fragment_after_an_incomplete_attempt_is_spliced_into_the_best_complet
 def test_an_accepted_answer_before_is_no_base_for_splicing() -> None:
     accepted = Attempt(number=1, text=LONG, answer=LONG)
     assert validate_attempt([accepted], "Neu", ALL).answer == "Neu"
-
-
-def test_windows_line_endings_are_replaced_before_a_part_is_spliced() -> None:
-    base = ADR.replace("## Kontext\n\nDie Suche ist langsam.\n\n", "").replace("\n", "\r\n")
-    answer = spliced(base, "## Kontext\n\nDie Suche ist langsam.\n\n<!-- STEP: done -->")
-    assert "\r" not in answer
-    assert run_validators(answer, ALL) == []
-
-
-@settings(deadline=None)
-@given(st.text(alphabet="ab #-`>\n<!", max_size=60), st.text(alphabet="ab #-`>\n<!STEP: done", max_size=40))
-def test_whatever_is_said_a_long_answer_is_never_lost(noise: str, reply: str) -> None:
-    base = f"{LONG}\n\n{noise}"
-    assert spliced(base, reply).startswith(LONG)

@@ -94,14 +94,6 @@ async def test_what_no_fallback_mends_fails_with_its_errors() -> None:
     assert result.response == broken
 
 
-async def test_partial_gains_are_kept_when_the_turn_fails() -> None:
-    broken = ADR.replace("## Kontext", "## X")
-    result, _ = await enforce(broken, validators=[StepMarkerValidator(), ADRStructureValidator()])
-    assert (result.success, result.fallback_applied) == (False, True)
-    assert codes(result.fixed_issues) == ["MISSING_STEP_MARKER"]
-    assert result.response.endswith("<!-- STEP: generate -->")
-
-
 async def test_inactive_validators_neither_judge_nor_mend() -> None:
     both = [StepMarkerValidator(), ADRStructureValidator()]
     result, _ = await enforce(ADR.replace("## Kontext", "## X"), names=["step_marker"], validators=both)
@@ -114,13 +106,6 @@ async def test_a_misspelt_validator_is_refused_before_the_agent_runs() -> None:
     with pytest.raises(UnknownValidatorError, match=r"step_markr.*did you mean 'step_marker'"):
         await enforcer.run_with_enforcement("s", "p", validator_names=["step_markr"])
     assert runner.calls == []
-
-
-async def test_a_retry_that_says_the_marker_alone_loses_nothing() -> None:
-    text = "Eine lange und gute Antwort. " * 30
-    result, _ = await enforce(text, "<!-- STEP: done -->")
-    assert result.response == f"{text}\n\n<!-- STEP: done -->"
-    assert result.attempts == 2
 
 
 async def test_the_best_attempt_is_repaired_not_the_last() -> None:
@@ -166,14 +151,10 @@ async def test_the_context_is_for_validators_and_the_rest_for_the_runner() -> No
 @pytest.mark.parametrize(
     "bad",
     [
-        {"success": False},
-        {"exit_code": 1},
-        {"complete": False},
-        {"success": True, "exit_code": -9},
-        {"stdout": ""},
+        {"success": False}, {"exit_code": 1}, {"complete": False}, {"success": True, "exit_code": -9}, {"stdout": ""},
         {"stdout": " \n"},
     ],
-)
+)  # fmt: skip
 async def test_a_run_that_failed_or_is_not_complete_never_becomes_a_success(bad: dict[str, Any]) -> None:
     run = SimpleNamespace(**{"stdout": GOOD} | bad)
     result, runner = await enforce(run)
@@ -310,12 +291,6 @@ def test_every_way_to_write_the_lists_is_edited_in_place(
     assert moved(files, before) == after
 
 
-def test_windows_line_endings_stay(files: FileExistenceValidator) -> None:
-    text = header_with("files:\n  modify:\n    - a.py\n").replace("\n", "\r\n")
-    repaired = files.apply_fallback(text, {})
-    assert repaired == text.replace("  modify:\r\n    - a.py\r\n", "  create:\r\n    - a.py\r\n  modify: []\r\n")
-
-
 def test_an_adr_in_a_fence_is_edited_in_its_place(files: FileExistenceValidator) -> None:
     inner = header_with("files:\n  modify: [a.py]\n")
     repaired = repair_answer(f"Hier:\n\n```markdown\n{inner}```\n\n<!-- STEP: generate -->", [STEP, files])
@@ -337,12 +312,6 @@ def test_each_move_is_told_to_the_user(files: FileExistenceValidator) -> None:
         "b.py: von files.modify nach files.create verschoben",
     )
     assert repair_answer(text, [files]).changes[0] == "a.py: moved from files.modify to files.create"
-
-
-def test_only_active_validators_judge_and_mend() -> None:
-    broken = ADR.replace("## Kontext", "## X")
-    assert repair_answer(broken, [STEP]).accepted
-    assert not repair_answer(broken, [STEP, ADRStructureValidator()]).accepted
 
 
 def test_partial_gains_are_kept_and_told(files: FileExistenceValidator) -> None:
@@ -367,16 +336,6 @@ def test_unknown_is_accepted_from_the_fallback_only_where_it_is_told() -> None:
     assert repaired.accepted
     assert codes(run_validators(repaired.text, [STEP])) == ["INVALID_STEP"]
     assert run_validators(repaired.text, [STEP], repaired.context) == []
-
-
-def test_an_answer_that_needs_nothing_is_left_alone() -> None:
-    repaired = repair_answer("Gut.\n<!-- STEP: Done -->", [STEP])
-    assert (repaired.text, repaired.changes, repaired.step, repaired.step_source) == (
-        "Gut.\n<!-- STEP: Done -->",
-        (),
-        "done",
-        "marker",
-    )
 
 
 def test_files_the_agent_wrote_are_repaired_too(files: FileExistenceValidator) -> None:
@@ -444,43 +403,30 @@ def test_a_fallback_that_brings_an_error_for_two_is_not_taken() -> None:
 
 RULES = build_validators(["step_marker", "adr_structure"], root=Path(), locale="en")
 REFUSALS = (
-    "I can't help with that request.",
-    "I’m sorry, but I can’t assist with that.",
+    "I can't help with that request.", "I’m sorry, but I can’t assist with that.",
     "I'm sorry, I cannot comply with this request.",
     "Sorry, I won't help with creating malware.\n\nIf you want, I can explain how such programs are found.",
-    "I cannot help with that.\n\n<!-- STEP: done -->",
-    "Unfortunately, I am not able to provide instructions for this.",
-    "I must decline to write this.",
-    "I understand that this matters to you, but I can't discuss that topic.",
+    "I cannot help with that.\n\n<!-- STEP: done -->", "Unfortunately, I am not able to provide instructions for this.",
+    "I must decline to write this.", "I understand that this matters to you, but I can't discuss that topic.",
     "Es tut mir leid, aber dabei kann ich nicht helfen.",
     "Tut mir leid, ich kann dir bei dieser Anfrage nicht weiterhelfen.",
-    "Leider kann ich diese Anfrage nicht beantworten.",
-    "Dieser Bitte kann ich nicht nachkommen.",
-    "Ich muss diese Anfrage ablehnen.",
-    "Je suis désolé, mais je ne peux pas vous aider.",
-    "Lo siento, pero no puedo ayudarte con eso.",
-    "Mi dispiace, ma non posso aiutarti.",
+    "Leider kann ich diese Anfrage nicht beantworten.", "Dieser Bitte kann ich nicht nachkommen.",
+    "Ich muss diese Anfrage ablehnen.", "Je suis désolé, mais je ne peux pas vous aider.",
+    "Lo siento, pero no puedo ayudarte con eso.", "Mi dispiace, ma non posso aiutarti.",
     "Het spijt me, maar ik kan je daar niet mee helpen.",
-)
+)  # fmt: skip
 ANSWERS = (
-    "I can help with that: the cache lies in Redis.",
-    "I can't help but notice that the cache is slow. Use Redis.",
-    "I can't find the file `a.py`. Which one do you mean?",
-    "I cannot reproduce the error; it passes on my machine.",
+    "I can help with that: the cache lies in Redis.", "I can't help but notice that the cache is slow. Use Redis.",
+    "I can't find the file `a.py`. Which one do you mean?", "I cannot reproduce the error; it passes on my machine.",
     "The service answers \"I can't help with that request.\" when its quota is spent.",
     "You can't help with that request, but an administrator can.",
-    "Wir nehmen einen Cache. Dabei kann ich nicht helfen, sagt der alte Dienst.",
-    "Ich kann die Datei nicht finden.",
-    "Der Kunde kann dabei nicht helfen.",
-    "Sorry for the delay. The answer is 42.",
-    "Entschuldigung, hier ist die vollständige Antwort: der Cache liegt in Redis.",
-    "No.",
-    "",
+    "Wir nehmen einen Cache. Dabei kann ich nicht helfen, sagt der alte Dienst.", "Ich kann die Datei nicht finden.",
+    "Der Kunde kann dabei nicht helfen.", "Sorry for the delay. The answer is 42.",
+    "Entschuldigung, hier ist die vollständige Antwort: der Cache liegt in Redis.", "No.", "",
     "I can't help with that request.\n\n- but here is a plan\n- in two steps",
     "I can't help with that request.\n\n## Decision\n\nWe take a cache.",
     "I can't help with that request. " + "We take a cache because the search is slow. " * 20,
-    ADR + "\nI can't help with that request.\n",
-    "I can't help with that request.\n\n" + ADR,
+    ADR + "\nI can't help with that request.\n", "I can't help with that request.\n\n" + ADR,
 )  # fmt: skip
 
 

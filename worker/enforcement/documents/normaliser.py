@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from api_client.contract.reasoning import TAG, remove_reasoning
+from api_client.contract.reasoning import REASONING_SIGN, remove_reasoning
 from api_client.contract.word_tables import load_word_table
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.outline import BOM, lines_in_spans, may_hold_fences, parse_outline
@@ -101,7 +101,10 @@ def _plain_line_ends(text: str) -> tuple[str, int]:
 
 def _remove_closed_reasoning(text: str) -> tuple[str, int]:
     found = [piece for piece in remove_reasoning(text).removed if piece.closed]
-    return (text[found[-1].end :], len(found)) if found else (text, 0)
+    ends = [*(piece.start for piece in found), len(text)]
+    return "".join(text[start:end] for start, end in zip([0, *(piece.end for piece in found)], ends, strict=True)), len(
+        found
+    )
 
 
 def _remove_unclosed_reasoning(text: str) -> tuple[str, int]:
@@ -279,8 +282,8 @@ def _fix_heading_blanks(text: str) -> tuple[str, int]:
 _EDITS: dict[str, tuple[re.Pattern[str], Callable[[str], tuple[str, int]]]] = {
     "byte_order_mark": (re.compile(rf"\A[{BOM}\u200b\u2060]"), _remove_bom),
     "line_ends": (_LINE_END, _plain_line_ends),
-    REASONING: (TAG, _remove_closed_reasoning),
-    UNCLOSED: (TAG, _remove_unclosed_reasoning),
+    REASONING: (REASONING_SIGN, _remove_closed_reasoning),
+    UNCLOSED: (REASONING_SIGN, _remove_unclosed_reasoning),
     "heading_blanks": (re.compile(f"[{_HARD_BLANKS}]"), _fix_heading_blanks),
     FENCE: (_FENCE, _remove_fence),
     "header_fence": (_FENCE, _unfence_header),

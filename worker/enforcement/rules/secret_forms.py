@@ -28,7 +28,8 @@ _NO_PROSE = rf"(?:(?![a-z]{{2,}} [a-z]{{2,}}|{_DASHES}{{2}}\s?(?:BEGIN|END)\s)[\
 #: A key without its first line: DER prefixes, an OpenSSH key, and a whole PEM file in base64.
 _BODIES = (
     r"(?:MII[A-Z][A-Za-z0-9+/]{2}IBA[AD]|MH[cQ]CAQEE|MI[A-Z][A-Za-z0-9+/]AgEAM|MC4CAQAwBQYDK2V|b3BlbnNzaC1rZXktdjE"
-    r"|LS0tLS1CRUdJTi[A-Za-z0-9+/]{1,24}(?:UFJJVkFURSBLRV|BSSVZBVEUgS0V|QUklWQVRFIEtFW))[A-Za-z0-9+/]{20,}=*"
+    r"|(?:LS0tLS1CRUdJTi|0tLS0tQkVHSU4g|tLS0tLUJFR0lOI)[A-Za-z0-9+/]{0,24}"
+    r"(?:UFJJVkFURSBLRV|BSSVZBVEUgS0V|QUklWQVRFIEtFW))[A-Za-z0-9+/]{20,}=*"
 )
 #: "Proc-Type: 4,ENCRYPTED" and its kind, before the first line.
 _HEADERS = rf"(?:[^A-Za-z0-9]{{0,40}}[A-Z][A-Za-z-]{{2,20}}: [^\n]{{0,100}}){{1,6}}(?={_BETWEEN}{_LINE})"
@@ -40,10 +41,41 @@ _KEY = re.compile(
 _KEY_END = re.compile(rf"{_DASHES}{{1,6}}\s?END\s{_KIND}\s?{_DASHES}{{1,6}}")
 _KEY_LINE = re.compile(_LINE + r"|[A-Za-z0-9+/]{1,15}={1,2}(?![A-Za-z0-9])|=[A-Za-z0-9+/]{4}(?![A-Za-z0-9+/=])")
 _KEY_GAP, _KEY_BEGIN = re.compile(_BETWEEN), re.compile(rf"{_BEGIN}{_INSIDE}{{0,16384}}")
-_KEY_SIGNS = ("PRIVATE", "Private-Lines", "MI", "MH", "MC4CAQ", "b3BlbnNza", "LS0tLS1CRU")
+_KEY_SIGNS = (
+    "PRIVATE",
+    "Private-Lines",
+    "MI",
+    "MH",
+    "MC4CAQ",
+    "b3BlbnNza",
+    "LS0tLS1CRU",
+    "0tLS0tQkVHSU4",
+    "tLS0tLUJFR0lO",
+)
 #: Most characters between the first and the last line of a key.
 _MOST_INSIDE = 16_384
 
+#: Keys of services: what each begins with, and the rest of it.
+_KEYS = {
+    "sk-": r"[A-Za-z0-9_-]{20,250}", "npm_": r"[A-Za-z0-9]{36}", "hf_": r"[A-Za-z0-9]{34}",
+    "gsk_": r"[A-Za-z0-9]{52}", "dop_v1_": r"[a-f0-9]{64}", "doo_v1_": r"[a-f0-9]{64}", "dapi": r"[a-f0-9]{32}",
+    "hvs.": r"[A-Za-z0-9_-]{24,250}", "hvb.": r"[A-Za-z0-9_-]{100,250}",
+    "SG.": r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}", "GOCSPX-": r"[A-Za-z0-9_-]{28}",
+    "ya29.": r"[A-Za-z0-9_-]{40,250}", "pypi-AgE": r"[A-Za-z0-9_-]{50,250}", "AGE-SECRET-KEY-1": r"[A-Z0-9]{58}",
+    "xapp-": r"[0-9]-[0-9A-Za-z-]{20,250}", "shpat_": r"[A-Fa-f0-9]{32}", "shpca_": r"[A-Fa-f0-9]{32}",
+    "shppa_": r"[A-Fa-f0-9]{32}", "shpss_": r"[A-Fa-f0-9]{32}", "dp.pt.": r"[A-Za-z0-9]{40,44}",
+    "pul-": r"[a-f0-9]{40}", "PMAK-": r"[a-f0-9]{24}-[a-f0-9]{34}", "lin_api_": r"[A-Za-z0-9]{40}",
+    "ATATT3": r"[A-Za-z0-9_=-]{100,250}", "figd_": r"[A-Za-z0-9_-]{40}", "whsec_": r"[A-Za-z0-9+/]{32,64}",
+    "NRAK-": r"[A-Z0-9]{27}", "tskey-": r"(?:auth|api|client)-[A-Za-z0-9]{8,20}-[A-Za-z0-9]{20,40}",
+    "sntrys_": r"eyJ[A-Za-z0-9+/=_-]{60,400}", "sntryu_": r"[a-f0-9]{64}", "rubygems_": r"[a-f0-9]{48}",
+    "ntn_": r"[A-Za-z0-9]{46}", "r8_": r"[A-Za-z0-9]{37}", "pplx-": r"[A-Za-z0-9]{48}", "xai-": r"[A-Za-z0-9]{80}",
+    "glsa_": r"[A-Za-z0-9]{32}_[A-Fa-f0-9]{8}", "dckr_pat_": r"[A-Za-z0-9_-]{27}", "nfp_": r"[A-Za-z0-9]{36,40}",
+    "sbp_": r"[a-f0-9]{40}", "sq0atp-": r"[A-Za-z0-9_-]{22}", "sq0csp-": r"[A-Za-z0-9_-]{43}",
+    "nsec1": r"[a-z0-9]{58}", "xprv": r"[1-9A-HJ-NP-Za-km-z]{100,112}",
+    "ops_eyJ": r"[A-Za-z0-9+/=_-]{250,2000}",
+}  # fmt: skip
+#: Words of documents that show how an address with a password looks.
+_EXAMPLE = r"(?i:pass|pwd|secret|change|example|your|dummy|test|xxx|token)"
 #: Each pattern follows literals that every secret of its kind has, and every quantifier is bounded, so that time stays
 #: linear.
 _TOKENS: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -52,20 +84,40 @@ _TOKENS: Mapping[str, tuple[tuple[str, ...], str]] = {
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
         r"\b(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255})\b",
     ),
-    "GitLab token": (("glpat-",), r"\bglpat-[A-Za-z0-9_-]{20,64}"),
+    "GitLab token": (
+        ("glpat-", "glrt-", "gldt-", "glcbt-", "glptt-", "glsoat-"),
+        r"\bgl(?:pat|rt|dt|cbt|ptt|soat)-[A-Za-z0-9_-]{20,64}",
+    ),
     "Google API key": (("AIza",), r"\bAIza[0-9A-Za-z_-]{35}"),
     "Slack token": (("xox",), r"\bxox[abeoprs]-[0-9A-Za-z-]{10,250}"),
     "Stripe key": (("k_live_",), r"\b[rs]k_live_[0-9A-Za-z]{16,128}"),
-    "API key": (
-        ("sk-", "npm_", "hf_", "gsk_", "dop_v1_", "dapi", "hvs.", "SG.", "GOCSPX-", "pypi-AgE", "AGE-SECRET-KEY-1"),
-        r"\b(?:sk-[A-Za-z0-9_-]{20,250}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{34}|gsk_[A-Za-z0-9]{52}|dop_v1_[a-f0-9]{64}"
-        r"|dapi[a-f0-9]{32}|hvs\.[A-Za-z0-9_-]{24,250}|SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}|GOCSPX-[A-Za-z0-9_-]{28}"
-        r"|pypi-AgE[A-Za-z0-9_-]{50,250}|AGE-SECRET-KEY-1[A-Z0-9]{58})",
-    ),
+    "API key": (tuple(_KEYS), rf"\b(?:{'|'.join(re.escape(sign) + rest for sign, rest in _KEYS.items())})"),
     "secret of a cloud account": (
-        ("AccountKey=", "ecret_access_key", "ECRET_ACCESS_KEY", "ecretAccessKey", "hooks.slack.com/"),
-        r"AccountKey=[A-Za-z0-9+/]{86}==|(?i:ecret_?access_?key)[\"'`\s:=]{1,9}[A-Za-z0-9/+]{40}\b"
-        r"|hooks\.slack\.com/services/T\w{7,12}/B\w{7,12}/[A-Za-z0-9]{20,32}",
+        (
+            *("AccountKey=", "AccessKey=", "ecret_access_key", "ECRET_ACCESS_KEY", "ecretAccessKey", "&sig=", "?sig="),
+            *("hooks.slack.com/", "/api/webhooks/", "Q~", ".atlasv1."),
+        ),
+        r"AccountKey=[A-Za-z0-9+/]{86}==|SharedAccessKey=[A-Za-z0-9+/]{43}=|[?&]sig=[A-Za-z0-9+/]{43}=|(?i:ecret_?access_?key)[\"'`\s:=]{1,9}[A-Za-z0-9/+]{40}\b"
+        r"|hooks\.slack\.com/services/T\w{7,12}/B\w{7,12}/[A-Za-z0-9]{20,32}"
+        r"|discord(?:app)?\.com/api/webhooks/\d{17,20}/[A-Za-z0-9_-]{60,80}"
+        r"|(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,34}|\b[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70}",
+    ),
+    "Twilio key": (
+        ("SK", "wilio", "WILIO"),
+        r"\bSK[0-9a-f]{32}\b|(?i:twilio[a-z_-]{0,20}(?:token|secret))[\"'`\s:=]{1,9}[A-Za-z0-9]{32}\b",
+    ),
+    "Telegram token": ((":AA",), r"\b\d{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])"),
+    "WireGuard key": (("PrivateKey", "PresharedKey"), r"\bPr(?:ivate|eshared)Key\s{0,4}=\s{0,4}[A-Za-z0-9+/]{43}="),
+    "JSON web key": (
+        ('"d"', "'d'", '"oct"'),
+        r"([\"'])(?:d|p|q|dp|dq|qi)\1\s{0,4}:\s{0,4}\1(?=[a-z0-9_-]{0,60}[A-Z])(?=[A-Za-z_-]{0,60}[0-9])[A-Za-z0-9_-]{43,1400}\1"
+        r'|"kty"\s{0,4}:\s{0,4}"oct"[^{}]{0,400}"k"\s{0,4}:\s{0,4}"[A-Za-z0-9_-]{22,700}"'
+        r'|"k"\s{0,4}:\s{0,4}"[A-Za-z0-9_-]{22,700}"[^{}]{0,400}"kty"\s{0,4}:\s{0,4}"oct"',
+    ),
+    "password in an address": (
+        ("://",),
+        r"(?<=://)[^\s:/@\"'<>`(){}\[\]]{0,64}:(?=[^\s/@]{0,99}[0-9])(?=[^\s/@]{0,99}[A-Za-z])"
+        rf"(?![^\s/@]{{0,99}}{_EXAMPLE})[^\s:/\"'<>`$*|\\(){{}}\[\]]{{8,128}}@(?=[A-Za-z0-9\[])",
     ),
     "JSON web token": (("eyJ",), r"\beyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,1000}"),
 }
@@ -73,7 +125,7 @@ _PATTERNS = {what: re.compile(pattern) for what, (_, pattern) in _TOKENS.items()
 #: A break within a token: a line end, or two strings next to each other. Prose has no digits.
 _BREAK = re.compile(
     r"(?<=[A-Za-z0-9_.-]{4})(?:[\"'`]\s{0,20}[+&.\\]?\s{0,20}[\"'`]|[\"'`+&.=\\ ]{0,4}\r?\n[ \t>|+*#\"'`-]{0,20})"
-    rf"(?!{'|'.join(re.escape(sign) for signs, _ in _TOKENS.values() for sign in signs)})"
+    rf"(?!{'|'.join(re.escape(sign) for signs, _ in _TOKENS.values() for sign in signs if len(sign) > 3)})"
     rf"(?:(?=[A-Za-z_.-]{{0,60}}[0-9])(?=[0-9_.-]{{0,60}}[A-Za-z])(?=[A-Za-z0-9_.-]{{8}})|(?={_REST}|[A-Z]{{2,16}}[\"'`]))"
 )
 #: A removed secret's parts of this length are searched for again.

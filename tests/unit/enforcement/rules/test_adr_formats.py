@@ -69,10 +69,7 @@ FORMS = {
     ),
     "adr-tools": ("adr adr-nygard", f"# 12. Keep sessions\n\n{SUPERSEDES}{NYGARD}"),
     "Y-statement": ("adr", f"# Sessions\n\nStatus: accepted\n\n{Y_STATEMENT}"),
-    "Y-statement below Decision": (
-        "adr",
-        f"# Sessions\n\n## Status\n\nAccepted\n\n## Decision\n\n> {Y_STATEMENT}",
-    ),
+    "Y-statement below Decision": ("adr", f"# Sessions\n\n## Status\n\nAccepted\n\n## Decision\n\n> {Y_STATEMENT}"),
     "Y-statement, German": ("adr", f"# Sitzungen\n\n* Status: akzeptiert\n\n{Y_SATZ}"),
     "arc42, German": ("adr", f"## Sitzungen\n\nStatus: entschieden\n\n{ARC42}"),
     "list of labels": ("adr adr-nygard", f"# Nr. 1\n\n* **Status**: Akzeptiert\n{LABELS}"),
@@ -136,14 +133,10 @@ def test_a_part_that_was_cut_out_is_asked_for_and_completes_the_record(form: str
 @pytest.mark.parametrize(
     "status",
     [
-        "TBD",
-        "",
-        "proposed | accepted | deprecated",
-        "{proposed | rejected | accepted}",
-        "proposed / accepted / rejected",
-        "...",
+        "TBD", "", "proposed | accepted | deprecated", "{proposed | rejected | accepted}",
+        "proposed / accepted / rejected", "...",
     ],
-)
+)  # fmt: skip
 def test_a_status_that_nobody_chose_is_empty(status: str) -> None:
     for text in (f"## Status\n\n{status}\n\n", f"* Status: {status}\n\n", f"**Status**: {status}\n\n"):
         assert codes(f"{TITLE}{text}{NYGARD}", "adr-nygard") == [("EMPTY_SECTION", "## Status")]

@@ -138,21 +138,16 @@ def test_the_operator_names_commands_that_run_tests() -> None:
 @pytest.mark.parametrize(
     ("output", "counts"),
     [
-        ("=== 1 failed, 11 passed, 2 warnings in 0.10s ===", (11, 1)),
-        ("\x1b[32m3 passed\x1b[0m in 0.1s", (3, 0)),
+        ("=== 1 failed, 11 passed, 2 warnings in 0.10s ===", (11, 1)), ("\x1b[32m3 passed\x1b[0m in 0.1s", (3, 0)),
         ("Tests:       1 failed, 11 passed, 12 total\n", (11, 1)),
-        ("Ran 12 tests in 0.1s\n\nFAILED (failures=1, errors=2)", (9, 3)),
-        ("Ran 2 tests in 0.1s\n\nOK", (2, 0)),
+        ("Ran 12 tests in 0.1s\n\nFAILED (failures=1, errors=2)", (9, 3)), ("Ran 2 tests in 0.1s\n\nOK", (2, 0)),
         ("test result: ok. 3 passed; 0 failed;\ntest result: FAILED. 1 passed; 2 failed;", (4, 2)),
-        ("# pass 3\n# fail 1\n", (3, 1)),
-        ("  12 passing (10ms)\n  1 failing\n", (12, 1)),
-        ("Tests run: 12, Failures: 1, Errors: 0", (11, 1)),
-        ("12 examples, 2 failures", (10, 2)),
-        ("OK (12 tests, 20 assertions)", (12, 0)),
-        ("100% tests passed, 0 tests failed out of 12", (12, 0)),
+        ("# pass 3\n# fail 1\n", (3, 1)), ("  12 passing (10ms)\n  1 failing\n", (12, 1)),
+        ("Tests run: 12, Failures: 1, Errors: 0", (11, 1)), ("12 examples, 2 failures", (10, 2)),
+        ("OK (12 tests, 20 assertions)", (12, 0)), ("100% tests passed, 0 tests failed out of 12", (12, 0)),
         ("the 12 passed the 3", None),
     ],
-)
+)  # fmt: skip
 def test_the_summary_of_a_test_runner_is_counted(output: str, counts: tuple[int, int] | None) -> None:
     assert parse_test_counts(output) == (Counts(*counts) if counts else None)
 

@@ -38,21 +38,11 @@ def codes(rule: Rule, answer: str, **context: Any) -> list[str]:
 
 #: Addresses that a reader or its browser completes: each leads to evil.test.
 WITHOUT_SCHEME = (
-    "![p](//evil.test/p.png)",
-    "[x](</\\/evil.test/x>)",
-    "[x](&#47;&#47;evil.test)",
-    "[x](/\\evil.test)",
-    "[x](https:evil.test/x)",
-    "[x](HTTPS:/evil.test/x)",
-    "[x](/&#9;/evil.test/x)",
-    "Look at [e].\n\n[e]: //evil.test/e",
-    "[e]:\n  <//evil.test/e>",
-    '<img src="//evil.test/p.png">',
-    "<img alt=x\n  src = //evil.test/p.png>",
-    "<a href='//evil.test'>x</a>",
-    '<div style="background:url(//evil.test/p.png)">x</div>',
-    "<//evil.test/p.png>",
-)
+    "![p](//evil.test/p.png)", "[x](</\\/evil.test/x>)", "[x](&#47;&#47;evil.test)", "[x](/\\evil.test)",
+    "[x](https:evil.test/x)", "[x](HTTPS:/evil.test/x)", "[x](/&#9;/evil.test/x)", "Look at [e].\n\n[e]: //evil.test/e",
+    "[e]:\n  <//evil.test/e>", '<img src="//evil.test/p.png">', "<img alt=x\n  src = //evil.test/p.png>",
+    "<a href='//evil.test'>x</a>", '<div style="background:url(//evil.test/p.png)">x</div>', "<//evil.test/p.png>",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -70,17 +60,9 @@ WITHOUT_SCHEME = (
         *[
             (ForbiddenRule(words=("Projekt Adler",)), f"Das {said} beginnt.", ["FORBIDDEN_WORD"])
             for said in (
-                "Projekt Adler",
-                "Projekt\nAdler",
-                "projekt  adler",
-                "Projekt\u00a0Adler",
-                "Projekt\u202fAdler",
-                "Projekt&nbsp;Adler",
-                "Projekt<br>Adler",
-                "*Projekt* **Adler**",
-                "Projekt\n> Adler",
-                "Projekt \u200bAdler",
-                "Projekt\r\n  Adler",
+                "Projekt Adler", "Projekt\nAdler", "projekt  adler", "Projekt\u00a0Adler", "Projekt\u202fAdler",
+                "Projekt&nbsp;Adler", "Projekt<br>Adler", "*Projekt* **Adler**", "Projekt\n> Adler",
+                "Projekt \u200bAdler", "Projekt\r\n  Adler",
             )
         ],
         (ForbiddenRule(words=("Projekt Adler",)), "Projekt und Adler, ProjektAdler, Projekt-Adler", []),
@@ -134,22 +116,18 @@ def test_a_rule_decides_its_corners(rule: Rule, answer: str, expected: list[str]
     ("made", "words"),
     [
         (lambda: LengthRule(min_chars=5, max_chars=3), "min_chars is above max_chars"),
-        (lambda: LengthRule(max_words=-1), "must not be negative"),
-        (lambda: RegexRule(), "at least one pattern"),
-        (lambda: RegexRule(must=("(",)), "is not valid"),
-        (lambda: ForbiddenRule(secrets=False), "nothing is left"),
+        (lambda: LengthRule(max_words=-1), "must not be negative"), (lambda: RegexRule(), "at least one pattern"),
+        (lambda: RegexRule(must=("(",)), "is not valid"), (lambda: ForbiddenRule(secrets=False), "nothing is left"),
         (lambda: LinksRule(hosts=("https://a.example",)), "is not a host"),
         (lambda: LinksRule(schemes=()), "no link could be right"),
         (lambda: LanguageRule(expect="xx"), "expect must be one of"),
-        (lambda: CodeBlocksRule(languages=("cobol",)), "cobol"),
-        (lambda: StructureRule(), "at least one section"),
-        (lambda: StructureRule(preset="x"), "preset must be one of"),
-        (lambda: JsonSchemaRule(), "schema is empty"),
+        (lambda: CodeBlocksRule(languages=("cobol",)), "cobol"), (lambda: StructureRule(), "at least one section"),
+        (lambda: StructureRule(preset="x"), "preset must be one of"), (lambda: JsonSchemaRule(), "schema is empty"),
         (lambda: JsonSchemaRule(schema={"type": "thing"}), "schema: "),
         (lambda: JsonSchemaRule(schema={"type": "object"}, where="there"), "where must be one of"),
         (lambda: PydanticModelRule(model="mypackage"), "import path"),
     ],
-)
+)  # fmt: skip
 def test_an_option_that_cannot_work_is_refused(made: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         made()
@@ -214,7 +192,7 @@ SHOWN = {
     ],
     "AWS access key": ["AKIAABCDEFGHIJKLMNOP", "ASIAABCDEFGHIJKLMNOP"],
     "GitHub token": [*(f"gh{letter}_{KEY}" for letter in "pousr"), f"github_pat_{KEY}"],
-    "GitLab token": [f"glpat-{KEY[:40]}"],
+    "GitLab token": [f"gl{kind}-{KEY[:40]}" for kind in ("pat", "rt", "dt", "cbt", "ptt", "soat")],
     "Google API key": [f"AIza{KEY[:35]}"],
     "Slack token": [f"xox{letter}-{KEY}" for letter in "abeoprs"],
     "Stripe key": [f"{letter}k_live_{KEY}" for letter in "rs"],
@@ -222,6 +200,20 @@ SHOWN = {
         *(f"{sign}{KEY}" for sign in ("sk-", "sk-proj-", "hvs.", "pypi-AgE")),
         *(f"npm_{KEY[:36]}", f"hf_{KEY[:34]}", f"gsk_{KEY[:52]}", f"GOCSPX-{KEY[:28]}", f"SG.{KEY[:22]}.{KEY[:43]}"),
         *(f"dop_v1_{'0a' * 32}", f"dapi{'0a' * 16}", f"AGE-SECRET-KEY-1{'A1' * 29}"),
+        *(f"doo_v1_{'0a' * 32}", f"hvb.{KEY}", f"ya29.{KEY}", f"xapp-1-{KEY}", f"dp.pt.{KEY[:43]}"),
+        *(f"shp{kind}_{'0a' * 16}" for kind in ("at", "ca", "pa", "ss")),
+        *(
+            f"pul-{'0a' * 20}",
+            f"PMAK-{'0a' * 12}-{'0a' * 17}",
+            f"lin_api_{KEY[:40]}",
+            f"ATATT3{KEY}",
+            f"figd_{KEY[:40]}",
+        ),
+        *(f"whsec_{KEY[:32]}", f"NRAK-{'A1' * 13}B", f"tskey-auth-{KEY[:16]}-{KEY[:32]}", f"sntrys_eyJ{KEY}"),
+        *(f"sntryu_{'0a' * 32}", f"rubygems_{'0a' * 24}", f"ntn_{KEY[:46]}", f"r8_{KEY[:37]}", f"pplx-{KEY[:48]}"),
+        *(f"xai-{KEY[:80]}", f"glsa_{KEY[:32]}_{'0a' * 4}", f"dckr_pat_{KEY[:27]}", f"nfp_{KEY[:40]}"),
+        *(f"sbp_{'0a' * 20}", f"sq0atp-{KEY[:22]}", f"sq0csp-{KEY[:43]}", f"nsec1{'a1' * 29}", f"xprv{KEY[:107]}"),
+        f"ops_eyJ{KEY * 3}",
     ],
     "secret of a cloud account": [
         f"AccountKey={KEY[:86]}==",
@@ -230,6 +222,23 @@ SHOWN = {
             for name in ("aws_secret_access_key = ", '"SecretAccessKey": "', "AWS_SECRET_ACCESS_KEY=")
         ),
         f"https://hooks.slack.com/services/T01234567/B01234567/{KEY[:24]}",
+        f"https://discord.com/api/webhooks/123456789012345678/{KEY[:68]}",
+        *(f"SharedAccessKey={KEY[:43]}=", f"?sv=1&sig={KEY[:43]}%3D", f"{KEY[:3]}8Q~{KEY[:34]}"),
+        f"{KEY[:14]}.atlasv1.{KEY[:67]}",
+    ],
+    "Twilio key": [f"SK{'0a' * 16}", f"TWILIO_AUTH_TOKEN={'0a' * 16}", f'twilioAuthToken: "{KEY[:32]}"'],
+    "Telegram token": [f"123456789:AA{KEY[:33]}"],
+    "WireGuard key": [f"{name} = {KEY[:43]}=" for name in ("PrivateKey", "PresharedKey")],
+    "JSON web key": [
+        *(
+            f'{{"kty": "EC", "d": "{KEY[:43]}"}}',
+            f'{{"kty":"oct","k":"{KEY[:43]}"}}',
+            f'{{"k":"{KEY[:43]}","kty":"oct"}}',
+        ),
+        f"{{'kty': 'OKP', 'd': '{KEY[:43]}'}}",
+    ],
+    "password in an address": [
+        *(f"postgres://app:{KEY[:12]}@db:5432/x", f"redis://:{KEY[:16]}@cache", f"https://anna:9-{KEY[:8]}%40@x.org/"),
     ],
     "JSON web token": [f"eyJ{KEY}.eyJ{KEY}.{KEY}"],
 }
@@ -241,19 +250,9 @@ LINEAR = [
     LinksRule(hosts=("a.example",)), StructureRule(preset="adr-madr"),
 ]  # fmt: skip
 KILLERS = [
-    "https://",
-    "a.b/",
-    "x.py:1 ",
-    "`a/b.c` ",
-    "sk-",
-    "eyJ",
-    "-----BEGIN ",
-    "## a\n",
-    "```\n",
-    "<",
-    "](data:",
+    "https://", "a.b/", "x.py:1 ", "`a/b.c` ", "sk-", "eyJ", "-----BEGIN ", "## a\n", "```\n", "<", "](data:",
     "der the ",
-]
+]  # fmt: skip
 
 
 @pytest.mark.long
@@ -271,20 +270,9 @@ def test_twice_the_text_takes_about_twice_the_time(rule: Rule, killer: str) -> N
 
 ALL = [*LINEAR, JsonSchemaRule(schema={"type": "object"}), RegexRule(must=("x",))]
 PIECES = [
-    "```python\n",
-    "```json\n",
-    "```\n",
-    "{",
-    "## Kontext\n",
-    "https://",
-    "a.py:3",
-    "`a/b.py`",
-    "\n",
-    "\0",
-    "\ud800",
-    "sk-",
-    "{}",
-]
+    "```python\n", "```json\n", "```\n", "{", "## Kontext\n", "https://", "a.py:3", "`a/b.py`", "\n", "\0", "\ud800",
+    "sk-", "{}",
+]  # fmt: skip
 
 
 @settings(max_examples=200, deadline=None)

@@ -159,6 +159,32 @@ def test_no_line_of_a_key_stays_in_a_text_that_passes_as_repaired(kind: str, for
         assert repaired.fixed_issues
 
 
+JWK = {"kty": "RSA", "n": letters(342), "e": "AQAB"} | {key: letters(171) for key in ("d", "p", "q", "dp", "dq", "qi")}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *(json.dumps(JWK), json.dumps(JWK, indent=2), json.dumps(json.dumps({"keys": [JWK]})), repr(JWK)),
+        *(html.escape(json.dumps(JWK)), "> " + json.dumps(JWK, indent=2).replace("\n", "\n> ")),
+    ],
+)
+def test_no_private_part_of_a_json_web_key_stays(written: str) -> None:
+    repaired = repair_answer(f"The key:\n\n{written}\n\nKeep it safe.\n", [RULE])
+    assert repaired.accepted
+    assert JWK["n"] in repaired.text
+    assert not any(JWK[key] in repaired.text for key in ("d", "p", "q", "dp", "dq", "qi"))
+
+
+@pytest.mark.parametrize("before", ["", "{", "{ ", '{"key": "'])
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_key_anywhere_in_a_text_in_base64_is_found(kind: str, before: str) -> None:
+    coded = base64.b64encode(f"{before}{KEYS[kind]}".encode()).decode()
+    repaired = repair_answer(f"Set `KEY={coded}`.\n", [RULE])
+    assert repaired.accepted
+    assert coded[-40:] not in repaired.text
+
+
 def test_the_rest_of_a_token_in_two_strings_may_be_capitals_alone() -> None:
     [found] = run_validators('key = "AKIA' + 'IOSFODNN7E" +\n    "XAMPLQ"', [RULE])
     assert found.code == "SECRET_FOUND"
@@ -171,6 +197,13 @@ def test_the_rest_of_a_token_in_two_strings_may_be_capitals_alone() -> None:
         "The task-management-system-of-the-year reads AKIA as a prefix, and sk-based names too.",
         "A token begins with `ghp_`, `glpat-` or `xoxb-`, and a JWT with `eyJ`.",
         f"data:image/png;base64,{body(9, b'P').replace(chr(10), '')}",
+        *(
+            f"postgres://user:{word}@localhost/db"
+            for word in ("password1", "<password1>", "${DB_PW1}", "s3cret", "****")
+        ),
+        "https://example.org:8443/a1b2c3d4e5@home and ssh://git@example.org/x and docker://a:5000/b@sha256:0a1b2c3d4e",
+        '{"d": "M10 20L30", "p": "short", "kty": "RSA", "n": "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFb"}',
+        "SK is a country code; PrivateKey = none; the webhook is at /api/webhooks/1 and ?sig=abc.",
         "Use ski-lift-station-number-4711 for the sketch-based-drawing-2026 view.",
     ],
 )
@@ -187,17 +220,14 @@ WORDS = ForbiddenRule(words=("Projekt Adler", "Straße", "naïve", "<script>", "
         *(f"Projekt{blank}Adler" for blank in ("\n", "\r\n", "  ", "\t", "\u00a0", "\u202f", "\u3000", "\u2028")),
         *(f"Projekt{blank}Adler" for blank in ("&nbsp;", "&#160;", "&#xA0;", "<br>", "<br/>\n", "%20", "\\\n", "  \n")),
         *(
-            "> Projekt\n> Adler",
-            "> > Projekt\n> > Adler",
-            "- Projekt\n  Adler",
-            '"Projekt\\nAdler"',
+            "> Projekt\n> Adler", "> > Projekt\n> > Adler", "- Projekt\n  Adler", '"Projekt\\nAdler"',
             "Pro\u200bjekt Adler",
         ),
         *("Pro\u00adjekt Adler", "**Projekt** Adler", "`Projekt` `Adler`", "[Projekt](x) Adler", "Projekt [Adler](x)"),
         *("<i>Pro</i>jekt Adler", "&#80;rojekt Adler", "\\u0050rojekt Adler", "PROJEKT ADLER", "Ｐｒｏｊｅｋｔ Adler"),
         *("STRASSE", "nai\u0308ve", "<script>alert(1)</script>", "foo\\_bar"),
     ],
-)
+)  # fmt: skip
 def test_a_forbidden_phrase_is_found_however_it_is_written(text: str) -> None:
     found = WORDS.validate(f"A line.\n{text} and more", {})
     assert [(issue.code, issue.line) for issue in found] == [("FORBIDDEN_WORD", 2)]
