@@ -137,6 +137,14 @@ async def test_an_approval_is_for_one_call_with_exactly_these_arguments(played: 
     assert played.made == [{"n": 1}]
 
 
+async def test_a_call_with_a_dot_is_another_call_than_one_with_the_deliverys_folder(played: Played) -> None:
+    assert await played.run().say(note="a.b") == "ok"
+    played.server, played.usable = replace(SERVER, writes="ask"), 1
+    approved = played.rows["00001-00001"].digest
+    assert "waits for a person" in await played.run(2, approved=approved).say(note="a/d2b")
+    assert played.made == [{"note": "a.b"}]
+
+
 async def test_a_call_that_a_person_refused_is_not_made_and_nobody_is_asked_where_nobody_can_answer(
     played: Played,
 ) -> None:
