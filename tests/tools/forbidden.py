@@ -110,14 +110,15 @@ _ARGUMENTS = [
     {"note": "free%201"}, {"note": "free\t1"}, json.dumps(FREE), [["note", "free 1"]],
 ]  # fmt: skip
 _METHODS = [
-    "prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read", "resources/subscribe",
-    "completion/complete", "logging/setLevel", "roots/list", "sampling/createMessage", "elicitation/create",
+    "prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read",
+    "resources/subscribe", "completion/complete", "logging/setLevel", "roots/list", "sampling/createMessage", "elicitation/create",
     "tasks/list", "tasks/get", "tasks/result", "tasks/cancel", "subscriptions/listen", "server/discover",
     "tools/call/s__write", "rpc.tools/call", "tools.call",
 ]  # fmt: skip
 _OF_OTHER_METHODS: dict[str, Any] = {
     "uri": "file:///etc/passwd", "ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a", "value": "b"},
-    "level": "debug", "messages": [], "maxTokens": 1, "message": "?", "requestedSchema": {"type": "object"}, "taskId": "1",
+    "level": "debug", "messages": [], "maxTokens": 1, "message": "?", "requestedSchema": {"type": "object"},
+    "taskId": "1",
 }  # fmt: skip
 _NOTIFICATIONS = ["cancelled", "progress", "initialized", "roots/list_changed", "tools/list_changed", "message"]
 _METAS: list[dict[str, Any]] = [

@@ -49,6 +49,11 @@ def test_the_first_rule_that_matches_decides() -> None:
         ("reports/*", ["reports/a"], False, True),
         (True, 1, False, True),
         (1, 1, True, True),
+        (2**60, 2**60, True, True),
+        (2**60, 2**60 + 1, False, True),
+        ({"min": 2**60}, 2**60 - 1, False, True),
+        ({"max": 2**60}, 2**60 + 1, False, True),
+        ({"min": 10**400}, 10**400, True, True),
     ],
 )
 def test_a_rule_that_allows_must_match_and_one_that_restricts_matches_a_value_of_another_kind_too(
@@ -65,10 +70,18 @@ def test_a_missing_argument_never_loosens_and_always_restricts() -> None:
     assert decided(write(), CallRule(tool="pay", do="deny", arguments={"to.0.name": "x"}), writes="allow") == "deny"
 
 
+def test_a_rule_that_asks_restricts_too() -> None:
+    rule = CallRule(tool="pay", do="ask", arguments={"amount": {"min": 100}})
+    assert (decided(write(), rule, writes="allow"), decided(write(amount="5"), rule, writes="allow")) == ("ask", "ask")
+    assert decided(write(amount=5), rule, writes="allow") == "allow"
+
+
 def test_paths_lead_into_tables_and_lists() -> None:
     rule = CallRule(tool="pay", do="allow", arguments={"to.1.name": "bob"})
     assert decided(write(to=[{"name": "eve"}, {"name": "bob"}]), rule) == "allow"
     assert decided(write(to=[{"name": "bob"}]), rule) == "ask"
+    assert decided(write(to=["bob"]), CallRule(tool="pay", do="allow", arguments={"to.name": "bob"})) == "ask"
+    assert decided(write(to=["bob"]), CallRule(tool="pay", do="allow", arguments={"to.-1": "bob"})) == "ask"
 
 
 def test_names_of_tools_are_compared_as_they_are_written() -> None:
