@@ -104,8 +104,15 @@ async def test_a_call_that_a_server_refused_for_its_session_is_made_in_a_new_one
     played.act = lambda _: answers.pop(0)
     run = played.run()
     assert await run.say() == "ok"
+    assert played.found == ["write"] * 2, "in the new session too, before the call"
     assert "so the call was not made" in await run.say()
     assert played.states() == ["done", "failed"]
+
+
+async def test_a_long_refusal_of_a_server_is_cut_and_is_still_a_refusal(played: Played) -> None:
+    played.act = lambda _: CallRefused("no " * 2**20)
+    said = await played.run().say()
+    assert (said[:27], len(said) < 600, played.states()) == ("The server refused the call", True, ["failed"])
 
 
 async def test_a_write_of_unknown_outcome_is_asked_about_and_a_read_is_made_again(played: Played) -> None:
