@@ -104,16 +104,17 @@ _NAMES = [
     "s__write__", "theirs__write", "s__wr\u0131te", ["s__write"], {"s": "write"}, 1, None, True,
 ]  # fmt: skip
 _ARGUMENTS = [
-    {"Note": "free 1", "note": "bad"}, {"note\0": "free 1", "note": "bad"}, {"note ": "free 1"}, {"\uff4eote": "free 1"},
-    {"note": {"": "free 1"}}, {"note": ["free 1"]}, {"": {"note": "free 1"}}, {"__proto__": FREE}, {"note": "\uff46ree 1"},
-    {"note": "free\u00a01"}, {"note": "free\u20281"}, {"note": "fr\u0435e 1"}, {"note": "\ufefffree 1"}, {"note": 1e2},
+    {"Note": "free 1", "note": "bad"}, {"note\0": "free 1", "note": "bad"}, {"note ": "free 1"},
+    {"\uff4eote": "free 1"}, {"note": {"": "free 1"}}, {"note": ["free 1"]}, {"": {"note": "free 1"}},
+    {"__proto__": FREE}, {"note": "\uff46ree 1"}, {"note": "free\u00a01"}, {"note": "free\u20281"}, {"note": "fr\u0435e 1"},
+    {"note": "\ufefffree 1"}, {"note": 1e2},
     {"note": "free%201"}, {"note": "free\t1"}, json.dumps(FREE), [["note", "free 1"]],
 ]  # fmt: skip
 _METHODS = [
     "prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read",
-    "resources/subscribe", "completion/complete", "logging/setLevel", "roots/list", "sampling/createMessage", "elicitation/create",
-    "tasks/list", "tasks/get", "tasks/result", "tasks/cancel", "subscriptions/listen", "server/discover",
-    "tools/call/s__write", "rpc.tools/call", "tools.call",
+    "resources/subscribe", "completion/complete", "logging/setLevel", "roots/list", "sampling/createMessage",
+    "elicitation/create", "tasks/list", "tasks/get", "tasks/result", "tasks/cancel", "subscriptions/listen",
+    "server/discover", "tools/call/s__write", "rpc.tools/call", "tools.call",
 ]  # fmt: skip
 _OF_OTHER_METHODS: dict[str, Any] = {
     "uri": "file:///etc/passwd", "ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a", "value": "b"},
