@@ -106,9 +106,9 @@ _NAMES = [
 _ARGUMENTS = [
     {"Note": "free 1", "note": "bad"}, {"note\0": "free 1", "note": "bad"}, {"note ": "free 1"},
     {"\uff4eote": "free 1"}, {"note": {"": "free 1"}}, {"note": ["free 1"]}, {"": {"note": "free 1"}},
-    {"__proto__": FREE}, {"note": "\uff46ree 1"}, {"note": "free\u00a01"}, {"note": "free\u20281"}, {"note": "fr\u0435e 1"},
-    {"note": "\ufefffree 1"}, {"note": 1e2},
-    {"note": "free%201"}, {"note": "free\t1"}, json.dumps(FREE), [["note", "free 1"]],
+    {"__proto__": FREE}, {"note": "\uff46ree 1"}, {"note": "free\u00a01"}, {"note": "free\u20281"},
+    {"note": "fr\u0435e 1"}, {"note": "\ufefffree 1"}, {"note": 1e2}, {"note": "free%201"}, {"note": "free\t1"},
+    json.dumps(FREE), [["note", "free 1"]],
 ]  # fmt: skip
 _METHODS = [
     "prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read",

@@ -11,6 +11,7 @@ from tests.growth import assert_linear
 from worker.enforcement.tool_call_log import find_identifiers
 from worker.plugins.tools.call_matching import find_known_deliveries, find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallRule, GatewayCall, decide_call
+from worker.plugins.tools.call_store import count_call
 
 READ = GatewayCall(server="s", tool="get_issue", arguments={}, read_only=True)
 
@@ -167,6 +168,13 @@ def test_an_unknown_outcome_is_remembered_for_the_run_alone() -> None:
     rows = [row(2, 1, state=CallState.UNKNOWN, earlier="00001-00001")]
     assert was_unknown(rows, row(2, 2))
     assert not was_unknown(rows, row(3, 1))
+
+
+def test_a_call_that_an_earlier_one_answered_is_counted_without_a_duration() -> None:
+    made, told = row(1, 1, state=CallState.UNKNOWN), row(2, 1, state=CallState.UNKNOWN, earlier="00001-00001")
+    assert [any("time.tool" in name for name in count_call(each)) for each in (made, told)] == [True, False]
+    assert [count_call(each)["tool.called|s|write|unknown"] for each in (made, told)] == [1, 1]
+    assert count_call(replace(made, state=CallState.BEGUN)) == {}
 
 
 def test_rows_survive_the_store_and_fields_of_later_versions() -> None:
