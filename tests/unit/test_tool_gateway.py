@@ -126,6 +126,23 @@ async def test_a_write_of_unknown_outcome_is_asked_about_and_a_read_is_made_agai
     assert (len(played.made), played.log[-1]) == (3, "ask {'n': '⟦JSON⟧ 1'}")
 
 
+async def test_a_repeated_delivery_is_told_of_an_unknown_outcome_and_asks_about_its_repetition(played: Played) -> None:
+    played.act = lambda _: OutcomeUnknown("x")
+    await played.run().say(n=1)
+    again = played.run(2)
+    said = await again.say(n=1)
+    assert ("outcome of this call is unknown" in said, "was recorded" in said) == (True, False)
+    assert "waits for a person" in await again.say(n=1)
+    assert (played.states(), len(played.made)) == (["unknown", "unknown", "asked"], 1)
+
+
+async def test_the_note_of_a_recorded_result_is_all_that_a_client_can_read_beside_it(played: Played) -> None:
+    played.act = lambda _: text("ok").model_copy(update={"structured_content": {"n": 1}})
+    await played.run().say(n=1)
+    result = await played.run(2).call_tool("s__write", {"n": 1}, asyncio.Event())
+    assert (result.structured_content, len(result.content)) == (None, 2)
+
+
 async def test_an_approval_is_for_one_call_with_exactly_these_arguments(played: Played) -> None:
     played.server = replace(SERVER, writes="ask")
     first = played.run()
