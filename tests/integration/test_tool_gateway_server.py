@@ -20,7 +20,7 @@ from tests.support import wait_until
 from tests.tools import forbidden
 from tests.tools.played import SERVER, Played, Run, text
 from worker.plugins.tools.call_policy import CallRule
-from worker.plugins.tools.gateway_process import GatewayServer
+from worker.plugins.tools.gateway_process import AgentConnection, GatewayServer
 from worker.runners.base import ToolAccess
 from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
 from worker.runners.sandbox.model_proxy import ProxyServer
@@ -133,6 +133,31 @@ async def test_a_call_whose_agent_has_hung_up_is_carried_out_once_and_answers_it
     assert await served.say(n=1) == "ok"
     assert await served.say(n=1) == "ok", "an agent that waited for its answer makes equal calls"
     assert len(served.played.made) == 3
+
+
+async def test_an_agent_that_closes_its_connection_after_the_answer_has_got_it() -> None:
+    received: list[dict[str, str]] = []
+
+    async def receive() -> dict[str, str]:
+        return received.pop(0)
+
+    async def send(_: Any) -> None:
+        pass
+
+    for answered in (False, True):
+        received[:] = [{"type": "http.request"}, {"type": "http.disconnect"}]
+        agent = AgentConnection(receive, send)
+        await agent.receive()
+        if answered:
+            await agent.send({"type": "http.response.body"})
+        assert (await agent.receive())["type"] == "http.disconnect"
+        assert agent.gone.is_set() is not answered
+
+
+async def test_after_the_death_of_the_worker_no_call_begins(served: Served) -> None:
+    await served.server.end_calls()
+    assert "This run has ended" in await served.say(n=1)
+    assert served.played.made == []
 
 
 async def send_bytes(proxy: Path, sent: bytes, *, ends: bool = False) -> bytes:

@@ -148,7 +148,7 @@ async def test_an_approval_is_for_one_call_with_exactly_these_arguments(played: 
     first = played.run()
     assert "waits for a person" in await first.say(n=1)
     digest = played.rows["00001-00001"].digest
-    played.usable = 1
+    played.usable = 2  # the turn's record lets the same run use it again
     second = played.run(2, approved=digest)
     assert await second.say(n=1) == "ok"
     assert played.rows["00002-00001"].approved
@@ -294,6 +294,27 @@ async def test_a_call_whose_agent_has_left_is_not_made_again_for_its_repetition(
     assert [row.unseen for _, row in sorted(played.rows.items())] == [True, False, False]
     played.act = lambda _: text("new")
     assert await run.say(n=1) == "new", "the row has answered"
+
+
+async def test_a_call_that_failed_after_its_agent_had_left_may_be_made_again(played: Played) -> None:
+    run, gone, begun, go = played.run(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def refuse() -> Exception:
+        begun.set()
+        await go.wait()
+        return CallRefused("no")
+
+    played.act = lambda _: refuse()
+    first = asyncio.create_task(run.say(gone=gone, n=1))
+    await begun.wait()
+    gone.set()
+    again = asyncio.create_task(run.say(n=1))
+    await wait_until(lambda: any(row.earlier for row in run._rows.values()))
+    go.set()
+    assert "was not executed. You may make it again" in await again
+    await first
+    played.act = lambda _: text("ok")
+    assert (await run.say(n=1), len(played.made)) == ("ok", 2)
 
 
 async def test_a_recorded_result_that_did_not_arrive_either_is_given_again(played: Played) -> None:
