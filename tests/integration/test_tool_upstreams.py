@@ -74,8 +74,8 @@ async def test_the_log_of_a_server_is_kept_when_another_process_starts_the_serve
 
 
 async def test_each_way_to_misbehave_is_told_apart_and_ends_no_other_call(pool: UpstreamPool, tmp_path: Path) -> None:
-    server = hostile(tmp_path, timeout_seconds=2)
-    session = await pool.find_session(server, "o")
+    server = hostile(tmp_path, timeout_seconds=2, credentials="c")
+    session = await pool.find_session(server, "o-canary")
     listed = {tool.name for tool in await session.list_tools()}
     assert {"hang", "big"} < listed
     assert not any(name.endswith("write") or len(name) > 128 for name in listed)
@@ -84,8 +84,9 @@ async def test_each_way_to_misbehave_is_told_apart_and_ends_no_other_call(pool: 
     slow = asyncio.create_task(session.call_tool("slow", {}))
     assert (await session.call_tool("error", {})).is_error
     for name, raised in {"refuse": CallRefused, "malformed": MalformedResult, "broken": OutcomeUnknown}.items():
-        with pytest.raises(raised):
+        with pytest.raises(raised) as error:
             await session.call_tool(name, {})
+        assert ("***" in str(error.value), "o-canary" in str(error.value)) == (True, False)
     for name in ("input", "schema"):
         with pytest.raises(MalformedResult):
             await session.call_tool(name, {})

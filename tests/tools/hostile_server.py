@@ -1,9 +1,10 @@
 """An MCP server over standard streams that misbehaves as the name of the called tool says: ``hostile_server.py FILE``.
 
-It writes each call into FILE before anything else, so that a test sees what reached it.
+It writes each call into FILE before anything else, so that a test sees what reached it. Errors tell its credential.
 """
 
 import json
+import os
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import Any
 FILE = Path(sys.argv[1])
 TOOLS = ["die", "hang", "big", "error", "refuse", "broken", "malformed", "garbage", "input", "elicit", "change", "slow"]
 STRANGE = ["wr\u0456te", "two words", "a/b", "x" * 129, ""]
+WHO = os.environ.get("WHO", "")
 lock = threading.Lock()
 
 
@@ -30,8 +32,6 @@ def call(number: int, name: str) -> None:
         file.write(f"{name}\n")
     if name == "die":
         sys.stdout.flush()
-        import os
-
         os._exit(1)
     if name == "hang":
         return
@@ -44,11 +44,11 @@ def call(number: int, name: str) -> None:
         say({"method": "notifications/tools/list_changed"})
     if name == "elicit":
         say({"id": 99, "method": "elicitation/create", "params": {"message": "?", "requestedSchema": {}}})
-    errors = {"refuse": (-32602, "no such argument"), "broken": (-32603, "internal")}
+    errors = {"refuse": (-32602, f"no such argument {WHO}"), "broken": (-32603, f"internal {WHO}")}
     results: dict[str, Any] = {
         "big": text("x" * 2**20),
         "error": text("it went wrong", isError=True),
-        "malformed": {"content": "no list"},
+        "malformed": {"content": f"no list {WHO}"},
         "input": {"resultType": "input_required", "requestState": "s", "inputRequests": {}},
     }
     if name in errors:

@@ -82,6 +82,22 @@ async def test_a_result_that_cannot_be_stored_does_not_reach_the_agent(
     assert len(played.made) == 1
 
 
+async def test_a_store_that_is_away_for_a_moment_costs_no_result(played: Played) -> None:
+    def fail_once(_: Any) -> CallToolResult:
+        played.fails = StoreUnavailable("down")
+        asyncio.get_running_loop().call_later(0.005, setattr, played, "fails", None)
+        return text("ok")
+
+    played.act = fail_once
+    assert (await played.run().say(), played.states()) == ("ok", ["done"])
+
+
+async def test_of_two_secrets_that_begin_alike_the_longer_one_is_masked_whole(played: Played) -> None:
+    played.secrets = {"canary", "canary-and-more"}
+    await played.run(secrets=("canary-and",)).say(n="canary-and-more canary-and")
+    assert played.rows["00001-00001"].arguments == '{"n": "*** ***"}'
+
+
 @pytest.mark.parametrize(
     ("raised", "said", "state"),
     [
