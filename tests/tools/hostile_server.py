@@ -1,4 +1,4 @@
-"""An MCP server over standard streams that misbehaves as the name of the called tool says: ``hostile_server.py FILE``.
+"""An MCP server over standard streams that misbehaves as the called tool says: ``hostile_server.py FILE [modern]``.
 
 It writes each call into FILE before anything else, so that a test sees what reached it. Errors tell its credential.
 """
@@ -15,6 +15,7 @@ FILE = Path(sys.argv[1])
 TOOLS = ["die", "hang", "big", "error", "refuse", "broken", "malformed", "garbage", "input", "elicit", "change", "slow"]
 STRANGE = ["wr\u0456te", "two words", "a/b", "x" * 129, ""]
 WHO = os.environ.get("WHO", "")
+ME = {"name": "hostile", "version": "1"}
 lock = threading.Lock()
 
 
@@ -65,18 +66,19 @@ def answer(message: dict[str, Any]) -> None:
     if method == "initialize":
         version = message["params"]["protocolVersion"]
         ability = {"tools": {"listChanged": True}}
-        server = {"name": "hostile", "version": "1"}
-        say({"id": number, "result": {"protocolVersion": version, "capabilities": ability, "serverInfo": server}})
+        say({"id": number, "result": {"protocolVersion": version, "capabilities": ability, "serverInfo": ME}})
+    elif method == "server/discover" and "modern" in sys.argv:
+        ability = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "serverInfo": ME}
+        say({"id": number, "result": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **ability}})
     elif method == "tools/list":
         schema = {"type": "object"}
         wrong = {"type": "object", "required": ["x"], "properties": {"x": {"type": "integer"}}}
         tools = [{"name": name, "inputSchema": schema} for name in [*TOOLS, *STRANGE]]
-        say(
-            {
-                "id": number,
-                "result": {"tools": [*tools, {"name": "schema", "inputSchema": schema, "outputSchema": wrong}]},
-            }
+        pages = (
+            {"tools": tools, "nextCursor": "2"},
+            {"tools": [{"name": "schema", "inputSchema": schema, "outputSchema": wrong}]},
         )
+        say({"id": number, "result": pages["cursor" in message.get("params", {})]})
     elif method == "tools/call":
         threading.Thread(target=call, args=(number, message["params"]["name"]), daemon=True).start()
     else:
