@@ -22,6 +22,7 @@ TOOLS = {
     "codex": "mcp__helix/counter__write",
     "opencode": "helix_counter__write",
     "kimi": "mcp__helix__counter_write",
+    "qwen": "mcp__helix__counter__write",
 }
 
 #: Tools of ``hostile_server.py``, each as bad as its name, and what the call log says about its call.

@@ -4,7 +4,8 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,13 @@ pytest.importorskip("mcp")
 from mcp_types import CallToolResult
 
 from tests.support import wait_until
-from tests.tools.played import Played, Run, text
-from worker.plugins.tools.gateway_process import GatewayServer
+from tests.tools import forbidden
+from tests.tools.played import SERVER, Played, Run, text
+from worker.plugins.tools.call_policy import CallRule
+from worker.plugins.tools.gateway_process import AgentConnection, GatewayServer
+from worker.runners.base import ToolAccess
+from worker.runners.sandbox.destinations import AllowedDestinations, Upstream
+from worker.runners.sandbox.model_proxy import ProxyServer
 
 HEAD = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
@@ -32,12 +38,12 @@ class Served:
 
     def __init__(self, played: Played, path: Path) -> None:
         me: Any = played
-        self.server, self.played, self._path = GatewayServer(me, me, me), played, path
+        self.server, self.played, self.path = GatewayServer(me, me, me), played, path
         self.run: Run = played.run()
         self.server._runs["mine"] = self.run
 
     async def send(self, sent: bytes, method: str = "POST", **head: str) -> httpx2.Response:
-        transport = httpx2.AsyncHTTPTransport(uds=str(self._path))
+        transport = httpx2.AsyncHTTPTransport(uds=str(self.path))
         headers = {**HEAD, "x-helix-run": "mine", **{name.replace("_", "-"): value for name, value in head.items()}}
         async with httpx2.AsyncClient(transport=transport, timeout=60) as client:
             return await client.request(method, "http://gateway/helix-tools/mcp", content=sent, headers=headers)
@@ -127,3 +133,60 @@ async def test_a_call_whose_agent_has_hung_up_is_carried_out_once_and_answers_it
     assert await served.say(n=1) == "ok"
     assert await served.say(n=1) == "ok", "an agent that waited for its answer makes equal calls"
     assert len(served.played.made) == 3
+
+
+async def test_an_agent_that_closes_its_connection_after_the_answer_has_got_it() -> None:
+    received: list[dict[str, str]] = []
+
+    async def receive() -> dict[str, str]:
+        return received.pop(0)
+
+    async def send(_: Any) -> None:
+        pass
+
+    for answered in (False, True):
+        received[:] = [{"type": "http.request"}, {"type": "http.disconnect"}]
+        agent = AgentConnection(receive, send)
+        await agent.receive()
+        if answered:
+            await agent.send({"type": "http.response.body"})
+        assert (await agent.receive())["type"] == "http.disconnect"
+        assert agent.gone.is_set() is not answered
+
+
+async def test_after_the_death_of_the_worker_no_call_begins(served: Served) -> None:
+    await served.server.end_calls()
+    assert "This run has ended" in await served.say(n=1)
+    assert served.played.made == []
+
+
+async def send_bytes(proxy: Path, sent: bytes, *, ends: bool = False) -> bytes:
+    """Send bytes over a connection of their own, which then ``ends``, and return all that comes back."""
+    reader, writer = await asyncio.open_unix_connection(proxy)
+    writer.write(sent)
+    if ends:
+        writer.write_eof()
+    said = b""
+    with suppress(ConnectionError):
+        while piece := await reader.read(65_536):
+            said += piece
+    writer.close()
+    return said
+
+
+async def test_messages_and_requests_of_other_forms_reach_nothing_that_the_policy_forbids(served: Served) -> None:
+    rules = (CallRule(tool="write", do="allow", arguments={"note": "free *"}),)
+    served.played.server = replace(SERVER, writes="deny", rules=rules)
+    served.server._runs["mine"] = served.played.run()
+    others = (replace(SERVER), replace(SERVER, name="theirs"))
+    served.server._runs["theirs"] = served.played.run(2, turn_id="u", servers=others)
+    tools = Upstream.of_tools(ToolAccess(socket=served.path, secret="mine"))
+    tried = [(sent, False) for sent in forbidden.list_messages()] + [(sent, True) for sent in forbidden.list_requests()]
+    with closing(ProxyServer()) as proxies, proxies.open_socket_proxy(AllowedDestinations(tools=tools)) as proxy:
+        for sent, ends in tried:
+            await send_bytes(proxy, sent, ends=ends)
+            wrong = [each for each in served.played.made if each not in (forbidden.FREE, {})]
+            assert not wrong, sent[:1_000]
+        assert b"ok" in await send_bytes(proxy, forbidden.request(body(note="free 2"), Connection="close"))
+    assert len(tried) > 150
+    assert [each for each in served.played.made if each not in (forbidden.FREE, {})] == [{"note": "free 2"}]

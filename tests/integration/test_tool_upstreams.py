@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +75,19 @@ async def test_the_log_of_a_server_is_kept_when_another_process_starts_the_serve
 
 
 async def test_each_way_to_misbehave_is_told_apart_and_ends_no_other_call(pool: UpstreamPool, tmp_path: Path) -> None:
-    server = hostile(tmp_path, timeout_seconds=2)
-    session = await pool.find_session(server, "o")
+    server = hostile(tmp_path, timeout_seconds=2, credentials="c")
+    session = await pool.find_session(server, "o-canary")
     listed = {tool.name for tool in await session.list_tools()}
-    assert {"hang", "big"} < listed
+    assert {"hang", "big", "schema"} < listed, "of both pages"
     assert not any(name.endswith("write") or len(name) > 128 for name in listed)
     assert "two words" not in listed
     assert await session.find_tool("a/b") is None
     slow = asyncio.create_task(session.call_tool("slow", {}))
     assert (await session.call_tool("error", {})).is_error
     for name, raised in {"refuse": CallRefused, "malformed": MalformedResult, "broken": OutcomeUnknown}.items():
-        with pytest.raises(raised):
+        with pytest.raises(raised) as error:
             await session.call_tool(name, {})
+        assert ("***" in str(error.value), "o-canary" in str(error.value)) == (True, False)
     for name in ("input", "schema"):
         with pytest.raises(MalformedResult):
             await session.call_tool(name, {})
@@ -100,6 +102,14 @@ async def test_each_way_to_misbehave_is_told_apart_and_ends_no_other_call(pool: 
     await session.call_tool("change", {})
     await wait_until(lambda: not session._tools)
     assert await session.find_tool("added")
+
+
+async def test_a_call_that_asks_for_input_is_not_made_a_second_time(pool: UpstreamPool, tmp_path: Path) -> None:
+    server = hostile(tmp_path)
+    session = await pool.find_session(replace(server, command=(*server.command, "modern")), "o")
+    with pytest.raises(MalformedResult, match="it asks for input"):
+        await session.call_tool("input", {})
+    assert (tmp_path / "calls").read_text() == "input\n"
 
 
 async def test_a_server_that_died_while_nobody_called_it_is_started_again(pool: UpstreamPool, tmp_path: Path) -> None:

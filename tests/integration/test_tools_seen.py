@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api_client.contract.counters import read_pending
 from api_client.contract.event_kinds import AttemptTool
+from api_client.contract.interruption import MAX_WAIT_SECONDS
 from api_client.contract.settings import load_settings
 from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.turn import Outcome, new_turn_id
@@ -119,6 +121,17 @@ async def test_a_row_that_is_written_again_after_a_lost_reply_is_counted_once(in
     [counted] = installation.store.lrange(installation.keys.pending, 0, -1)
     assert read_pending(counted)[1]["tool.called|s|write|done"] == 1
     assert [each.state for each in await calls.read_calls(turn_id)] == [CallState.DONE]
+
+
+async def test_rows_and_results_are_kept_while_a_person_may_still_be_waited_for(installation: Installation) -> None:
+    turn_id = new_turn_id()
+    record = installation.keys.turn(turn_id)
+    installation.store.hset(record, "token", "t")
+    row = CallRow(number=1, attempt=1, delivery=1, gateway="g", server="s", tool="write", digest="d")
+    await CallStore(installation.client.store).write_call(turn_id, "t", row, "{}")
+    for name in ("tool_calls", "tool_results"):
+        kept: Any = installation.store.ttl(f"{record}:{name}")
+        assert kept > MAX_WAIT_SECONDS
 
 
 async def test_a_request_names_the_servers_that_its_turn_may_use(installation: Installation) -> None:

@@ -1,9 +1,10 @@
-"""An MCP server over standard streams that misbehaves as the name of the called tool says: ``hostile_server.py FILE``.
+"""An MCP server over standard streams that misbehaves as the called tool says: ``hostile_server.py FILE [modern]``.
 
-It writes each call into FILE before anything else, so that a test sees what reached it.
+It writes each call into FILE before anything else, so that a test sees what reached it. Errors tell its credential.
 """
 
 import json
+import os
 import sys
 import threading
 import time
@@ -13,6 +14,8 @@ from typing import Any
 FILE = Path(sys.argv[1])
 TOOLS = ["die", "hang", "big", "error", "refuse", "broken", "malformed", "garbage", "input", "elicit", "change", "slow"]
 STRANGE = ["wr\u0456te", "two words", "a/b", "x" * 129, ""]
+WHO = os.environ.get("WHO", "")
+ME = {"name": "hostile", "version": "1"}
 lock = threading.Lock()
 
 
@@ -30,8 +33,6 @@ def call(number: int, name: str) -> None:
         file.write(f"{name}\n")
     if name == "die":
         sys.stdout.flush()
-        import os
-
         os._exit(1)
     if name == "hang":
         return
@@ -44,11 +45,11 @@ def call(number: int, name: str) -> None:
         say({"method": "notifications/tools/list_changed"})
     if name == "elicit":
         say({"id": 99, "method": "elicitation/create", "params": {"message": "?", "requestedSchema": {}}})
-    errors = {"refuse": (-32602, "no such argument"), "broken": (-32603, "internal")}
+    errors = {"refuse": (-32602, f"no such argument {WHO}"), "broken": (-32603, f"internal {WHO}")}
     results: dict[str, Any] = {
         "big": text("x" * 2**20),
         "error": text("it went wrong", isError=True),
-        "malformed": {"content": "no list"},
+        "malformed": {"content": f"no list {WHO}"},
         "input": {"resultType": "input_required", "requestState": "s", "inputRequests": {}},
     }
     if name in errors:
@@ -65,18 +66,19 @@ def answer(message: dict[str, Any]) -> None:
     if method == "initialize":
         version = message["params"]["protocolVersion"]
         ability = {"tools": {"listChanged": True}}
-        server = {"name": "hostile", "version": "1"}
-        say({"id": number, "result": {"protocolVersion": version, "capabilities": ability, "serverInfo": server}})
+        say({"id": number, "result": {"protocolVersion": version, "capabilities": ability, "serverInfo": ME}})
+    elif method == "server/discover" and "modern" in sys.argv:
+        ability = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "serverInfo": ME}
+        say({"id": number, "result": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **ability}})
     elif method == "tools/list":
         schema = {"type": "object"}
         wrong = {"type": "object", "required": ["x"], "properties": {"x": {"type": "integer"}}}
         tools = [{"name": name, "inputSchema": schema} for name in [*TOOLS, *STRANGE]]
-        say(
-            {
-                "id": number,
-                "result": {"tools": [*tools, {"name": "schema", "inputSchema": schema, "outputSchema": wrong}]},
-            }
+        pages = (
+            {"tools": tools, "nextCursor": "2"},
+            {"tools": [{"name": "schema", "inputSchema": schema, "outputSchema": wrong}]},
         )
+        say({"id": number, "result": pages["cursor" in message.get("params", {})]})
     elif method == "tools/call":
         threading.Thread(target=call, args=(number, message["params"]["name"]), daemon=True).start()
     else:

@@ -24,6 +24,7 @@ class Played:
         self.results: dict[str, Any] = {}
         self.log: list[str] = []
         self.made: list[Mapping[str, Any]] = []
+        self.found: list[str] = []
         self.act: Act = lambda _: text("ok")
         self.fails: Exception | None = None
         self.usable = 0
@@ -32,6 +33,7 @@ class Played:
 
     # The store.
     async def write_call(self, turn_id: str, token: str, row: CallRow, result: str = "") -> None:
+        await asyncio.sleep(0)  # others run meanwhile, as with a store
         if self.fails:
             raise self.fails
         self.log.append(f"write {row.state}")
@@ -50,6 +52,7 @@ class Played:
         return self.secrets
 
     async def find_tool(self, name: str) -> Tool | None:
+        self.found.append(name)
         reads = ToolAnnotations(read_only_hint=True)
         known = {"write": None, "read": reads}
         return Tool(name=name, input_schema={}, annotations=known[name]) if name in known else None

@@ -11,6 +11,7 @@ from tests.growth import assert_linear
 from worker.enforcement.tool_call_log import find_identifiers
 from worker.plugins.tools.call_matching import find_known_deliveries, find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallRule, GatewayCall, decide_call
+from worker.plugins.tools.call_store import count_call
 
 READ = GatewayCall(server="s", tool="get_issue", arguments={}, read_only=True)
 
@@ -49,6 +50,11 @@ def test_the_first_rule_that_matches_decides() -> None:
         ("reports/*", ["reports/a"], False, True),
         (True, 1, False, True),
         (1, 1, True, True),
+        (2**60, 2**60, True, True),
+        (2**60, 2**60 + 1, False, True),
+        ({"min": 2**60}, 2**60 - 1, False, True),
+        ({"max": 2**60}, 2**60 + 1, False, True),
+        ({"min": 10**400}, 10**400, True, True),
     ],
 )
 def test_a_rule_that_allows_must_match_and_one_that_restricts_matches_a_value_of_another_kind_too(
@@ -65,10 +71,18 @@ def test_a_missing_argument_never_loosens_and_always_restricts() -> None:
     assert decided(write(), CallRule(tool="pay", do="deny", arguments={"to.0.name": "x"}), writes="allow") == "deny"
 
 
+def test_a_rule_that_asks_restricts_too() -> None:
+    rule = CallRule(tool="pay", do="ask", arguments={"amount": {"min": 100}})
+    assert (decided(write(), rule, writes="allow"), decided(write(amount="5"), rule, writes="allow")) == ("ask", "ask")
+    assert decided(write(amount=5), rule, writes="allow") == "allow"
+
+
 def test_paths_lead_into_tables_and_lists() -> None:
     rule = CallRule(tool="pay", do="allow", arguments={"to.1.name": "bob"})
     assert decided(write(to=[{"name": "eve"}, {"name": "bob"}]), rule) == "allow"
     assert decided(write(to=[{"name": "bob"}]), rule) == "ask"
+    assert decided(write(to=["bob"]), CallRule(tool="pay", do="allow", arguments={"to.name": "bob"})) == "ask"
+    assert decided(write(to=["bob"]), CallRule(tool="pay", do="allow", arguments={"to.-1": "bob"})) == "ask"
 
 
 def test_names_of_tools_are_compared_as_they_are_written() -> None:
@@ -154,6 +168,13 @@ def test_an_unknown_outcome_is_remembered_for_the_run_alone() -> None:
     rows = [row(2, 1, state=CallState.UNKNOWN, earlier="00001-00001")]
     assert was_unknown(rows, row(2, 2))
     assert not was_unknown(rows, row(3, 1))
+
+
+def test_a_call_that_an_earlier_one_answered_is_counted_without_a_duration() -> None:
+    made, told = row(1, 1, state=CallState.UNKNOWN), row(2, 1, state=CallState.UNKNOWN, earlier="00001-00001")
+    assert [any("time.tool" in name for name in count_call(each)) for each in (made, told)] == [True, False]
+    assert [count_call(each)["tool.called|s|write|unknown"] for each in (made, told)] == [1, 1]
+    assert count_call(replace(made, state=CallState.BEGUN)) == {}
 
 
 def test_rows_survive_the_store_and_fields_of_later_versions() -> None:

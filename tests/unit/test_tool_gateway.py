@@ -82,6 +82,22 @@ async def test_a_result_that_cannot_be_stored_does_not_reach_the_agent(
     assert len(played.made) == 1
 
 
+async def test_a_store_that_is_away_for_a_moment_costs_no_result(played: Played) -> None:
+    def fail_once(_: Any) -> CallToolResult:
+        played.fails = StoreUnavailable("down")
+        asyncio.get_running_loop().call_later(0.005, setattr, played, "fails", None)
+        return text("ok")
+
+    played.act = fail_once
+    assert (await played.run().say(), played.states()) == ("ok", ["done"])
+
+
+async def test_of_two_secrets_that_begin_alike_the_longer_one_is_masked_whole(played: Played) -> None:
+    played.secrets = {"canary", "canary-and-more"}
+    await played.run(secrets=("canary-and",)).say(n="canary-and-more canary-and")
+    assert played.rows["00001-00001"].arguments == '{"n": "*** ***"}'
+
+
 @pytest.mark.parametrize(
     ("raised", "said", "state"),
     [
@@ -104,8 +120,15 @@ async def test_a_call_that_a_server_refused_for_its_session_is_made_in_a_new_one
     played.act = lambda _: answers.pop(0)
     run = played.run()
     assert await run.say() == "ok"
+    assert played.found == ["write"] * 2, "in the new session too, before the call"
     assert "so the call was not made" in await run.say()
     assert played.states() == ["done", "failed"]
+
+
+async def test_a_long_refusal_of_a_server_is_cut_and_is_still_a_refusal(played: Played) -> None:
+    played.act = lambda _: CallRefused("no " * 2**20)
+    said = await played.run().say()
+    assert (said[:27], len(said) < 600, played.states()) == ("The server refused the call", True, ["failed"])
 
 
 async def test_a_write_of_unknown_outcome_is_asked_about_and_a_read_is_made_again(played: Played) -> None:
@@ -119,12 +142,29 @@ async def test_a_write_of_unknown_outcome_is_asked_about_and_a_read_is_made_agai
     assert (len(played.made), played.log[-1]) == (3, "ask {'n': '⟦JSON⟧ 1'}")
 
 
+async def test_a_repeated_delivery_is_told_of_an_unknown_outcome_and_asks_about_its_repetition(played: Played) -> None:
+    played.act = lambda _: OutcomeUnknown("x")
+    await played.run().say(n=1)
+    again = played.run(2)
+    said = await again.say(n=1)
+    assert ("outcome of this call is unknown" in said, "was recorded" in said) == (True, False)
+    assert "waits for a person" in await again.say(n=1)
+    assert (played.states(), len(played.made)) == (["unknown", "unknown", "asked"], 1)
+
+
+async def test_the_note_of_a_recorded_result_is_all_that_a_client_can_read_beside_it(played: Played) -> None:
+    played.act = lambda _: text("ok").model_copy(update={"structured_content": {"n": 1}})
+    await played.run().say(n=1)
+    result = await played.run(2).call_tool("s__write", {"n": 1}, asyncio.Event())
+    assert (result.structured_content, len(result.content)) == (None, 2)
+
+
 async def test_an_approval_is_for_one_call_with_exactly_these_arguments(played: Played) -> None:
     played.server = replace(SERVER, writes="ask")
     first = played.run()
     assert "waits for a person" in await first.say(n=1)
     digest = played.rows["00001-00001"].digest
-    played.usable = 1
+    played.usable = 2  # the turn's record lets the same run use it again
     second = played.run(2, approved=digest)
     assert await second.say(n=1) == "ok"
     assert played.rows["00002-00001"].approved
@@ -135,6 +175,14 @@ async def test_an_approval_is_for_one_call_with_exactly_these_arguments(played: 
     used = played.run(4, approved=digest)
     assert "waits for a person" in await used.say(n=1), "another delivery used it up"
     assert played.made == [{"n": 1}]
+
+
+async def test_a_call_with_a_dot_is_another_call_than_one_with_the_deliverys_folder(played: Played) -> None:
+    assert await played.run().say(note="a.b") == "ok"
+    played.server, played.usable = replace(SERVER, writes="ask"), 1
+    approved = played.rows["00001-00001"].digest
+    assert "waits for a person" in await played.run(2, approved=approved).say(note="a/d2b")
+    assert played.made == [{"note": "a.b"}]
 
 
 async def test_a_call_that_a_person_refused_is_not_made_and_nobody_is_asked_where_nobody_can_answer(
@@ -262,6 +310,27 @@ async def test_a_call_whose_agent_has_left_is_not_made_again_for_its_repetition(
     assert [row.unseen for _, row in sorted(played.rows.items())] == [True, False, False]
     played.act = lambda _: text("new")
     assert await run.say(n=1) == "new", "the row has answered"
+
+
+async def test_a_call_that_failed_after_its_agent_had_left_may_be_made_again(played: Played) -> None:
+    run, gone, begun, go = played.run(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def refuse() -> Exception:
+        begun.set()
+        await go.wait()
+        return CallRefused("no")
+
+    played.act = lambda _: refuse()
+    first = asyncio.create_task(run.say(gone=gone, n=1))
+    await begun.wait()
+    gone.set()
+    again = asyncio.create_task(run.say(n=1))
+    await wait_until(lambda: any(row.earlier for row in run._rows.values()))
+    go.set()
+    assert "was not executed. You may make it again" in await again
+    await first
+    played.act = lambda _: text("ok")
+    assert (await run.say(n=1), len(played.made)) == ("ok", 2)
 
 
 async def test_a_recorded_result_that_did_not_arrive_either_is_given_again(played: Played) -> None:

@@ -39,7 +39,8 @@ _MOST_BYTES, _TO_ARRIVE = 32 * 2**20, 5.0
 def digest_call(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
     """Return a hash of a tool call that is independent of the path of the run's folder."""
     said = json.dumps([tool, arguments], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(said.replace(folder, ".").encode("utf-8", "surrogatepass")).hexdigest()
+    marked = said.replace(folder, "\0")  # JSON has no such character, so no other call gets this text
+    return hashlib.sha256(marked.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def find_question(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -> Interruption | None:

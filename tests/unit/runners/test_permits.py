@@ -77,6 +77,7 @@ def test_a_digest_is_of_the_call_and_the_same_in_each_delivery() -> None:
     assert one == digest_call("Write", {"content": "x", "file_path": f"{other}/output/a"}, other)
     assert one != digest_call("Write", {"file_path": f"{FOLDER}/output/a", "content": "y"}, FOLDER)
     assert one != digest_call("Edit", {"file_path": f"{FOLDER}/output/a", "content": "x"}, FOLDER)
+    assert one != digest_call("Write", {"file_path": "./output/a", "content": "x"}, FOLDER), "a text is not the folder"
 
 
 def test_no_file_that_a_call_names_can_hold_up_its_digest(tmp_path: Path) -> None:

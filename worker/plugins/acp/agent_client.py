@@ -128,7 +128,7 @@ class EventPrinter:
     def print_tool_start(self, call: Mapping[str, Any]) -> None:
         """Print an event for a tool call that starts, unless the tool gateway reports the call."""
         self._gap, self._pieces = True, []
-        if _is_gateway_call(call, r"(?:mcp__helix__|helix_)\w+"):
+        if _is_gateway_call(call, r"(?:mcp__helix__|helix_)\w+|\w+ \(helix MCP Server\)"):
             self.print_sign_of_life()
             return
         self.print_event("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])

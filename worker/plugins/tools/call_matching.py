@@ -21,7 +21,7 @@ def find_known_deliveries(rows: Sequence[CallRow], continues: int) -> frozenset[
     """Return the deliveries whose results an agent remembers, because its session continues that of ``continues``."""
     known = set[int]()
     before = {row.delivery: row.continues for row in rows}
-    while continues and continues not in known:
+    while continues:
         known.add(continues)
         continues = before.get(continues, 0)
     return frozenset(known)
@@ -53,4 +53,4 @@ def _is_lost(row: CallRow, call: CallRow, known: Collection[int]) -> bool:
     """Return True if the agent may not know a call's result, because delivery, gateway or connection ended."""
     if row.delivery == call.delivery:
         return row.unseen or (row.gateway != call.gateway and row.state is CallState.BEGUN)
-    return row.delivery < call.delivery and (row.unseen or row.delivery not in known or row.state is CallState.BEGUN)
+    return row.unseen or row.delivery not in known or row.state is CallState.BEGUN

@@ -108,15 +108,29 @@ def _value_at(path: str, arguments: Any) -> Any:
 
 def _fits(value: Any, wanted: Any, allows: bool) -> bool:
     """Return True if a value meets a rule's condition. Values of other types meet only restrictive rules."""
-    if isinstance(wanted, Mapping):
-        if not _is_number(value):
-            return not allows
-        return bool(wanted.get("min", value) <= value <= wanted.get("max", value))
+    if isinstance(wanted, Mapping) or _is_number(wanted):
+        limits = wanted if isinstance(wanted, Mapping) else {"min": wanted, "max": wanted}
+        return _is_within(value, limits, allows) if _is_number(value) else not allows
     if isinstance(wanted, str) and isinstance(value, str):
         return fnmatchcase(value, wanted)
-    if (_is_number(value) and _is_number(wanted)) or type(value) is type(wanted):
-        return bool(value == wanted)
-    return not allows
+    return bool(value == wanted) if type(value) is type(wanted) else not allows
+
+
+def _is_within(value: float, limits: Mapping[str, float], allows: bool) -> bool:
+    """Return True if a number is within a rule's limits. A restrictive rule also compares the rounded numbers.
+
+    Many servers round integers to doubles, so that they would read a number that the rule did not see.
+    """
+    low, high = limits.get("min", value), limits.get("max", value)
+    rounded = not allows and _round_to_double(low) <= _round_to_double(value) <= _round_to_double(high)
+    return bool(low <= value <= high or rounded)
+
+
+def _round_to_double(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def _is_number(value: Any) -> bool:

@@ -60,7 +60,7 @@ class GatewayRun:
         self.spec, self._gateway, self._calls, self._upstreams, self._owner = spec, gateway, calls, upstreams, owner
         self._rows = {row.name: row for row in rows}
         self._known = find_known_deliveries(rows, spec.continues)
-        own = [row.number for row in rows if (row.attempt, row.delivery) == (spec.attempt, spec.delivery)]
+        own = [row.number for row in rows if row.delivery == spec.delivery]
         self._last = max(own, default=0)
         self._servers = {server.name: server for server in spec.servers}
         #: The schemas of listed tools' arguments.
