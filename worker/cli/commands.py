@@ -13,7 +13,7 @@ _KERNEL_TOP = {
     "init": ("Start", "installation.init:init", "Write a settings file: which agent, which rules; try it once."),
     "up": ("Start", "installation.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them."),
     "doctor": ("Start", "checks.doctor:doctor", "Find faults and name each remedy."),
-    "config": ("Start", "config:config", "Show every setting, its value and where it comes from."),
+    "config": ("Start", "checks.config:config", "Show every setting, its value and where it comes from."),
     "submit": ("Turns", "turns.turn:submit", "Submit a message; wait for its answer or watch it."),
     "turn": ("Turns", "", "List, watch, show, explain, cancel and export turns."),
     "inbox": ("Turns", "turns.inbox:inbox", "Decide turns that wait for a person."),
