@@ -11,7 +11,7 @@ from api_client.contract.store_refusals import StoreRefusal
 class HelixError(Exception):
     """Base class of all errors that this package raises deliberately.
 
-    ``turn_ids`` lists turns that were stored nevertheless.
+    ``turn_ids`` lists turns that were stored nevertheless, or may have been.
     """
 
     code = "operation_failed"

@@ -54,7 +54,7 @@ class PhaseSubmitter:
                 turn_ids.append(await self._submitter.submit(request, turn_id=turn.turn_id, idempotency_key=key))
         except HelixError as error:
             shown = IdempotencyConflict(idempotency_key) if isinstance(error, IdempotencyConflict) else error
-            shown.turn_ids = tuple(turn_ids)
+            shown.turn_ids = (*turn_ids, *error.turn_ids)
             raise shown from error
         return turn_ids
 

@@ -88,7 +88,11 @@ class Submitter:
             raise SessionBusy(request.session_id, other)
         if said == "closed":
             raise self._make_refusal(other, position / 1000)
-        await self._store.await_durability(other if said == "repeated" else turn_id, 1)
+        try:
+            await self._store.await_durability(other if said == "repeated" else turn_id, 1)
+        except StoreUnavailable as error:  # the turn may run, so a caller must not ask a second time unawares
+            error.turn_ids = (other if said == "repeated" else turn_id,)
+            raise
         if said == "repeated":
             return str(other)
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)

@@ -1,6 +1,9 @@
 """The broker's disk: full, its file cut or damaged, its last writes lost."""
 
+import asyncio
+import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -15,10 +18,10 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.keys import Keys, keys_for_turn
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, TurnState
+from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.contract.worker_reports import WorkerReport
 from tests.fault.staged import disk_full
-from tests.installation import asked
+from tests.installation import asked, command
 from tests.support import wait_for, wait_until
 from worker.processes.append_only_file import remove_holes
 from worker.processes.embedded_broker import BrokerError, EmbeddedBroker
@@ -64,6 +67,33 @@ async def test_while_the_brokers_disk_is_full_nothing_is_stored_by_half_and_afte
             after = await wait_until(lambda: submitted(client), tick=0.2)
             for turn_id in (before, *stored, after):
                 assert (await client.reader.read_turn(turn_id)).state is TurnState.QUEUED
+
+
+async def test_a_turn_that_a_full_disk_took_by_half_is_named_so_that_nobody_asks_twice(
+    settings: Settings, small_disk: Path
+) -> None:
+    with EmbeddedBroker(small_disk / "b") as broker:
+        on = settings_on(settings, broker)
+        assert command(on, "submit", "before").returncode == 0
+        disk_full.fill(small_disk / "filler")
+        refused = await wait_until(lambda: _submit_until_refused(on), tick=0.01)
+        assert "may be stored" in refused, refused
+        [named] = re.findall(r"(turn-\w+) may be stored: see `turns turn show \1`", refused)
+        (small_disk / "filler").unlink()
+        async with TurnsClient(on) as client:
+            turn = await wait_until(lambda: _read_turn(client, named), tick=0.2)
+            assert turn.state is TurnState.QUEUED
+
+
+async def _submit_until_refused(settings: Settings) -> str:
+    done = await asyncio.to_thread(command, settings, "submit", "x" * 3000)
+    return done.stderr if done.returncode else ""
+
+
+async def _read_turn(client: TurnsClient, turn_id: str) -> Turn | None:
+    with contextlib.suppress(StoreUnavailable):
+        return await client.reader.read_turn(turn_id)
+    return None
 
 
 def rewritten(broker: EmbeddedBroker) -> None:

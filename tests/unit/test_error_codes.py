@@ -92,7 +92,7 @@ def test_every_code_says_what_happened_and_what_to_do_in_both_languages(code: st
 
 def test_docs_errors_md_is_made_from_the_table() -> None:
     assert (ROOT / "docs" / "errors.md").read_text() == render_error_reference(), (
-        "write it anew: turns explain --markdown > docs/errors.md"
+        "write it anew: turns turn explain --markdown > docs/errors.md"
     )
 
 

@@ -22,7 +22,7 @@ from api_client.contract.settings import (
 from api_client.contract.settings.cluster import ClusterAddress
 from api_client.contract.settings.redaction import make_redactor
 from api_client.store.cluster import find_slot
-from worker.cli.config import describe_settings, render_reference
+from worker.cli.setting_descriptions import describe_settings, render_reference
 from worker.runners.pricing import compute_usage
 
 ROOT = Path(__file__).parents[2]

@@ -110,7 +110,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _reject_non_text(arguments)
         code = cli.main(args=arguments, prog_name="turns", standalone_mode=False)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
+        click.echo(err=True, nl=error.__cause__ is None)  # at a question, click ends no line behind a terminal's ^C
         code = INTERRUPTED
     except click.UsageError as error:
         code = _print_usage_error(error)
@@ -121,7 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (TurnNotFound, KeyNotFound, SessionBusy, IdempotencyConflict, TurnNotFinished, TurnNotSuspended) as error:
         code = _print_problems([str(error)], NO, error.code)
     except StoreUnavailable as error:
-        code = _print_problems([f"{error}; `turns doctor` says more"], USAGE, error.code)
+        code = _print_problems([_describe_unavailable_store(error)], USAGE, error.code)
     except HelixError as error:
         code = _print_problems([str(error)], USAGE, error.code)
     except OSError as error:
@@ -130,6 +131,11 @@ def main(arguments: list[str] | None = None) -> None:
         )
         code = _print_problems([said], USAGE)
     sys.exit(code)
+
+
+def _describe_unavailable_store(error: StoreUnavailable) -> str:
+    stored = (f"{turn_id} may be stored: see `turns turn show {turn_id}`" for turn_id in error.turn_ids)
+    return "; ".join([str(error), *stored, "`turns doctor` says more"])
 
 
 def _reject_non_text(arguments: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Implement ``turns explain`` and generate docs/errors.md."""
+"""Implement ``turns turn explain`` and generate docs/errors.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOCALES = ("de", "en")
 CODES = {**ANSWER_CODES, **RULE_CODES, **OUTPUT_CODES}
 
 
-@click.command(epilog="Example: turns explain turn_not_found")
+@click.command(epilog="Example: turns turn explain turn_not_found")
 @click.argument("code", required=False)
 @click.option("--locale", type=click.Choice(_LOCALES), default="en", show_default=True, help="Language of the texts.")
 @click.option("--markdown", is_flag=True, help="Write the whole table, as in docs/errors.md.")
@@ -61,10 +61,10 @@ def render_error_reference() -> str:
         "# Errors",
         "",
         "What each code of an error means, and what to do. The code is in brackets behind a message of `turns`, and as",
-        "`error.code` in an answer of the API and in a turn. `turns explain CODE` prints it, `--locale de` in German.",
-        "What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md);",
+        "`error.code` in an answer of the API and in a turn. `turns turn explain CODE` prints it, in German with",
+        "`--locale de`. What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md);",
         "with output that gates check: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
-        "Made by `turns explain --markdown` from `api_client/contract/error_codes.toml`; do not edit.",
+        "Made by `turns turn explain --markdown` from `api_client/contract/error_codes.toml`; do not edit.",
         "",
     ]
     for code, entry in ERROR_CODES.items():

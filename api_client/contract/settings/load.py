@@ -32,6 +32,17 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     up``, whose environment and models then apply too, unless HELIX_MODELS or the file names models. Raises
     ``SettingsError`` with every problem found.
     """
+    settings, problems = read_settings(environ)
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+def read_settings(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]]:
+    """Read the settings as ``load_settings`` does, and return them with every problem found.
+
+    A setting with a problem has its default value; there are no models if their names could not be read.
+    """
     problems: list[str] = []
     known = {environment_name(each.name): each for each in declared_fields(Settings, "setting")}
     secret = [name for name, each in known.items() if each.metadata["secret"]]
@@ -49,11 +60,12 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     )
     if "models" not in values and values.get("claude_api_key"):
         values["models"] = dict(_CONSULTANT)
-    settings = Settings(**values)
-    problems += _find_contradictions(settings, readable="models" in values or not environ.get("HELIX_MODELS"))
+    readable = "models" in values or not (environ.get("HELIX_MODELS") or file.problems)
+    settings = Settings(**values if readable else values | {"models": {}})
+    problems += _find_contradictions(settings, readable=readable)
     if problems:
-        raise SettingsError(list(dict.fromkeys(problems)))
-    return _use_running_broker(settings, own_models=bool(environ.get("HELIX_MODELS") or file.models))
+        return settings, list(dict.fromkeys(problems))
+    return _use_running_broker(settings, own_models=bool(environ.get("HELIX_MODELS") or file.models)), []
 
 
 def find_settings_file(environ: Mapping[str, str]) -> SettingsFile:

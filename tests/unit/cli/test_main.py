@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.installation import turns
@@ -146,11 +147,14 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         assert (process.stderr.read(), process.wait(60)) == ("", 0)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, EOFError, click.Abort])
 def test_ctrl_c_is_quiet_and_has_its_own_exit_code(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: type[BaseException], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Abort is what click raises at a question."""
+
     def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr(cli, "invoke", interrupted)
     assert run(capsys, "config") == (130, "", "\n")  # behind the ^C a terminal shows

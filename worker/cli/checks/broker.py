@@ -141,7 +141,9 @@ def check_submit(settings: Settings) -> Iterator[Finding]:
         yield Finding("restore", "wrong", error.problems[0], "see docs/operations.md, Back up and restore")
         return
     except HelixError as error:
-        yield Finding("submit", "wrong", f"the store takes no turn: {error}", "see `turns explain store_unavailable`")
+        yield Finding(
+            "submit", "wrong", f"the store takes no turn: {error}", "see `turns turn explain store_unavailable`"
+        )
         return
     for what, why in troubles.items():
         fix = "turns are accepted nevertheless; see the relay's log (housekeeping.failed), and report this fault"

@@ -7,7 +7,8 @@ import string
 import time
 from collections.abc import Iterator
 
-from api_client.contract.errors import HelixError
+from api_client.api_keys import read_sound_keys
+from api_client.contract.errors import HelixError, SettingsError
 from api_client.contract.keys import UNTRUSTED_PROXY
 from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding
@@ -18,7 +19,11 @@ _ALPHABETS = (string.digits, string.hexdigits.lower(), string.ascii_letters + st
 
 
 def check_callers(settings: Settings) -> Iterator[Finding]:
-    """Yield findings about weak API keys, and about client proxies that the settings do not trust."""
+    """Yield findings about weak API keys, their file, and client proxies that the settings do not trust."""
+    try:
+        read_sound_keys(settings.keys_path)
+    except SettingsError as error:
+        yield from (Finding("keys", "wrong", problem, "the relay does not start with it") for problem in error.problems)
     for name, keys in (("HELIX_API_KEYS", settings.api_keys), ("HELIX_FORWARDING_KEYS", settings.forwarding_keys)):
         if weak := sum(estimate_entropy(key) < _BITS for key in keys):
             message = f"{weak} of {len(keys)} in {name} have less than {_BITS} bits: somebody could guess them"

@@ -14,8 +14,8 @@ from api_client.contract.settings import Settings, load_settings
 from api_client.contract.settings.setting_faults import find_setting_faults
 from api_client.workers.fleet import SETTINGS
 from worker.cli.checks.finding import Finding, print_findings
-from worker.cli.config import describe_settings
 from worker.cli.output import fit_line, json_option
+from worker.cli.setting_descriptions import describe_settings
 from worker.logs import configure_logging
 
 

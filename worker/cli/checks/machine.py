@@ -39,8 +39,7 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
     room = check_disk(disk.free, disk.total, str(settings.root))
     yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
     yield check_sessions(settings)
-    for named, own in group_models(settings, settings.models, ("sandbox", "sandbox_hosts")):
-        yield check_sandbox(replace(own, models={model: settings.models[model] for model in named}))
+    yield from check_sandboxes(settings)
     active = [settings.validators, *(settings.for_model(model).validators for model in settings.models)]
     yield check_active_validators(
         tuple(dict.fromkeys(name for names in active for name in names)), offered_validators()
@@ -74,6 +73,12 @@ def check_sessions(settings: Settings) -> Finding:
             with contextlib.suppress(OSError):
                 left.unlink()
     return Finding("sessions", "ok", f"{settings.sessions_dir} can be written")
+
+
+def check_sandboxes(settings: Settings) -> Iterator[Finding]:
+    """Report the sandbox of each group of models that have the same settings for it."""
+    for named, own in group_models(settings, settings.models, ("sandbox", "sandbox_hosts")):
+        yield check_sandbox(replace(own, models={model: settings.models[model] for model in named}))
 
 
 def check_sandbox(settings: Settings) -> Finding:

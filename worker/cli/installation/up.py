@@ -19,26 +19,22 @@ import click
 from api_client.api_keys import make_token
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import RUN_FILE, Settings, load_settings, mask_password, shared_environment
-from api_client.contract.settings.setting_faults import reject_faulty_settings
-from api_client.contract.validator_names import offered_validators
 from api_client.policies.policy_files import PolicyFiles
 from api_client.private_file import write_private
 from api_client.tracing.switch import explain_off, find_endpoint
-from worker.cli.checks.machine import check_active_validators
-from worker.cli.checks.models import list_model_problems
-from worker.cli.config import format_value
+from worker.cli.checks.unusable_settings import list_unusable_models
 from worker.cli.installation.relay_binding import PORTS, CannotStartError, RelayBinding, find_free_port
 from worker.cli.installation.start_checks import await_store, blame_store
 from worker.cli.installation.stop_announcement import announce_stop
 from worker.cli.installation.worker import describe_capacity
 from worker.cli.output import json_option, write_json
+from worker.cli.setting_descriptions import format_value
 from worker.logs import configure_logging
 from worker.processes import own_programs
 from worker.processes.embedded_broker import EmbeddedBroker
 from worker.processes.program import Program
 from worker.processes.restore_mark import require_complete_restore
 from worker.processes.supervisor import Supervisor
-from worker.runners.claude.cli_program import missing_programs
 
 _FLOWER_PORT = 5555
 
@@ -133,13 +129,8 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
 
 
 def require_models(settings: Settings) -> None:
-    """Raise ``SettingsError`` if a configured model can never work. The error lists each such model."""
-    reject_faulty_settings(settings)
-    found = list_model_problems(settings) + missing_programs(settings)
-    active = [name for model in settings.models for name in settings.for_model(model).validators]
-    if (finding := check_active_validators(tuple(dict.fromkeys(active)), offered_validators())).state == "wrong":
-        found.append(finding.message)
-    if found:
+    """Raise ``SettingsError`` if a setting keeps turns from succeeding. The error lists each such setting."""
+    if found := list_unusable_models(settings):
         raise SettingsError([f"{problem}; `turns doctor` says what to do" for problem in found])
 
 

@@ -23,8 +23,8 @@ from api_client.contract.settings import STATE_DIR, Settings, load_settings
 from api_client.contract.settings.redaction import make_redactor, redact_value
 from api_client.contract.turn_labels import LABELS
 from api_client.private_file import write_private
-from worker.cli.config import describe_settings
 from worker.cli.output import json_option, write_result
+from worker.cli.setting_descriptions import describe_settings
 from worker.cli.store_access import build_since_option, run_with_client
 from worker.cli.turns.listing import add_turn_argument
 

@@ -171,7 +171,7 @@ def show(turn_id: str, as_json: bool) -> None:
         rows.append(("fix", wait.advice))
     rows += [("error", text) for text in format_error(turn.error)]
     if turn.error and turn.error.code:
-        rows.append(("what to do", f"turns explain {fit_line(turn.error.code)}"))
+        rows.append(("what to do", f"turns turn explain {fit_line(turn.error.code)}"))
     write_table(rows)
     if turn.response:
         click.echo(f"\n{strip_control(turn.response)}")

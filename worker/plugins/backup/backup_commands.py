@@ -16,9 +16,9 @@ from api_client.contract.phase_folders import locate_input_file
 from api_client.contract.phase_work import PHASE, read_turn_phase
 from api_client.contract.settings import RUN_FILE, Settings, load_settings, require_store
 from api_client.index.search import Search
-from worker.cli.config import describe_settings
 from worker.cli.installation.up import lock_installation
 from worker.cli.output import count_noun, fit_line, json_option, write_json
+from worker.cli.setting_descriptions import describe_settings
 from worker.cli.store_access import describe_caller, run_with_client
 from worker.plugins.backup import restoring, saving
 from worker.processes.own_programs import ensure_state_dir

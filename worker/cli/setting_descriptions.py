@@ -1,15 +1,12 @@
-"""Implement ``turns config`` and generate docs/settings.md."""
+"""Describes settings with their origins, and generates docs/settings.md."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
-
-import click
 
 from api_client.contract.settings import (
     GROUPS,
@@ -19,32 +16,15 @@ from api_client.contract.settings import (
     Settings,
     declared_fields,
     environment_name,
-    load_settings,
     mask_password,
     merge_installation,
     spell_value,
 )
 from api_client.contract.settings.file import SettingsFile
 from api_client.contract.settings.load import find_settings_file
-from worker.cli.output import fit_line, json_option, write_json, write_table
 
 _URLS = {"broker_url", "store_url"}
 _OPENING = Path(__file__).with_name("settings.md")
-
-
-@click.command(epilog="Example: turns config --json")
-@click.option("--markdown", is_flag=True, help="Write the reference, as in docs/settings.md.")
-@json_option
-def config(markdown: bool, as_json: bool) -> None:
-    """Show every setting with its value and origin. Secrets are masked."""
-    if markdown:
-        click.echo(render_reference(), nl=False)
-        return
-    rows = describe_settings(load_settings(), os.environ)
-    if as_json:
-        write_json(rows)
-    else:
-        write_table([(row["name"], fit_line(row["value"]), row["origin"]) for row in rows])
 
 
 def describe_settings(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, str]]:
