@@ -76,7 +76,7 @@ def add_format(request: TurnRequest, prompt: str) -> tuple[str, tuple[dict[str, 
 
 
 class UnusableSchema(ValueError):
-    """Raised for a JSON Schema that cannot be demanded. ``path`` is the location, such as ``schema.properties.a``."""
+    """Raised for an invalid or unsupported JSON Schema. ``path`` says where, such as ``schema.properties.a``."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")

@@ -55,5 +55,5 @@ def describe_pause(reason: str, until: float, locale: str) -> str:
 
 
 def describe_end(until: float, locale: str) -> str:
-    """Return when a pause ends, with a leading space, or an empty text if ``until`` is 0."""
+    """Return the end of a pause as a phrase such as " until 14:30", or an empty string if ``until`` is 0."""
     return _say("until", locale, time=format_clock_time(until, time.time())) if until else ""

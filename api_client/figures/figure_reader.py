@@ -130,7 +130,7 @@ class FigureReader:
         return int(await self._store.send_command("LLEN", self._store.keys.pending))
 
     async def read_retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
-        """Return how many answers of a period made agents run again, broken down by ``by``.
+        """Return the share of turns in a period whose agent had to run again, in total and broken down by ``by``.
 
         ``every`` (minute, hour, day) cuts the period into sections. Raises ``ValueError`` for unknown or too many
         sections, and for combinations that are not counted.

@@ -201,7 +201,7 @@ def compute_retry_rate(
     sessions: Sequence[RetryShare] = (),
     names: Collection[str] = (),
 ) -> RetryRate:
-    """Compute from counters how many answers made agents run again, for one model or for all.
+    """Compute from counters the share of turns whose agent had to run again after a rejected answer.
 
     ``sessions`` are the rows if broken down by session. Rows without rejections are omitted, except those of ``names``.
     """

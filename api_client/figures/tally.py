@@ -26,7 +26,7 @@ _LUA = Path(__file__).with_name("lua") / "tally.lua"
 
 @dataclass(slots=True)
 class TurnGroup:
-    """The sums over finished turns with equal fields, equal outcome and an equal need for retries."""
+    """The totals of a group of finished turns: the number of turns and runs, tokens and costs."""
 
     turns: int = 0
     runs: int = 0
@@ -37,7 +37,7 @@ class TurnGroup:
     failed_cost_usd: float = 0.0
 
     def add(self, values: list[Any]) -> None:
-        """Add the sums of another page of turns."""
+        """Add the totals of more turns to those of this group, in the order that the store returns them."""
         *counts, failed_cost = values
         for name, count in zip(("turns", "runs", "tokens", "cost", "rejected", "failed_tokens"), counts, strict=True):
             setattr(self, name, getattr(self, name) + int(count))
@@ -50,7 +50,10 @@ Question = tuple[float, float, tuple[str, ...]]
 
 
 class TurnTally:
-    """Adds up the finished turns of a period, one computation at a time. Methods raise ``StoreUnavailable``."""
+    """Computes totals of the finished turns of a period, by owner, API key or session.
+
+    Only one computation runs at a time. Methods raise ``StoreUnavailable``.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store, self._keys = store, store.keys
@@ -84,7 +87,7 @@ class TurnTally:
         return [RetryShare(name=name, rejected=again, validated=turns) for name, (again, turns) in shares.items()]
 
     async def _read_groups(self, since: float, until: float, *fields: str) -> Groups:
-        """Add up the turns of a period, or wait for a running computation of the same period."""
+        """Compute the totals of a period by these fields, or wait if the same computation is already running."""
         question = round(until - since), round(time.time() - until), fields
         if not (running := self._running.get(question)):
             running = self._running[question] = asyncio.create_task(self._add_up_turns(since, until, fields))

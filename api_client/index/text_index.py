@@ -17,7 +17,7 @@ from api_client.store import Store
 
 
 class TextIndexKeys(KeyNames):
-    """Names the Redis keys of the index."""
+    """Names the Redis keys of the text index."""
 
     #: Sorted set: the segments by their last millisecond.
     segments = named_key("text_index")
@@ -28,7 +28,7 @@ class TextIndexKeys(KeyNames):
 
 
 class Segment(NamedTuple):
-    """A period whose finished turns one table describes. Its ends are in milliseconds, both included."""
+    """A part of the text index: one table for all turns that finished in a period (milliseconds, inclusive)."""
 
     low: int
     high: int
@@ -39,7 +39,10 @@ class Segment(NamedTuple):
 
 
 class SearchPeriod(NamedTuple):
-    """A period to search, both ends included. With segments only the turns whose bits are set may match."""
+    """A period to search, in milliseconds, both ends included.
+
+    ``segments`` has a bit for each indexed turn, which is set if the turn may match. Without segments, any turn may.
+    """
 
     low: int
     high: int
@@ -54,14 +57,14 @@ class SearchPeriod(NamedTuple):
 
 
 class TextIndex:
-    """Reads the index. Methods raise ``StoreUnavailable``."""
+    """Finds in the text index which turns a search has to read. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.await_reply
         self._finished, self._keys = store.keys.finished, TextIndexKeys(store.namespace)
 
     async def plan_search(self, text: str) -> list[SearchPeriod]:
-        """Return the periods in which a search for ``text`` has to look, oldest first. They cover all time."""
+        """Return the periods to search for ``text``, oldest first. Together, the periods cover all time."""
         rows = find_rows(text)
         segments = await self.read_segments() if rows else []
         pipe = self._redis.pipeline(transaction=False)
@@ -85,7 +88,7 @@ class TextIndex:
         return [*plan, SearchPeriod(begin, sys.maxsize)]
 
     async def locate_turns(self, places: Sequence[tuple[Segment, int]]) -> list[tuple[str, int]] | None:
-        """Return ids and times of the turns at these places, or None if a segment has become unusable."""
+        """Return ids and times of the turns at these places, or None if a segment is outdated by now."""
         pipe = self._redis.pipeline(transaction=False)
         for segment, column in places:
             pipe.zrangebyscore(self._finished, segment.low, segment.high, column, 1, withscores=True)
@@ -98,11 +101,11 @@ class TextIndex:
         return [(raw.decode(), int(at)) for [(raw, at)] in found[: len(places)]]
 
     async def count_unindexed(self) -> int:
-        """Return the number of finished turns that no segment describes."""
+        """Return the number of finished turns that are not in the index yet."""
         indexed = sum(segment.turns for segment in await self.read_segments())
         return max(0, int(await self._ask(self._redis.zcard(self._finished))) - indexed)
 
     async def read_segments(self) -> list[Segment]:
-        """Return all segments, oldest first, also those that are not usable any more."""
+        """Return all segments, oldest first, including outdated segments."""
         names = await self._ask(self._redis.zrange(self._keys.segments, 0, -1))
         return [Segment(*map(int, raw.decode().split("-"))) for raw in names]

@@ -20,7 +20,7 @@ _LOOK_SECONDS = 10.0
 
 
 class TextIndexer:
-    """A watcher of worker processes that keeps the index up to date. Methods raise ``StoreUnavailable``."""
+    """A background job of worker processes that keeps the text index up to date. Methods raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store) -> None:
         self.name, self.seconds = "text-index", _LOOK_SECONDS
@@ -30,7 +30,7 @@ class TextIndexer:
         self._retention_ms = int(store.settings.retention_seconds * 1000)
 
     async def poll(self) -> None:
-        """Extend the index, unless another process has done so within the last seconds."""
+        """Extend the index, unless another process has done so in the last few seconds."""
         if await self._ask(self._redis.set(self._keys.indexer, 1, nx=True, ex=int(_LOOK_SECONDS) - 1)):
             await self.extend()
 
@@ -38,7 +38,7 @@ class TextIndexer:
         """Do nothing, because another process continues."""
 
     async def extend(self) -> None:
-        """Add segments for all periods with enough turns that no segment describes. Idempotent."""
+        """Add finished turns to the index, as segments of at least ``SEGMENT_TURNS`` turns. Idempotent."""
         now = await self._clock_ms()
         begin = now - int(self._retention_ms * (1 - _LASTING))
         for low, high in _list_gaps(await self.prune(), begin, now - _SETTLED_MS):
@@ -47,7 +47,10 @@ class TextIndexer:
                 await self._ask(self._redis.expire(self._keys.indexer, int(_LOOK_SECONDS) - 1))
 
     async def prune(self) -> list[Segment]:
-        """Delete the segments that have turns which are not listed any more. Return the others, oldest first."""
+        """Delete outdated segments of the index, and return the other segments, oldest first.
+
+        A segment is outdated once some of its turns have been deleted or have expired.
+        """
         segments, over = await self._index.read_segments(), await self._clock_ms() - self._retention_ms
         pipe = self._redis.pipeline(transaction=False)
         for segment in segments:

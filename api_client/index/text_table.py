@@ -20,13 +20,13 @@ _COMPARED = 8
 
 
 def find_rows(text: str) -> list[int]:
-    """Return the rows that tell which messages may contain ``text``, ignoring case. A short text has none."""
+    """Return the numbers of the table rows to read in a search for ``text``. A text under three letters has none."""
     hashes = _hash_letters(text[:_LONGEST])
     return hashes[:: -(-len(hashes) // _COMPARED)] if hashes else []
 
 
 def build_table(messages: Sequence[str]) -> bytes:
-    """Return the table of these messages, row by row, with a bit for each message and padded to whole bytes."""
+    """Return the table for these messages: its rows, each with one bit per message, padded to whole bytes."""
     width = -(-len(messages) // 8)
     table = bytearray(_ROWS * width)
     for column, message in enumerate(messages):
@@ -37,7 +37,7 @@ def build_table(messages: Sequence[str]) -> bytes:
 
 
 def intersect_rows(rows: Sequence[bytes]) -> int:
-    """Return the columns whose bits are set in all rows, as a number with one bit for each column."""
+    """Return the bits that are set in all rows, as a number with one bit for each message."""
     return reduce(and_, (int.from_bytes(row, "little") for row in rows))
 
 

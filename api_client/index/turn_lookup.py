@@ -51,7 +51,7 @@ async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) ->
 
 
 async def find_neighbours(lists: TurnLists, turn: Turn) -> tuple[str, str]:
-    """Return the ids of the previous and next turn of the same session, or empty strings without such turns."""
+    """Return the ids of the session's previous and next turn. An id is empty if there is no such turn."""
     search = Search(owner=turn.request.owner, session_id=turn.request.session_id)
     page = await lists.read_page(search, count=_NEIGHBOURS)
     ids = [each.turn_id for each in sorted(page.turns, key=lambda each: (each.created_at, each.turn_id))]

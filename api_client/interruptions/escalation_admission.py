@@ -19,7 +19,10 @@ class EscalationAdmission(Admission):
         self._settings = settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request, with an escalation attached if needed. Raises ``BadRequest`` if it cannot work."""
+        """Return the request, with the default escalation attached if the turn may need one.
+
+        Raises ``BadRequest`` if the escalation names an unknown model or breaks a limit.
+        """
         request = turn.request
         if (asked := Escalation.from_request(request)) is not None:
             check_escalation(asked, self._settings.models)

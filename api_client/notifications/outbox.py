@@ -179,9 +179,9 @@ class NotificationOutbox:
         await self._store.await_reply(pipe.execute())
 
     async def failed(self, entry: OutboxEntry, taken: Sequence[str], error: str) -> bool:
-        """Record a failed delivery. Return True if it was the last one. ``taken`` names the targets that accepted it.
+        """Record a failed delivery of a notification. Return True if it was the last attempt to deliver it.
 
-        Otherwise, the next delivery is scheduled, to the other targets.
+        Otherwise, another attempt is scheduled, without the targets that have accepted it (``taken``).
         """
         entry = replace(entry, tries=entry.tries + 1, taken=(*entry.taken, *taken), error=error[:300])
         now = time.time()

@@ -43,7 +43,7 @@ def verify_id_token(token: str, key_set: Any, settings: Settings, nonce: str) ->
 
 
 def _find_key(key_set: Any, header: dict[str, Any]) -> PyJWK:
-    """Return the public key that a token's header names, or the only one if the header names none."""
+    """Return the public key that a token's header names. If the header names none, return the set's only key."""
     import jwt
 
     listed = key_set.get("keys") if isinstance(key_set, dict) else None

@@ -16,7 +16,7 @@ MAX_CHARS = 255
 
 
 class SignInRefused(Exception):
-    """Raised when a person is not signed in. The message is for this person."""
+    """Raised when a sign-in is refused. The message is shown to the person who tried to sign in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +37,19 @@ class SignedInPerson:
     groups: tuple[str, ...]
 
     def to_text(self) -> str:
-        """Return the person as text for a stored sign-in or a cookie, without dots."""
+        """Encode the person as text, to store who has signed in."""
         return _PREFIX + base64.urlsafe_b64encode(json.dumps(asdict(self)).encode()).decode().rstrip("=")
 
     @classmethod
     def from_text(cls, text: str) -> SignedInPerson | None:
-        """Read a person from text of ``to_text``, or return None for any other text."""
+        """Decode a person from a result of ``to_text``. Return None for any other text."""
         if not text.startswith(_PREFIX):
             return None
         data = json.loads(base64.urlsafe_b64decode(text.removeprefix(_PREFIX) + "=="))
         return cls(**{**data, "groups": tuple(data["groups"])})
 
     def find_right(self, settings: Settings) -> str:
-        """Return the strongest right that the settings give the person now, or an empty string for none."""
+        """Return the person's strongest right under the current settings, or an empty string without any."""
         if (self.issuer, self.client) != (settings.oidc_issuer, settings.oidc_client_id):
             return ""
         given = {settings.oidc_rights.get(group) for group in self.groups}
@@ -57,7 +57,7 @@ class SignedInPerson:
 
 
 def read_person(claims: Mapping[str, Any], settings: Settings) -> SignedInPerson:
-    """Return the person whom verified claims describe.
+    """Return the person described by the verified claims of an id token.
 
     Raises ``SignInRefused`` if none of the person's groups has a right, or if the claims do not name the owner.
     """
@@ -79,7 +79,7 @@ def read_person(claims: Mapping[str, Any], settings: Settings) -> SignedInPerson
 
 
 def _find_claim(claims: Mapping[str, Any], name: str) -> Any:
-    """Return the claim with this name or, if there is none, the value at the path that the name describes (``a.b``)."""
+    """Return the claim with this name. If there is none, read the name as a path into nested claims (``a.b``)."""
     if name in claims:
         return claims[name]
     found: Any = claims

@@ -34,14 +34,17 @@ class PendingSignIn(NamedTuple):
 
 
 class OidcProvider:
-    """The OpenID Connect provider in the settings. Methods raise ``SignInRefused``, also for an invalid answer."""
+    """A client of the OpenID Connect provider in the settings.
+
+    Methods raise ``SignInRefused`` if the provider refuses, cannot be reached or sends an invalid response.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._pages = settings, settings.public_url.rstrip("/")
         self._known: tuple[float, dict[str, Any]] = (float("-inf"), {})
 
     async def discover(self) -> dict[str, Any]:
-        """Return the provider's discovery document, at most some minutes old."""
+        """Return the provider's discovery document, which is cached for a few minutes."""
         at, document = self._known
         if time.monotonic() - at < _KNOWN_SECONDS:
             return document
@@ -61,7 +64,7 @@ class OidcProvider:
         return document
 
     async def build_sign_in_address(self, pending: PendingSignIn) -> str:
-        """Return the address at the provider where a person signs in."""
+        """Return the URL of the provider's sign-in page, with the parameters of this sign-in."""
         digest = hashlib.sha256(pending.verifier.encode()).digest()
         query = {
             "response_type": "code",
@@ -76,15 +79,15 @@ class OidcProvider:
         return _extend((await self.discover())["authorization_endpoint"], query)
 
     async def build_sign_out_address(self) -> str:
-        """Return the address where a person signs out at the provider, or that of our pages if there is none."""
+        """Return the URL for signing out at the provider, or our own sign-in page if the provider has no such URL."""
         query = {"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": f"{self._pages}/sign-in"}
         place = (await self.discover()).get("end_session_endpoint")
         return _extend(place, query) if place else "/sign-in"
 
     async def finish_sign_in(self, answer: Mapping[str, str], pending: PendingSignIn) -> SignedInPerson:
-        """Return the person whom the provider's answer to the callback address signs in.
+        """Exchange the provider's authorization code for an id token, and return the person that the token names.
 
-        ``answer`` is the query of the request, whose state has been checked.
+        ``answer`` is the query of the provider's redirect to the relay, whose state has been checked.
         """
         document = await self.discover()
         sent = answer.get("iss", "" if document.get("authorization_response_iss_parameter_supported") else None)
@@ -109,7 +112,7 @@ class OidcProvider:
         return await self._request("POST", document["token_endpoint"], data=form, auth=basic)
 
     async def _request(self, method: str, address: str, **more: Any) -> dict[str, Any]:
-        """Send a request and return the JSON object of its answer. Follows no redirect."""
+        """Send a request and return the JSON object in the response. Redirects are not followed."""
         import httpx2  # an extra, and few relays need it
 
         try:

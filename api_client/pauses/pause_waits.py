@@ -12,7 +12,7 @@ from api_client.workers.reason import Obstacle, Reason, UnfinishedTurn, Wait
 
 
 class PauseObstacle(Obstacle):
-    """Decides which turns have to wait for the pauses, circuit breakers and limits of one moment."""
+    """Explains whether a turn has to wait for a pause, an open circuit breaker or a busy model service."""
 
     def __init__(self, pauses: Iterable[Pause]) -> None:
         self._pauses = {each.field: each for each in pauses}

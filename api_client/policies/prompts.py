@@ -18,7 +18,7 @@ MAX_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class SessionTemplate:
-    """A session template and its hash, which is ``none`` without a template."""
+    """The text of a session template and its hash. Without a template, the text is empty and the hash ``none``."""
 
     hash: str
     text: str

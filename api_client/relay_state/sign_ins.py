@@ -12,7 +12,7 @@ _TRIES, _WAIT_SECONDS = 3, 0.3
 
 
 class SignIns:
-    """Stores which browsers are signed in, and ``who`` it is: the hash of an API key, or ``SignedInPerson.to_text``.
+    """Stores who is signed in with each browser: the hash of an API key, or the result of ``SignedInPerson.to_text``.
 
     Methods raise ``StoreUnavailable``.
     """

@@ -60,7 +60,7 @@ async def _nothing(_client: TurnsClient) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Resource(Generic[Row]):
-    """Declares a kind of thing that operators can list by command, over HTTP and on a page, such as workers.
+    """Declares a list, such as all workers, that is available as a command, over HTTP and as a page.
 
     Attributes:
         read: returns rows, at most the number given (-1: all), and facts about all of them.

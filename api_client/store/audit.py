@@ -76,7 +76,10 @@ class AuditLog(Orders):
     async def place_order(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
     ) -> AsyncIterator[PlacedOrder]:
-        """Write an entry before the ``async with`` block carries out the action. If the block fails, add the reason."""
+        """Write an entry to the audit log before the ``async with`` block carries out an action.
+
+        If the block fails, the reason is added to the entry.
+        """
         line, order = await self.write_line(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail), PlacedOrder()
         try:
             yield order

@@ -122,7 +122,7 @@ class ReleaseReply:
 
 def release_keys(keys: Keys, queue: str) -> tuple[str, ...]:
     """Return the KEYS of ``release.lua``, with placeholders for the keys of a single turn."""
-    return (*[keys.due] * 5, *_shared_keys(keys), keys.due, *line_keys(keys, queue))
+    return (*[keys.due] * 5, *_shared_keys(keys), keys.due, *fair_queue_keys(keys, queue))
 
 
 def load_plain_script(path: Path) -> Script:
@@ -272,7 +272,7 @@ def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") ->
     keys = keys_for_turn(namespace, turn_id)
     own = (keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
     session, history = keys.session(session_id), keys.history(session_id)
-    return (*own, session, *_shared_keys(keys), history, *line_keys(keys, queue))
+    return (*own, session, *_shared_keys(keys), history, *fair_queue_keys(keys, queue))
 
 
 @lru_cache(maxsize=1024)
@@ -281,7 +281,10 @@ def _shared_keys(keys: Keys) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1024)
-def line_keys(keys: Keys, queue: str) -> tuple[str, ...]:
-    """Return the KEYS of the fair queue, with a placeholder if ``queue`` is empty."""
+def fair_queue_keys(keys: Keys, queue: str) -> tuple[str, ...]:
+    """Return the Redis keys of the fair queue, as the KEYS of Lua scripts expect them.
+
+    ``queue`` is the result of ``find_queue``; another key takes its place if it is empty.
+    """
     owners = keys.turns_of("interactive"), keys.turns_of("background")
     return (keys.waiting, keys.places, *owners, keys.released, keys.at_work, queue or keys.places)

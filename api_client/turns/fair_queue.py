@@ -20,7 +20,7 @@ class FairQueue:
         self._release = load_queue_script(RELEASE, store.settings)
 
     async def queue_turn(self, turn_id: str, session_id: str, since: float = 0.0) -> None:
-        """Put a session's next turn into the fair queue, unless the turn has no task left.
+        """Put a session's next turn into the fair queue. Skip a turn that needs no worker, such as a finished one.
 
         The session has waited since ``since``, the creation time of the turn before (seconds since the epoch).
         """

@@ -59,7 +59,7 @@ class PhaseSubmitter:
         return turn_ids
 
     async def read_folders(self) -> list[str]:
-        """Return the folders in which phases have run, relative to HELIX_ROOT."""
+        """Return the recorded working folders of phases, relative to HELIX_ROOT."""
         return [raw.decode() for raw in await self._store.await_reply(self._store.redis.smembers(self._folders))]
 
     async def forget_folders(self, folders: Sequence[str]) -> None:

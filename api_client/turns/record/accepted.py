@@ -20,7 +20,10 @@ class AcceptedAnswer:
     mended: dict[str, str] = field(default_factory=dict)
 
     def to_json(self, stored: Mapping[str, str]) -> str:
-        """Encode the accepted answer as JSON. Texts in ``stored`` (the facts of its attempt) become references."""
+        """Encode the accepted answer as JSON. Long texts that are already stored are replaced by references.
+
+        ``stored`` has the stored facts of the attempt.
+        """
         data = {
             "move": encode_transition(self.transition, stored).to_dict(),
             "delivery": self.delivery,

@@ -53,7 +53,7 @@ class Patience:
         self._said = ""
 
     def next_delay(self, error: RedisError) -> float:
-        """Return the seconds to wait before the next attempt. Raise ``error`` if a repetition is pointless."""
+        """Return the seconds to wait before the next attempt. Raise ``error`` if a retry is pointless or too late."""
         # MISCONF: the disk is full, and the script was refused before its first write.
         full = isinstance(error, ResponseError) and str(error).startswith("MISCONF")
         if time.monotonic() > self._until or not (full or isinstance(error, _PASSING)):

@@ -43,6 +43,9 @@ def with_added_fields(model: type[_B]) -> type[_B]:
 
 
 def read_added_fields(body: Body, settings: Settings) -> dict[str, Any]:
-    """Return what the added fields of a body attach to its request. Raises ``ApiError``."""
+    """Read the fields that capabilities added to a request body, and return the data to attach to the turn.
+
+    Raises ``ApiError``.
+    """
     found = ((field, getattr(body, field.name)) for field in _load_fields())
     return dict(part for field, value in found if value is not None for part in field.read(value, settings).items())

@@ -1,4 +1,4 @@
-"""Carry out actions on turns for an HTTP caller, within the caller's limits and models."""
+"""Carry out actions on turns for HTTP callers, whose limits apply."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def act_for_caller(
     bulk: str = "",
     detail: str = "",
 ) -> ActionResult:
-    """Carry out an action on a turn for an HTTP caller, within the caller's limits and models, and return the result.
+    """Carry out an action on a turn for an HTTP caller, and return the result. The caller's limits apply.
 
     Args:
         turn_owner: only turns of this owner may be acted on; None for turns of all owners.

@@ -77,10 +77,10 @@ async def submit_or_join(request: Request, chat_request: ChatRequest, relay: Rel
 async def require_room(
     relay: Relay, caller: Caller, locale: str, turn_ids: Sequence[str] = (), *, count: int = 1, size: int = 0
 ) -> None:
-    """Check that the queue and the caller's limits have room for ``count`` turns, and count these turns.
+    """Count new turns towards a caller's limits. Raise ``ApiError`` if a limit is exceeded or the queue is full.
 
-    ``turn_ids`` are noted as unfinished, ``size`` is the request's size in bytes. Raises ``ApiError``: 429
-    ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with Retry-After;
+    ``turn_ids`` are noted as unfinished, ``size`` is the request's size in bytes. The error is 429
+    ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with Retry-After. Raises also
     ``StoreUnavailable``.
     """
     most = relay.settings.max_unfinished
@@ -120,7 +120,7 @@ def _raise_refusal(refusal: LimitRefusal | None, limits: OwnerLimits) -> None:
 
 
 async def note_delivery(relay: Relay, owner: str, question: str, turn_id: str) -> None:
-    """Record that an answer was sent completely, so that the same question starts a new turn."""
+    """Record that an answer was sent completely. From then on, the same question starts a new turn."""
     if not question:
         return
     try:

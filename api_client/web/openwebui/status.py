@@ -181,7 +181,7 @@ _MINUTE = 60.0
 
 
 class StatusLine:
-    """The status line that one reader of a turn sees. Methods return the event to send, or None without a change."""
+    """The status line that one reader of a turn sees. Methods return the event to send, or None if nothing changed."""
 
     def __init__(self, locale: str, pages: str = "", *, checked: bool = True) -> None:
         self._locale, self._pages_url, self._has_validators = locale, pages, checked

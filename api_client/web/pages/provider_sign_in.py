@@ -36,7 +36,7 @@ router = page_router()
 
 @router.get(START_PATH)
 async def start_sign_in(request: Request, relay: CurrentRelay, next: str = "") -> Response:  # noqa: A002 the field's name
-    """Send a browser to the provider, with a cookie that only its answer can use."""
+    """Redirect a browser to the provider's sign-in page, and set a cookie that binds the sign-in to this browser."""
     _require_provider(relay)
     back = require_own_path(next if len(next) <= _MAX_BACK_CHARS else "")
     began = f"{secrets.token_urlsafe(32)}.{int(time.time()) + PENDING_SECONDS}.{back.encode().hex()}"

@@ -55,7 +55,7 @@ async def start_pause(request: Request, relay: CurrentRelay, caller: CurrentCall
 
 @router.delete(PAUSES.api + "/{what}", response_model=None)
 async def resume_intake(what: str, relay: CurrentRelay, caller: CurrentCaller) -> Response:
-    """End the pause of the intake."""
+    """Resume the intake, so that new turns are accepted again."""
     return await _end_pause(what, "", relay, caller)
 
 

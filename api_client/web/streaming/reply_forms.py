@@ -105,7 +105,7 @@ class _DraftPage(PageReply):
 
 
 class LivePage(_DraftPage):
-    """Converts a turn's events to a stream that shows text as it arrives and removes void text.
+    """Converts a turn's events to a stream that shows text as it arrives, and removes the text of discarded attempts.
 
     A frame ``response.output_text.done`` of the Responses API sets the whole text, so it can also shorten it.
     """
