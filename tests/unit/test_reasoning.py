@@ -8,16 +8,60 @@ from api_client.contract.reasoning import ReasoningFilter, remove_reasoning
 
 ANSWER = "# A title\n\nThe answer.\n\n```python\nprint()\n```\n"
 PIECES = st.lists(
-    st.sampled_from([
-        "<think>", "</think>", "<Reasoning>", "</reasoning>", "<thinking a='b'>", "</thinking >", "<thin", "king>", "<",
-        "◁thi", "nk▷", "◁/think▷", "[THINK]", "[/THI", "NK]", "[T", "<|think|>", "<|/think|>", "<a:think>",
-        "<|channel|>", "analysis", "final", "<|message|>", "<|start|>assistant", "<|end|>", "<|return|>", "<|chan",
-        "<|channel>", "thought", "<channel|>", "<analysis>", "</analysis>", "Here is my ", "thought process:",
-        "\nHere's my response:", "<scratchpad>", "</scratchpad>", "```\n", "`", "\n", " ", "> ", "x", "\ufeff", "\r\n",
-        "An answer.\n", "~~~\n", "</",
-    ]),
+    st.sampled_from(
+        [
+            "<think>",
+            "</think>",
+            "<Reasoning>",
+            "</reasoning>",
+            "<thinking a='b'>",
+            "</thinking >",
+            "<thin",
+            "king>",
+            "<",
+            "◁thi",
+            "nk▷",
+            "◁/think▷",
+            "[THINK]",
+            "[/THI",
+            "NK]",
+            "[T",
+            "<|think|>",
+            "<|/think|>",
+            "<a:think>",
+            "<|channel|>",
+            "analysis",
+            "final",
+            "<|message|>",
+            "<|start|>assistant",
+            "<|end|>",
+            "<|return|>",
+            "<|chan",
+            "<|channel>",
+            "thought",
+            "<channel|>",
+            "<analysis>",
+            "</analysis>",
+            "Here is my ",
+            "thought process:",
+            "\nHere's my response:",
+            "<scratchpad>",
+            "</scratchpad>",
+            "```\n",
+            "`",
+            "\n",
+            " ",
+            "> ",
+            "x",
+            "\ufeff",
+            "\r\n",
+            "An answer.\n",
+            "~~~\n",
+            "</",
+        ]
+    ),
     max_size=14,
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
@@ -34,11 +78,19 @@ PIECES = st.lists(
         *(
             f"{opening}\n# Draft\n{closing}\n\n{ANSWER}"
             for opening, closing in (
-                ("<|thinking|>", "<|/thinking|>"), ("<｜think｜>", "<｜/think｜>"), ("<seed:think>", "</seed:think>"),
-                ("◁think▷", "◁/think▷"), ("[THINK]", "[/THINK]"), ("<thoughts>", "</thoughts>"),
-                ("<scratchpad>", "</scratchpad>"), ("<scratch_pad>", "</scratch_pad>"),
-                ("<antThinking>", "</antThinking>"), ("<reflection>", "</reflection>"), ("<analysis>", "</analysis>"),
-                ("<|channel>thought", "<channel|>"), ("Here's my thought process:", "Here is my response:"),
+                ("<|thinking|>", "<|/thinking|>"),
+                ("<｜think｜>", "<｜/think｜>"),
+                ("<seed:think>", "</seed:think>"),
+                ("◁think▷", "◁/think▷"),
+                ("[THINK]", "[/THINK]"),
+                ("<thoughts>", "</thoughts>"),
+                ("<scratchpad>", "</scratchpad>"),
+                ("<scratch_pad>", "</scratch_pad>"),
+                ("<antThinking>", "</antThinking>"),
+                ("<reflection>", "</reflection>"),
+                ("<analysis>", "</analysis>"),
+                ("<|channel>thought", "<channel|>"),
+                ("Here's my thought process:", "Here is my response:"),
                 ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
                 ("<|channel|>analysis<|message|>", "<|end|><|channel|>final json<|message|>"),
                 ("<|start|>assistant<|channel|>analysis<|message|>", "<|start|>assistant<|channel|>final<|message|>"),
@@ -49,11 +101,12 @@ PIECES = st.lists(
                 ),
             )
         ),
-        f"<|channel|>final<|message|>{ANSWER}", f"<|channel|>final<|message|>{ANSWER}<|return|>",
+        f"<|channel|>final<|message|>{ANSWER}",
+        f"<|channel|>final<|message|>{ANSWER}<|return|>",
         f"<|channel>thought\n<channel|>{ANSWER}",
         f"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>{ANSWER}<|end|>\n",
     ],
-)  # fmt: skip
+)
 def test_reasoning_before_an_answer_is_removed(text: str) -> None:
     assert remove_reasoning(text).text == ANSWER
     assert all(piece.closed for piece in remove_reasoning(text).removed)
@@ -62,22 +115,31 @@ def test_reasoning_before_an_answer_is_removed(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        ANSWER, f"[think](a.md) [THINKING] [THIN\n◁ x ▷ <| y |>\n{ANSWER}", "  \n\ufeff Leading blanks stay.\n",
-        "The tag <think> opens a thought; </think> closes it.\n", "Models close their thoughts with `</think>`.\n",
-        "Write </think> behind it, and go on.\n", "> </think>\n\nquoted\n",
+        ANSWER,
+        f"[think](a.md) [THINKING] [THIN\n◁ x ▷ <| y |>\n{ANSWER}",
+        "  \n\ufeff Leading blanks stay.\n",
+        "The tag <think> opens a thought; </think> closes it.\n",
+        "Models close their thoughts with `</think>`.\n",
+        "Write </think> behind it, and go on.\n",
+        "> </think>\n\nquoted\n",
         "```html\n<think>\n```\n\ntext\n\n```html\n</think>\n```\n",
-        "First.\n\n<think>\nIn the middle.\n</think>\n\nSecond.\n", "`<think>` and `</think>`\n",
+        "First.\n\n<think>\nIn the middle.\n</think>\n\nSecond.\n",
+        "`<think>` and `</think>`\n",
         *("<analysis>All of it.</analysis>\n", "<analysis>\nNever closed.\n", "`<analysis>` x `</analysis>` y\n"),
         *("Here is my thought process: I count.\n", "Here's my thought process: a. Here's my response: b.\n"),
         "I say it.\n\nHere is my thought process:\nHere is my response:\n",
         "The channel <|channel|>analysis<|message|> is hidden, <|channel|>final<|message|> is not.\n",
         "<|channel|>analysis is the channel of thoughts.\n",
         "```\n<|channel|>analysis<|message|>x<|end|>\n<analysis>\n</analysis>\n```\n",
-        "Harmony ends an answer with <|return|>", "<channel|> closes the thoughts of Gemma.\n",
+        "Harmony ends an answer with <|return|>",
+        "<channel|> closes the thoughts of Gemma.\n",
         "The tags <scratchpad> and </scratchpad>, or <antThinking> and </antThinking>, mark a draft.\n",
-        "<thinker>No tag.</thinker>\n", "1 < 2", "<", "",
+        "<thinker>No tag.</thinker>\n",
+        "1 < 2",
+        "<",
+        "",
     ],
-)  # fmt: skip
+)
 def test_any_other_text_stays_as_it_is(text: str) -> None:
     assert remove_reasoning(text).text == text
     assert not remove_reasoning(text).removed

@@ -1,6 +1,5 @@
 """Answers the tests share."""
 
-import re
 from collections.abc import Sequence
 
 from worker.enforcement import ValidationIssue
@@ -33,8 +32,3 @@ def header_with(files: str) -> str:
 
 def codes(issues: Sequence[ValidationIssue]) -> list[str]:
     return [issue.code for issue in issues]
-
-
-def read_phrases(text: str) -> list[str]:
-    """The phrases of a corpus, which stand on lines of their own or between broken bars."""
-    return re.split(r" ¦ |\n", text.strip())

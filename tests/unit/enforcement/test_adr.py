@@ -349,10 +349,14 @@ def test_an_excerpt_outside_of_a_fence_or_in_an_adr_file_is_judged(text: str) ->
 @pytest.mark.parametrize(
     "nothing",
     [
-        "<!-- TODO\nspäter -->", "<!--\n\n- später\n\n-->", "\u200b", "\u200b\n\ufeff\n", "<!-- a --> <!--\nb\n-->",
+        "<!-- TODO\nspäter -->",
+        "<!--\n\n- später\n\n-->",
+        "\u200b",
+        "\u200b\n\ufeff\n",
+        "<!-- a --> <!--\nb\n-->",
         "<!-- c",
     ],
-)  # fmt: skip
+)
 def test_a_comment_and_characters_without_a_width_are_no_content(nothing: str) -> None:
     assert "EMPTY_ADR_SECTION" in found(ADR.replace("Die Suche ist langsam.", nothing))
 
@@ -370,8 +374,17 @@ def test_criteria_in_a_comment_do_not_count() -> None:
 
 
 PIECES = [
-    OPEN, HEADER, BODY, "---\n", "\n", "\nEin Satz.\n", "# ADR-041: Y\n", "## Kontext\n", "adr_id: 1\n", "\n<!-- a b\n",
-]  # fmt: skip
+    OPEN,
+    HEADER,
+    BODY,
+    "---\n",
+    "\n",
+    "\nEin Satz.\n",
+    "# ADR-041: Y\n",
+    "## Kontext\n",
+    "adr_id: 1\n",
+    "\n<!-- a b\n",
+]
 
 
 @settings(max_examples=150, deadline=None)
@@ -445,10 +458,15 @@ def test_an_endless_header_is_refused(extra: str) -> None:
 @pytest.mark.parametrize(
     ("extra", "line"),
     [
-        ("a: !!python/object/apply:os.system [id]", 5), ("a: !mine x", 5), ("a: b\n\tc: d", 6), ("a: [", 6),
-        ("a: 'x", 6), ("a: *nothing", 5), ("a: b: c", 5),
+        ("a: !!python/object/apply:os.system [id]", 5),
+        ("a: !mine x", 5),
+        ("a: b\n\tc: d", 6),
+        ("a: [", 6),
+        ("a: 'x", 6),
+        ("a: *nothing", 5),
+        ("a: b: c", 5),
     ],
-)  # fmt: skip
+)
 def test_custom_tags_tabs_and_broken_syntax_are_issues_with_a_line(extra: str, line: int) -> None:
     (issue,) = issues_of(extra)
     assert (issue.code, issue.line) == ("INVALID_YAML", line)

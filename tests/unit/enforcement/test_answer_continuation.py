@@ -125,13 +125,17 @@ def test_an_agent_that_starts_over_is_noticed_and_its_answer_is_the_whole(whole:
 @pytest.mark.parametrize(
     "reply",
     [
-        "", "<!-- STEP: done -->", "Das kann ich leider nicht tun.\n\n<!-- STEP: done -->",
+        "",
+        "<!-- STEP: done -->",
+        "Das kann ich leider nicht tun.\n\n<!-- STEP: done -->",
         "il er schnell ist.\n\n## Akzeptanzkriterien",
-        "Gern, hier geht es weiter:\n\nWir nehmen Redis, weil er schnell ist.", "Wir nehmen Redis, we",
-        WHOLE.replace(PROSE, "Wie oben."), WHOLE.partition("## Kontext")[0] + "## Akzeptanzkriterien\n\n- [ ] eins\n",
+        "Gern, hier geht es weiter:\n\nWir nehmen Redis, weil er schnell ist.",
+        "Wir nehmen Redis, we",
+        WHOLE.replace(PROSE, "Wie oben."),
+        WHOLE.partition("## Kontext")[0] + "## Akzeptanzkriterien\n\n- [ ] eins\n",
         WHOLE[:200],
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("complete", [True, False])
 def test_a_reply_that_neither_begins_with_the_quoted_line_nor_has_all_content_changes_nothing(
     reply: str, complete: bool

@@ -155,10 +155,15 @@ def test_a_new_answer_that_drops_a_good_section_is_asked_again_for_that_section(
 @pytest.mark.parametrize(
     "body",
     [
-        "", "(unverändert)", "[… wie bisher …]", "<!-- siehe\noben -->", "\u200b", "TODO",
+        "",
+        "(unverändert)",
+        "[… wie bisher …]",
+        "<!-- siehe\noben -->",
+        "\u200b",
+        "TODO",
         "Erstens viel.\n\n[… Rest wie bisher …]",
     ],
-)  # fmt: skip
+)
 def test_what_only_stands_for_a_section_does_not_count_as_the_section(body: str) -> None:
     new = ADR.replace("Cache", "Index") + f"\n## Konsequenzen\n\n{body}\n" + MARKER
     assert codes(turn(f"{ADR}\n{LAST}{MARKER}", new, rules=WHOLE)[1][-1].issues) == ["CONTENT_LOST"]
@@ -429,15 +434,27 @@ RULES = (StepMarkerValidator(), ADRStructureValidator())
 END_MARKER = "<!-- STEP: generate -->"
 FRAME = '<part id="0a1b2c">'
 BLOCKS = [
-    "Wir setzen den Cache {n} vor die Suche.", "<details>\n<summary>S</summary>\n\ninnen {n}\n\n</details>",
-    "<section>\nZeile {n}\n</section>", "<answer>\n42{n}\n</answer>", "<div class='a'>\n<p>Absatz {n}</p>\n</div>",
-    "<table>\n<tr><td>{n}</td></tr>\n</table>", "```xml\n<a>\n<answer>{n}</answer>\n<section>\n</section>\n</a>\n```",
-    "```html\n<details>\n{n}\n</details>\n```", "```markdown\n# Titel {n}\n\n<response>\n```",
-    "~~~\n## Kontext {n}\n~~~", "| a | b |\n|---|---|\n| {n} | <br> |", "    x{n} = 1\n    y = 2",
-    "- eins {n}\n  - zwei\n\n    drei", "> Zitat {n}\n> zweite Zeile", "### Tiefer {n}\n\nText.",
-    "Zeile {n}  \nmit Umbruch\tund Tab", "<!-- Anmerkung {n} -->", "***\n\nDer Index {n} bleibt.",
-    "[Verweis {n}](#k) und `code` und **fett**", "a\u00a0b\u2028c\x0bd {n}",
-]  # fmt: skip
+    "Wir setzen den Cache {n} vor die Suche.",
+    "<details>\n<summary>S</summary>\n\ninnen {n}\n\n</details>",
+    "<section>\nZeile {n}\n</section>",
+    "<answer>\n42{n}\n</answer>",
+    "<div class='a'>\n<p>Absatz {n}</p>\n</div>",
+    "<table>\n<tr><td>{n}</td></tr>\n</table>",
+    "```xml\n<a>\n<answer>{n}</answer>\n<section>\n</section>\n</a>\n```",
+    "```html\n<details>\n{n}\n</details>\n```",
+    "```markdown\n# Titel {n}\n\n<response>\n```",
+    "~~~\n## Kontext {n}\n~~~",
+    "| a | b |\n|---|---|\n| {n} | <br> |",
+    "    x{n} = 1\n    y = 2",
+    "- eins {n}\n  - zwei\n\n    drei",
+    "> Zitat {n}\n> zweite Zeile",
+    "### Tiefer {n}\n\nText.",
+    "Zeile {n}  \nmit Umbruch\tund Tab",
+    "<!-- Anmerkung {n} -->",
+    "***\n\nDer Index {n} bleibt.",
+    "[Verweis {n}](#k) und `code` und **fett**",
+    "a\u00a0b\u2028c\x0bd {n}",
+]
 BODIES = st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=7).map(
     lambda blocks: "\n\n".join(block.format(n=n) for n, block in enumerate([*blocks, BLOCKS[0]]))
 )

@@ -32,11 +32,55 @@ _REFEREE.block.ruler.disable(["reference"])  # definitions of links are no conce
 
 #: Lines that open, close, continue and interrupt each other in every way CommonMark knows.
 LINES = [
-    "# a", "## b ##", "text", "- item", "1. x", "2) y", "10. t", "> q", "```", "```py", "~~~", "````", "    code",
-    "  ind", "---", "===", "***", "", "", "<!-- c -->", "<!--", "-->", "<div>", "</div>", "<x>", "<pre>", "</pre>",
-    "-", "*", "+ p", "   - n", "     deep", "> - a", "> ```", "- ```", "- > z", "- - x", "- # h", "> # y", "  > w",
-    "\tt", "-\tq", "`a", "######", "####### s", "1.", "- [ ] k", "| t | u |",
-]  # fmt: skip
+    "# a",
+    "## b ##",
+    "text",
+    "- item",
+    "1. x",
+    "2) y",
+    "10. t",
+    "> q",
+    "```",
+    "```py",
+    "~~~",
+    "````",
+    "    code",
+    "  ind",
+    "---",
+    "===",
+    "***",
+    "",
+    "",
+    "<!-- c -->",
+    "<!--",
+    "-->",
+    "<div>",
+    "</div>",
+    "<x>",
+    "<pre>",
+    "</pre>",
+    "-",
+    "*",
+    "+ p",
+    "   - n",
+    "     deep",
+    "> - a",
+    "> ```",
+    "- ```",
+    "- > z",
+    "- - x",
+    "- # h",
+    "> # y",
+    "  > w",
+    "\tt",
+    "-\tq",
+    "`a",
+    "######",
+    "####### s",
+    "1.",
+    "- [ ] k",
+    "| t | u |",
+]
 
 
 def _title(title: str, top: bool) -> str:
@@ -144,10 +188,15 @@ last
 """
 OLD_ADR = '---\nadr_id: "040"\ntitle: X\nstatus: Proposed\n---\n\n# ADR-040: X\n\n## Kontext\n\nold\n'
 PARTS = [
-    (Part.section("Why"), "old\n\n### Deeper\n\nmore"), (Part.section("why:"), "old\n\n### Deeper\n\nmore"),
-    (Part.section("Then"), "last"), (Part.fence("json"), '{"a": 1,}'), (Part.fence("python"), "  x = ("),
-    (Part.fence("", 2), "  x = ("), (Part.lines(7), "text"), (Part.lines(1, 3), "Hi\n\n```json"),
-]  # fmt: skip
+    (Part.section("Why"), "old\n\n### Deeper\n\nmore"),
+    (Part.section("why:"), "old\n\n### Deeper\n\nmore"),
+    (Part.section("Then"), "last"),
+    (Part.fence("json"), '{"a": 1,}'),
+    (Part.fence("python"), "  x = ("),
+    (Part.fence("", 2), "  x = ("),
+    (Part.lines(7), "text"),
+    (Part.lines(1, 3), "Hi\n\n```json"),
+]
 
 
 @pytest.mark.parametrize(("part", "text"), PARTS, ids=str)
@@ -208,16 +257,22 @@ class Wants(ResponseValidator):
     ("part", "answer", "asked", "reply", "after"),
     [
         (
-            Part.fence("json", 2), "a\n```json\n{}\n```\nb\n```json\nBAD\n```\nc", "```json block number 2",
-            "Sorry, here it is:\n\n```json\n1\n```\n\nDone.", "a\n```json\n{}\n```\nb\n```json\n1\n```\nc",
+            Part.fence("json", 2),
+            "a\n```json\n{}\n```\nb\n```json\nBAD\n```\nc",
+            "```json block number 2",
+            "Sorry, here it is:\n\n```json\n1\n```\n\nDone.",
+            "a\n```json\n{}\n```\nb\n```json\n1\n```\nc",
         ),
         (
-            Part.fence("json", 2), "a\n```json\n{}\n```\nb\n```json\nBAD\n```\nc", "```json block number 2",
-            "all new\n```json\n5\n```\n```json\n1\n```\nwithout b", "a\n```json\n{}\n```\nb\n```json\n1\n```\nc",
+            Part.fence("json", 2),
+            "a\n```json\n{}\n```\nb\n```json\nBAD\n```\nc",
+            "```json block number 2",
+            "all new\n```json\n5\n```\n```json\n1\n```\nwithout b",
+            "a\n```json\n{}\n```\nb\n```json\n1\n```\nc",
         ),
         (Part.section("Why"), "x", "'## Why'", "## Why\n\nGOOD", "x\n\n## Why\n\nGOOD\n"),
     ],
-)  # fmt: skip
+)
 def test_a_part_is_asked_for_alone_and_put_into_the_answer(
     part: Part, answer: str, asked: str, reply: str, after: str
 ) -> None:

@@ -47,10 +47,17 @@ def test_a_file_that_exists_is_fine_and_a_missing_one_is_told_with_its_line(root
 @pytest.mark.parametrize(
     "path",
     [
-        "/etc/passwd", "../../../etc/passwd", "src/../../x", "'~/x'", "file:///etc/passwd", "C:\\x",
-        "'%2e%2e/%2e%2e/etc/passwd'", "..\\x", "https://example.org/a.py",
+        "/etc/passwd",
+        "../../../etc/passwd",
+        "src/../../x",
+        "'~/x'",
+        "file:///etc/passwd",
+        "C:\\x",
+        "'%2e%2e/%2e%2e/etc/passwd'",
+        "..\\x",
+        "https://example.org/a.py",
     ],
-)  # fmt: skip
+)
 def test_a_path_that_leaves_the_project_is_outside(root: Path, path: str) -> None:
     assert modify(root, path) == ["OUTSIDE_ROOT"]
 
@@ -155,9 +162,13 @@ def test_an_adr_without_files_is_fine(root: Path) -> None:
 # Paths in ADRs: odd names that exist are fine, and thousands that do not cost little.
 
 ODD = [
-    "app/[id]/page.tsx", "app/[...all]/page.tsx", "pages/[slug].tsx", "app/[[...opt]]/x.ts",
-    "docs/a\xa0b.md", "👩\u200d💻.md",
-]  # fmt: skip
+    "app/[id]/page.tsx",
+    "app/[...all]/page.tsx",
+    "pages/[slug].tsx",
+    "app/[[...opt]]/x.ts",
+    "docs/a\xa0b.md",
+    "👩\u200d💻.md",
+]
 
 
 def issues(root: Path, name: str, *entries: str) -> list[str]:

@@ -97,11 +97,44 @@ def test_a_natural_megabyte_takes_about_twice_the_time_of_half_of_it(name: str) 
 
 
 PIECES = [
-    "---\n", "adr_id: 1\n", "title: x\n", "status: y\n", "files:\n", "  modify:\n", "    - a.py\n", "  create: [b]\n",
-    "# ADR-1\n", "## Kontext\n", "## Entscheidung\n", "## Akzeptanzkriterien\n", "- [ ] a\n", "```markdown\n", "```\n",
-    "<!-- STEP: done -->", "<!-- STEP: x -->", "<!-- STEP: unknown -->", "<!--", "-->", "> ", "\n", "text", "`", "    ",
-    "\r\n", "\t", "\0", "\ud800", "😀", "- ", "1. ", "<pre>\n", "?", "&a [*a]", "  modify: [a.py, 'b']\n", "~~~\n",
-]  # fmt: skip
+    "---\n",
+    "adr_id: 1\n",
+    "title: x\n",
+    "status: y\n",
+    "files:\n",
+    "  modify:\n",
+    "    - a.py\n",
+    "  create: [b]\n",
+    "# ADR-1\n",
+    "## Kontext\n",
+    "## Entscheidung\n",
+    "## Akzeptanzkriterien\n",
+    "- [ ] a\n",
+    "```markdown\n",
+    "```\n",
+    "<!-- STEP: done -->",
+    "<!-- STEP: x -->",
+    "<!-- STEP: unknown -->",
+    "<!--",
+    "-->",
+    "> ",
+    "\n",
+    "text",
+    "`",
+    "    ",
+    "\r\n",
+    "\t",
+    "\0",
+    "\ud800",
+    "😀",
+    "- ",
+    "1. ",
+    "<pre>\n",
+    "?",
+    "&a [*a]",
+    "  modify: [a.py, 'b']\n",
+    "~~~\n",
+]
 answers = st.one_of(st.lists(st.sampled_from(PIECES), max_size=25).map("".join), st.text(max_size=80))
 
 
@@ -215,14 +248,19 @@ def test_the_bound_is_broken_by_what_is_quadratic() -> None:
 @pytest.mark.parametrize(
     ("what", "so"),
     [
-        (case("Ja."), True), (case("x" * MOST_CHARACTERS), True), (case("x" * (MOST_CHARACTERS + 1)), False),
+        (case("Ja."), True),
+        (case("x" * MOST_CHARACTERS), True),
+        (case("x" * (MOST_CHARACTERS + 1)), False),
         (case("x", files={"response.md": "y" * MOST_CHARACTERS}), False),
-        (case("Ja.", names=("step_marker", "own")), False), (case("Ja.", names=()), True),
+        (case("Ja.", names=("step_marker", "own")), False),
+        (case("Ja.", names=()), True),
         (case(header_with("files:\n  modify:\n    - a.py\n")), False),
         (case(header_with("files:\n  modify:\n    - a.py\n"), names=("step_marker", "adr_structure")), True),
-        (case("files: [a.py]", files={"ADR-1.md": ADR}), False), (case(ADR), True), (case("There are files."), True),
+        (case("files: [a.py]", files={"ADR-1.md": ADR}), False),
+        (case(ADR), True),
+        (case("There are files."), True),
     ],
-)  # fmt: skip
+)
 def test_only_short_texts_under_our_own_rules_that_name_no_files_are_judged_in_the_worker(
     what: ValidationCase, so: bool
 ) -> None:

@@ -41,15 +41,32 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 #: Rules that start programs or ask models: what they do is fuzzed by themselves (rules/test_faults.py).
 REACH_OUT = {"command", "llm_judge"}
 TEXTS = [
-    "", " \n", "No JSON here.", "Still none.", "yes", "```json\n{}\n```",
-    '```json\n{"a": 1,}\n```\n\n```json\n{"a": 2}\n```', '{"a": [1, {"b": "```"}]}', "```json\n",
-    "```\nx = (\n```\n\n```python\nx = (\n```", ADR, ADR + "\n<!-- STEP: done -->",
-    ADR.replace("## Entscheidung", "## Decision"), ADR[:150], ADR + ADR, "## Decision\n\nWe take a cache.",
-    "## Entscheidung", "---\nadr_id: [\n---\n", "---\ntitle: x\n---\n---\nadr_id: 1\n---\n# ADR-1\n",
-    "- [ ] a\n- [x] b\n\n| a | b |\n|---|---|\n| 1 |\n", "[a](http://x) [b]: <\n\n> quote\n\n    code\n",
-    "-----BEGIN PRIVATE KEY-----\nMIIEpA\n", "<part>\x00\ud800\u2028\ufeff</part>\r\n\r\n<!-- STEP: quatsch -->",
-    "I cannot help with that.", "The file `src/a.py` was changed; all 3 tests pass [1].",
-]  # fmt: skip
+    "",
+    " \n",
+    "No JSON here.",
+    "Still none.",
+    "yes",
+    "```json\n{}\n```",
+    '```json\n{"a": 1,}\n```\n\n```json\n{"a": 2}\n```',
+    '{"a": [1, {"b": "```"}]}',
+    "```json\n",
+    "```\nx = (\n```\n\n```python\nx = (\n```",
+    ADR,
+    ADR + "\n<!-- STEP: done -->",
+    ADR.replace("## Entscheidung", "## Decision"),
+    ADR[:150],
+    ADR + ADR,
+    "## Decision\n\nWe take a cache.",
+    "## Entscheidung",
+    "---\nadr_id: [\n---\n",
+    "---\ntitle: x\n---\n---\nadr_id: 1\n---\n# ADR-1\n",
+    "- [ ] a\n- [x] b\n\n| a | b |\n|---|---|\n| 1 |\n",
+    "[a](http://x) [b]: <\n\n> quote\n\n    code\n",
+    "-----BEGIN PRIVATE KEY-----\nMIIEpA\n",
+    "<part>\x00\ud800\u2028\ufeff</part>\r\n\r\n<!-- STEP: quatsch -->",
+    "I cannot help with that.",
+    "The file `src/a.py` was changed; all 3 tests pass [1].",
+]
 
 
 def rules() -> Iterator[ResponseValidator]:
@@ -99,10 +116,15 @@ def test_turns_validate_takes_every_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "step",
     [
-        "list_candidates", "run_validators", "_find_losses", "_find_refusal", "_describe_edits", "restore_sections",
+        "list_candidates",
+        "run_validators",
+        "_find_losses",
+        "_find_refusal",
+        "_describe_edits",
+        "restore_sections",
         "_apply_policy",
     ],
-)  # fmt: skip
+)
 async def test_a_step_that_raises_is_an_issue_and_nothing_passes_by_it(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,13 +170,17 @@ async def test_the_worker_judges_on_when_a_step_raises(
     "step",
     [
         *(
-            "weigh_attempts", "normalise_answer", "describe_edit", "find_best_attempt", "latest_attempts",
+            "weigh_attempts",
+            "normalise_answer",
+            "describe_edit",
+            "find_best_attempt",
+            "latest_attempts",
             "list_candidates",
         ),
         *("_describe_edits", "repair_answer", "find_lost_content", "find_unresolved_losses", "repeated_percent"),
         "is_refusal",
     ],
-)  # fmt: skip
+)
 def test_an_attempt_is_judged_by_the_other_rules_whatever_step_raises(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,11 +68,19 @@ FORMS = {
     **{
         f"a title that is no YAML: {title}": GOOD.replace(HEADER, HEADER.replace("title: ", f"title: {title} ", 1))
         for title in (
-            "Why: a cache", "`Redis`", "[a](b)", "@home", "*bold*", "100 %: done", "- dash: x", 'a "b": c',
-            '"Redis" as a cache', ">50 % less",
+            "Why: a cache",
+            "`Redis`",
+            "[a](b)",
+            "@home",
+            "*bold*",
+            "100 %: done",
+            "- dash: x",
+            'a "b": c',
+            '"Redis" as a cache',
+            ">50 % less",
         )
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("answer", FORMS.values(), ids=list(FORMS))
@@ -102,16 +110,24 @@ def test_thoughts_alone_are_no_answer() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        GOOD, "Hard\xa0blanks\u202fin text stay, and\ra lone return.\n\n```\n#\xa0no heading\n```\n",
-        "```python\n# a comment\nprint()\n```\n", "```python\n# Title\n\n## Section\n\nprint()\n```\n",
-        "```\n# install\napt-get install x\n```\n", "```c\n# include <a.h>\n\nint x;\n```\n",
+        GOOD,
+        "Hard\xa0blanks\u202fin text stay, and\ra lone return.\n\n```\n#\xa0no heading\n```\n",
+        "```python\n# a comment\nprint()\n```\n",
+        "```python\n# Title\n\n## Section\n\nprint()\n```\n",
+        "```\n# install\napt-get install x\n```\n",
+        "```c\n# include <a.h>\n\nint x;\n```\n",
         "```yaml\n---\napiVersion: v1\nkind: Pod\n---\n# Second\n\nkind: Service\n```\n",
-        "---\ntitle: a: b\njust words\n---\n", f"{HEADER}# A\n\ntext\n\n---\nother: header\n---\n",
-        '```json\n{"a": 1}\n```\n', "```yaml\na: 1\n```\n\nMore text.\n",
-        "```markdown\n# A\n```\n\nand\n\n```markdown\n# B\n```\n", "# A\n\n## B\n\n# A\n",
-        "---\n\nA rule above.\n\n---\n\nA rule below.\n", "Here it is:\n\n```markdown\n# A title\n\nText.\n```\n", "",
+        "---\ntitle: a: b\njust words\n---\n",
+        f"{HEADER}# A\n\ntext\n\n---\nother: header\n---\n",
+        '```json\n{"a": 1}\n```\n',
+        "```yaml\na: 1\n```\n\nMore text.\n",
+        "```markdown\n# A\n```\n\nand\n\n```markdown\n# B\n```\n",
+        "# A\n\n## B\n\n# A\n",
+        "---\n\nA rule above.\n\n---\n\nA rule below.\n",
+        "Here it is:\n\n```markdown\n# A title\n\nText.\n```\n",
+        "",
     ],
-)  # fmt: skip
+)
 def test_any_other_answer_stays_as_it_is(answer: str) -> None:
     assert normalise_answer(answer).text == answer
 
@@ -122,13 +138,33 @@ def test_an_ordinary_document_stays_as_it_is(path: Path) -> None:
 
 
 FORM_PIECES = [
-    "<think>", "</think>\n", "```", "```yaml\n", "~~~md\n", HEADER, "# A\n", "---\n", "a: b: c\n", "\r\n", "\ufeff",
+    "<think>",
+    "</think>\n",
+    "```",
+    "```yaml\n",
+    "~~~md\n",
+    HEADER,
+    "# A\n",
+    "---\n",
+    "a: b: c\n",
+    "\r\n",
+    "\ufeff",
     "##\xa0B\n",
-]  # fmt: skip
+]
 OTHER_PIECES = [
-    "A sentence.\n", "## B\n", "- a: b\n", "\n", "a\xa0b", "`</think>`", "> <think>\n", "| a | b |\n", "x\ry", "<b>",
-    "    code\n", MARKER,
-]  # fmt: skip
+    "A sentence.\n",
+    "## B\n",
+    "- a: b\n",
+    "\n",
+    "a\xa0b",
+    "`</think>`",
+    "> <think>\n",
+    "| a | b |\n",
+    "x\ry",
+    "<b>",
+    "    code\n",
+    MARKER,
+]
 
 
 @given(st.lists(st.sampled_from(FORM_PIECES + OTHER_PIECES), max_size=24))

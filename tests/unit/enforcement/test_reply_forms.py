@@ -74,12 +74,22 @@ def without(title: str, text: str = ADR) -> str:
 
 
 HEADINGS = [
-    "## Entscheidung\n\n{}", "## **Entscheidung**:\n{}", "## [Entscheidung](#entscheidung)\n\n{}",
-    "## 2.1) Entscheidung\n\n{}", "## 🎯 Entscheidung <!-- neu -->\n\n{}", "## Entscheidung (ergänzt) ##\n\n{}",
-    "##Entscheidung\n\n{}", "# Entscheidung\n\n{}", "#### Entscheidung\n\n{}", "Entscheidung\n------------\n\n{}",
-    "**Entscheidung:**\n\n{}", "__Entscheidung__\n{}", "**Entscheidung:** {}", "## Section: ENTSCHEIDUNG\n\n{}",
+    "## Entscheidung\n\n{}",
+    "## **Entscheidung**:\n{}",
+    "## [Entscheidung](#entscheidung)\n\n{}",
+    "## 2.1) Entscheidung\n\n{}",
+    "## 🎯 Entscheidung <!-- neu -->\n\n{}",
+    "## Entscheidung (ergänzt) ##\n\n{}",
+    "##Entscheidung\n\n{}",
+    "# Entscheidung\n\n{}",
+    "#### Entscheidung\n\n{}",
+    "Entscheidung\n------------\n\n{}",
+    "**Entscheidung:**\n\n{}",
+    "__Entscheidung__\n{}",
+    "**Entscheidung:** {}",
+    "## Section: ENTSCHEIDUNG\n\n{}",
     "## Decision Outcome\n\n{}",
-]  # fmt: skip
+]
 FRAMES = [
     "FRAME\n{}\n</part>",
     "FRAME{}</part>",
@@ -88,15 +98,21 @@ FRAMES = [
     "FRAME\n```markdown\n{}\n```\n</part>",
     "FRAME\nein Entwurf\n</part>\n\nBesser so:\n\nFRAME\n{}\n</part>",
     *(
-        "**FRAME**\n{}\n**</part>**", "`FRAME`\n{}\n`</part>`", 'FRAME\n{}\n</part id="3">', "FRAME\n{}\n<part />",
+        "**FRAME**\n{}\n**</part>**",
+        "`FRAME`\n{}\n`</part>`",
+        'FRAME\n{}\n</part id="3">',
+        "FRAME\n{}\n<part />",
         "{}\n</part>",
     ),
-]  # fmt: skip
+]
 BARE = [
-    "{}", "{}\n\n" + MARKER, "```markdown\n{}\n```",
+    "{}",
+    "{}\n\n" + MARKER,
+    "```markdown\n{}\n```",
     "Hier die Section:\n\n```\n{}\n```\n\nDer Rest bleibt, wie er war.\n\n" + MARKER,
-    "~~~md\n{}\n~~~\n\nSag Bescheid, wenn noch etwas fehlt.", "\ufeff{}",
-]  # fmt: skip
+    "~~~md\n{}\n~~~\n\nSag Bescheid, wenn noch etwas fehlt.",
+    "\ufeff{}",
+]
 
 
 @pytest.mark.parametrize("around", [*FRAMES, *BARE])
@@ -109,17 +125,23 @@ def test_a_section_is_taken_from_its_frame_and_below_its_heading(section: str, a
 @pytest.mark.parametrize(
     "reply",
     [
-        TEXT, f"Hier die Section:\n\n## Entscheidung\n\n{TEXT}",
+        TEXT,
+        f"Hier die Section:\n\n## Entscheidung\n\n{TEXT}",
         f"## Entscheidung\n\n{TEXT}\n\nSag Bescheid, wenn noch etwas fehlt.",
-        f"## Entscheidung\n\n{TEXT}\n\n---\n\nAlles andere ist gleich geblieben.", f"FRAME\n{TEXT}\n</part>",
-        f"FRAME\n## Entscheidung\n\n{TEXT}\n\nDer Rest bleibt unverändert.", f'<part id="aaaaaa">\n{TEXT}\n</part>',
-        f"<section>\n{TEXT}\n</section>", "Ich habe die Section ergänzt.", "FRAME\n## Entscheidung\n\n…\n</part>",
+        f"## Entscheidung\n\n{TEXT}\n\n---\n\nAlles andere ist gleich geblieben.",
+        f"FRAME\n{TEXT}\n</part>",
+        f"FRAME\n## Entscheidung\n\n{TEXT}\n\nDer Rest bleibt unverändert.",
+        f'<part id="aaaaaa">\n{TEXT}\n</part>',
+        f"<section>\n{TEXT}\n</section>",
+        "Ich habe die Section ergänzt.",
+        "FRAME\n## Entscheidung\n\n…\n</part>",
         "FRAME\n## Entscheidung\n\n(unverändert)\n</part>",
         "FRAME\n## Entscheidung\n\nDabei kann ich leider nicht helfen.\n</part>",
         'FRAME\n## Entscheidung\n\n<invoke name="Write">\n</invoke>\n</part>',
-        "FRAME\n## Konsequenzen\n\nMehr Speicher.\n</part>", "## Entscheidung\n\nTODO",
+        "FRAME\n## Konsequenzen\n\nMehr Speicher.\n</part>",
+        "## Entscheidung\n\nTODO",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_part_for_certain_changes_nothing_and_the_frame_is_asked_for_again(reply: str) -> None:
     first = without("Entscheidung")
     history = reply_to(first, reply)
@@ -157,9 +179,14 @@ def test_of_a_whole_answer_with_placeholders_the_asked_section_is_taken() -> Non
 
 
 HEADERS = [
-    HEADER, f"```yaml\n{YAML}\n```", f"```yaml\n{HEADER}```", f"```\n{YAML}\n```", f"```yaml\n---\n{YAML}\n...\n```",
-    YAML, f"{HEADER}\n# ADR-040: Ein Cache\n",
-]  # fmt: skip
+    HEADER,
+    f"```yaml\n{YAML}\n```",
+    f"```yaml\n{HEADER}```",
+    f"```\n{YAML}\n```",
+    f"```yaml\n---\n{YAML}\n...\n```",
+    YAML,
+    f"{HEADER}\n# ADR-040: Ein Cache\n",
+]
 
 
 @pytest.mark.parametrize("around", ["FRAME\n{}\n</part>", "Hier:\n\nFRAME\n{}\n</part>\n\nFertig.", "{}"])
@@ -172,11 +199,15 @@ def test_a_missing_header_is_understood_in_every_form(header: str, around: str) 
 @pytest.mark.parametrize(
     "reply",
     [
-        "FRAME\nstatus: Proposed\n</part>", "FRAME\n```yaml\nstatus: Proposed\n```\n</part>", "status: Proposed",
-        "Hier die Zeile:\n\n```yaml\nstatus: Proposed\n```\n\nDer Rest bleibt.", "---\nstatus: Proposed\n---", HEADER,
+        "FRAME\nstatus: Proposed\n</part>",
+        "FRAME\n```yaml\nstatus: Proposed\n```\n</part>",
+        "status: Proposed",
+        "Hier die Zeile:\n\n```yaml\nstatus: Proposed\n```\n\nDer Rest bleibt.",
+        "---\nstatus: Proposed\n---",
+        HEADER,
         ADR,
     ],
-)  # fmt: skip
+)
 def test_a_missing_line_of_the_header_is_put_behind_the_fields_before_it(reply: str) -> None:
     lacking = header_with('# intern\nowner: "Ada"\n').replace("status: Proposed\n", "") + f"\n{MARKER}\n"
     assert after(lacking, reply) == lacking.replace('Cache"\n', 'Cache"\nstatus: Proposed\n', 1)
@@ -294,11 +325,22 @@ def test_nygards_titles_pass_but_for_the_criteria_he_does_not_know() -> None:
 @pytest.mark.parametrize(
     "heading",
     [
-        "**Kontext**", "[Kontext](#k)", "Kontext <!-- x -->", "1. Kontext", "🎯 Kontext", "Kontext:", "Context",
-        "`Kontext`", "Kontext und Problemstellung", "Context and Problem Statement", "Problemstellung",
-        "Kontext – warum", "Kontext und Optionen", "Context and Scope",
+        "**Kontext**",
+        "[Kontext](#k)",
+        "Kontext <!-- x -->",
+        "1. Kontext",
+        "🎯 Kontext",
+        "Kontext:",
+        "Context",
+        "`Kontext`",
+        "Kontext und Problemstellung",
+        "Context and Problem Statement",
+        "Problemstellung",
+        "Kontext – warum",
+        "Kontext und Optionen",
+        "Context and Scope",
     ],
-)  # fmt: skip
+)
 def test_mark_up_that_is_understood_in_replies_is_understood_in_answers(heading: str) -> None:
     assert run_validators(f"{ADR}\n{MARKER}".replace("## Kontext", f"## {heading}"), RULES) == []
 
@@ -519,11 +561,15 @@ def test_a_section_with_the_words_of_all_the_others_does_not_replace_them() -> N
 @pytest.mark.parametrize(
     "reply",
     [
-        "<!-- STEP: what -->", "\n<!-- STEP: WHAT -->\n", "```html\n<!-- STEP: what -->\n```",
-        "Hier ist der Marker: <!-- STEP: what -->", "Entschuldigung, hier kommt er.\n\n<!-- STEP: what -->",
-        "Der Marker: `<!-- STEP: what -->`", "```html\n<!-- STEP: what -->\n```\nFertig.",
+        "<!-- STEP: what -->",
+        "\n<!-- STEP: WHAT -->\n",
+        "```html\n<!-- STEP: what -->\n```",
+        "Hier ist der Marker: <!-- STEP: what -->",
+        "Entschuldigung, hier kommt er.\n\n<!-- STEP: what -->",
+        "Der Marker: `<!-- STEP: what -->`",
+        "```html\n<!-- STEP: what -->\n```\nFertig.",
     ],
-)  # fmt: skip
+)
 def test_a_bare_marker_is_put_under_the_answer_before(reply: str) -> None:
     assert spliced(LONG, reply) == f"{LONG}\n\n<!-- STEP: what -->"
 

@@ -151,10 +151,14 @@ async def test_the_context_is_for_validators_and_the_rest_for_the_runner() -> No
 @pytest.mark.parametrize(
     "bad",
     [
-        {"success": False}, {"exit_code": 1}, {"complete": False}, {"success": True, "exit_code": -9}, {"stdout": ""},
+        {"success": False},
+        {"exit_code": 1},
+        {"complete": False},
+        {"success": True, "exit_code": -9},
+        {"stdout": ""},
         {"stdout": " \n"},
     ],
-)  # fmt: skip
+)
 async def test_a_run_that_failed_or_is_not_complete_never_becomes_a_success(bad: dict[str, Any]) -> None:
     run = SimpleNamespace(**{"stdout": GOOD} | bad)
     result, runner = await enforce(run)
@@ -403,31 +407,44 @@ def test_a_fallback_that_brings_an_error_for_two_is_not_taken() -> None:
 
 RULES = build_validators(["step_marker", "adr_structure"], root=Path(), locale="en")
 REFUSALS = (
-    "I can't help with that request.", "I’m sorry, but I can’t assist with that.",
+    "I can't help with that request.",
+    "I’m sorry, but I can’t assist with that.",
     "I'm sorry, I cannot comply with this request.",
     "Sorry, I won't help with creating malware.\n\nIf you want, I can explain how such programs are found.",
-    "I cannot help with that.\n\n<!-- STEP: done -->", "Unfortunately, I am not able to provide instructions for this.",
-    "I must decline to write this.", "I understand that this matters to you, but I can't discuss that topic.",
+    "I cannot help with that.\n\n<!-- STEP: done -->",
+    "Unfortunately, I am not able to provide instructions for this.",
+    "I must decline to write this.",
+    "I understand that this matters to you, but I can't discuss that topic.",
     "Es tut mir leid, aber dabei kann ich nicht helfen.",
     "Tut mir leid, ich kann dir bei dieser Anfrage nicht weiterhelfen.",
-    "Leider kann ich diese Anfrage nicht beantworten.", "Dieser Bitte kann ich nicht nachkommen.",
-    "Ich muss diese Anfrage ablehnen.", "Je suis désolé, mais je ne peux pas vous aider.",
-    "Lo siento, pero no puedo ayudarte con eso.", "Mi dispiace, ma non posso aiutarti.",
+    "Leider kann ich diese Anfrage nicht beantworten.",
+    "Dieser Bitte kann ich nicht nachkommen.",
+    "Ich muss diese Anfrage ablehnen.",
+    "Je suis désolé, mais je ne peux pas vous aider.",
+    "Lo siento, pero no puedo ayudarte con eso.",
+    "Mi dispiace, ma non posso aiutarti.",
     "Het spijt me, maar ik kan je daar niet mee helpen.",
-)  # fmt: skip
+)
 ANSWERS = (
-    "I can help with that: the cache lies in Redis.", "I can't help but notice that the cache is slow. Use Redis.",
-    "I can't find the file `a.py`. Which one do you mean?", "I cannot reproduce the error; it passes on my machine.",
-    "The service answers \"I can't help with that request.\" when its quota is spent.",
+    "I can help with that: the cache lies in Redis.",
+    "I can't help but notice that the cache is slow. Use Redis.",
+    "I can't find the file `a.py`. Which one do you mean?",
+    "I cannot reproduce the error; it passes on my machine.",
+    'The service answers "I can\'t help with that request." when its quota is spent.',
     "You can't help with that request, but an administrator can.",
-    "Wir nehmen einen Cache. Dabei kann ich nicht helfen, sagt der alte Dienst.", "Ich kann die Datei nicht finden.",
-    "Der Kunde kann dabei nicht helfen.", "Sorry for the delay. The answer is 42.",
-    "Entschuldigung, hier ist die vollständige Antwort: der Cache liegt in Redis.", "No.", "",
+    "Wir nehmen einen Cache. Dabei kann ich nicht helfen, sagt der alte Dienst.",
+    "Ich kann die Datei nicht finden.",
+    "Der Kunde kann dabei nicht helfen.",
+    "Sorry for the delay. The answer is 42.",
+    "Entschuldigung, hier ist die vollständige Antwort: der Cache liegt in Redis.",
+    "No.",
+    "",
     "I can't help with that request.\n\n- but here is a plan\n- in two steps",
     "I can't help with that request.\n\n## Decision\n\nWe take a cache.",
     "I can't help with that request. " + "We take a cache because the search is slow. " * 20,
-    ADR + "\nI can't help with that request.\n", "I can't help with that request.\n\n" + ADR,
-)  # fmt: skip
+    ADR + "\nI can't help with that request.\n",
+    "I can't help with that request.\n\n" + ADR,
+)
 
 
 @pytest.mark.parametrize("text", REFUSALS)

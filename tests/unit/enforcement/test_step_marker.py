@@ -47,14 +47,20 @@ def test_text_after_the_marker_is_a_warning() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "```\n<!-- STEP: done -->\n```", "~~~html\n<!-- STEP: done -->\n~~~\n",
-        "```\nnicht geschlossen\n<!-- STEP: done -->", "Schreibe `<!-- STEP: done -->` ans Ende.",
-        "Ein `Code\nüber <!-- STEP: done --> Zeilen`", "> <!-- STEP: done -->", "> ```\n> <!-- STEP: done -->\n> ```",
-        "Absatz\n\n    <!-- STEP: done -->", "- Punkt\n  ```\n  <!-- STEP: done -->\n  ```\n",
-        "# Titel `<!-- STEP: done -->`", "> ```\n> x\n> ```\n> <!-- STEP: done -->",
+        "```\n<!-- STEP: done -->\n```",
+        "~~~html\n<!-- STEP: done -->\n~~~\n",
+        "```\nnicht geschlossen\n<!-- STEP: done -->",
+        "Schreibe `<!-- STEP: done -->` ans Ende.",
+        "Ein `Code\nüber <!-- STEP: done --> Zeilen`",
+        "> <!-- STEP: done -->",
+        "> ```\n> <!-- STEP: done -->\n> ```",
+        "Absatz\n\n    <!-- STEP: done -->",
+        "- Punkt\n  ```\n  <!-- STEP: done -->\n  ```\n",
+        "# Titel `<!-- STEP: done -->`",
+        "> ```\n> x\n> ```\n> <!-- STEP: done -->",
         "---\nadr_id: 1  # <!-- STEP: done -->\n---\n\n# ADR-1\n",
     ],
-)  # fmt: skip
+)
 def test_a_marker_in_code_or_a_quote_does_not_count(text: str) -> None:
     assert found(text) == ["MISSING_STEP_MARKER"]
     assert extract_step(text) is None
@@ -63,12 +69,17 @@ def test_a_marker_in_code_or_a_quote_does_not_count(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "```\ncode\n```\n<!-- STEP: done -->", "> Zitat\n\n<!-- STEP: done -->", "> Zitat\n<!-- STEP: done -->",
-        "- Punkt\n\n  <!-- STEP: done -->", "Absatz <!-- STEP: done -->",
-        "Ein \\` allein <!-- STEP: done --> und noch ein ` hier", "Ein ` allein <!-- STEP: done -->",
-        "<div>\n<!-- STEP: done -->\n</div>", "Text\r\n\r\n<!-- STEP: done -->\r\n",
+        "```\ncode\n```\n<!-- STEP: done -->",
+        "> Zitat\n\n<!-- STEP: done -->",
+        "> Zitat\n<!-- STEP: done -->",
+        "- Punkt\n\n  <!-- STEP: done -->",
+        "Absatz <!-- STEP: done -->",
+        "Ein \\` allein <!-- STEP: done --> und noch ein ` hier",
+        "Ein ` allein <!-- STEP: done -->",
+        "<div>\n<!-- STEP: done -->\n</div>",
+        "Text\r\n\r\n<!-- STEP: done -->\r\n",
     ],
-)  # fmt: skip
+)
 def test_a_marker_outside_code_counts_wherever_it_stands(text: str) -> None:
     assert extract_step(text) == "done"
 

@@ -108,10 +108,15 @@ def recurse(context: Any) -> Any:
 @pytest.mark.parametrize(
     "act",
     [
-        lambda context: 1 / 0, leave, recurse, lambda context: None, lambda context: "text", lambda context: [1],
+        lambda context: 1 / 0,
+        leave,
+        recurse,
+        lambda context: None,
+        lambda context: "text",
+        lambda context: [1],
         lambda context: (one for one in ()),
     ],
-)  # fmt: skip
+)
 def test_a_validator_that_fails_is_an_issue_and_the_others_still_judge(act: Any) -> None:
     issues = run_validators("Text", [misbehaving(act), StepMarkerValidator()])
     assert codes(issues) == ["VALIDATOR_ERROR", "MISSING_STEP_MARKER"]
@@ -185,9 +190,15 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 #: ADR-038's eight.
 SEEDS = {
-    "MISSING_STEP_MARKER", "INVALID_STEP", "MISSING_ADR_FIELD", "INVALID_YAML", "MISSING_YAML_HEADER",
-    "MISSING_ADR_SECTION", "INSUFFICIENT_CRITERIA", "FILE_NOT_FOUND",
-}  # fmt: skip
+    "MISSING_STEP_MARKER",
+    "INVALID_STEP",
+    "MISSING_ADR_FIELD",
+    "INVALID_YAML",
+    "MISSING_YAML_HEADER",
+    "MISSING_ADR_SECTION",
+    "INSUFFICIENT_CRITERIA",
+    "FILE_NOT_FOUND",
+}
 
 
 def values_for(code: str) -> dict[str, str]:

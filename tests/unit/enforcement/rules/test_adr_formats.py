@@ -133,10 +133,14 @@ def test_a_part_that_was_cut_out_is_asked_for_and_completes_the_record(form: str
 @pytest.mark.parametrize(
     "status",
     [
-        "TBD", "", "proposed | accepted | deprecated", "{proposed | rejected | accepted}",
-        "proposed / accepted / rejected", "...",
+        "TBD",
+        "",
+        "proposed | accepted | deprecated",
+        "{proposed | rejected | accepted}",
+        "proposed / accepted / rejected",
+        "...",
     ],
-)  # fmt: skip
+)
 def test_a_status_that_nobody_chose_is_empty(status: str) -> None:
     for text in (f"## Status\n\n{status}\n\n", f"* Status: {status}\n\n", f"**Status**: {status}\n\n"):
         assert codes(f"{TITLE}{text}{NYGARD}", "adr-nygard") == [("EMPTY_SECTION", "## Status")]

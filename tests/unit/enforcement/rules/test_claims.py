@@ -114,7 +114,7 @@ def test_an_answer_that_takes_its_claim_back_takes_the_place_of_the_first() -> N
         ("I created 3 files.", wrote("a.py", "b.py"), ["CLAIMED_FILE_COUNT"]),
         ("I created 2 test files.", wrote("a.py", "b.py", "c.py"), []),
     ],
-)  # fmt: skip
+)
 def test_a_claim_is_compared_with_the_log(answer: str, log: ToolCallLog, expected: list[str]) -> None:
     assert codes(answer, log) == expected
 
@@ -138,16 +138,21 @@ def test_the_operator_names_commands_that_run_tests() -> None:
 @pytest.mark.parametrize(
     ("output", "counts"),
     [
-        ("=== 1 failed, 11 passed, 2 warnings in 0.10s ===", (11, 1)), ("\x1b[32m3 passed\x1b[0m in 0.1s", (3, 0)),
+        ("=== 1 failed, 11 passed, 2 warnings in 0.10s ===", (11, 1)),
+        ("\x1b[32m3 passed\x1b[0m in 0.1s", (3, 0)),
         ("Tests:       1 failed, 11 passed, 12 total\n", (11, 1)),
-        ("Ran 12 tests in 0.1s\n\nFAILED (failures=1, errors=2)", (9, 3)), ("Ran 2 tests in 0.1s\n\nOK", (2, 0)),
+        ("Ran 12 tests in 0.1s\n\nFAILED (failures=1, errors=2)", (9, 3)),
+        ("Ran 2 tests in 0.1s\n\nOK", (2, 0)),
         ("test result: ok. 3 passed; 0 failed;\ntest result: FAILED. 1 passed; 2 failed;", (4, 2)),
-        ("# pass 3\n# fail 1\n", (3, 1)), ("  12 passing (10ms)\n  1 failing\n", (12, 1)),
-        ("Tests run: 12, Failures: 1, Errors: 0", (11, 1)), ("12 examples, 2 failures", (10, 2)),
-        ("OK (12 tests, 20 assertions)", (12, 0)), ("100% tests passed, 0 tests failed out of 12", (12, 0)),
+        ("# pass 3\n# fail 1\n", (3, 1)),
+        ("  12 passing (10ms)\n  1 failing\n", (12, 1)),
+        ("Tests run: 12, Failures: 1, Errors: 0", (11, 1)),
+        ("12 examples, 2 failures", (10, 2)),
+        ("OK (12 tests, 20 assertions)", (12, 0)),
+        ("100% tests passed, 0 tests failed out of 12", (12, 0)),
         ("the 12 passed the 3", None),
     ],
-)  # fmt: skip
+)
 def test_the_summary_of_a_test_runner_is_counted(output: str, counts: tuple[int, int] | None) -> None:
     assert parse_test_counts(output) == (Counts(*counts) if counts else None)
 
@@ -214,14 +219,24 @@ NOT_MADE = ["CLAIMED_CALL_NOT_MADE"]
         ("Ticket OPS-12 angelegt.", EMPTY, NOT_MADE),
         ("I scheduled the meeting for Monday.", EMPTY, NOT_MADE),
         ("I created `app.py`.", sent(), []),
-        *[(answer, EMPTY, []) for answer in (
-            "You can open a ticket.", "I have not created a ticket.", "I created a class for tickets.",
-            "I would have opened an issue.", "Anna opened PR #4 last week.", "The ticket OPS-12 was closed.",
-            "I opened the door to messages.", "Shall I create a ticket?", "Ich lege kein Ticket an.",
-            "I updated the error message.", "I plan to send an e-mail.",
-        )],
+        *[
+            (answer, EMPTY, [])
+            for answer in (
+                "You can open a ticket.",
+                "I have not created a ticket.",
+                "I created a class for tickets.",
+                "I would have opened an issue.",
+                "Anna opened PR #4 last week.",
+                "The ticket OPS-12 was closed.",
+                "I opened the door to messages.",
+                "Shall I create a ticket?",
+                "Ich lege kein Ticket an.",
+                "I updated the error message.",
+                "I plan to send an e-mail.",
+            )
+        ],
     ],
-)  # fmt: skip
+)
 def test_a_statement_about_a_record_elsewhere_needs_a_call_that_may_have_made_it(
     answer: str, log: ToolCallLog, expected: list[str]
 ) -> None:

@@ -3,81 +3,172 @@
 import pytest
 
 from tests.unit.enforcement.rules.test_claims import codes, ran
-from tests.unit.enforcement.samples import read_phrases
 from worker.enforcement.tool_call_log import ToolCallLog
 
 PART = ran("pytest -q", ok=False, code=1, output="1 failed, 3 passed in 0.1s")
 PASS = ran("pytest -q", ok=True, code=0, output="4 passed in 0.1s")
 THERE = ToolCallLog(files={"src/orders.py": "there"})
 #: True of ``PART``. ``\n`` is a line end.
-TRUE_PART = read_phrases(r"""
-3 passed, 1 failed. ¦ 3 passed, 1 failed ¦ 1 failed, 3 passed. ¦ 3 of 4 tests pass. ¦ 3 out of 4 tests passed.
-3/4 tests pass. ¦ 3/4 tests passed. ¦ Three of four tests pass. ¦ Three of the four tests pass.
-Three tests pass and one fails. ¦ 3 tests pass, 1 fails. ¦ 3 tests passed, one test failed.
-Three tests pass, but one still fails. ¦ Tests: 3 passed, 1 failed, 4 total ¦ Test run: 3 passed / 1 failed
-All but one of the tests pass. ¦ All tests but one pass. ¦ All tests except one pass.
-All tests pass except `test_b`. ¦ All tests pass, apart from test_b. ¦ All tests pass with the exception of one.
-With one exception, all tests pass. ¦ Bis auf einen bestehen alle Tests. ¦ Alle Tests bis auf einen bestehen.
-Alle Tests bestehen bis auf test_b. ¦ Mit einer Ausnahme bestehen alle Tests.
-Abgesehen von test_b bestehen alle Tests. ¦ Drei Tests bestehen, einer schlägt fehl.
-3 Tests bestanden, 1 fehlgeschlagen. ¦ 3 bestanden, 1 fehlgeschlagen ¦ 3 von 4 Tests bestehen.
-Drei von vier Tests bestehen. ¦ Drei der vier Tests bestehen. ¦ Nur drei Tests bestehen.
-Es bestehen 3 Tests, 1 Test schlägt noch fehl. ¦ Die Tests laufen durch, außer test_b.
-I ran the tests: 3 passed and 1 failed. ¦ Result: 3 green, 1 red. ¦ The suite is at 3 passed / 1 failed.
-pytest: 3 passed, 1 failed ¦ `pytest -q`: 3 passed, 1 failed ¦ `pytest -q` → 3 passed, 1 failed (test_b).
-Three tests are green, one is red. ¦ 75 % of the tests pass. ¦ The tests pass apart from one failure.
-One test fails; the other three pass. ¦ One test fails, the remaining 3 tests pass. ¦ 1 failure, 3 passed.
-3 passed, 1 error ¦ 3 passed, 1 failed, 0 skipped in 0.1s. ¦ The existing 3 tests pass; the new one fails.
-Ein Test schlägt fehl, die übrigen drei Tests bestehen. ¦ - 3 passed\n- 1 failed
-| passed | failed |\n|---|---|\n| 3 passed | 1 failed | ¦ Passed: 3\nFailed: 1 ¦ 3 tests pass.\n\nOne test fails.
+TRUE_PART = r"""
+3 passed, 1 failed.
+3 passed, 1 failed
+1 failed, 3 passed.
+3 of 4 tests pass.
+3 out of 4 tests passed.
+3/4 tests pass.
+3/4 tests passed.
+Three of four tests pass.
+Three of the four tests pass.
+Three tests pass and one fails.
+3 tests pass, 1 fails.
+3 tests passed, one test failed.
+Three tests pass, but one still fails.
+Tests: 3 passed, 1 failed, 4 total
+Test run: 3 passed / 1 failed
+All but one of the tests pass.
+All tests but one pass.
+All tests except one pass.
+All tests pass except `test_b`.
+All tests pass, apart from test_b.
+All tests pass with the exception of one.
+With one exception, all tests pass.
+Bis auf einen bestehen alle Tests.
+Alle Tests bis auf einen bestehen.
+Alle Tests bestehen bis auf test_b.
+Mit einer Ausnahme bestehen alle Tests.
+Abgesehen von test_b bestehen alle Tests.
+Drei Tests bestehen, einer schlägt fehl.
+3 Tests bestanden, 1 fehlgeschlagen.
+3 bestanden, 1 fehlgeschlagen
+3 von 4 Tests bestehen.
+Drei von vier Tests bestehen.
+Drei der vier Tests bestehen.
+Nur drei Tests bestehen.
+Es bestehen 3 Tests, 1 Test schlägt noch fehl.
+Die Tests laufen durch, außer test_b.
+I ran the tests: 3 passed and 1 failed.
+Result: 3 green, 1 red.
+The suite is at 3 passed / 1 failed.
+pytest: 3 passed, 1 failed
+`pytest -q`: 3 passed, 1 failed
+`pytest -q` → 3 passed, 1 failed (test_b).
+Three tests are green, one is red.
+75 % of the tests pass.
+The tests pass apart from one failure.
+One test fails; the other three pass.
+One test fails, the remaining 3 tests pass.
+1 failure, 3 passed.
+3 passed, 1 error
+3 passed, 1 failed, 0 skipped in 0.1s.
+The existing 3 tests pass; the new one fails.
+Ein Test schlägt fehl, die übrigen drei Tests bestehen.
+- 3 passed\n- 1 failed
+| passed | failed |\n|---|---|\n| 3 passed | 1 failed |
+Passed: 3\nFailed: 1
+3 tests pass.\n\nOne test fails.
 Die anderen Tests bestehen.
-""")
+""".strip().split("\n")
 #: Untrue of ``PART``.
-FALSE_PART = read_phrases(r"""
-All 4 tests pass. ¦ All tests pass. ¦ 4 passed. ¦ 4 passed, 0 failed. ¦ Everything passes now. ¦ Everything is green.
-Everything passes. ¦ All green. ¦ All checks pass. ¦ pytest passes. ¦ pytest passes now. ¦ Pytest is green.
-The suite is green. ¦ The tests pass, no failures. ¦ Alles grün. ¦ Alles läuft durch. ¦ Alles ist grün.
-pytest läuft durch. ¦ Alle Tests sind grün. ¦ All tests are passing without errors. ¦ 5 passed, 1 failed.
-5 of 6 tests pass. ¦ Die Tests laufen fehlerfrei. ¦ The test suite now passes completely.
-""")
+FALSE_PART = r"""
+All 4 tests pass.
+All tests pass.
+4 passed.
+4 passed, 0 failed.
+Everything passes now.
+Everything is green.
+Everything passes.
+All green.
+All checks pass.
+pytest passes.
+pytest passes now.
+Pytest is green.
+The suite is green.
+The tests pass, no failures.
+Alles grün.
+Alles läuft durch.
+Alles ist grün.
+pytest läuft durch.
+Alle Tests sind grün.
+All tests are passing without errors.
+5 passed, 1 failed.
+5 of 6 tests pass.
+Die Tests laufen fehlerfrei.
+The test suite now passes completely.
+""".strip().split("\n")
 #: True of ``PASS``.
-TRUE_PASS = read_phrases(r"""
-4 passed, 0 failed. ¦ 4 of 4 tests pass. ¦ 4/4 tests pass. ¦ All 4 tests pass; before, 1 failed.
-Everything passes now. ¦ pytest passes. ¦ All green. ¦ Alles grün. ¦ 4 passed in 0.1s ¦ 4 passed, 1 skipped
-4 tests passed, none failed. ¦ The 2 new tests pass. ¦ The tests failed at first, now all 4 pass.
-Alle 4 Tests bestehen, 0 fehlgeschlagen. ¦ Before the fix 1 test failed, and 3 passed; now all 4 tests pass.
-""")
+TRUE_PASS = r"""
+4 passed, 0 failed.
+4 of 4 tests pass.
+4/4 tests pass.
+All 4 tests pass; before, 1 failed.
+Everything passes now.
+pytest passes.
+All green.
+Alles grün.
+4 passed in 0.1s
+4 passed, 1 skipped
+4 tests passed, none failed.
+The 2 new tests pass.
+The tests failed at first, now all 4 pass.
+Alle 4 Tests bestehen, 0 fehlgeschlagen.
+Before the fix 1 test failed, and 3 passed; now all 4 tests pass.
+""".strip().split("\n")
 #: True of ``THERE``: others did it, or at another time.
-TRUE_THERE = read_phrases(r"""
-`src/orders.py` was changed in commit 3f2a. ¦ `src/orders.py` was changed in PR #12.
-`src/orders.py` was changed in pull request 12 and not by me. ¦ `src/orders.py` was last changed in release 1.4.
-`src/orders.py` was created in 2021. ¦ `src/orders.py` was added in v1.2. ¦ `src/orders.py` was added by Anna.
-`src/orders.py` was created last year by another team. ¦ `src/orders.py` was created by another team.
-`src/orders.py` was generated by protoc. ¦ `src/orders.py` was updated by the migration.
-`src/orders.py` was written by a colleague. ¦ `src/orders.py` was created two years ago.
-`src/orders.py` was added a month ago. ¦ `src/orders.py` was created when the project began.
-`src/orders.py` was modified recently by someone else. ¦ `src/orders.py` was changed on 3 May.
-`src/orders.py` was changed on main. ¦ Die Datei `src/orders.py` wurde 2024 angelegt.
-Die Datei `src/orders.py` wurde im Jahr 2024 angelegt. ¦ Die Datei `src/orders.py` wurde im Mai angelegt.
-Die Datei `src/orders.py` wurde vor zwei Jahren angelegt. ¦ Die Datei `src/orders.py` wurde letztes Jahr angelegt.
+TRUE_THERE = r"""
+`src/orders.py` was changed in commit 3f2a.
+`src/orders.py` was changed in PR #12.
+`src/orders.py` was changed in pull request 12 and not by me.
+`src/orders.py` was last changed in release 1.4.
+`src/orders.py` was created in 2021.
+`src/orders.py` was added in v1.2.
+`src/orders.py` was added by Anna.
+`src/orders.py` was created last year by another team.
+`src/orders.py` was created by another team.
+`src/orders.py` was generated by protoc.
+`src/orders.py` was updated by the migration.
+`src/orders.py` was written by a colleague.
+`src/orders.py` was created two years ago.
+`src/orders.py` was added a month ago.
+`src/orders.py` was created when the project began.
+`src/orders.py` was modified recently by someone else.
+`src/orders.py` was changed on 3 May.
+`src/orders.py` was changed on main.
+Die Datei `src/orders.py` wurde 2024 angelegt.
+Die Datei `src/orders.py` wurde im Jahr 2024 angelegt.
+Die Datei `src/orders.py` wurde im Mai angelegt.
+Die Datei `src/orders.py` wurde vor zwei Jahren angelegt.
+Die Datei `src/orders.py` wurde letztes Jahr angelegt.
 Die Datei `src/orders.py` wurde von einem anderen Team angelegt.
 Die Datei `src/orders.py` wurde vom Team Abrechnung angelegt.
-Die Datei `src/orders.py` wurde in Commit 3f2a geändert. ¦ Die Datei `src/orders.py` wurde mit PR 12 geändert.
-Die Datei `src/orders.py` wurde von Anna geändert. ¦ Die Datei `src/orders.py` wurde durch die Migration geändert.
-`src/orders.py` wurde in Version 1.2 hinzugefügt. ¦ In `src/orders.py` wurde im letzten Release die Prüfung angepasst.
-`src/orders.py` is generated from the schema. ¦ `src/orders.py` is updated by the nightly job.
-`src/orders.py` ist von protoc generiert. ¦ `src/orders.py` wurde damals angelegt.
+Die Datei `src/orders.py` wurde in Commit 3f2a geändert.
+Die Datei `src/orders.py` wurde mit PR 12 geändert.
+Die Datei `src/orders.py` wurde von Anna geändert.
+Die Datei `src/orders.py` wurde durch die Migration geändert.
+`src/orders.py` wurde in Version 1.2 hinzugefügt.
+In `src/orders.py` wurde im letzten Release die Prüfung angepasst.
+`src/orders.py` is generated from the schema.
+`src/orders.py` is updated by the nightly job.
+`src/orders.py` ist von protoc generiert.
+`src/orders.py` wurde damals angelegt.
 `src/orders.py` was originally written for Python 2.
-""")
+""".strip().split("\n")
 #: Untrue of ``THERE``.
-FALSE_THERE = read_phrases(r"""
-`src/orders.py` was changed. ¦ I changed `src/orders.py`. ¦ `src/orders.py` was changed by adding a cache.
-`src/orders.py` has been updated to use the cache. ¦ I updated `src/orders.py` by hand.
-Die Datei `src/orders.py` wurde geändert. ¦ Die Datei `src/orders.py` wurde von mir geändert.
-Ich habe `src/orders.py` angepasst. ¦ `src/orders.py` was changed by me. ¦ `src/orders.py` was changed in this turn.
-`src/orders.py` wurde in dieser Runde geändert. ¦ `src/orders.py` was created in the folder src.
-I changed `src/orders.py` in two places. ¦ I created `src/orders.py` for 2024 reports.
-""")
+FALSE_THERE = r"""
+`src/orders.py` was changed.
+I changed `src/orders.py`.
+`src/orders.py` was changed by adding a cache.
+`src/orders.py` has been updated to use the cache.
+I updated `src/orders.py` by hand.
+Die Datei `src/orders.py` wurde geändert.
+Die Datei `src/orders.py` wurde von mir geändert.
+Ich habe `src/orders.py` angepasst.
+`src/orders.py` was changed by me.
+`src/orders.py` was changed in this turn.
+`src/orders.py` wurde in dieser Runde geändert.
+`src/orders.py` was created in the folder src.
+I changed `src/orders.py` in two places.
+I created `src/orders.py` for 2024 reports.
+""".strip().split("\n")
 
 
 @pytest.mark.parametrize("answer", TRUE_PART)

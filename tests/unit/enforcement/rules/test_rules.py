@@ -38,11 +38,21 @@ def codes(rule: Rule, answer: str, **context: Any) -> list[str]:
 
 #: Addresses that a reader or its browser completes: each leads to evil.test.
 WITHOUT_SCHEME = (
-    "![p](//evil.test/p.png)", "[x](</\\/evil.test/x>)", "[x](&#47;&#47;evil.test)", "[x](/\\evil.test)",
-    "[x](https:evil.test/x)", "[x](HTTPS:/evil.test/x)", "[x](/&#9;/evil.test/x)", "Look at [e].\n\n[e]: //evil.test/e",
-    "[e]:\n  <//evil.test/e>", '<img src="//evil.test/p.png">', "<img alt=x\n  src = //evil.test/p.png>",
-    "<a href='//evil.test'>x</a>", '<div style="background:url(//evil.test/p.png)">x</div>', "<//evil.test/p.png>",
-)  # fmt: skip
+    "![p](//evil.test/p.png)",
+    "[x](</\\/evil.test/x>)",
+    "[x](&#47;&#47;evil.test)",
+    "[x](/\\evil.test)",
+    "[x](https:evil.test/x)",
+    "[x](HTTPS:/evil.test/x)",
+    "[x](/&#9;/evil.test/x)",
+    "Look at [e].\n\n[e]: //evil.test/e",
+    "[e]:\n  <//evil.test/e>",
+    '<img src="//evil.test/p.png">',
+    "<img alt=x\n  src = //evil.test/p.png>",
+    "<a href='//evil.test'>x</a>",
+    '<div style="background:url(//evil.test/p.png)">x</div>',
+    "<//evil.test/p.png>",
+)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +70,17 @@ WITHOUT_SCHEME = (
         *[
             (ForbiddenRule(words=("Projekt Adler",)), f"Das {said} beginnt.", ["FORBIDDEN_WORD"])
             for said in (
-                "Projekt Adler", "Projekt\nAdler", "projekt  adler", "Projekt\u00a0Adler", "Projekt\u202fAdler",
-                "Projekt&nbsp;Adler", "Projekt<br>Adler", "*Projekt* **Adler**", "Projekt\n> Adler",
-                "Projekt \u200bAdler", "Projekt\r\n  Adler",
+                "Projekt Adler",
+                "Projekt\nAdler",
+                "projekt  adler",
+                "Projekt\u00a0Adler",
+                "Projekt\u202fAdler",
+                "Projekt&nbsp;Adler",
+                "Projekt<br>Adler",
+                "*Projekt* **Adler**",
+                "Projekt\n> Adler",
+                "Projekt \u200bAdler",
+                "Projekt\r\n  Adler",
             )
         ],
         (ForbiddenRule(words=("Projekt Adler",)), "Projekt und Adler, ProjektAdler, Projekt-Adler", []),
@@ -107,7 +125,7 @@ WITHOUT_SCHEME = (
         (JsonSchemaRule(schema={"type": "object"}), "```json\n{\n```", ["CODE_DOES_NOT_PARSE"]),
         (JsonSchemaRule(schema={"type": "object"}), "[" * 100_000, ["CODE_DOES_NOT_PARSE"]),
     ],
-)  # fmt: skip
+)
 def test_a_rule_decides_its_corners(rule: Rule, answer: str, expected: list[str]) -> None:
     assert codes(rule, answer) == expected
 
@@ -116,18 +134,22 @@ def test_a_rule_decides_its_corners(rule: Rule, answer: str, expected: list[str]
     ("made", "words"),
     [
         (lambda: LengthRule(min_chars=5, max_chars=3), "min_chars is above max_chars"),
-        (lambda: LengthRule(max_words=-1), "must not be negative"), (lambda: RegexRule(), "at least one pattern"),
-        (lambda: RegexRule(must=("(",)), "is not valid"), (lambda: ForbiddenRule(secrets=False), "nothing is left"),
+        (lambda: LengthRule(max_words=-1), "must not be negative"),
+        (lambda: RegexRule(), "at least one pattern"),
+        (lambda: RegexRule(must=("(",)), "is not valid"),
+        (lambda: ForbiddenRule(secrets=False), "nothing is left"),
         (lambda: LinksRule(hosts=("https://a.example",)), "is not a host"),
         (lambda: LinksRule(schemes=()), "no link could be right"),
         (lambda: LanguageRule(expect="xx"), "expect must be one of"),
-        (lambda: CodeBlocksRule(languages=("cobol",)), "cobol"), (lambda: StructureRule(), "at least one section"),
-        (lambda: StructureRule(preset="x"), "preset must be one of"), (lambda: JsonSchemaRule(), "schema is empty"),
+        (lambda: CodeBlocksRule(languages=("cobol",)), "cobol"),
+        (lambda: StructureRule(), "at least one section"),
+        (lambda: StructureRule(preset="x"), "preset must be one of"),
+        (lambda: JsonSchemaRule(), "schema is empty"),
         (lambda: JsonSchemaRule(schema={"type": "thing"}), "schema: "),
         (lambda: JsonSchemaRule(schema={"type": "object"}, where="there"), "where must be one of"),
         (lambda: PydanticModelRule(model="mypackage"), "import path"),
     ],
-)  # fmt: skip
+)
 def test_an_option_that_cannot_work_is_refused(made: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         made()
@@ -245,14 +267,28 @@ SHOWN = {
 
 
 LINEAR = [
-    CitationsRule(root=Path("/nonexistent")), CodeBlocksRule(), ForbiddenRule(words=("foo",)), LanguageRule(),
+    CitationsRule(root=Path("/nonexistent")),
+    CodeBlocksRule(),
+    ForbiddenRule(words=("foo",)),
+    LanguageRule(),
     LengthRule(max_words=3),
-    LinksRule(hosts=("a.example",)), StructureRule(preset="adr-madr"),
-]  # fmt: skip
+    LinksRule(hosts=("a.example",)),
+    StructureRule(preset="adr-madr"),
+]
 KILLERS = [
-    "https://", "a.b/", "x.py:1 ", "`a/b.c` ", "sk-", "eyJ", "-----BEGIN ", "## a\n", "```\n", "<", "](data:",
+    "https://",
+    "a.b/",
+    "x.py:1 ",
+    "`a/b.c` ",
+    "sk-",
+    "eyJ",
+    "-----BEGIN ",
+    "## a\n",
+    "```\n",
+    "<",
+    "](data:",
     "der the ",
-]  # fmt: skip
+]
 
 
 @pytest.mark.long
@@ -270,9 +306,20 @@ def test_twice_the_text_takes_about_twice_the_time(rule: Rule, killer: str) -> N
 
 ALL = [*LINEAR, JsonSchemaRule(schema={"type": "object"}), RegexRule(must=("x",))]
 PIECES = [
-    "```python\n", "```json\n", "```\n", "{", "## Kontext\n", "https://", "a.py:3", "`a/b.py`", "\n", "\0", "\ud800",
-    "sk-", "{}",
-]  # fmt: skip
+    "```python\n",
+    "```json\n",
+    "```\n",
+    "{",
+    "## Kontext\n",
+    "https://",
+    "a.py:3",
+    "`a/b.py`",
+    "\n",
+    "\0",
+    "\ud800",
+    "sk-",
+    "{}",
+]
 
 
 @settings(max_examples=200, deadline=None)

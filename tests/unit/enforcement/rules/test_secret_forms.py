@@ -143,7 +143,7 @@ KEY_FORMS: dict[str, Callable[[list[str]], str]] = {
     "em dashes": lambda lines: "\n".join(lines).replace("-----", "—"),
     "lines of 30": lambda lines: wrapped(30)("\n".join(lines)),
     "quoted lines of 20": lambda lines: wrapped(20, "> ")("\n".join(lines)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("form", KEY_FORMS)
@@ -220,14 +220,17 @@ WORDS = ForbiddenRule(words=("Projekt Adler", "Straße", "naïve", "<script>", "
         *(f"Projekt{blank}Adler" for blank in ("\n", "\r\n", "  ", "\t", "\u00a0", "\u202f", "\u3000", "\u2028")),
         *(f"Projekt{blank}Adler" for blank in ("&nbsp;", "&#160;", "&#xA0;", "<br>", "<br/>\n", "%20", "\\\n", "  \n")),
         *(
-            "> Projekt\n> Adler", "> > Projekt\n> > Adler", "- Projekt\n  Adler", '"Projekt\\nAdler"',
+            "> Projekt\n> Adler",
+            "> > Projekt\n> > Adler",
+            "- Projekt\n  Adler",
+            '"Projekt\\nAdler"',
             "Pro\u200bjekt Adler",
         ),
         *("Pro\u00adjekt Adler", "**Projekt** Adler", "`Projekt` `Adler`", "[Projekt](x) Adler", "Projekt [Adler](x)"),
         *("<i>Pro</i>jekt Adler", "&#80;rojekt Adler", "\\u0050rojekt Adler", "PROJEKT ADLER", "Ｐｒｏｊｅｋｔ Adler"),
         *("STRASSE", "nai\u0308ve", "<script>alert(1)</script>", "foo\\_bar"),
     ],
-)  # fmt: skip
+)
 def test_a_forbidden_phrase_is_found_however_it_is_written(text: str) -> None:
     found = WORDS.validate(f"A line.\n{text} and more", {})
     assert [(issue.code, issue.line) for issue in found] == [("FORBIDDEN_WORD", 2)]
