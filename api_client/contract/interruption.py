@@ -71,7 +71,6 @@ class Interruption:
         return f"what the interruption {self.kind!r} asks is longer than {MAX_ASKED_BYTES} bytes" if too_long else ""
 
     def to_json(self) -> str:
-        """Encode the question as JSON for the turn's record."""
         return json.dumps(self.to_dict())
 
     @classmethod

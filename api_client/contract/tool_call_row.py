@@ -76,7 +76,6 @@ class CallRow:
         return "error" if self.is_error and self.state is CallState.DONE else self.state.value
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row as a JSON-ready dictionary."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod

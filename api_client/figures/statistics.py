@@ -64,7 +64,6 @@ class TurnRow:
     failed_cost_usd: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the counts and the rates computed from them as a JSON-ready dict."""
         rates = {
             "success_rate": ratio(self.passed, self.turns),
             "retry_rate": ratio(self.asked_again, self.turns),
@@ -106,7 +105,6 @@ class RuleRow:
         return ratio(self.rejected, self.validated)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the counts and the rates computed from them as a JSON-ready dict."""
         rates = {
             "rejection_rate": self.rate,
             "retry_rate": ratio(self.retried, self.validated),
@@ -137,7 +135,6 @@ class PhaseRow:
         return ratio(self.verified, self.passed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the counts and the rates computed from them as a JSON-ready dict."""
         return _flat(self) | {"pass_rate": self.rate, "attempts_per_pass": self.attempts}
 
 
@@ -168,7 +165,6 @@ class Duration:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the count, the average and the main quantiles as a JSON-ready dict."""
         quantiles = {"p50": self.quantile(0.5), "p95": self.quantile(0.95), "p99": self.quantile(0.99)}
         return {"name": self.name, "count": self.count, "seconds": self.seconds, "mean": self.mean, **quantiles}
 

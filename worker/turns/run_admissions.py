@@ -43,6 +43,5 @@ class RunAdmissions:
                 log.warning("run.not_checked", admission=type(each).__name__, error=str(error)[:200])
 
     async def close(self) -> None:
-        """Close the connection to the store, if there is one."""
         if self._store:
             await self._store.close()

@@ -262,7 +262,6 @@ async def serve_gateways(worker: socket.socket) -> None:
 
 
 def main() -> None:
-    """Serve tool gateways for the worker that started this process."""
     # Only closing the socket ends this process; uvicorn handles signals.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

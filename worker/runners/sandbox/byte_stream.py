@@ -125,7 +125,6 @@ class ByteStream(asyncio.BufferedProtocol):
                 self._transport.write_eof()
 
     def close(self) -> None:
-        """Close the connection in both directions."""
         if self._transport:
             self._transport.close()
 

@@ -385,7 +385,6 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def main() -> None:
-    """Run the guard for the worker that started this process."""
     with socket.socket(fileno=int(sys.argv[1])) as sock:
         Guard(sock, int(sys.argv[2])).run()
 
