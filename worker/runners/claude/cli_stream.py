@@ -42,7 +42,7 @@ class ClaudeStream:
     """
 
     def __init__(self, answered: Interruption | None = None) -> None:
-        """Create a stream with an empty answer. ``answered`` is the tool question that was answered before this run."""
+        """Begin before the first line of output. ``answered`` is the question that a person answered before the run."""
         self.result: dict[str, Any] = {}
         self.error = ""
         self.retries = 0
