@@ -75,7 +75,7 @@ class ClaudeStream:
         return bool(self.result) and not self._torn and not self.skipped
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Parse one line of output and return its events. Count and skip lines that are no JSON object."""
+        """Parse one line of output and return its events. Count and skip lines that are not JSON objects."""
         record = json_object(line)
         if record is None:
             self.skipped += 1
