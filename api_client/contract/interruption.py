@@ -80,5 +80,5 @@ class Interruption:
 
     @classmethod
     def from_json(cls, text: str) -> Interruption | None:
-        """Decode a stored question, or return None for an empty text or object."""
+        """Decode a stored question, or return None for an empty string or object."""
         return cls.from_dict(json.loads(text or "{}"))

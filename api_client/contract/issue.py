@@ -70,7 +70,7 @@ class ValidationIssue:
     def from_dict(cls, data: Mapping[str, Any]) -> ValidationIssue:
         """Create an issue from its JSON form, ignoring unknown keys.
 
-        A missing key, or one of another type, gets its field's default or an empty text. An unknown severity means
+        A missing key, or one of another type, gets its field's default or an empty string. An unknown severity means
         error.
         """
         values: Any = {name: read(data[name]) if name in data else default for name, read, default in _WIRE}

@@ -238,7 +238,7 @@ class PendingFailure:
 
     @classmethod
     def from_json(cls, text: str) -> PendingFailure | None:
-        """Decode a stored reason, or return None for an empty text or object. Raises ``ValueError``."""
+        """Decode a stored reason, or return None for an empty string or object. Raises ``ValueError``."""
         data = json.loads(text or "{}")
         known = {name: str(data[name]) for name in ("code", "reason", "why") if name in data}
         return cls(outcome=Outcome(data.get("outcome", Outcome.FAILED)), **known) if data else None
@@ -330,7 +330,7 @@ class Turn(Progress):
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the labels that capabilities declare, with empty texts for missing labels."""
+        """Return the labels that capabilities declare, with empty strings for missing labels."""
         return {name: self.request.labels.get(name, "") for name in LABELS}
 
     @property

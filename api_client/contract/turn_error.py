@@ -39,7 +39,7 @@ class TurnError:
 
     @classmethod
     def from_json(cls, text: str) -> TurnError | None:
-        """Decode an error in a turn's record, or return None for an empty text. Raises ``ValueError``."""
+        """Decode an error in a turn's record, or return None for an empty string. Raises ``ValueError``."""
         return cls.from_dict(json.loads(text or "{}"))
 
 

@@ -17,5 +17,5 @@ OWN_COUNTERS = {name: each.counter for name, each in LABELS.items() if each.coun
 
 
 def listed_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return a turn's labels for lists. Missing labels are empty texts."""
+    """Return a turn's labels for lists. Missing labels are empty strings."""
     return {name: labels.get(name, "") for name in LISTED}

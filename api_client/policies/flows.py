@@ -69,7 +69,7 @@ def choose_flow(session_id: str, versions: Mapping[str, int]) -> str:
 
 
 def set_flow(request: TurnRequest, version: str) -> TurnRequest:
-    """Return a copy of the request with this flow version. An empty text removes the version."""
+    """Return a copy of the request with this flow version. An empty string removes the version."""
     return replace(request, labels={**request.labels, FLOW: version})
 
 

@@ -53,7 +53,7 @@ def parse_search(asked: Mapping[str, str], owner: str | None) -> Search:
 
 
 def parse_cursor(text: str) -> Cursor | None:
-    """Parse a cursor from a URL; an empty text means the start of the list. Raises ``ApiError`` (400)."""
+    """Parse a cursor from a URL; an empty string means the start of the list. Raises ``ApiError`` (400)."""
     try:
         return Cursor.parse(text) if text else None
     except ValueError:

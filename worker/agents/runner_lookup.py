@@ -21,7 +21,7 @@ _BUILT_IN: dict[str, Callable[[], Runner]] = {
 
 
 def build_runner(spec: str) -> tuple[Runner, str]:
-    """Return the runner and the option after the colon that a text such as ``scripted:path.yaml`` names.
+    """Return the runner that a specification such as ``scripted:path.yaml`` names, and the option after the colon.
 
     Raises ``SettingsError``.
     """

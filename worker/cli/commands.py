@@ -92,7 +92,7 @@ def load_plugin_command(name: str) -> tuple[str, str]:
 
 
 def list_children(group: str) -> dict[str, str]:
-    """Return the names in a group, or at the top level for an empty text, each with its help line."""
+    """Return the commands and subgroups of a group, each with its help line. An empty ``group`` is the top level."""
     tables = {**COMMANDS, **find_plugin_commands()}
     found = {} if group else {name: line for name, (_, _, line) in TOP.items()}
     for path, (_, line) in tables.items():

@@ -63,5 +63,5 @@ def write_list(as_json: bool, data: Any, none: str, head: tuple[str, ...], rows:
 
 
 def format_time(at: float) -> str:
-    """Format a Unix time as local time, and 0 as an empty text."""
+    """Format a Unix time as local time, and 0 as an empty string."""
     return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S%z}" if at else ""

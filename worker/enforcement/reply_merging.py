@@ -73,9 +73,10 @@ def list_candidates(
     feedback: str = "",
     parts_text: str | None = None,
 ) -> list[MergedAnswer]:
-    """Return the possible answers after a reply, in order of preference.
+    """Return the corrected answers that an agent's reply to feedback allows, best first.
 
-    ``errors`` are the errors of the earlier answer, ``files`` texts that the agent wrote beside the reply.
+    A reply may replace ``answer``, or correct parts of it. ``errors`` are the errors of ``answer``, ``files`` are texts
+    that the agent wrote beside the reply.
     ``parts_text`` is the reply from which parts are read, if it differs.
     """
     request = derive_request(answer, errors)
@@ -99,7 +100,7 @@ def list_candidates(
 
 
 def _remove_tags(reply: str, feedback: str) -> str:
-    """Return the text inside the only ``<part>`` tags, the whole reply without tags, or an empty text for several."""
+    """Return the text inside the only ``<part>`` tags, or "" if there are several. Keep a reply without tags."""
     tagged_texts = list(find_tagged_texts(reply, feedback).values())
     if not tagged_texts:
         return reply
@@ -107,7 +108,7 @@ def _remove_tags(reply: str, feedback: str) -> str:
 
 
 def _cut_remarks(reply: str, answer: str) -> str:
-    """Remove the agent's remarks around a repeated answer. Return an empty text if the answer's end is uncertain."""
+    """Remove the agent's remarks around a repeated answer. Return an empty string if the answer's end is uncertain."""
     own = [line for line in strip_marker(answer).split("\n") if line.strip()]
     lines = reply.split("\n")
     if not own or own[0] not in lines or _PLAIN.fullmatch(own[0]):
@@ -174,7 +175,7 @@ def _list_structure(text: str) -> set[str]:
 
 
 def _is_complete_and_shorter(merged: str, answer: str, parts: Sequence[str], reply: str) -> bool:
-    """Return True if the reply has all lines of the answer outside ``parts``, but fewer lines than ``merged``."""
+    """Return True if the reply keeps all lines outside the requested parts, and is shorter than the merged answer."""
     there = set(_plain_lines(reply))
     kept = there.issuperset(_plain_lines(_text_outside(answer, parts)))
     return kept and len(_plain_lines(merged)) > len(_plain_lines(reply))

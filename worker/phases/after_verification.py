@@ -27,7 +27,10 @@ VERIFIER_TRIES = 3
 def transition_after_verification(
     turn: Turn, chain_task: ChainTask, record: AttemptRecord, result: VerificationResult, stop: str
 ) -> Transition:
-    """Return the transition that follows the verification of a phase's output. ``stop`` is why it was stopped."""
+    """Return the transition that follows the verification of a phase's output.
+
+    ``stop`` is the reason if the verification was stopped.
+    """
     if result.ground is ResultGround.STOPPED:
         return _transition_after_stop(turn, chain_task, stop)
     if result.ground is ResultGround.REFUSED:

@@ -15,7 +15,7 @@ _DELIVERY = re.compile(r"turn-[0-9a-f]{32}-\d+-\d+")
 def find_old_phase_attempts(
     root: Path, directories: Iterable[str], *, now: float, attempt_seconds: float, live: Callable[[str], bool]
 ) -> Iterator[OldFolder]:
-    """Yield the folders of phase attempts that have not been written to for ``attempt_seconds`` (0: never).
+    """Yield the folders of phase attempts that have not changed for ``attempt_seconds``. If it is 0, yield nothing.
 
     ``directories`` are folders of phases.yaml, relative to ``root``; private folders of owners are found without them.
     """

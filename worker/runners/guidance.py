@@ -72,7 +72,7 @@ def readable_entries(root: Path) -> list[Path]:
 
 
 def _leave_out(entries: Iterable[Path], hidden: Collection[Path]) -> Iterator[Path]:
-    """Yield the entries, with folders around a hidden path replaced by their other entries."""
+    """Yield the entries without the hidden paths. Replace a folder that contains a hidden path by its other entries."""
     for entry in entries:
         if not any(path.is_relative_to(entry) for path in hidden):
             yield entry

@@ -63,7 +63,7 @@ async def publish_answer(
     files: Mapping[str, str] | None = None,
     ended: Iterable[int] = (),
 ) -> Transition:
-    """Seal an accepted answer in the store, then write its files. Return the transition to store.
+    """Make an accepted answer final in the store, then write its files. Return the transition to commit.
 
     Unsuccessful transitions are returned unchanged. A turn cancelled before the seal is not published.
 

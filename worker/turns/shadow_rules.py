@@ -29,7 +29,7 @@ SHADOW_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowFindings:
-    """The findings of shadow rules in an answer: facts for the turn's record, counters and costs."""
+    """The results of shadow rules, which check an answer and are counted, but cannot reject the answer."""
 
     facts: FieldChanges[AttemptFacts]
     counters: Mapping[str, int]

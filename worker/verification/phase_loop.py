@@ -35,7 +35,7 @@ class PhaseRun(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPhase(Generic[T]):
-    """A phase whose last run was verified, with the value and the number of that run."""
+    """The verified result of a phase: the value that its last run returned, and the number of the last attempt."""
 
     value: T
     attempt: int

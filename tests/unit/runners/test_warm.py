@@ -226,7 +226,7 @@ class Preparing(Runner):
     claims: bool = True
     elsewhere: list[float] = field(default_factory=list)
 
-    def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
+    def list_wanted_spares(self, since: float) -> list[tuple[float, Order]]:
         return [(at, order("", "")) for at in self.elsewhere if at > since]
 
     def compute_spare_key(self, _: Order) -> str:

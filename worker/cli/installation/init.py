@@ -91,7 +91,7 @@ def init(
 ) -> None:
     """Write a small settings file (ROOT/.helix/helix.toml), ask the agent once, and say what to do next.
 
-    Asks for what is not given, if there is a terminal. Replaces no file unasked. Exit code 1 if the agent did not
+    On a terminal, asks for missing options and before it replaces a file. Exit code 1 if the agent did not
     answer.
     """
     asking = sys.stdin.isatty() and not as_json
@@ -168,7 +168,7 @@ def _write_files(folder: Path, files: dict[str, str], *, replacing: bool, asking
 
 
 def list_next_commands(root: Path, *, webui: bool) -> list[str]:
-    """Return the next commands to run, for a shell in the working directory."""
+    """Return the shell commands to run after ``turns init``, such as ``turns up``."""
     elsewhere = root != Path(os.environ.get("HELIX_ROOT") or ".").expanduser().absolute()
     export = [f"export HELIX_ROOT={shlex.quote(str(root))}"] if elsewhere else []
     front = ["turns keys create webui --forwards-users", "turns openwebui print env --key KEY > open-webui.env"]

@@ -163,17 +163,17 @@ def check_last_request(settings: Settings) -> Iterator[Finding]:
     yield from report_request(found[0], max(0.0, time.time() - found[1]))
 
 
-def report_request(saw: SeenRequest, seconds: float) -> Iterator[Finding]:
-    """Report what a request reveals about the settings of Open WebUI."""
+def report_request(request: SeenRequest, seconds: float) -> Iterator[Finding]:
+    """Yield findings about Open WebUI's settings, from a request that Open WebUI sent ``seconds`` ago."""
     when = f"last asked {seconds / 60:.0f} min ago"
-    if not saw.task or not saw.chat:
-        missing = "the header templates (X-Owui-Task ...)" if not saw.task else "the chat's id"
+    if not request.task or not request.chat:
+        missing = "the header templates (X-Owui-Task ...)" if not request.task else "the chat's id"
         yield Finding("Open WebUI", "wrong", f"{when}, without {missing}", _PRINT_FIX)
     else:
         yield Finding("Open WebUI", "ok", f"{when}, with every header that is needed")
-    if not saw.user:
+    if not request.user:
         fix = "ENABLE_FORWARD_USER_INFO_HEADERS=true, or X-Owui-User-Id as `turns openwebui print env` has it"
         yield Finding("users", "warning", "requests do not say which user they are for", fix)
-    if saw.tools:
+    if request.tools:
         fix = "Workspace > Models > Import what `turns openwebui print models` writes"
-        yield Finding("tools", "warning", f"requests carry {saw.tools} tools, which no agent here calls", fix)
+        yield Finding("tools", "warning", f"requests carry {request.tools} tools, which no agent here calls", fix)

@@ -40,10 +40,10 @@ def await_store(settings: Settings, stopping: threading.Event | None = None) -> 
 
 
 def await_server(name: str, settings: Settings, stopping: threading.Event) -> None:
-    """Wait until a server answers, and tell the user about the wait. A server that still loads its data counts.
+    """Wait until a server answers, and tell the user about the wait.
 
-    Raises ``StoreUnavailable`` after ``store_wait_seconds`` or for a wrong password, ``SettingsError`` if the server is
-    too old.
+    A server that refuses commands, for example while loading its data, has answered. Raises ``StoreUnavailable`` after
+    ``store_wait_seconds`` or for a wrong password, ``SettingsError`` if the server is too old.
     """
     from redis.exceptions import RedisError
 

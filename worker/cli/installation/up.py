@@ -41,7 +41,7 @@ _FLOWER_PORT = 5555
 
 @dataclass(frozen=True)
 class Installation:
-    """The plan of an installation for ``turns up``: the programs, with texts that describe them."""
+    """The programs that ``turns up`` is going to start, with texts that describe them to the user."""
 
     settings: Settings
     programs: list[Program]

@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.5
 
 
 def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    """Parse a time of day (14:30) or a date with time, and return Unix seconds, or 0 for an empty text."""
+    """Parse a time of day (14:30) or a date with time, and return Unix seconds, or 0 for an empty string."""
     if not value:
         return 0.0
     try:
@@ -51,7 +51,7 @@ def _resolve_name(what: str, name: str) -> str:
 @click.option("--wait", is_flag=True, help="Wait until its agents have ended; for the intake, until all turns have.")
 @json_option
 def start(what: str, name: str, reason: str, seconds: float, until: float, wait: bool, as_json: bool) -> None:
-    """Start a pause, which keeps turns from starting: all (intake), or those of the model, queue, key or owner NAME.
+    """Pause the intake of new turns, or the turns of the model, queue, key or owner NAME.
 
     Running agents finish. Other turns wait, without losing time of their deadline, until the pause ends. A paused
     intake refuses new turns (503 with Retry-After) and lets stored turns run.

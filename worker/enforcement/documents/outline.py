@@ -42,7 +42,7 @@ _ALSO = {"py": "python", "python3": "python", "yml": "yaml", "sh": "shell", "bas
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A Markdown heading with its level, its title and its line from 0; ``top``: it is in no list or quote."""
+    """A Markdown heading: its level, title and line number from 0. ``top`` is False inside a list or a quote."""
 
     level: int
     title: str

@@ -133,7 +133,10 @@ class _PartReader:
         return {part: text for part, text in found.items() if text}
 
     def find_untagged_text(self, text: str) -> ReplyText:
-        """Return a reply without ``<part>`` tags, or an empty text if it does not begin with a requested part."""
+        """Return the text of a reply that has no ``<part>`` tags, if the text begins with a requested part.
+
+        Otherwise, the text is empty. If the only code block begins with such a part, just this block counts.
+        """
         body = cut_closing_tag(strip_marker(text).strip("\n"))
         fence = find_single_fence(body.text)
         if fence and self._begins_with_part(fence.text):

@@ -29,7 +29,7 @@ class JsonBlock(NamedTuple):
 
 
 def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationIssue:
-    """Parse the JSON in the place ``where`` of an answer. Return its values, or an issue if it is missing or invalid.
+    """Parse the JSON in an answer. Return the parsed block, or an issue if the JSON is missing or invalid.
 
     ``where`` is ``fence`` (the last closed ```json fence), ``whole`` (the answer without its marker), or ``any``.
     """

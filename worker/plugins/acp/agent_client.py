@@ -84,7 +84,10 @@ def _is_gateway_call(call: Mapping[str, Any], title: str = r"mcp__helix__\w+") -
 
 
 def find_prompt_result(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] | None:
-    """Return the result of the prompt if the message contains it, otherwise None. Raises ``RequestFailed``."""
+    """Return the result of the prompt (request ``asked``) from its response, or None for any other message.
+
+    Raises ``RequestFailed``.
+    """
     if message.get("id") != asked or "method" in message:
         return None
     if isinstance(error := message.get("error"), dict):
@@ -486,7 +489,10 @@ def main() -> int:
 
 
 def _exit_like_agent(code: int | None, reports: EventPrinter) -> int:
-    """Return the agent's exit code, or 1 if the agent exited with 0. End by the signal that killed the agent."""
+    """Return the exit code of an agent that ended without an answer, or 1 if that code claims success.
+
+    If a signal killed the agent, kill this process by the same signal.
+    """
     reports.print_event("evidence", facts={"agent_exit": code})
     if code is not None and code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in {signal.SIGKILL, signal.SIGSTOP} else None

@@ -23,13 +23,13 @@ def is_allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -
 
 
 def call_arguments(call: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a tool call's paths and input by argument name, or None if the agent shows no input."""
+    """Return a tool call's input and paths as one dict of arguments, or None if the agent did not send the input."""
     given = call.get("rawInput")
     return paths_by_name(call) | given if isinstance(given, dict) else None
 
 
 def apply_rules(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
-    """Return what the policy's rules decide on a tool call (run, ask or deny), or '' if no rule matches."""
+    """Return the decision of the policy's rules on a tool call (run, ask or deny), or '' if no rule matches."""
     tool, given = tool_name(call), call_arguments(call)
     placed = _call_paths(call) and tool != "execute"
     asked = [rule for rule in rules if match_pattern(rule.get("tool", "*"), tool)] if given is None else []

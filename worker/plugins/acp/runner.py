@@ -86,7 +86,7 @@ class AcpEventReader(ChildEventReader):
 
 
 class AcpRunner(ProgramRunner):
-    """Runs agents that speak ACP. The option names a built-in agent or a declaration file."""
+    """Runs agents that speak the Agent Client Protocol (ACP): built-in ones, and agents declared in a file."""
 
     name = "acp"
     obeys_tool_rules = True
@@ -102,7 +102,7 @@ class AcpRunner(ProgramRunner):
         return AcpEventReader()
 
     def extract_answer(self, run: ProgramRun, reader: OutputReader, observed: ObservedCalls | None) -> str:
-        """Return the agent's answer without the texts of auxiliary calls, such as a title for the session."""
+        """Return the agent's answer without the replies to auxiliary model calls, such as a title for the session."""
         if not (
             isinstance(reader, AcpEventReader)
             and observed

@@ -45,7 +45,7 @@ class ExportResult:
 
 
 def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> ExportResult:
-    """Write rejected answers as JSON lines to ``out``, of turns that ended in the last ``since`` seconds.
+    """Write the rejected answers of turns that ended in the last ``since`` seconds to ``out``, as JSON lines.
 
     Credentials are always masked; ``redact`` replaces users' messages by their length.
     """

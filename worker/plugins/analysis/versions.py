@@ -55,7 +55,7 @@ class MeasuredFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureDifference:
-    """The difference of a figure between two flow versions. ``real`` is True if the difference is significant."""
+    """The change of a metric from one flow version to another. ``real`` is True if it is statistically significant."""
 
     name: str
     old: MeasuredFigure

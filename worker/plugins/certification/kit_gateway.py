@@ -17,7 +17,7 @@ from worker.runners.base import Order, ToolAccess
 
 
 class _NoStore:
-    """Stands in for the worker and the call log, which a run of the kit does not have."""
+    """Stands in for the worker and the call log, which do not exist in a certification run."""
 
     async def read_calls(self, _: str) -> list[Any]:
         return []
@@ -31,7 +31,7 @@ class _NoStore:
 
 @contextlib.asynccontextmanager
 async def open_gateway(order: Order, kind: str) -> AsyncIterator[Order]:
-    """Yield the run's order, extended by access to an MCP server that misbehaves in the way ``kind``."""
+    """Yield the run's order with access to an MCP server that misbehaves. ``kind`` says how, as in ``tool_server``."""
     from worker.plugins.tools.gateway_process import GatewayServer  # needs the MCP SDK
     from worker.plugins.tools.upstream import UpstreamPool
 

@@ -119,7 +119,7 @@ class StubService:
 
 
 def _write_summary(asked: str) -> str:
-    """Return the summary inside each pair of tags that the request names, or alone if it names none."""
+    """Return the summary inside each kind of tags that the request mentions, or without tags if it mentions none."""
     tags = dict.fromkeys(_TAG.findall(asked))
     return "\n".join(f"<{tag}>{SUMMARY}</{tag}>" for tag in tags) or SUMMARY
 

@@ -22,7 +22,7 @@ KINDS = ("dies", "changes its tools", *_SECONDS, *_RESULTS)
 
 
 def main() -> None:
-    """Answer the requests on standard input until it ends."""
+    """Answer the MCP requests on standard input until the input ends."""
     kind, names = sys.argv[1], [TOOL]
     for line in sys.stdin:
         request = json.loads(line)

@@ -53,7 +53,7 @@ class Trial:
 
     @property
     def reason(self) -> str:
-        """Return the reason of the verdict, or why the situation does not apply."""
+        """Return the reason for the verdict, or which condition of the tested situation the agent did not meet."""
         ended = self.result.completion
         skipped = not self.applies and ended.verdict is Verdict.COMPLETE
         return f"not seen: {self.situation.needs}" if skipped else ended.reason
@@ -104,7 +104,7 @@ class Trial:
 
     @property
     def has_true_end(self) -> bool:
-        """Return True if the agent really finished with the whole answer, undisturbed."""
+        """Return True if the agent certainly ended normally, with its whole answer."""
         here = self.situation
         return self.applies and (here.truth == "whole" or (here.truth == "open" and self.is_whole and not here.around))
 

@@ -251,7 +251,7 @@ def find_named_paths(answer: str) -> list[str]:
 
 
 def _paragraphs(out: Outline) -> Iterator[tuple[str, int]]:
-    """Yield text and first line of each paragraph that may describe finished work, without quotes, code and plans."""
+    """Yield text and line number of each paragraph that may report finished work. Skip quotes, code and plans."""
     hidden, ends = lines_in_spans(out.quotes, out.fenced, out.indented, out.headers, out.html), out.section_ends()
     for heading, end in zip(out.headings, ends, strict=True):
         if _AHEAD.search(heading.title):

@@ -59,7 +59,7 @@ class AnswerRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredCommand:
-    """The declaration of a command that serves as an agent: its program, prompt, end and answer."""
+    """Declares a program as an agent: how to start it, its prompt, when a run is complete, and where the answer is."""
 
     program: AgentProgram
     prompt: str

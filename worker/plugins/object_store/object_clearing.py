@@ -38,7 +38,7 @@ def find_unneeded(
 async def clear_objects(
     store: Store, objects: ObjectStoreClient, *, now: float, session_seconds: float, dry_run: bool
 ) -> ClearedFiles:
-    """Delete objects that no session needs, and return the numbers. With ``dry_run``, only count them.
+    """Delete objects that no session needs, and return their number and size. With ``dry_run``, only count them.
 
     Sessions without a new snapshot for ``session_seconds`` are forgotten (0: never). Raises ``SessionFilesAway`` or
     ``StoreUnavailable``.

@@ -25,7 +25,7 @@ _SERVICE = {"OPENAI_BASE_URL": "{url}", "OPENAI_API_KEY": "{key}"}
 
 
 class PythonRunner(ProgramRunner):
-    """Runs a Python function of the user as an agent. The option is ``FUNCTION`` or ``FUNCTION:MODEL``."""
+    """Runs a Python function as an agent. Settings name it as ``MODULE:FUNCTION`` or ``MODULE:FUNCTION:MODEL``."""
 
     name = "python"
     needs_sandbox = False
@@ -83,7 +83,7 @@ class PythonRunner(ProgramRunner):
         return json.dumps({**given, "context": _build_context(run, model, state)}).encode()
 
     def _split_option(self, option: str) -> tuple[str, str, str]:
-        """Split an option into module, function and model. The runner's own name may contain the module."""
+        """Return the module, function and model of an option, which omits the module if the runner has a fixed one."""
         names = [*([self._module] if self._module else []), *option.split(":"), "", ""]
         return names[0], names[1], names[2]
 

@@ -66,7 +66,7 @@ def write_result(result: CallToolResult) -> str:
 
 
 def build_answer(word: str, locale: str, **values: object) -> CallToolResult:
-    """Return a result of our own that tells the agent why it gets no result of the server."""
+    """Return an error result that tells the agent why a tool call has no result. ``word`` is the message's key."""
     text = say_to_agent(word, locale, **values)
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 

@@ -49,7 +49,7 @@ _run: ContextVar[tuple[GatewayRun, asyncio.Event]] = ContextVar("run")
 
 
 class AgentConnection:
-    """An agent's request for an ASGI application. Notices when the agent leaves before the answer."""
+    """An agent's connection to an ASGI application. Sets ``gone`` if the agent disconnects before the response."""
 
     def __init__(self, receive: Any, send: Any) -> None:
         self.gone = asyncio.Event()
@@ -70,7 +70,7 @@ class AgentConnection:
         await self._send(message)
 
     def close(self) -> None:
-        """Stop watching whether the agent leaves."""
+        """Stop watching for a disconnect."""
         if self._watch:
             self._watch.cancel()
 

@@ -42,7 +42,7 @@ class ClaudeStream:
     """
 
     def __init__(self, answered: Interruption | None = None) -> None:
-        """Create a stream with an empty answer. ``answered`` is the tool question that was answered before this run."""
+        """Begin before the first line of output. ``answered`` is the question that a person answered before the run."""
         self.result: dict[str, Any] = {}
         self.error = ""
         self.retries = 0
@@ -75,7 +75,7 @@ class ClaudeStream:
         return bool(self.result) and not self._torn and not self.skipped
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Parse one line of output and return its events. Count and skip lines that are no JSON object."""
+        """Parse one line of output and return its events. Count and skip lines that are not JSON objects."""
         record = json_object(line)
         if record is None:
             self.skipped += 1

@@ -261,7 +261,7 @@ def read_process_files(found: FinishedRun | None) -> ProcessFiles | None:
 
 
 def adopt_message(order: Order, files: ProcessFiles, found: FinishedRun, prices: Prices) -> RunResult | None:
-    """Return the result of a recorded message that had ended before its worker died, or else None."""
+    """Return the result of a message from its recording, or None if the message may not have ended."""
     process_tags.kill_tagged(files.mark)  # left by a guard that died with its worker
     base = cli_sessions.find_base(order)
     message = Exchange(order, base, build_message_prompt(order, base), 0.0, begun=files.asked == 1)

@@ -34,7 +34,7 @@ from worker.runners.warm import agent_lifecycle, idle_agents
 
 
 class ClaudeCliRunner(ProcessRunner):
-    """Runs agents with the Claude CLI. The option names the model, as in ``claude_cli:opus``."""
+    """Runs the Claude CLI as an agent. Its model follows the colon in settings such as ``claude_cli:opus``."""
 
     name = "claude_cli"
 
@@ -78,10 +78,10 @@ class ClaudeCliRunner(ProcessRunner):
         except (SettingsError, OSError, SandboxError):
             return ""  # a cold start reports the reason
 
-    def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
-        """Return an order and the time of the request for each kind of spare process requested after ``since``."""
+    def list_wanted_spares(self, since: float) -> list[tuple[float, Order]]:
+        """Return each kind of spare process requested after ``since``: the time, and an order of a fitting run."""
         try:
-            return list(spare_agent.wanted_kinds(self._settings, since))
+            return list(spare_agent.list_wanted_spares(self._settings, since))
         except OSError:
             return []
 

@@ -90,8 +90,8 @@ def _note_demand(settings: Settings, order: Order) -> None:
     file.write_text(said)
 
 
-def wanted_kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
-    """Yield an order and the time of the request for each kind of spare process requested after ``since``.
+def list_wanted_spares(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
+    """Yield each kind of spare process requested after ``since``: the time, and an order of a fitting run.
 
     Raises ``OSError``.
     """

@@ -98,7 +98,7 @@ def _allowed_destinations(settings: Settings, model: str) -> AllowedDestinations
 
 
 def build_messages(order: Order) -> list[Message]:
-    """Return the messages for the service: the conversation, and the answer that the new prompt criticises, if any."""
+    """Return the chat messages of a run: the conversation, an earlier unfinished or rejected answer, and the prompt."""
     feedback: list[Message] = [{"role": "user", "content": order.prompt}]
     if order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.so_far})

@@ -15,7 +15,7 @@ AGENTS = {agent: (table["asks"].split(), table["silent"].split()) for agent, tab
 
 
 class ToolRuleCheck(NamedTuple):
-    """The result of checking a policy's rule for a tool: a warning, or an empty text if the agent obeys the rule.
+    """The result of checking a policy's rule for a tool: a warning, or an empty string if the agent obeys the rule.
 
     ``never_asks`` is True if the agent runs all tools of the rule without asking first.
     """

@@ -103,7 +103,10 @@ def _pattern_path(text: str) -> str:
 
 
 def find_command_paths(command: ShellCommand, working_folders: Iterable[str | None]) -> Iterator[str | None]:
-    """Yield the paths that a shell command may use if it runs in one of ``working_folders``. None is any path."""
+    """Yield the paths that a shell command may use in ``working_folders``, and None if it may use unknown paths.
+
+    An unknown working folder is None.
+    """
     program, words = get_program_name(command), command.words[1:]
     if ANY in program or GLOB in program or program in PROGRAMS["blind"] or (not words and ANY in command.words):
         yield None

@@ -101,8 +101,8 @@ class SpareRunner(Protocol):
     def compute_spare_key(self, order: Order) -> str:
         """Return a digest of the options that a spare process and the run must have in common. May block."""
 
-    def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
-        """Return an example order for each kind of spare process wanted after ``since``, with the time of the request.
+    def list_wanted_spares(self, since: float) -> list[tuple[float, Order]]:
+        """Return each kind of spare process requested after ``since``: the time, and an order of a fitting run.
 
         Times are seconds since the epoch. May block.
         """

@@ -122,7 +122,7 @@ class IdleAgents:
 
     def _start_foreseen(self, runner: SpareRunner, limits: WarmLimits) -> None:
         self._seen = max(self._seen, time.time() - limits.seconds)
-        for at, order in runner.wanted_kinds(self._seen) if limits.spares else ():
+        for at, order in runner.list_wanted_spares(self._seen) if limits.spares else ():
             self._seen = max(self._seen, at)
             if part := runner.compute_spare_key(order):
                 with self._lock:

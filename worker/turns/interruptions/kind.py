@@ -38,7 +38,7 @@ class FailedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The functions and data that a kind of interruption may use to prepare an agent run.
+    """The turn, the settings and the callbacks with which a kind of interruption prepares the run that resumes a turn.
 
     Attributes:
         policy: returns the turn's policy file. Raises ``ValueError`` if the file is unknown here.

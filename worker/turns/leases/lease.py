@@ -111,7 +111,7 @@ class Lease:
 
 
 class LeaseKeeper:
-    """Renews the leases of all turns in this process from a background thread, all with one command at a time."""
+    """Renews the leases of this process's turns from a background thread. One Redis command renews all of them."""
 
     def __init__(self, settings: Settings, worker: str) -> None:
         self._settings = settings

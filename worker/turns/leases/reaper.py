@@ -73,7 +73,10 @@ class Reaper:
         """Do nothing, because the reapers of other processes continue."""
 
     async def poll(self) -> None:
-        """Handle all due turns. While no turns are unfinished, polls are rare."""
+        """Announce again or end the turns that are due, for example because a lease has expired.
+
+        While there are no unfinished turns, polls are rarer.
+        """
         self._idle = False  # if the store does not answer, the backlog is unknown
         self.seconds = self._settings.reap_seconds
         await self.reap_turns()

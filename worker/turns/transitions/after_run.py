@@ -219,7 +219,7 @@ def _add_service_report(transition: Transition, completion: Completion) -> Trans
 
 
 def classify_service(completion: Completion) -> str:
-    """Classify a model's service after a run as answered, limited, spent or failed, or "" if unknown.
+    """Return how a model's service responded to a run: answered, limited, spent (no credit) or failed; "" if unknown.
 
     Only errors that the request did not cause are failures: 5xx and lost connections.
     """
@@ -233,9 +233,9 @@ def classify_service(completion: Completion) -> str:
 
 
 def _usage_before_run(turn: Turn, adopted: int) -> tuple[int, int]:
-    """Return the tokens and cost charged to a turn before an adopted run, without the estimates for lost runs.
+    """Return the tokens and cost of a turn without the estimates charged since the delivery number ``adopted``.
 
-    The reaper charges lost runs by estimate, until an adopted run reports its real usage.
+    When a worker dies, the reaper charges an estimate. It is void if another worker finds the run's result.
     """
     lost = min(turn.strikes, turn.delivery - adopted)
     tokens, cost = turn.request.reserve
@@ -290,7 +290,7 @@ def _redeliver_stopped_run(ended: _FinishedRun, stop: str, usage: Usage, strikes
 
 
 def avoid_workers(turn: Turn, transition: Transition, avoid: str) -> Transition:
-    """Return the transition extended by a pattern of workers that must not take the turn again."""
+    """Return the transition, extended by a pattern of the workers that must not run the turn again."""
     words = " ".join(dict.fromkeys([*turn.avoid.split(), avoid]))
     return replace(transition, fields=transition.fields | progress(avoid=words), delay_ms=max(transition.delay_ms, 1))
 

@@ -150,7 +150,7 @@ def after_giving_up(
 
 
 def fail_unvalidated(chain_task: ChainTask, reason: str, code: str = "config") -> Transition:
-    """Return the transition that fails a turn because its answer cannot be validated, for example without validators.
+    """Return the transition that fails a turn because its answer cannot be validated.
 
     ``code`` is the error code for the user.
     """

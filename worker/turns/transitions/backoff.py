@@ -20,7 +20,7 @@ def hand_over_delay(number: int) -> float:
 class Delays:
     """The limits for the retry delays of a turn, in seconds.
 
-    ``first`` is the delay after the first passing error and doubles with each further one; ``left`` is the time until
+    ``first`` is the delay after the first temporary error and doubles with each further one; ``left`` is the time until
     the turn's deadline.
     """
 

@@ -19,7 +19,7 @@ def suspend_turn(turn: Turn, transition: Transition, interruption: Interruption)
 
 
 def resume_turn(turn: Turn, attempt: int, shown_attempt: AttemptRecord | None) -> Transition:
-    """Return the transition that resumes a suspended turn according to the decision in its record.
+    """Return the transition that resumes a suspended turn, as the person's recorded decision says.
 
     ``shown_attempt`` is the attempt whose answer the person was shown. Raises ``ValueError`` without an open question
     or a decision.
@@ -34,7 +34,7 @@ def resume_turn(turn: Turn, attempt: int, shown_attempt: AttemptRecord | None) -
 
 
 def settle_question(turn: Turn, transition: Transition, run_nonce: str, *, answer_complete: bool) -> Transition:
-    """Return the transition after a resumed run. It usually removes the question that a person has answered.
+    """Return the transition after a resumed run. The answered question is removed unless it is still needed.
 
     ``run_nonce`` names the run if it used the person's answer, and is empty otherwise.
     """
