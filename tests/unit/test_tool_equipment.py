@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, WaitingCall
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from tests.runs import order_in
+from worker.plugins.tools import equipment
 from worker.plugins.tools.equipment import ToolEquipment, _add_answer, _describe_run, _RunHandler
 from worker.plugins.tools.tool_servers import ASKED_BY
-from worker.runners.base import Order
+from worker.runners.base import Order, ToolAccess
 from worker.turns.run_equipment import EquipmentContext
 
 KEY = "sk-of-the-model-1234"
@@ -83,6 +85,28 @@ def test_the_gateway_knows_the_secrets_of_the_settings_and_a_reader_gets_no_gate
     assert ToolEquipment().equip_run(order, with_tools) is not None
 
 
+async def test_a_runs_gateway_is_closed_with_it_and_its_agent_is_kept_for_no_other_run(
+    tmp_path: Path, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, control = list[str](), SimpleNamespace(evidence={}, observed=None)
+
+    class Gateway:
+        def open_run(self, spec: Any, _: Any) -> tuple[str, str]:
+            opened.append("secret")
+            return "/socket", "secret"
+
+        def close_run(self, secret: str) -> None:
+            opened.remove(secret)
+
+    monkeypatch.setattr(equipment, "shared_gateway", lambda _: Gateway())
+    given: Any = control
+    here = replace(context(tmp_path), control=given)
+    async with equipment._open_gateway(replace(order, owner="ada"), here, []) as equipped:
+        assert (opened, equipped.owner) == (["secret"], "")
+        assert equipped.tool_access == ToolAccess(socket=Path("/socket"), secret="secret")
+    assert (opened, control.evidence) == ([], {"tools": []})
+
+
 def test_the_log_of_a_run_has_the_calls_that_were_made_and_says_which_succeeded(tmp_path: Path) -> None:
     handler = _RunHandler(context(tmp_path))
     made = CallRow(number=1, attempt=1, delivery=1, gateway="g", server="s", tool="write", digest="d")
@@ -90,9 +114,10 @@ def test_the_log_of_a_run_has_the_calls_that_were_made_and_says_which_succeeded(
     handler._rows = [replace(made, state=state) for state in states]
     handler._rows.append(replace(made, state=CallState.DONE, is_error=True))
     handler._rows.append(replace(made, state=CallState.DONE, read_only=True))
+    handler._rows.append(replace(made, state=CallState.RECORDED, is_error=True))
     found = [(call.kind, call.ok, call.ran) for call in handler.log_calls().calls]
     assert found == [
         ("sent", False, True), ("sent", True, True), ("sent", False, False), ("sent", True, True), ("sent", None, True),
-        ("sent", False, True), ("read", True, True),
+        ("sent", False, True), ("read", True, True), ("sent", False, True),
     ]  # fmt: skip
     assert {call["state"] for call in handler.summarise_calls()} == {state.value for state in states}
