@@ -83,7 +83,8 @@ async def test_each_way_to_misbehave_is_told_apart_and_ends_no_other_call(pool: 
     assert "two words" not in listed
     assert await session.find_tool("a/b") is None
     slow = asyncio.create_task(session.call_tool("slow", {}))
-    assert (await session.call_tool("error", {})).is_error
+    failed = await session.call_tool("error", {})
+    assert (failed.is_error, failed.content[0].text) == (True, "it went wrong ***")
     for name, raised in {"refuse": CallRefused, "malformed": MalformedResult, "broken": OutcomeUnknown}.items():
         with pytest.raises(raised) as error:
             await session.call_tool(name, {})
@@ -118,11 +119,24 @@ async def test_a_server_that_died_while_nobody_called_it_is_started_again(pool: 
     for pid in pids("hostile_server", tmp_path):
         os.kill(pid, signal.SIGKILL)
     await wait_until(lambda: not session.is_open)
-    again = await pool.find_session(server, "o")
+    again, same = await asyncio.gather(*(pool.find_session(server, "o") for _ in range(2)))
+    assert again is same, "started once"
+    assert await pool.find_session(replace(server, timeout_seconds=9), "o") is not again, "its block has changed"
+    await asyncio.wait_for(session._task, 30)
     assert (await again.call_tool("slow", {})).content[0].text == "slow done"
     with pytest.raises(OutcomeUnknown):
         await again.call_tool("die", {})
     assert await pool.find_session(server, "o") is not again
+
+
+async def test_a_server_that_does_not_start_in_time_is_started_anew_for_the_next_call(
+    pool: UpstreamPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream, "_START_SECONDS", 0.2)
+    silent = ToolServer(name="h", command=("sh", "-c", "read _; read _; read _"))
+    with pytest.raises(ServerUnreachable, match="did not start within"):
+        await pool.find_session(silent, "o")
+    assert not any(session.is_open for session in pool._sessions.values())
 
 
 async def test_a_session_that_is_left_ends_after_the_calls_under_way(

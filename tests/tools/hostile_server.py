@@ -48,7 +48,7 @@ def call(number: int, name: str) -> None:
     errors = {"refuse": (-32602, f"no such argument {WHO}"), "broken": (-32603, f"internal {WHO}")}
     results: dict[str, Any] = {
         "big": text("x" * 2**20),
-        "error": text("it went wrong", isError=True),
+        "error": text(f"it went wrong {WHO}", isError=True),
         "malformed": {"content": f"no list {WHO}"},
         "input": {"resultType": "input_required", "requestState": "s", "inputRequests": {}},
     }

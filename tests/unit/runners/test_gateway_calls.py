@@ -35,6 +35,8 @@ def test_codex_shows_calls_of_other_servers_alone(server: str, shown: int) -> No
         ({"title": "helix_counter__write", "kind": "execute"}, True, True),
         ({"title": "helix_counter__write; rm x", "kind": "other"}, True, True),
         ({"title": "helix_counter__write"}, False, True),
+        ({"title": "counter__write (helix MCP Server)", "kind": "other"}, True, False),
+        ({"title": "counter__write (other MCP Server)", "kind": "other"}, True, True),
     ],
 )
 def test_an_acp_agent_with_a_gateway_shows_its_own_tools_alone(
