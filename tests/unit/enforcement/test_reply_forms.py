@@ -264,6 +264,12 @@ def test_several_parts_come_in_one_frame_each_or_together() -> None:
         assert after(first, reply).rstrip() == f"{ADR.rstrip()}\n\n\n{MARKER}"
 
 
+def test_code_in_a_section_in_a_fence_is_part_of_it() -> None:
+    code = f"{TEXT}\n\n```python\ncache = {{}}\n```\n\nMehr braucht die Suche nicht."
+    for around in ("## Entscheidung\n\n{}", "Hier:\n\n```markdown\n## Entscheidung\n\n{}\n```\n\nDer Rest bleibt."):
+        assert code in after(without("Entscheidung"), around.format(code))
+
+
 @pytest.mark.parametrize("tail", ["```python\nx = 1\n", "- x\n\n  ```\n  y = 2\n"])
 def test_a_code_block_that_does_not_end_hides_no_section_behind_it(tail: str) -> None:
     answer = after(without("Entscheidung"), f"## Entscheidung\n\n{TEXT}\n\n{tail}")
