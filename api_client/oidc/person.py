@@ -16,7 +16,14 @@ MAX_CHARS = 255
 
 
 class SignInRefused(Exception):
-    """Raised when a person is not signed in. The message is for this person."""
+    """Raised when a person is not signed in. The message is for this person.
+
+    ``code`` and ``status`` are the error code and the HTTP status of the provider's answer, if there was one.
+    """
+
+    def __init__(self, message: str, *, code: str = "", status: int = 0) -> None:
+        super().__init__(message)
+        self.code, self.status = code, status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
