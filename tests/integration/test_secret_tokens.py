@@ -20,7 +20,7 @@ from tests.tools.running import HERE, PYTHON, block, call, equip, rows, told
 from tests.tools.stored_secrets import CANARY, find_holders, run_secrets
 from worker.plugins.tools.credentials import StoredCredentials
 from worker.plugins.tools.tool_servers import ToolServer
-from worker.plugins.tools.upstream import UpstreamPool
+from worker.plugins.tools.upstream_pool import UpstreamPool
 
 TELL = [("crm__tell", {})]
 

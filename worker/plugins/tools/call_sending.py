@@ -17,9 +17,9 @@ from worker.plugins.tools.upstream import (
     OutcomeUnknown,
     ServerUnreachable,
     SessionGone,
-    UpstreamPool,
     UpstreamSession,
 )
+from worker.plugins.tools.upstream_pool import UpstreamPool
 
 log = structlog.get_logger(__name__)
 

@@ -26,7 +26,8 @@ from worker.plugins.tools.call_store import CallStore, RunFenced
 from worker.plugins.tools.gateway_words import say_to_agent
 from worker.plugins.tools.run_spec import RunOwner, RunSpec
 from worker.plugins.tools.tool_servers import ASKED_BY, ToolServer
-from worker.plugins.tools.upstream import ServerUnreachable, UpstreamPool, UpstreamSession, mask_secrets
+from worker.plugins.tools.upstream import ServerUnreachable, UpstreamSession, mask_secrets
+from worker.plugins.tools.upstream_pool import UpstreamPool
 from worker.runners.approval_server import digest_call
 
 log = structlog.get_logger(__name__)

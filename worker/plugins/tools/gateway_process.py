@@ -36,7 +36,7 @@ from worker.plugins.tools.call_store import CallStore
 from worker.plugins.tools.credentials import StoredCredentials
 from worker.plugins.tools.gateway import GatewayRun
 from worker.plugins.tools.run_spec import RunSpec
-from worker.plugins.tools.upstream import UpstreamPool
+from worker.plugins.tools.upstream_pool import UpstreamPool
 from worker.runners.sandbox.destinations import RUN_HEADER
 
 #: Prefix and socket by which the clean-up recognises folders of dead processes.

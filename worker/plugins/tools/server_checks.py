@@ -16,7 +16,7 @@ from worker.cli.output import count_noun
 from worker.plugins.tools.tool_servers import ToolServer, list_servers
 
 if TYPE_CHECKING:
-    from worker.plugins.tools.upstream import UpstreamPool
+    from worker.plugins.tools.upstream_pool import UpstreamPool
 
 #: Longest start of a server together with the list of its tools, in seconds.
 LIMIT_SECONDS = 20.0
@@ -34,7 +34,7 @@ def tools(settings: Settings) -> Iterator[Finding]:
 
 async def _check_servers(settings: Settings, servers: list[ToolServer]) -> list[Finding]:
     from worker.plugins.tools.credentials import StoredCredentials
-    from worker.plugins.tools.upstream import UpstreamPool  # needs the SDK
+    from worker.plugins.tools.upstream_pool import UpstreamPool  # needs the SDK
 
     store = Store(settings)
     secrets = SecretStore(store)

@@ -1,0 +1,84 @@
+"""Opens sessions with MCP servers when they are first needed, with the credentials of whoever needs them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from api_client.contract.errors import SettingsError, StoreUnavailable
+from api_client.contract.settings import STATE_DIR, Settings
+from api_client.secrets.secret_store import SecretStore
+from worker.plugins.tools.credentials import Credential, StoredCredentials
+from worker.plugins.tools.oauth import authorize_client
+from worker.plugins.tools.tool_servers import ToolServer
+from worker.plugins.tools.upstream import ServerUnreachable, UpstreamSession
+from worker.plugins.tools.upstream_http import open_http
+from worker.plugins.tools.upstream_process import prepare_process
+from worker.runners.sandbox.bubblewrap import SandboxError
+
+
+class UpstreamPool:
+    """Opens sessions on first use. A server with personal credentials has one session per owner."""
+
+    def __init__(self, settings: Settings, credentials: StoredCredentials, tokens: SecretStore | None = None) -> None:
+        self._settings, self._credentials, self._tokens = settings, credentials, tokens
+        self._sessions: dict[tuple[str, str], UpstreamSession] = {}
+        self._opening = asyncio.Lock()
+
+    async def find_session(self, server: ToolServer, owner: str) -> UpstreamSession:
+        """Return an open session with a server. Raises ``ServerUnreachable``."""
+        try:
+            given = Credential()
+            if server.credentials:
+                given = await self._credentials.read_credential(server.credentials, owner)
+            parts, own = (given.headers, given.environment, given.client_secret), owner if given.personal else ""
+            key = f"{server!r}{parts!r}", own
+            async with self._opening:
+                session = self._sessions.get(key)
+                if session is None or not session.is_open:
+                    home, secrets = _home_folder(self._settings, server, own), list(given.secrets)
+                    auth = self._build_auth(server, given.client_secret, own, secrets)
+                    transport = await asyncio.to_thread(self._build_transport, server, given, home, auth)
+                    if session:
+                        session.leave_session()
+                    session = self._sessions[key] = UpstreamSession(server, transport, secrets)
+        except (SettingsError, StoreUnavailable, SandboxError, OSError) as error:
+            raise ServerUnreachable(str(error)) from error
+        try:
+            await session.await_start()
+        except ServerUnreachable:
+            session.broken = True
+            raise
+        return session
+
+    def list_secrets(self) -> set[str]:
+        """Return the credentials of all servers in use."""
+        return {secret for session in self._sessions.values() for secret in session.secrets}
+
+    async def close(self) -> None:
+        """End all sessions and their server processes."""
+        if ending := [session.end_session() for session in self._sessions.values()]:
+            await asyncio.wait(ending, timeout=10.0)
+
+    def _build_auth(self, server: ToolServer, secret: str, owner: str, secrets: list[str]) -> httpx2.Auth | None:
+        if not server.oauth or self._tokens is None:
+            return None
+        if not secret:
+            remedy = f"`turns secrets set {server.credentials} --client-secret`"
+            raise SettingsError([f"the credentials {server.credentials!r} have no client secret; {remedy}"])
+        return authorize_client(server, owner, secret, self._tokens, secrets)
+
+    def _build_transport(self, server: ToolServer, given: Credential, home: Path, auth: httpx2.Auth | None) -> Any:
+        if server.url:
+            return open_http(server.url, given.headers, auth)
+        return prepare_process(self._settings, server, home, given.environment)
+
+
+def _home_folder(settings: Settings, server: ToolServer, owner: str) -> Path:
+    """Return the working folder of a server. Servers with an owner's credentials have a folder per owner."""
+    folder = settings.root / STATE_DIR / "tools"
+    return folder / (f"{server.name}.{hashlib.sha256(owner.encode()).hexdigest()[:16]}" if owner else server.name)
