@@ -241,8 +241,7 @@ async def serve_gateways(worker: socket.socket) -> None:
     configure_logging(settings)
     channel = WorkerChannel(*await asyncio.open_connection(sock=worker, limit=_MOST_LINE))
     store = Store(settings)
-    kept = SecretStore(store)
-    upstreams = UpstreamPool(settings, StoredCredentials(kept), kept)
+    upstreams = UpstreamPool(settings, StoredCredentials(SecretStore(store)), store)
     served = GatewayServer(CallStore(store), upstreams, channel)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     path = folder / _SOCKET

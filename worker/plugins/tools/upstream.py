@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from api_client.contract.settings.redaction import MASK, redact_value
 from worker.plugins.tools.tool_servers import ToolServer
-from worker.plugins.tools.upstream_http import NOT_SENT, TOO_LARGE
+from worker.plugins.tools.upstream_http import NOT_SENT, NOT_SIGNED_IN, TOO_LARGE
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +35,8 @@ _MOST_TOOLS_PAGES = 50
 _SHORTEST_SECRET = 6
 #: Longest wait for a list of tools, in seconds; agents give up soon.
 _LIST_SECONDS = 10.0
+#: Errors after which a session is of no use.
+_ENDS_SESSION = frozenset({CONNECTION_CLOSED, NOT_SIGNED_IN})
 #: Names of tools, as MCP defines them; others are left out, because services of models refuse a request with them.
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 #: Errors that prove that a call was not executed, from the server or the SDK (HTTP 404).
@@ -43,6 +45,10 @@ _NOT_EXECUTED, _SESSION_GONE = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, HEAD
 
 class ServerUnreachable(Exception):
     """Raised when a call could not be sent to its server, so that nothing was changed."""
+
+
+class SignInRequired(Exception):
+    """Raised when nothing could be sent because the person has not signed in to the server."""
 
 
 class CallRefused(Exception):
@@ -78,17 +84,17 @@ class UpstreamSession:
         self._task = asyncio.create_task(self._keep_open())  # enters and leaves the SDK's scopes in one task
 
     async def await_start(self) -> None:
-        """Wait until the session is open. Raises ``ServerUnreachable``."""
+        """Wait until the session is open. Raises ``ServerUnreachable`` or ``SignInRequired``."""
         try:
             async with asyncio.timeout(_START_SECONDS):
                 await asyncio.shield(self._ready)
         except TimeoutError:
             raise ServerUnreachable(f"it did not start within {_START_SECONDS:g} s") from None
         except Exception as error:
-            raise ServerUnreachable(self._mask_text(_first_words(error))) from error
+            raise self._describe_failure(error) from error
 
     async def list_tools(self) -> list[Tool]:
-        """Return the server's tools. Raises ``ServerUnreachable``."""
+        """Return the server's tools. Raises ``ServerUnreachable`` or ``SignInRequired``."""
         found: dict[str, Tool] = {}
         cursor = None
         try:
@@ -100,7 +106,7 @@ class UpstreamSession:
                         break
         except Exception as error:
             self.broken = True
-            raise ServerUnreachable(self._mask_text(_first_words(error))) from error
+            raise self._describe_failure(error) from error
         self._tools = found
         return list(found.values())
 
@@ -113,14 +119,14 @@ class UpstreamSession:
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
         """Call a tool and return its result.
 
-        Raises ``ServerUnreachable``, ``SessionGone`` or ``CallRefused`` if the call was not executed,
-        ``OutcomeUnknown`` or ``MalformedResult`` if it may have been.
+        Raises ``ServerUnreachable``, ``SignInRequired``, ``SessionGone`` or ``CallRefused`` if the call was not
+        executed, ``OutcomeUnknown`` or ``MalformedResult`` if it may have been.
         """
         self._under_way += 1
         try:
             return self._hide_secrets(await self._client.call_tool(name, dict(arguments)))
         except MCPError as error:
-            self.broken = self.broken or error.message == _SESSION_GONE or error.code == CONNECTION_CLOSED
+            self.broken = self.broken or error.message == _SESSION_GONE or error.code in _ENDS_SESSION
             raise _classify_error(error, self._mask_text(error.message)) from error
         except InputRequiredRoundsExceededError as error:
             raise MalformedResult("it asks for input, which nobody can give here") from error
@@ -158,6 +164,11 @@ class UpstreamSession:
     def secrets(self) -> list[str]:
         """Return the texts to mask: the server's credentials, without short ones."""
         return [secret for secret in self._secrets if len(secret) >= _SHORTEST_SECRET]
+
+    def _describe_failure(self, error: Exception) -> Exception:
+        first = _find_first(error)
+        kind = SignInRequired if isinstance(first, MCPError) and first.code == NOT_SIGNED_IN else ServerUnreachable
+        return kind(self._mask_text(_first_words(error)))
 
     def _mask_text(self, text: str) -> str:
         return mask_secrets(self.secrets, text)
@@ -205,6 +216,8 @@ def _classify_error(error: MCPError, said: str) -> Exception:
     """Return the exception that tells whether a failed call was executed."""
     if error.message == _SESSION_GONE:
         return SessionGone(said)
+    if error.code == NOT_SIGNED_IN:
+        return SignInRequired(said)
     if error.code == NOT_SENT:
         return ServerUnreachable(said)
     if error.code == TOO_LARGE:
@@ -212,7 +225,12 @@ def _classify_error(error: MCPError, said: str) -> Exception:
     return CallRefused(said) if error.code in _NOT_EXECUTED else OutcomeUnknown(said)
 
 
-def _first_words(error: BaseException) -> str:
+def _find_first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+def _first_words(error: BaseException) -> str:
+    error = _find_first(error)
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
