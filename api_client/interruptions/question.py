@@ -22,7 +22,8 @@ class Choice:
     """An answer that a person can choose for a question.
 
     ``label`` is the text of its button, ``said`` the confirmation afterwards. ``style`` is ``main``, ``danger`` or
-    empty. ``takes`` is ``note`` or ``text`` if the answer needs one.
+    empty. ``takes`` is ``note`` or ``text`` if the answer needs one. ``page`` is where its button leads, below the
+    question's address, if something comes before the answer.
     """
 
     decision: str
@@ -30,6 +31,7 @@ class Choice:
     said: str = ""
     style: str = ""
     takes: str = ""
+    page: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

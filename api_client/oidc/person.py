@@ -16,7 +16,14 @@ MAX_CHARS = 255
 
 
 class SignInRefused(Exception):
-    """Raised when a sign-in is refused. The message is shown to the person who tried to sign in."""
+    """Raised when a sign-in is refused. The message is shown to the person who tried to sign in.
+
+    ``code`` and ``status`` are the error code and the HTTP status of the provider's answer, if there was one.
+    """
+
+    def __init__(self, message: str, *, code: str = "", status: int = 0) -> None:
+        super().__init__(message)
+        self.code, self.status = code, status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

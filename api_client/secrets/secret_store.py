@@ -20,6 +20,8 @@ if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return 1
 """
+#: Deletes a value that is still the one that was read.
+_DROP = "return redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] and redis.call('HDEL', KEYS[1], ARGV[1]) or 0"
 
 
 class SecretKeys(KeyNames):
@@ -93,6 +95,18 @@ class SecretStore:
                     set_at=cipher.read_encryption_time(token),
                 )
         return None
+
+    async def replace_secret(
+        self, place: SecretPlace, before: Mapping[str, Any], value: Mapping[str, Any] | None
+    ) -> bool:
+        """Store another value, or none, if the secret still has the value ``before``. Return False if it has not."""
+        token, cipher = await self._store.send_command("HGET", self._key, place.field), await self._load_cipher()
+        if token is None or cipher.decrypt(place.field, token) != dict(before):
+            return False
+        if value is None:
+            return bool(await self._store.send_command("EVAL", _DROP, 1, self._key, place.field, token))
+        fresh = cipher.encrypt(place.field, value)
+        return bool(await self._store.send_command("EVAL", _SWAP, 1, self._key, place.field, token, fresh))
 
     async def delete_secret(self, name: str, owner: str = "") -> bool:
         """Delete an owner's secret and the OAuth tokens that were obtained with it. Return False if it is not stored.

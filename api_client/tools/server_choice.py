@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 from api_client.contract.admission import Admission, Submission
 from api_client.contract.errors import BadRequest
@@ -27,6 +28,11 @@ def check_names(named: Iterable[str], known: Collection[str]) -> None:
         if name not in known:
             message = f"no server {name[:80]!r} for this request; there is: {', '.join(known) or 'none'}"
             raise BadRequest(f"{TOOL_SERVERS}: {message}", param=TOOL_SERVERS, code="unknown_tool_server")
+
+
+def read_tool_servers(named: Sequence[str]) -> dict[str, Any]:
+    """Return what a request carries for the servers named on the command line; an empty name alone means none."""
+    return {TOOL_SERVERS: [name for name in dict.fromkeys(named) if name]} if named else {}
 
 
 class ToolChoice(Admission):

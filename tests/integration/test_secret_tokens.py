@@ -20,7 +20,7 @@ from tests.tools.running import HERE, PYTHON, block, call, equip, rows, told
 from tests.tools.stored_secrets import CANARY, find_holders, run_secrets
 from worker.plugins.tools.credentials import StoredCredentials
 from worker.plugins.tools.tool_servers import ToolServer
-from worker.plugins.tools.upstream import UpstreamPool
+from worker.plugins.tools.upstream_pool import UpstreamPool
 
 TELL = [("crm__tell", {})]
 
@@ -101,10 +101,10 @@ async def test_of_two_gateways_that_renew_a_token_at_once_none_loses_it(
 ) -> None:
     url, asked = issuer
     configure(installation, url)
-    secrets = SecretStore(installation.client.store)
+    store = installation.client.store
     oauth = {"issuer": f"{url}/issuer", "client_id": "helix"}
     server = ToolServer(name="crm", url=f"{url}/mcp", credentials="crm", oauth=oauth)
-    pools = [UpstreamPool(installation.settings, StoredCredentials(secrets), secrets) for _ in range(3)]
+    pools = [UpstreamPool(installation.settings, StoredCredentials(SecretStore(store)), store) for _ in range(3)]
     try:
         first, second = await asyncio.gather(*(pool.find_session(server, "") for pool in pools[:2]))
         asked.with_suffix(".expire").touch()

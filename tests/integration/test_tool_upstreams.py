@@ -20,7 +20,7 @@ from api_client.contract.settings import load_settings
 from tests.ports import answers_on, free_port
 from tests.support import processes_with, wait_until
 from tests.tools.running import HERE, PYTHON
-from worker.plugins.tools import upstream
+from worker.plugins.tools import upstream, upstream_process
 from worker.plugins.tools.credentials import Credential, StoredCredentials
 from worker.plugins.tools.tool_servers import ToolServer
 from worker.plugins.tools.upstream import (
@@ -29,8 +29,8 @@ from worker.plugins.tools.upstream import (
     OutcomeUnknown,
     ServerUnreachable,
     SessionGone,
-    UpstreamPool,
 )
+from worker.plugins.tools.upstream_pool import UpstreamPool
 
 
 class Credentials(StoredCredentials):
@@ -68,7 +68,7 @@ async def test_the_log_of_a_server_is_kept_when_another_process_starts_the_serve
             await pool.find_session(server, "o")
     [log] = tmp_path.rglob("stderr.log")
     assert log.read_text() == "started\n" * 2
-    log.write_text("x" * (upstream._LOG_BYTES + 1))
+    log.write_text("x" * (upstream_process._LOG_BYTES + 1))
     with pytest.raises(ServerUnreachable):
         await pool.find_session(server, "o")
     assert log.read_text() == "started\n"

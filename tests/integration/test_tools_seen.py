@@ -1,5 +1,6 @@
 """What people and programs see of tool calls: on the turn's page, in events and metrics, and by ``turns doctor``."""
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any
@@ -158,3 +159,9 @@ async def test_a_request_names_the_servers_that_its_turn_may_use(installation: I
             assert error["param"] == "tool_servers"
         wrong = await http.post("/v1/chat/completions", json={**body, "tool_servers": "one"})
         assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "invalid_type")
+    submit = ("submit", "--wait", "--model", "m", "--tool-server")
+    said = await asyncio.to_thread(installation.run, *submit, "one", json.dumps([["list", {}]]))
+    assert "one__write" in said.stdout
+    assert "two__write" not in said.stdout
+    unknown = await asyncio.to_thread(installation.run, *submit, "hers", "hello")
+    assert "no server 'hers' for this request" in unknown.stderr

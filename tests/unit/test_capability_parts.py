@@ -11,7 +11,7 @@ from api_client.web.routes.phases import PhasesBody
 @pytest.mark.parametrize(
     ("package", "attribute", "names"),
     [
-        ("api_client.interruptions", "KIND", ["tool_call", "verdict"]),
+        ("api_client.interruptions", "KIND", ["tool_call", "tool_sign_in", "verdict"]),
         ("api_client.turn_actions", "ACTION", ["cancel", "drop", "replay"]),
         ("api_client.web.bodies.body_fields", "FIELD", ["escalation", "tool_servers"]),
         ("worker.turns.interruptions", "KIND", ["tool_call", "verdict"]),

@@ -10,6 +10,7 @@ from typing import Any
 from api_client.contract.interruption import MAX_WAIT_SECONDS, Answerer
 from api_client.contract.plugins import EQUIPMENT, why_missing
 from api_client.contract.settings.declaration import SettingsGroup, declare_file_value, declare_setting
+from api_client.contract.settings.oidc_settings import parse_secure_address
 from api_client.contract.settings.setting_values import parse_path, parse_web_address
 from api_client.contract.value_kinds import Kind, choice_kind, integer_kind, list_kind, read_bool, record_kind
 
@@ -36,10 +37,27 @@ class ToolSettings(SettingsGroup):
                 yield f"[tools.{name}]: a name has 1 to 24 letters, digits, - and single _ inside"
             if bool(block.get("url")) == bool(block.get("command")):
                 yield f"[tools.{name}]: give 'url' or 'command', one of the two"
-            if "oauth" in block and not (block.get("url") and block.get("credentials")):
-                yield f"[tools.{name}]: 'oauth' needs 'url', and 'credentials' with the client's secret"
+            if "oauth" in block:
+                yield from _find_oauth_problems(name, block)
         if self.tools_settings and (missing := why_missing(EQUIPMENT, "tools")):
             yield f"[tools.{next(iter(self.tools_settings))}]: {missing}"
+
+
+def _find_oauth_problems(name: str, block: Mapping[str, Any]) -> Iterator[str]:
+    oauth = block.get("oauth") or {}
+    if not oauth.get("sign_in"):
+        if not (block.get("url") and block.get("credentials")):
+            yield f"[tools.{name}]: 'oauth' needs 'url', and 'credentials' with the client's secret"
+        if not oauth.get("client_id"):
+            yield f"[tools.{name}]: 'oauth' needs 'client_id', or sign_in = true"
+        if extra := sorted({"who", "scopes"} & set(oauth)):
+            yield f"[tools.{name}]: 'oauth' has {' and '.join(extra)} only with sign_in = true"
+        return
+    for key, address in (("url", block.get("url", "")), ("issuer", oauth.get("issuer", ""))):
+        try:
+            parse_secure_address(address)
+        except ValueError as error:
+            yield f"[tools.{name}]: people sign in, so {key!r} {error}"
 
 
 def server_kinds() -> dict[str, Kind]:
@@ -50,7 +68,7 @@ def server_kinds() -> dict[str, Kind]:
         "command": texts,
         "environment": _read_environment,
         "credentials": _read_text,
-        "oauth": record_kind(_OAUTH, ("issuer", "client_id"), "oauth"),
+        "oauth": record_kind(_OAUTH, ("issuer",), "oauth"),
         "models": texts,
         "keys": texts,
         "owners": texts,
@@ -89,7 +107,13 @@ def _read_arguments(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-_OAUTH: dict[str, Kind] = {"issuer": lambda value: parse_web_address(_read_text(value)), "client_id": _read_text}
+_OAUTH: dict[str, Kind] = {
+    "issuer": lambda value: parse_web_address(_read_text(value)),
+    "client_id": _read_text,
+    "sign_in": read_bool,
+    "scopes": list_kind(_read_text, "texts"),
+    "who": choice_kind([Answerer.OWNER.value, Answerer.SIGNED_IN.value]),
+}
 _RULE: dict[str, Kind] = {
     "tool": _read_text,
     "do": choice_kind(REACTIONS),

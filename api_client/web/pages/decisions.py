@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,7 +35,7 @@ async def show_question_page(
     if not requires_key(relay):
         require_local(request)
     asked = await read_question_link(relay, turn_id, suspended, until, signature)
-    return _question_page(asked, "" if asked.is_open else _describe_closed(asked))
+    return _question_page(request, asked, "" if asked.is_open else _describe_closed(asked))
 
 
 @router.post("/answer/{turn_id}")
@@ -66,10 +67,10 @@ async def record_answer(
         )
     except TurnNotSuspended:
         return _question_page(
-            asked, _describe_closed(await read_question_link(relay, turn_id, suspended, until, signature)), 409
+            request, asked, _describe_closed(await read_question_link(relay, turn_id, suspended, until, signature)), 409
         )
     choice = _get_question(asked).find_choice(kind)
-    return _question_page(asked, choice.said or choice.label)
+    return _question_page(request, asked, choice.said or choice.label)
 
 
 def _describe_closed(asked: LinkedQuestion) -> str:
@@ -87,11 +88,13 @@ def _get_question(asked: LinkedQuestion) -> QuestionView:
     return show_question(turn.interruption or Interruption(kind="none"), turn.request.locale)
 
 
-def _question_page(asked: LinkedQuestion, said: str, status: int = 200) -> Response:
+def _question_page(request: Request, asked: LinkedQuestion, said: str, status: int = 200) -> Response:
     turn, locale = asked.turn, asked.turn.request.locale
     silence = _get_question(asked).find_choice(turn.interruption.silence).label if turn.interruption else ""
     until = translate("waits_until", locale, moment=format_clock_time(asked.expires_at, time.time()), silence=silence)
-    return render_page("answer.html", status, locale=locale, question=_get_question(asked), said=said, until=until)
+    place, query = f"/answer/{turn.turn_id}", f"?{request.url.query}"
+    shown: Any = {"question": _get_question(asked), "said": said, "until": until}
+    return render_page("answer.html", status, locale=locale, place=place, query=query, **shown)
 
 
 @router.post("/turns/{turn_id}/decision")

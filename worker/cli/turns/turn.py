@@ -17,6 +17,7 @@ from api_client.contract.settings.turn_limits import limit_turn
 from api_client.contract.turn import DoubleText, Priority, Turn, TurnRequest, TurnState, new_session_id
 from api_client.contract.turn_labels import LABELS
 from api_client.contract.work import find_work
+from api_client.tools.server_choice import read_tool_servers
 from api_client.workers.reason import Wait
 from worker.cli import NO
 from worker.cli.output import fit_line, format_time, json_option, strip_control, write_json, write_result, write_table
@@ -37,6 +38,12 @@ _TICK_SECONDS = 1.0
     "validators",
     multiple=True,
     help="An offered validator to be active; may be repeated. Default: HELIX_VALIDATORS.",
+)
+@click.option(
+    "--tool-server",
+    "tool_servers",
+    multiple=True,
+    help="An MCP server that the turn may use; may be repeated. '' alone: none. Default: all that its model may.",
 )
 @click.option("--locale", type=click.Choice(["de", "en"]), help="Language of feedback and messages.")
 @click.option("--max-attempts", type=int, help="Most agent runs.")
@@ -101,6 +108,7 @@ def build_request(settings: Settings, message: str, options: Mapping[str, Any]) 
         double_text=DoubleText(options["busy"] or DoubleText.QUEUE),
         policy=settings.policy_orders,
         priority=options["priority"] or "",
+        attached=read_tool_servers(options.get("tool_servers", ())),
         **limit_turn(settings, options),
     )
 

@@ -33,7 +33,7 @@ class _NoStore:
 async def open_gateway(order: Order, kind: str) -> AsyncIterator[Order]:
     """Yield the run's order with access to an MCP server that misbehaves. ``kind`` says how, as in ``tool_server``."""
     from worker.plugins.tools.gateway_process import GatewayServer  # needs the MCP SDK
-    from worker.plugins.tools.upstream import UpstreamPool
+    from worker.plugins.tools.upstream_pool import UpstreamPool
 
     nobody: Any = _NoStore()
     command = (sys.executable, "-I", "-S", str(tool_server.__file__), kind)

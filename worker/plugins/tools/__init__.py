@@ -2,8 +2,9 @@
 
 ``equipment`` gives a run its gateway; ``gateway_process`` serves all runs of a worker in one process of its own, which
 ``gateway_client`` starts through ``gateway_guard``. For each call of a run, ``gateway`` asks ``call_policy`` and
-``call_matching`` (pure), writes the row by ``call_store``, and sends the call by ``call_sending`` and ``upstream`` with
-the credentials that ``credentials`` reads and ``secrets_command`` stores, or with a token of ``oauth``.
+``call_matching`` (pure), writes the row by ``call_store``, and sends the call by ``call_sending`` and ``upstream_pool``
+with the credentials that ``credentials`` reads and ``secrets_command`` stores, or with a token of ``oauth`` or, where
+people sign in, of ``sign_in_auth``.
 """
 
 COMMANDS = {

@@ -17,9 +17,10 @@ from worker.plugins.tools.upstream import (
     OutcomeUnknown,
     ServerUnreachable,
     SessionGone,
-    UpstreamPool,
+    SignInRequired,
     UpstreamSession,
 )
+from worker.plugins.tools.upstream_pool import UpstreamPool
 
 log = structlog.get_logger(__name__)
 
@@ -29,12 +30,16 @@ _MOST_COST = 10_000
 
 async def send_call(
     upstreams: UpstreamPool, session: UpstreamSession, call: GatewayCall, row: CallRow, locale: str
-) -> tuple[CallRow, CallToolResult]:
-    """Send a call. Return its row with the outcome, and the result for the agent. No error of the server is raised."""
-    began, state = time.monotonic(), CallState.DONE
+) -> tuple[CallRow, CallToolResult, SignInRequired | None]:
+    """Send a call. Return its row with the outcome, the result for the agent, and whether a person must sign in first.
+
+    No error of the server is raised.
+    """
+    began, state, needs = time.monotonic(), CallState.DONE, None
     try:
         result = await _send_in_session(upstreams, session, call)
-    except (ServerUnreachable, SessionGone) as error:
+    except (ServerUnreachable, SessionGone, SignInRequired) as error:
+        needs = error if isinstance(error, SignInRequired) else None
         result, state = build_answer("unreachable", locale, server=call.server, why=str(error)), CallState.FAILED
     except OutcomeUnknown as error:
         log.warning("tools.outcome_unknown", server=call.server, tool=call.tool, error=str(error))
@@ -48,7 +53,7 @@ async def send_call(
         result = build_answer("too_large", locale, most=most)
     took = int((time.monotonic() - began) * 1000)
     row = replace(row, state=state, took_ms=took, result_bytes=size, is_error=bool(result.is_error), cost_usd=cost)
-    return row, result
+    return row, result, needs
 
 
 async def _send_in_session(upstreams: UpstreamPool, session: UpstreamSession, call: GatewayCall) -> CallToolResult:

@@ -17,6 +17,7 @@ from api_client.contract.interruption import Interruption
 from api_client.contract.settings.redaction import list_secrets
 from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestion
+from api_client.contract.tool_sign_in import TOOL_SIGN_IN
 from api_client.contract.work import find_work
 from worker.enforcement.tool_call_log import MOST_CALLS, ToolCall, ToolCallLog
 from worker.plugins.tools.gateway_client import shared_gateway
@@ -124,7 +125,8 @@ def _describe_run(order: Order, context: EquipmentContext, servers: list[ToolSer
     turn = context.turn
     asked = _find_answered(order)
     digest = str(asked.asked.get("digest", "")) if asked else ""
-    questions = turn.interruptions.get(TOOL_CALL, {}).get("asked", 0)
+    questions = sum(turn.interruptions.get(kind, {}).get("asked", 0) for kind in (TOOL_CALL, TOOL_SIGN_IN))
+    refused = asked is not None and asked.answer != _YES
     return {
         "turn_id": order.turn_id,
         "attempt": order.attempt,
@@ -137,7 +139,8 @@ def _describe_run(order: Order, context: EquipmentContext, servers: list[ToolSer
         "fresh": not order.agent_session,
         "asks": find_work(turn.request).in_session and questions < MAX_QUESTIONS,
         "approved": digest if asked and asked.answer == _YES and not turn.answer_used else "",
-        "rejected": digest if asked and asked.answer != _YES else "",
+        "rejected": digest if refused else "",
+        "declined": str(asked.asked.get("server", "")) if asked and refused else "",
         "servers": list(map(asdict, servers)),
         "secrets": list_secrets(context.settings),
     }
@@ -152,8 +155,12 @@ def _add_answer(order: Order) -> Order:
     asked = _find_answered(order)
     if asked is None:
         return order
-    call = ToolQuestion.from_interruption(asked)
-    said = say_to_agent("approved" if asked.answer == _YES else "rejected", order.locale, call=call.text)
+    yes = asked.answer == _YES
+    if asked.kind == TOOL_SIGN_IN:
+        said = say_to_agent("signed_in" if yes else "declined", order.locale, server=asked.asked.get("server", ""))
+    else:
+        call = ToolQuestion.from_interruption(asked)
+        said = say_to_agent("approved" if yes else "rejected", order.locale, call=call.text)
     if asked.note:
         said = f"{said}\n\n{asked.note}"
     message = order.messages[-1].get("content", "") if order.messages else order.prompt

@@ -18,6 +18,7 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.settings.redaction import redact_value
 from api_client.contract.tool_call_row import CallRow, CallState
 from api_client.contract.tool_calls import WaitingCall
+from api_client.contract.tool_sign_in import ask_to_sign_in
 from worker.enforcement.tool_call_log import find_identifiers
 from worker.plugins.tools.call_matching import find_known_deliveries, find_recorded_call, was_unknown
 from worker.plugins.tools.call_policy import CallDecision, CallReaction, GatewayCall, decide_call
@@ -26,13 +27,16 @@ from worker.plugins.tools.call_store import CallStore, RunFenced
 from worker.plugins.tools.gateway_words import say_to_agent
 from worker.plugins.tools.run_spec import RunOwner, RunSpec
 from worker.plugins.tools.tool_servers import ASKED_BY, ToolServer
-from worker.plugins.tools.upstream import ServerUnreachable, UpstreamPool, UpstreamSession, mask_secrets
+from worker.plugins.tools.upstream import ServerUnreachable, SignInRequired, UpstreamSession, mask_secrets
+from worker.plugins.tools.upstream_pool import UpstreamPool
 from worker.runners.approval_server import digest_call
 
 log = structlog.get_logger(__name__)
 
 #: Separator between the names of server and tool.
 _OF = "__"
+#: Name of the tool that stands for the tools of a server to which the person has not signed in.
+SIGN_IN_TOOL = "sign_in"
 #: Longest arguments that a row keeps, in characters of JSON.
 _SHOWN = 4_096
 #: How long a call that a person is asked about is held; its run ends meanwhile.
@@ -88,6 +92,8 @@ class GatewayRun:
             async with asyncio.timeout(_LIST_SECONDS):
                 session = await self._upstreams.find_session(server, self.spec.owner)
                 tools = await session.list_tools()
+        except SignInRequired:
+            return [self._describe_sign_in(server)]
         except (ServerUnreachable, TimeoutError) as error:
             log.warning("tools.unreachable", server=server.name, error=str(error)[:200])
             return []
@@ -96,6 +102,14 @@ class GatewayRun:
         named = [tool.model_copy(update={**own, "name": f"{server.name}{_OF}{tool.name}"}) for tool in tools]
         self.schemas |= {tool.name: tool.input_schema for tool in named}
         return named
+
+    def _describe_sign_in(self, server: ToolServer) -> Tool:
+        """Return the tool that stands for all tools of a server to which the person has not signed in."""
+        return Tool(
+            name=f"{server.name}{_OF}{SIGN_IN_TOOL}",
+            description=say_to_agent("sign_in_tool", self.spec.locale, server=server.name),
+            input_schema={"type": "object", "properties": {}},
+        )
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], gone: asyncio.Event) -> CallToolResult:
         """Carry out an agent's tool call, unless the policy, a person or the call log already decides the result.
@@ -107,6 +121,8 @@ class GatewayRun:
             task.add_done_callback(self.under_way.discard)
         try:
             return await self._answer_call(name, arguments, gone)
+        except SignInRequired:
+            return await self._ask_to_sign_in(self._servers[name.partition(_OF)[0]])
         except RunFenced:
             return self._say("ended")
         except StoreUnavailable as error:
@@ -128,7 +144,8 @@ class GatewayRun:
         except ServerUnreachable as error:
             return self._say("unreachable", server=place, why=str(error))
         if listed is None:
-            return self._say("no_tool", name=name[:200])
+            known = server.sign_in is not None and tool == SIGN_IN_TOOL
+            return self._say("signed_in", server=place) if known else self._say("no_tool", name=name[:200])
         hints = listed.annotations
         call = GatewayCall(
             server=place,
@@ -154,10 +171,34 @@ class GatewayRun:
                 raise
         elif isinstance(answer, CallRow):
             answer = await self._make_call(session, call, answer)
+        await self._hold_answer()
+        return answer
+
+    async def _hold_answer(self) -> None:
         if self._asked.is_set():
             with contextlib.suppress(TimeoutError):  # held, so that the agent asks its model nothing more
                 await asyncio.wait_for(self._ended.wait(), _HELD_SECONDS)
-        return answer
+
+    async def _ask_to_sign_in(self, server: ToolServer) -> CallToolResult:
+        """Ask the person to sign in to a server, unless nobody can be asked or the person has refused to."""
+        async with self._deciding:
+            if self._ended.is_set() or self._asked.is_set() or server.sign_in is None:
+                return self._say("ended")
+            if server.name == self.spec.declined:
+                return self._say("declined", server=server.name)
+            if not self.spec.asks:
+                return self._say("sign_in_unasked", server=server.name)
+            self._asked.set()
+            await self._await_running()
+            signed = server.sign_in
+            question = ask_to_sign_in(server.name, signed.issuer_host, signed.who, {ASKED_BY: "gateway"})
+            await self._owner.suspend_run(question.to_dict())
+        await self._hold_answer()
+        return self._say("sign_in_first", server=server.name)
+
+    async def _await_running(self) -> None:
+        if running := [asyncio.create_task(each.wait()) for each in self._running.values()]:
+            await asyncio.wait(running, timeout=_HELD_SECONDS)  # what was made is known before the agent ends
 
     def _new_row(self, call: GatewayCall) -> CallRow:
         self._last += 1
@@ -233,17 +274,16 @@ class GatewayRun:
         )
         await self._end(replace(row, state=CallState.ASKED))
         self._asked.set()
-        if running := [asyncio.create_task(each.wait()) for each in self._running.values()]:
-            await asyncio.wait(running, timeout=_HELD_SECONDS)  # what was made is known before the agent ends
+        await self._await_running()
         question = waits.to_interruption(self._known_secrets())
         await self._owner.suspend_run(replace(question, asked={**question.asked, ASKED_BY: "gateway"}).to_dict())
         return self._say("waits")
 
     async def _make_call(self, session: UpstreamSession, call: GatewayCall, row: CallRow) -> CallToolResult:
-        """Send a call whose row is written, and write its outcome."""
+        """Send a call whose row is written, and write its outcome. Raises ``SignInRequired``."""
         self._running[row.name] = asyncio.Event()
         try:
-            row, result = await send_call(self._upstreams, session, call, row, self.spec.locale)
+            row, result, needs = await send_call(self._upstreams, session, call, row, self.spec.locale)
             said = "" if row.read_only else write_result(result)
             names = find_identifiers(f"{self._show_arguments(call.arguments)} {said}") if said else ()
             unseen = self._gone[row.name].is_set() or self._asked.is_set()
@@ -252,6 +292,8 @@ class GatewayRun:
             return self._say("unknown")
         finally:
             self._running.pop(row.name).set()
+        if needs:
+            raise needs
         return result
 
     async def _answer(self, row: CallRow, state: CallState, word: str) -> CallToolResult:

@@ -36,7 +36,7 @@ from worker.plugins.tools.call_store import CallStore
 from worker.plugins.tools.credentials import StoredCredentials
 from worker.plugins.tools.gateway import GatewayRun
 from worker.plugins.tools.run_spec import RunSpec
-from worker.plugins.tools.upstream import UpstreamPool
+from worker.plugins.tools.upstream_pool import UpstreamPool
 from worker.runners.sandbox.destinations import RUN_HEADER
 
 #: Prefix and socket by which the clean-up recognises folders of dead processes.
@@ -240,8 +240,7 @@ async def serve_gateways(worker: socket.socket) -> None:
     configure_logging(settings)
     channel = WorkerChannel(*await asyncio.open_connection(sock=worker, limit=_MOST_LINE))
     store = Store(settings)
-    kept = SecretStore(store)
-    upstreams = UpstreamPool(settings, StoredCredentials(kept), kept)
+    upstreams = UpstreamPool(settings, StoredCredentials(SecretStore(store)), store)
     served = GatewayServer(CallStore(store), upstreams, channel)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     path = folder / _SOCKET

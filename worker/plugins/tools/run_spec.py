@@ -21,6 +21,7 @@ class RunSpec:
         folder: the delivery's folder, whose name does not count in arguments.
         asks: whether a person can be asked.
         approved, rejected: digest of the call that a person decided on; empty for none.
+        declined: server to which the person did not sign in; empty for none.
         secrets: the installation's secrets, masked wherever a call is shown.
     """
 
@@ -36,6 +37,7 @@ class RunSpec:
     asks: bool = True
     approved: str = ""
     rejected: str = ""
+    declined: str = ""
     servers: tuple[ToolServer, ...] = ()
     secrets: tuple[str, ...] = field(default=(), repr=False)
 

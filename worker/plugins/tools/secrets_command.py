@@ -19,6 +19,7 @@ from worker.cli.output import count_noun, fit_line, format_time, json_option, wr
 from worker.cli.store_access import run_with_client
 from worker.cli.text_input import read_text
 from worker.plugins.tools.credentials import Credential
+from worker.plugins.tools.sign_in_command import sign_in
 
 _OWNER = click.option("--owner", default="", help="Whose secret it is: a key's name or an owner; default: everybody's.")
 
@@ -152,6 +153,9 @@ def rotate(as_json: bool) -> None:
     """Encrypt all secrets again with the first key of the file. Its other lines can then be removed."""
     count = _run(lambda store: store.encrypt_all_again())
     write_result(as_json, {"encrypted": count}, f"{count_noun(count, 'secret')} encrypted with the first key")
+
+
+secrets.add_command(sign_in)
 
 
 def _run(action: Callable[[SecretStore], Awaitable[Any]]) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import STATE_DIR, Settings
+from api_client.oidc.person import SignInRefused
 from api_client.secrets.secret_store import SecretStore
 from api_client.store import Store
 from worker.cli.checks.finding import Finding
@@ -16,7 +17,7 @@ from worker.cli.output import count_noun
 from worker.plugins.tools.tool_servers import ToolServer, list_servers
 
 if TYPE_CHECKING:
-    from worker.plugins.tools.upstream import UpstreamPool
+    from worker.plugins.tools.upstream_pool import UpstreamPool
 
 #: Longest start of a server together with the list of its tools, in seconds.
 LIMIT_SECONDS = 20.0
@@ -34,11 +35,10 @@ def tools(settings: Settings) -> Iterator[Finding]:
 
 async def _check_servers(settings: Settings, servers: list[ToolServer]) -> list[Finding]:
     from worker.plugins.tools.credentials import StoredCredentials
-    from worker.plugins.tools.upstream import UpstreamPool  # needs the SDK
+    from worker.plugins.tools.upstream_pool import UpstreamPool  # needs the SDK
 
     store = Store(settings)
-    secrets = SecretStore(store)
-    pool = UpstreamPool(settings, StoredCredentials(secrets), secrets)
+    pool = UpstreamPool(settings, StoredCredentials(SecretStore(store)), store)
     try:
         return await asyncio.gather(*(_check_server(pool, server) for server in servers))
     finally:
@@ -47,7 +47,7 @@ async def _check_servers(settings: Settings, servers: list[ToolServer]) -> list[
 
 
 async def _check_server(pool: UpstreamPool, server: ToolServer) -> Finding:
-    from worker.plugins.tools.upstream import ServerUnreachable
+    from worker.plugins.tools.upstream import ServerUnreachable, SignInRequired
 
     check = f"tools {server.name}"
     fix = f"is a server running at {server.url}?" if server.url else f"read {STATE_DIR}/tools/{server.name}/stderr.log"
@@ -57,6 +57,8 @@ async def _check_server(pool: UpstreamPool, server: ToolServer) -> Finding:
             found = await session.list_tools()
     except TimeoutError:
         return Finding(check, "wrong", f"no list of tools within {LIMIT_SECONDS:g} s", fix)
+    except SignInRequired:
+        return await _check_issuer(check, server)
     except ServerUnreachable as error:
         if isinstance(error.__cause__, SettingsError):  # owners may have credentials of their own
             return Finding(check, "warning", f"not started: {error}", "docs/tools.md, Credentials")
@@ -66,3 +68,14 @@ async def _check_server(pool: UpstreamPool, server: ToolServer) -> Finding:
     reads = sum(bool(tool.annotations and tool.annotations.read_only_hint) for tool in found)
     names = ", ".join(tool.name for tool in found[:_MOST_NAMED]) + (", ..." if len(found) > _MOST_NAMED else "")
     return Finding(check, "ok", f"{count_noun(len(found), 'tool')}, {reads} of them only read: {names}")
+
+
+async def _check_issuer(check: str, server: ToolServer) -> Finding:
+    """Check the issuer of a server to which people sign in, because without a person there are no tools to list."""
+    if server.sign_in is None:
+        return Finding(check, "wrong", "nobody can sign in to it", "docs/tools.md, Credentials")
+    try:
+        await server.sign_in.open_issuer().discover()
+    except SignInRefused as error:
+        return Finding(check, "wrong", str(error), f"correct issuer in [tools.{server.name}], or repair the provider")
+    return Finding(check, "ok", f"people sign in at {server.sign_in.issuer_host}; its tools are listed for them alone")

@@ -9,6 +9,7 @@ from typing import Any
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.tools.server_choice import list_usable
+from api_client.tools.sign_in_server import SignInServer
 from worker.plugins.tools.call_policy import CallRule
 
 #: Field that marks a question of the gateway, as opposed to one of the agent's own hook.
@@ -24,7 +25,7 @@ class ToolServer:
         command: the command that starts it, for a server that speaks over standard streams.
         environment: variables of the command, besides PATH and HOME; no secrets.
         credentials: name of its credentials; empty for none.
-        oauth: ``issuer`` and ``client_id`` of the client whose secret the credentials are; empty for none.
+        oauth: the OAuth client whose secret the credentials are, or how people sign in; empty for none.
         models, keys, owners: patterns of models and keys, and names of owners that may use it; empty: all.
         writes: reaction to calls of tools that are not read-only, if no rule matches.
         timeout_seconds: longest wait for a call's result.
@@ -37,7 +38,7 @@ class ToolServer:
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     credentials: str = ""
-    oauth: Mapping[str, str] = field(default_factory=dict)
+    oauth: Mapping[str, Any] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()
@@ -56,6 +57,12 @@ class ToolServer:
         rules = tuple(CallRule(**rule) for rule in data.get("rules", ()))
         lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list | tuple)}
         return cls(**{**data, **lists, "rules": rules})
+
+    @property
+    def sign_in(self) -> SignInServer | None:
+        """Return how people sign in to the server, or None if they do not."""
+        block = {"url": self.url, "credentials": self.credentials, "oauth": self.oauth}
+        return SignInServer.from_block(self.name, block)
 
 
 def choose_servers(settings: Settings, request: TurnRequest, model: str) -> list[ToolServer]:

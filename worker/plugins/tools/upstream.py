@@ -1,22 +1,16 @@
-"""Sessions with MCP servers, by the official SDK, from the first use until the gateway process ends."""
+"""A session with an MCP server, by the official SDK, and the errors that tell what became of a call."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import os
 import re
-import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import httpx2
 import structlog
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError
 from mcp.client import IncomingMessage, InputRequiredRoundsExceededError
-from mcp.client.stdio import stdio_client
 from mcp_types import (
     CONNECTION_CLOSED,
     HEADER_MISMATCH,
@@ -28,16 +22,9 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from api_client.contract.errors import SettingsError, StoreUnavailable
-from api_client.contract.settings import STATE_DIR, Settings
 from api_client.contract.settings.redaction import MASK, redact_value
-from api_client.secrets.secret_store import SecretStore
-from worker.plugins.tools.credentials import Credential, StoredCredentials
-from worker.plugins.tools.oauth import authorize_client
 from worker.plugins.tools.tool_servers import ToolServer
-from worker.plugins.tools.upstream_http import NOT_SENT, TOO_LARGE, open_http
-from worker.runners.sandbox import bubblewrap
-from worker.runners.sandbox.bubblewrap import SandboxError, SandboxMount
+from worker.plugins.tools.upstream_http import NOT_SENT, NOT_SIGNED_IN, TOO_LARGE
 
 log = structlog.get_logger(__name__)
 
@@ -48,20 +35,20 @@ _MOST_TOOLS_PAGES = 50
 _SHORTEST_SECRET = 6
 #: Longest wait for a list of tools, in seconds; agents give up soon.
 _LIST_SECONDS = 10.0
-#: A longer log of a server begins again when the server starts.
-_LOG_BYTES = 2**20
+#: Errors after which a session is of no use.
+_ENDS_SESSION = frozenset({CONNECTION_CLOSED, NOT_SIGNED_IN})
 #: Names of tools, as MCP defines them; others are left out, because services of models refuse a request with them.
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
-#: Starts a server with limited memory (in KiB), of which reserved but unused memory does not count.
-_LIMITED = ("/bin/sh", "-c", 'ulimit -d "$1" && shift && exec "$@"', "sh")
 #: Errors that prove that a call was not executed, from the server or the SDK (HTTP 404).
 _NOT_EXECUTED, _SESSION_GONE = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, HEADER_MISMATCH}), "Session terminated"
-#: Folders of Python that every sandbox shows.
-_SEEN = [mount.path for mount in bubblewrap.LISTENER_MOUNTS]
 
 
 class ServerUnreachable(Exception):
     """Raised when a call could not be sent to its server, so that nothing was changed."""
+
+
+class SignInRequired(Exception):
+    """Raised when nothing could be sent because the person has not signed in to the server."""
 
 
 class CallRefused(Exception):
@@ -97,17 +84,17 @@ class UpstreamSession:
         self._task = asyncio.create_task(self._keep_open())  # enters and leaves the SDK's scopes in one task
 
     async def await_start(self) -> None:
-        """Wait until the session is open. Raises ``ServerUnreachable``."""
+        """Wait until the session is open. Raises ``ServerUnreachable`` or ``SignInRequired``."""
         try:
             async with asyncio.timeout(_START_SECONDS):
                 await asyncio.shield(self._ready)
         except TimeoutError:
             raise ServerUnreachable(f"it did not start within {_START_SECONDS:g} s") from None
         except Exception as error:
-            raise ServerUnreachable(self._mask_text(_first_words(error))) from error
+            raise self._describe_failure(error) from error
 
     async def list_tools(self) -> list[Tool]:
-        """Return the server's tools. Raises ``ServerUnreachable``."""
+        """Return the server's tools. Raises ``ServerUnreachable`` or ``SignInRequired``."""
         found: dict[str, Tool] = {}
         cursor = None
         try:
@@ -119,7 +106,7 @@ class UpstreamSession:
                         break
         except Exception as error:
             self.broken = True
-            raise ServerUnreachable(self._mask_text(_first_words(error))) from error
+            raise self._describe_failure(error) from error
         self._tools = found
         return list(found.values())
 
@@ -132,14 +119,14 @@ class UpstreamSession:
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
         """Call a tool and return its result.
 
-        Raises ``ServerUnreachable``, ``SessionGone`` or ``CallRefused`` if the call was not executed,
-        ``OutcomeUnknown`` or ``MalformedResult`` if it may have been.
+        Raises ``ServerUnreachable``, ``SignInRequired``, ``SessionGone`` or ``CallRefused`` if the call was not
+        executed, ``OutcomeUnknown`` or ``MalformedResult`` if it may have been.
         """
         self._under_way += 1
         try:
             return self._hide_secrets(await self._client.call_tool(name, dict(arguments)))
         except MCPError as error:
-            self.broken = self.broken or error.message == _SESSION_GONE or error.code == CONNECTION_CLOSED
+            self.broken = self.broken or error.message == _SESSION_GONE or error.code in _ENDS_SESSION
             raise _classify_error(error, self._mask_text(error.message)) from error
         except InputRequiredRoundsExceededError as error:
             raise MalformedResult("it asks for input, which nobody can give here") from error
@@ -177,6 +164,11 @@ class UpstreamSession:
     def secrets(self) -> list[str]:
         """Return the texts to mask: the server's credentials, without short ones."""
         return [secret for secret in self._secrets if len(secret) >= _SHORTEST_SECRET]
+
+    def _describe_failure(self, error: Exception) -> Exception:
+        first = _find_first(error)
+        kind = SignInRequired if isinstance(first, MCPError) and first.code == NOT_SIGNED_IN else ServerUnreachable
+        return kind(self._mask_text(_first_words(error)))
 
     def _mask_text(self, text: str) -> str:
         return mask_secrets(self.secrets, text)
@@ -223,6 +215,8 @@ def mask_secrets(secrets: Sequence[str], text: str) -> str:
 def _classify_error(error: MCPError, said: str) -> Exception:
     if error.message == _SESSION_GONE:
         return SessionGone(said)
+    if error.code == NOT_SIGNED_IN:
+        return SignInRequired(said)
     if error.code == NOT_SENT:
         return ServerUnreachable(said)
     if error.code == TOO_LARGE:
@@ -230,101 +224,12 @@ def _classify_error(error: MCPError, said: str) -> Exception:
     return CallRefused(said) if error.code in _NOT_EXECUTED else OutcomeUnknown(said)
 
 
-class UpstreamPool:
-    """Opens sessions on first use. A server with personal credentials has one session per owner."""
-
-    def __init__(self, settings: Settings, credentials: StoredCredentials, tokens: SecretStore | None = None) -> None:
-        self._settings, self._credentials, self._tokens = settings, credentials, tokens
-        self._sessions: dict[tuple[str, str], UpstreamSession] = {}
-        self._opening = asyncio.Lock()
-
-    async def find_session(self, server: ToolServer, owner: str) -> UpstreamSession:
-        """Return an open session with a server. Raises ``ServerUnreachable``."""
-        try:
-            given = Credential()
-            if server.credentials:
-                given = await self._credentials.read_credential(server.credentials, owner)
-            parts, own = (given.headers, given.environment, given.client_secret), owner if given.personal else ""
-            key = f"{server!r}{parts!r}", own
-            async with self._opening:
-                session = self._sessions.get(key)
-                if session is None or not session.is_open:
-                    home, secrets = _home_folder(self._settings, server, own), list(given.secrets)
-                    auth = self._build_auth(server, given.client_secret, own, secrets)
-                    transport = await asyncio.to_thread(self._build_transport, server, given, home, auth)
-                    if session:
-                        session.leave_session()
-                    session = self._sessions[key] = UpstreamSession(server, transport, secrets)
-        except (SettingsError, StoreUnavailable, SandboxError, OSError) as error:
-            raise ServerUnreachable(str(error)) from error
-        try:
-            await session.await_start()
-        except ServerUnreachable:
-            session.broken = True
-            raise
-        return session
-
-    def list_secrets(self) -> set[str]:
-        """Return the credentials of all servers in use."""
-        return {secret for session in self._sessions.values() for secret in session.secrets}
-
-    async def close(self) -> None:
-        """End all sessions and their server processes."""
-        if ending := [session.end_session() for session in self._sessions.values()]:
-            await asyncio.wait(ending, timeout=10.0)
-
-    def _build_auth(self, server: ToolServer, secret: str, owner: str, secrets: list[str]) -> httpx2.Auth | None:
-        if not server.oauth or self._tokens is None:
-            return None
-        if not secret:
-            remedy = f"`turns secrets set {server.credentials} --client-secret`"
-            raise SettingsError([f"the credentials {server.credentials!r} have no client secret; {remedy}"])
-        return authorize_client(server, owner, secret, self._tokens, secrets)
-
-    def _build_transport(self, server: ToolServer, given: Credential, home: Path, auth: httpx2.Auth | None) -> Any:
-        if server.url:
-            return open_http(server.url, given.headers, auth)
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        name, *arguments = (part.replace("{root}", str(self._settings.root)) for part in server.command)
-        program = shutil.which(name)
-        if program is None:
-            raise ServerUnreachable(f"there is no program {name!r}")
-        command = self._sandbox_command(server, [program, *arguments], home)
-        environment = {"HOME": str(home), "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
-        environment |= {**server.environment, **given.environment}
-        return _open_process(StdioServerParameters(command=command[0], args=command[1:], env=environment, cwd=home))
-
-    def _sandbox_command(self, server: ToolServer, command: Sequence[str], home: Path) -> list[str]:
-        limited = [*_LIMITED, str(server.max_memory_mb * 1024), *command]
-        level = bubblewrap.choose_isolation(self._settings.sandbox, wanted=True)
-        if level.kind == "none":
-            return limited
-        program = Path(command[0]).absolute()
-        folders = [(self._settings.root / name).resolve() for name in server.folders]
-        found = [path for path in (program, program.resolve()) if not any(map(path.is_relative_to, _SEEN))]
-        binds = [*bubblewrap.LISTENER_MOUNTS, *map(SandboxMount, [*found, *folders]), SandboxMount(home, writable=True)]
-        started = bubblewrap.start_command(limited, None, server.max_processes)
-        return bubblewrap.sandbox_command(started, home, binds, cut=level.cut and not server.network)
-
-
-def _home_folder(settings: Settings, server: ToolServer, owner: str) -> Path:
-    """Return the working folder of a server. Servers with an owner's credentials have a folder per owner."""
-    folder = settings.root / STATE_DIR / "tools"
-    return folder / (f"{server.name}.{hashlib.sha256(owner.encode()).hexdigest()[:16]}" if owner else server.name)
-
-
-@contextlib.asynccontextmanager
-async def _open_process(started: StdioServerParameters) -> AsyncIterator[Any]:
-    # A server's standard error may hold its credentials.
-    path = Path(started.cwd or ".") / "stderr.log"
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), "a") as own:
-        if os.fstat(own.fileno()).st_size > _LOG_BYTES:
-            own.truncate(0)
-        async with stdio_client(started, errlog=own) as streams:
-            yield streams
+def _find_first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _first_words(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = _find_first(error)
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]

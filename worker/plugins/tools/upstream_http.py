@@ -11,8 +11,10 @@ from mcp.client.auth import OAuthFlowError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR
 
-#: Our own error codes: the request was not sent or was turned away; the answer was too large.
-NOT_SENT, TOO_LARGE = -32_950, -32_951
+from worker.plugins.tools.sign_in_auth import SignInNeeded
+
+#: Our own error codes: the request was not sent or was turned away; the answer was too large; a person must sign in.
+NOT_SENT, TOO_LARGE, NOT_SIGNED_IN = -32_950, -32_951, -32_952
 #: Statuses by which a server or a proxy before it turns a request away.
 _TURNED_AWAY = frozenset({401, 403, 407, 413, 429})
 _NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
@@ -40,6 +42,8 @@ class ServerHttpClient(httpx2.AsyncClient):
             if not response.headers.get("content-type", "").lower().startswith("application/json"):
                 return response
             return await _read_whole(request, response)
+        except SignInNeeded as error:
+            return _build_error(request, NOT_SIGNED_IN, str(error))
         except (*_NOT_CONNECTED, OAuthFlowError) as error:  # a token is asked for before, or after 401
             return _build_error(request, NOT_SENT, f"{type(error).__name__}: {error}")
         except httpx2.TransportError as error:

@@ -1,0 +1,115 @@
+"""Talks to an authorization server: its metadata, the authorization code flow with PKCE, and its token endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from api_client.contract.settings.oidc_settings import parse_secure_address
+from api_client.oidc.person import SignInRefused
+
+_ANSWER_SECONDS = 10.0
+#: How long metadata is believed.
+_KNOWN_SECONDS = 300.0
+
+
+class AuthorizationServer:
+    """An authorization server that the settings name. Methods raise ``SignInRefused``, also for an invalid answer."""
+
+    def __init__(self, issuer: str, setting: str, documents: Sequence[str], endpoints: Sequence[str]) -> None:
+        """Remember where the server is.
+
+        ``setting`` names the issuer's setting, ``documents`` are the addresses of its metadata, of which the first one
+        that exists counts, and ``endpoints`` are the keys of metadata that must be secure addresses.
+        """
+        self.issuer, self._setting, self._documents, self._endpoints = issuer, setting, documents, endpoints
+        self._known: tuple[float, dict[str, Any]] = (float("-inf"), {})
+
+    async def discover(self) -> dict[str, Any]:
+        """Return the server's metadata, at most some minutes old."""
+        at, document = self._known
+        if time.monotonic() - at < _KNOWN_SECONDS:
+            return document
+        document = await self._read_metadata()
+        if document.get("issuer") != self.issuer:
+            said = f"it calls itself {str(document.get('issuer'))[:200]!r}, and {self._setting} is {self.issuer!r}"
+            raise SignInRefused(f"the provider is another one: {said}")
+        for name in self._endpoints:
+            try:
+                parse_secure_address(str(document.get(name, "")).partition("?")[0])
+            except ValueError as error:
+                raise SignInRefused(f"the provider's {name} {error}") from None
+        if "S256" not in document.get("code_challenge_methods_supported", ["S256"]):
+            raise SignInRefused("the provider has no PKCE with S256: allow it for the relay's client")
+        self._known = time.monotonic(), document
+        return document
+
+    async def _read_metadata(self) -> dict[str, Any]:
+        *others, last = self._documents
+        for address in others:
+            try:
+                return await self.send_request("GET", address)
+            except SignInRefused as refused:
+                if refused.status != 404:
+                    raise
+        return await self.send_request("GET", last)
+
+    async def build_address(self, query: Mapping[str, str], verifier: str) -> str:
+        """Return the address where a person agrees, for a code that only the holder of ``verifier`` can use."""
+        digest = hashlib.sha256(verifier.encode()).digest()
+        proof = {
+            "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+            "code_challenge_method": "S256",
+        }
+        place = (await self.discover())["authorization_endpoint"]
+        return extend_address(place, {"response_type": "code", **query, **proof})
+
+    async def read_code(self, answer: Mapping[str, str]) -> str:
+        """Return the code in the query with which the server sent a browser back. The caller has checked its state."""
+        document = await self.discover()
+        sent = answer.get("iss", "" if document.get("authorization_response_iss_parameter_supported") else None)
+        if sent not in {None, self.issuer}:  # RFC 9207
+            raise SignInRefused("the answer came from another provider")
+        if "error" in answer or not answer.get("code"):
+            raise SignInRefused(f"the provider did not sign you in: {answer.get('error', 'no code')[:60]!a}")
+        return answer["code"]
+
+    async def request_tokens(self, form: Mapping[str, str], client_id: str, secret: str) -> dict[str, Any]:
+        """Send a form to the token endpoint as this client, and return the answer. A public client has no secret."""
+        document, form, basic = await self.discover(), dict(form), None
+        methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+        if secret and "client_secret_basic" in methods:
+            basic = quote(client_id, safe=""), quote(secret, safe="")  # RFC 6749, 2.3.1
+        else:
+            form |= {"client_id": client_id} | ({"client_secret": secret} if secret else {})
+        return await self.send_request("POST", document["token_endpoint"], data=form, auth=basic)
+
+    async def send_request(self, method: str, address: str, **more: Any) -> dict[str, Any]:
+        """Send a request and return the JSON object of its answer. Follows no redirect."""
+        import httpx2  # an extra, and few relays need it
+
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS), httpx2.AsyncClient(follow_redirects=False) as http:
+                answer = await http.request(method, address, headers={"accept": "application/json"}, **more)
+            data = answer.json()
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
+            place = address.partition("?")[0]
+            raise SignInRefused(f"the provider cannot be reached at {place}: {type(error).__name__}") from error
+        except ValueError:
+            data = None
+        if answer.status_code not in {200, 201} or not isinstance(data, dict):
+            code = str(data.get("error", ""))[:60] if isinstance(data, dict) else ""
+            why = code if isinstance(data, dict) else "without a JSON object"
+            said = f"the provider refused the relay's request: {answer.status_code} {why}".rstrip()
+            raise SignInRefused(said, code=code, status=answer.status_code)
+        return data
+
+
+def extend_address(address: str, query: Mapping[str, str]) -> str:
+    """Return the address with more parameters in its query."""
+    return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}"

@@ -1,0 +1,71 @@
+"""MCP servers to which people sign in with accounts of their own: blocks ``[tools.NAME]`` with ``oauth.sign_in``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from api_client.contract.interruption import Answerer
+from api_client.contract.settings import Settings
+from api_client.oidc.authorization_server import AuthorizationServer
+
+_ENDPOINTS = ("authorization_endpoint", "token_endpoint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInServer:
+    """An MCP server to which people sign in.
+
+    Attributes:
+        url: the server's address, for which tokens are asked (RFC 8707).
+        credentials: name under which tokens, and the secret of a client that has one, are stored.
+        client_id: the client at the issuer; empty to register one at each sign-in (RFC 7591).
+        who: who may sign in for an owner: a person signed in here, or also the holder of the chat's link.
+    """
+
+    name: str
+    url: str
+    credentials: str
+    issuer: str
+    client_id: str = ""
+    scopes: tuple[str, ...] = ()
+    who: str = Answerer.SIGNED_IN.value
+
+    @classmethod
+    def from_block(cls, name: str, block: Mapping[str, Any]) -> SignInServer | None:
+        """Create a server from its block of the settings file, or return None if nobody signs in to it."""
+        oauth = block.get("oauth") or {}
+        if not oauth.get("sign_in"):
+            return None
+        return cls(
+            name=name,
+            url=block["url"],
+            credentials=block.get("credentials") or name,
+            issuer=oauth["issuer"],
+            client_id=oauth.get("client_id", ""),
+            scopes=tuple(oauth.get("scopes", ())),
+            who=oauth.get("who", Answerer.SIGNED_IN.value),
+        )
+
+    @property
+    def issuer_host(self) -> str:
+        """Return the host at which people sign in."""
+        return urlsplit(self.issuer).netloc
+
+    def open_issuer(self) -> AuthorizationServer:
+        """Return a client of the server's issuer."""
+        parts = urlsplit(self.issuer)
+        path = parts.path.rstrip("/")
+        documents = [  # RFC 8414, section 3.1, and OpenID Connect Discovery
+            f"{parts.scheme}://{parts.netloc}/.well-known/oauth-authorization-server{path}",
+            f"{self.issuer.rstrip('/')}/.well-known/openid-configuration",
+        ]
+        return AuthorizationServer(self.issuer, f"[tools.{self.name}] issuer", documents, _ENDPOINTS)
+
+
+def find_sign_in_server(settings: Settings, name: str) -> SignInServer | None:
+    """Return the MCP server with this name, or None if there is none to which people sign in."""
+    block = settings.tools_settings.get(name)
+    return SignInServer.from_block(name, block) if block else None

@@ -1,0 +1,158 @@
+"""Grants of people who signed in to an MCP server: tokens, kept encrypted in the owner's place, and their renewal."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from api_client.contract.keys import KeyNames, named_keys
+from api_client.oidc.person import SignInRefused
+from api_client.secrets.secret_store import SecretPlace, SecretStore
+from api_client.store import Store
+from api_client.tools.sign_in_server import SignInServer
+
+#: Longest renewal of a token, after which another process may try, and the time between two looks at it, in seconds.
+_RENEWAL_SECONDS, _LOOK_SECONDS = 60, 0.1
+#: A token is renewed this many seconds before it ends.
+_EARLY_SECONDS = 10
+_MOST_CHARS = 16_384
+#: Deletes a key that still has the value of its owner.
+_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+
+
+class GrantKeys(KeyNames):
+    """Names the Redis keys of renewals that are under way."""
+
+    #: String: who renews the token at this place; expires.
+    renewal = named_keys("tool_grants:renewal:", hashed=True)
+
+
+class GrantEnded(Exception):
+    """Raised when there is no valid grant, so that the person has to sign in (again)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolGrant:
+    """The tokens of one sign-in, with the client that got them.
+
+    Attributes:
+        issuer, resource: where the tokens are from, and the server that they are for; they go nowhere else.
+        sign_in: id of the sign-in, which renewals keep.
+        expires_at: when the access token ends, in seconds since the epoch; 0 if nobody said.
+    """
+
+    access_token: str = field(repr=False)
+    refresh_token: str = field(default="", repr=False)
+    client_id: str
+    client_secret: str = field(default="", repr=False)
+    issuer: str
+    resource: str
+    sign_in: str
+    expires_at: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that are not empty, as they are stored."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Return the secret texts."""
+        return tuple(filter(None, (self.access_token, self.refresh_token, self.client_secret)))
+
+    @property
+    def has_expired(self) -> bool:
+        """Return True if the access token has ended, or ends now."""
+        return bool(self.expires_at) and time.time() > self.expires_at - _EARLY_SECONDS
+
+
+def read_tokens(answer: Mapping[str, Any], before: ToolGrant) -> ToolGrant:
+    """Return a grant with the tokens of an issuer's answer. What the answer leaves out stays as it was before.
+
+    Raises ``SignInRefused`` if the answer has no usable token.
+    """
+    token, refresh = answer.get("access_token"), answer.get("refresh_token", before.refresh_token)
+    if str(answer.get("token_type", "")).lower() != "bearer" or not isinstance(refresh, str):
+        raise SignInRefused("the provider gave no bearer token")
+    if not isinstance(token, str) or not 0 < len(token) + len(refresh) <= _MOST_CHARS:
+        raise SignInRefused("the provider gave no usable token")
+    if not token.isascii() or not token.isprintable():
+        raise SignInRefused("the provider's token is no text for a header")
+    seconds = answer.get("expires_in")
+    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < 10**9
+    ends = time.time() + float(seconds or 0) if known else 0.0
+    return replace(before, access_token=token, refresh_token=refresh, expires_at=ends)
+
+
+class ToolGrants:
+    """Reads, stores and renews the grants of people. Methods raise ``StoreUnavailable`` and ``SettingsError``."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._secrets, self._keys = store, SecretStore(store), GrantKeys(store.namespace)
+
+    async def write_grant(self, server: SignInServer, owner: str, grant: ToolGrant) -> None:
+        """Store a new grant in the owner's place, instead of an earlier one. An empty owner is the installation."""
+        await self._secrets.write_secret(_find_place(server, owner), grant.to_dict())
+
+    async def find_grant(self, server: SignInServer, owner: str) -> tuple[ToolGrant, str]:
+        """Return the owner's grant, or else the installation's, and whose it is. Raises ``GrantEnded`` for none."""
+        for each in dict.fromkeys((owner, "")):
+            if grant := await self._read_grant(server, each):
+                return grant, each
+        raise GrantEnded
+
+    async def renew_grant(self, server: SignInServer, owner: str, used: ToolGrant) -> ToolGrant:
+        """Return a grant with another token than the used one, which the server refused or which has ended.
+
+        Of all processes one asks the issuer, because many issuers accept a refresh token only once. Raises
+        ``GrantEnded``, or ``SignInRefused`` if the issuer does not answer as it should.
+        """
+        place = _find_place(server, owner)
+        key, own = self._keys.renewal(place.field), secrets.token_hex(8)
+        until = time.monotonic() + _RENEWAL_SECONDS
+        while time.monotonic() < until:
+            mine = await self._store.send_command("SET", key, own, "NX", "EX", _RENEWAL_SECONDS)
+            try:
+                grant = await self._read_grant(server, owner)
+                if grant is None:
+                    raise GrantEnded
+                if grant.access_token != used.access_token:
+                    return grant
+                if mine:
+                    return await self._ask_issuer(server, place, grant)
+            finally:
+                if mine:
+                    await self._store.send_command("EVAL", _RELEASE, 1, key, own)
+            await asyncio.sleep(_LOOK_SECONDS)
+        raise SignInRefused("another process has not renewed the token in time")
+
+    async def _ask_issuer(self, server: SignInServer, place: SecretPlace, grant: ToolGrant) -> ToolGrant:
+        """Use the refresh token. A grant that the issuer has ended is deleted."""
+        form = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token, "resource": grant.resource}
+        try:
+            if not grant.refresh_token:
+                raise SignInRefused("there is no refresh token", code="invalid_grant")
+            answer = await server.open_issuer().request_tokens(form, grant.client_id, grant.client_secret)
+        except SignInRefused as refused:
+            if refused.code not in {"invalid_grant", "invalid_client", "unauthorized_client"}:
+                raise
+            await self._secrets.replace_secret(place, grant.to_dict(), None)
+            raise GrantEnded from refused
+        renewed = read_tokens(answer, grant)
+        await self._secrets.replace_secret(place, grant.to_dict(), renewed.to_dict())
+        return renewed
+
+    async def _read_grant(self, server: SignInServer, owner: str) -> ToolGrant | None:
+        found = await self._secrets.read_secret(_find_place(server, owner))
+        if found is None or not (value := found.value):
+            return None
+        if (value.get("issuer"), value.get("resource")) != (server.issuer, server.url):
+            return None  # the settings name another issuer or server than at the sign-in
+        return ToolGrant(**value)
+
+
+def _find_place(server: SignInServer, owner: str) -> SecretPlace:
+    return SecretPlace(name=server.credentials, owner=owner, server=server.name)

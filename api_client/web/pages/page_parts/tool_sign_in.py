@@ -1,0 +1,142 @@
+"""Sign-in to MCP servers: a person begins it at a question, goes to the server's issuer, and comes back.
+
+The way back is bound to the browser by a cookie. What the browser brings back is checked by ``ToolSignIn``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api_client.contract.decision import DecisionKind
+from api_client.contract.errors import BadRequest, SettingsError, TurnNotSuspended
+from api_client.contract.interruption import Answerer
+from api_client.contract.order_log import LINK_HOLDER
+from api_client.contract.tool_sign_in import TOOL_SIGN_IN
+from api_client.contract.turn import Turn, TurnState
+from api_client.interruptions.tool_sign_in_question import BEGIN_PAGE
+from api_client.oidc.person import SignInRefused
+from api_client.tools.sign_in_server import find_sign_in_server
+from api_client.tools.tool_sign_in import PENDING_SECONDS, PendingToolSignIn, ToolSignIn
+from api_client.web.identity.access import requires_key, token_required_error
+from api_client.web.identity.origin import require_local
+from api_client.web.pages.rendering import page_router, render_page
+from api_client.web.pages.visitor import CheckedForm, CurrentVisitor, read_form
+from api_client.web.relay.file_links import parse_integer
+from api_client.web.relay.question_links import read_question_link
+from api_client.web.relay.relay import CurrentRelay, Relay
+from api_client.web.sentences import translate
+
+log = structlog.get_logger(__name__)
+
+CALLBACK_PATH = "/tools/signed-in"
+COOKIE = "helix-tool-sign-in"
+_COOKIE_OPTIONS: Any = {"path": CALLBACK_PATH, "httponly": True, "samesite": "lax"}
+
+router = page_router()
+
+
+@router.post(f"/turns/{{turn_id}}/{BEGIN_PAGE}")
+async def begin_on_page(
+    request: Request, turn_id: str, relay: CurrentRelay, visitor: CurrentVisitor, form: CheckedForm
+) -> Response:
+    """Begin the sign-in that a turn waits for, for a visitor of the turn's page."""
+    if visitor.keyless:
+        raise token_required_error()
+    turn = await relay.client.reader.read_turn(turn_id, owner=visitor.changeable_owner)
+    return await _begin(request, relay, turn, parse_integer(form.get("suspended", "")), visitor.actor_name)
+
+
+@router.post(f"/answer/{{turn_id}}/{BEGIN_PAGE}")
+async def begin_with_link(
+    request: Request, turn_id: str, relay: CurrentRelay, suspended: str = "", until: str = "", signature: str = ""
+) -> Response:
+    """Begin the sign-in that a turn waits for, for the holder of the chat's link."""
+    if not requires_key(relay):
+        require_local(request)
+    await read_form(request)
+    asked = await read_question_link(relay, turn_id, suspended, until, signature)
+    if not asked.is_open:
+        raise TurnNotSuspended(turn_id, "the question waits for no answer any more")
+    return await _begin(request, relay, asked.turn, asked.suspended_ms, LINK_HOLDER)
+
+
+@router.get(f"{CALLBACK_PATH}/{{server}}")
+async def finish_tool_sign_in(request: Request, server: str, relay: CurrentRelay) -> Response:
+    """Store the tokens of a person who comes back from the issuer of a server, and let the turn continue."""
+    if not requires_key(relay):
+        require_local(request)
+    try:
+        cookie, flow = request.cookies.get(COOKIE, ""), ToolSignIn(relay.client.store)
+        done = await flow.finish_sign_in(server, cookie, request.query_params)
+    except (SignInRefused, SettingsError) as error:
+        return _render_refusal(relay, error)
+    log.info("page.tool_signed_in", server=done.server, by=done.by)
+    response = await _continue_turn(relay, done)
+    response.delete_cookie(COOKIE, **_COOKIE_OPTIONS)
+    return response
+
+
+async def _begin(request: Request, relay: Relay, turn: Turn, suspended_ms: int, by: str) -> Response:
+    asked, locale, settings = turn.interruption, turn.request.locale, relay.settings
+    waits = turn.state is TurnState.SUSPENDED and round(turn.suspended_at * 1000) == suspended_ms
+    if not waits or asked is None or asked.kind != TOOL_SIGN_IN:
+        raise TurnNotSuspended(turn.turn_id, "it waits for no sign-in")
+    server = find_sign_in_server(settings, str(asked.asked.get("server", "")))
+    if server is None:
+        raise BadRequest("nobody signs in to this server any more", param="server", code="unknown_tool_server")
+    if by == LINK_HOLDER and {asked.who, server.who} != {Answerer.OWNER.value}:
+        raise BadRequest("who signs in here has to be signed in to these pages", code="operators_only")
+    more = {"turn_id": turn.turn_id, "suspended_ms": suspended_ms, "by": by, "with_link": by == LINK_HOLDER}
+    back = f"{settings.public_url.rstrip('/')}{CALLBACK_PATH}/{server.name}"
+    try:
+        address, cookie = await ToolSignIn(relay.client.store).begin_sign_in(server, turn.request.owner, back, **more)
+    except (SignInRefused, SettingsError) as error:
+        return _render_refusal(relay, error)
+    names = {"server": server.name, "host": server.issuer_host}
+    response = render_page(
+        "tool_sign_in.html",
+        locale=locale,
+        title=translate("tool_sign_in_title", locale, **names),
+        texts=[translate("tool_sign_in_leads", locale, **names), translate("tool_sign_in_warns", locale, **names)],
+        address=address,
+        label=translate("tool_sign_in_go", locale, **names),
+    )
+    secure = request.url.scheme == "https"
+    response.set_cookie(COOKIE, cookie, max_age=PENDING_SECONDS, secure=secure, **_COOKIE_OPTIONS)
+    return response
+
+
+async def _continue_turn(relay: Relay, done: PendingToolSignIn) -> Response:
+    locale, said = relay.settings.locale, "tool_signed_in_on"
+    try:
+        turn = await relay.client.inbox.decide_turn(
+            done.turn_id,
+            DecisionKind.APPROVE.value,
+            by=done.by,
+            owner=done.owner,
+            suspended_at=done.suspended_ms / 1000,
+            how="sign-in",
+        )
+        locale = turn.request.locale
+    except TurnNotSuspended:
+        said = "tool_signed_in_later"
+    return render_page(
+        "tool_sign_in.html",
+        locale=locale,
+        title=translate("tool_signed_in", locale, server=done.server),
+        texts=[translate(said, locale)],
+        address="" if done.with_link else f"/turns/{done.turn_id}",
+        label=translate("tool_signed_in_back", locale),
+    )
+
+
+def _render_refusal(relay: Relay, error: SignInRefused | SettingsError) -> Response:
+    locale = relay.settings.locale
+    log.warning("page.tool_sign_in_refused", why=str(error))
+    why = str(error) if isinstance(error, SignInRefused) else translate("tool_sign_in_keys", locale)
+    title = translate("tool_sign_in_refused", locale)
+    return render_page("tool_sign_in.html", 403, locale=locale, title=title, texts=[why], address="", label="")

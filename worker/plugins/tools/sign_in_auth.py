@@ -1,0 +1,59 @@
+"""Adds the tokens that people granted by a sign-in to the requests to an MCP server, and renews them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import httpx2
+from mcp.client.auth import OAuthFlowError
+
+from api_client.contract.errors import SettingsError, StoreUnavailable
+from api_client.oidc.person import SignInRefused
+from api_client.tools.sign_in_server import SignInServer
+from api_client.tools.tool_grants import GrantEnded, ToolGrant, ToolGrants
+
+
+class SignInNeeded(OAuthFlowError):
+    """Raised when a request cannot be sent before the person has signed in again."""
+
+
+class GrantAuth(httpx2.Auth):
+    """Adds the token of a grant to requests. A token that has ended, or that the server refuses, is renewed once."""
+
+    def __init__(
+        self, grants: ToolGrants, server: SignInServer, owner: str, grant: ToolGrant, secrets: list[str]
+    ) -> None:
+        """Start with this grant of an owner. ``secrets`` collects each token, so that results can be searched for it.
+
+        An empty owner is the installation.
+        """
+        self._grants, self._server, self._owner, self._secrets = grants, server, owner, secrets
+        self._grant = self._note_secrets(grant)
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Send a request with the token, and once more with a new one if the server answers 401.
+
+        An answer 401 means that the server has executed nothing. Raises ``OAuthFlowError`` without a valid token.
+        """
+        used = await self._renew(self._grant) if self._grant.has_expired else self._grant
+        request.headers["authorization"] = f"Bearer {used.access_token}"
+        response = yield request
+        if response.status_code == 401:
+            used = await self._renew(used)
+            request.headers["authorization"] = f"Bearer {used.access_token}"
+            yield request
+
+    async def _renew(self, used: ToolGrant) -> ToolGrant:
+        if self._grant.access_token != used.access_token:
+            return self._grant  # another request has renewed it
+        try:
+            self._grant = self._note_secrets(await self._grants.renew_grant(self._server, self._owner, used))
+        except GrantEnded:
+            raise SignInNeeded("the sign-in has ended") from None
+        except (SignInRefused, SettingsError, StoreUnavailable) as error:
+            raise OAuthFlowError(str(error)) from error
+        return self._grant
+
+    def _note_secrets(self, grant: ToolGrant) -> ToolGrant:
+        self._secrets[:0] = sorted(set(grant.secrets) - set(self._secrets), key=len, reverse=True)
+        return grant

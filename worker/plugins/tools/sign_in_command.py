@@ -1,0 +1,74 @@
+"""Implement ``turns secrets sign-in``: a person signs in to an MCP server in a browser on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets as random
+from urllib.parse import parse_qsl, urlsplit
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import SettingsError
+from api_client.contract.owners import parse_owner
+from api_client.oidc.person import SignInRefused
+from api_client.tools.sign_in_server import SignInServer, find_sign_in_server
+from api_client.tools.tool_sign_in import PENDING_SECONDS, ToolSignIn
+from worker.cli.output import json_option, write_result
+from worker.cli.store_access import run_with_client
+
+_MOST_LINE = 16_384
+_DONE = b"You can close this page."
+
+
+@click.command("sign-in", epilog="Example: turns secrets sign-in jira --owner ada")
+@click.argument("server")
+@click.option("--owner", default="", help="Whose turns use the account: a key's name or an owner; else everybody's.")
+@json_option
+def sign_in(server: str, owner: str, as_json: bool) -> None:
+    """Sign in to SERVER, a block [tools.SERVER] with sign_in = true, in a browser on this machine.
+
+    The page that the command names leads to the provider and back to this command, which waits ten minutes for it.
+    """
+    whose = parse_owner(owner)
+
+    async def act(client: TurnsClient) -> None:
+        found = find_sign_in_server(client.settings, server)
+        if found is None:
+            raise SettingsError([f"[tools.{server[:80]}]: there is no such server with oauth.sign_in = true"])
+        try:
+            await _sign_in(ToolSignIn(client.store), found, whose)
+        except SignInRefused as refused:
+            raise SettingsError([str(refused)]) from refused
+
+    run_with_client(act)
+    write_result(as_json, {"server": server, "owner": whose}, f"signed in to {server} for {whose or 'everybody'}")
+
+
+async def _sign_in(flow: ToolSignIn, server: SignInServer, owner: str) -> None:
+    """Name the page, wait for the browser to come back to a port of this machine, and store the tokens."""
+    came: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+    state = random.token_urlsafe(32)
+
+    async def answer_browser(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = (await reader.readline()).decode("latin-1").split(" ")
+        query = dict(parse_qsl(urlsplit(line[1]).query)) if len(line) == 3 else {}
+        ours = hmac.compare_digest(query.get("state", "").encode(), state.encode())
+        head = b"HTTP/1.1 200 OK" if ours else b"HTTP/1.1 404 Not Found"
+        writer.write(head + b"\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n" + (_DONE if ours else b""))
+        writer.close()
+        if ours and not came.done():
+            came.set_result(query)
+
+    listener = await asyncio.start_server(answer_browser, "127.0.0.1", 0, limit=_MOST_LINE)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        address, pending = await flow.prepare_sign_in(server, owner, f"http://127.0.0.1:{port}/signed-in", state)
+        click.echo(f"open this address in a browser on this machine:\n\n{address}\n", err=True)
+        try:
+            async with asyncio.timeout(PENDING_SECONDS):
+                query = await came
+        except TimeoutError:
+            raise SignInRefused("nobody came back within ten minutes") from None
+    await flow.store_grant(server, pending, query)
