@@ -71,8 +71,6 @@ def _shape_value(text: str, bearer: bool, header: str, environment: str) -> Any:
     if not text:
         raise ValueError("is empty")
     if bearer or header:
-        if not text.isascii() or not text.isprintable():
-            raise ValueError("a header has one line of ASCII")
         return {"headers": {header or "Authorization": f"Bearer {text}" if bearer else text}}
     if environment:
         return {"environment": {environment: text}}
@@ -124,7 +122,10 @@ def _to_row(data: Mapping[str, Any]) -> tuple[str, ...]:
 @_OWNER
 @json_option
 def delete_secret(name: str, owner: str, as_json: bool) -> None:
-    """Delete a secret. Exit code 1 if there is none. Servers that have it end with their next call."""
+    """Delete a secret. Exit code 1 if there is none. No call has it any more; a server's process that has it ends with its worker.
+
+    OAuth tokens that were obtained with it are deleted too.
+    """
     place = SecretPlace(name=name, owner=parse_owner(owner))
     deleted = _run(lambda store: store.delete_secret(place.name, place.owner))
     said = f"{'deleted' if deleted else 'there is no secret'} {_describe_place(place)}"
